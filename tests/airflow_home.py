@@ -1,4 +1,7 @@
-"""Gives Airflow a temporary home; imported by conftests before anything imports Airflow."""
+"""Create a temporary home for Airflow.
+
+Conftest modules import this module before anything imports Airflow.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import shutil
 import tempfile
 
 HOME = tempfile.mkdtemp(prefix="merge-airflow-")
-# No more than this: what starts an Airflow of its own inherits it, and only has to name another home.
+# Set only this variable: tests that start their own Airflow inherit it and only have to set another home.
 os.environ.update(AIRFLOW_HOME=HOME, AIRFLOW__CORE__LOAD_EXAMPLES="False")
 _OWNER = os.getpid()
 

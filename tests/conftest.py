@@ -1,4 +1,4 @@
-"""One Spark session per test process, markers by folder, and what to do where there is no Java."""
+"""Shared pytest setup: one Spark session per test process, markers by folder, and skips without Java."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ from airflow_merge_provider.jars import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Tests are clients of Spark Connect and start processes. A forked child would begin with threads of gRPC,
-# which abort it when its files are closed; each becomes another program at once, and needs none.
+# Tests are Spark Connect clients and start processes. A forked child would inherit the threads of gRPC, which
+# abort the child when its files are closed. Each child immediately executes another program, so it needs none
+# of these threads.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
-# DAGs for a scheduler of its own; some put a stand-in where operators reach Spark as soon as they are read.
+# DAG files for a separate scheduler; some replace the Spark hook of the operators as soon as they are
+# imported.
 collect_ignore = ["e2e/approval_dags", "e2e/signalling_dags"]
 
 _TESTS = Path(__file__).parent
 _FORGET_AFTER = 10
 _turns = count(1)
 _MARKERS = {"jobs": "spark", "conformance": "spark", "dags": "airflow", "e2e": "e2e"}
-# Files that take long come first: at the end many short ones keep every worker busy.
+# Long test files run first: at the end, many short files keep every worker busy.
 _ORDER = ("e2e", "jobs", "conformance", "dags", "architecture")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark tests by their folder."""
+    """Mark each test by its folder."""
     if (folder := _find_folder(item)) in _MARKERS:
         item.add_marker(_MARKERS[folder])
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the folders in order; inside a folder the order stays random.
+    """Sort tests by folder; inside a folder the order stays random.
 
-    Tests about a Spark inside the process run only where tests use one.
+    Tests of a Spark session inside the process run only if the tests use one.
     """
     classic = os.environ.get("TESTS_SPARK", "connect") != "connect"
     items[:] = [item for item in items if classic or "classic" not in item.keywords]
@@ -52,12 +54,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _find_folder(item: pytest.Item) -> str:
-    """Return the folder of ``tests`` that a test is in; nothing for doctests of the package."""
+    """Return the folder below ``tests`` that contains a test; return nothing for doctests of the package."""
     return item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs Java where there is none, with the reason; a build machine has to have it."""
+    """Skip tests that need Java if Java is missing, with the reason. On a build machine Java is required."""
     if "spark" not in item.keywords:
         return
     try:
@@ -70,7 +72,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Return the one session of this process."""
+    """Return the only Spark session of this process."""
     from tests.conformance.lean import start_session
 
     session = start_session(tmp_path_factory.mktemp("spark"))
@@ -80,9 +82,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def _forget_tables(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let Delta forget tables now and then, and Python the plans of DataFrames in cycles.
+    """Let Delta forget tables from time to time, and let Python collect DataFrame plans in cycles.
 
-    Never while a test runs: a client of Spark Connect may wait for ever then, as in the drivers of jobs.
+    This never happens while a test runs: a Spark Connect client could then wait for ever, as in the drivers
+    of jobs.
     """
     if "spark" not in request.fixturenames:
         yield

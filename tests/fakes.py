@@ -1,4 +1,4 @@
-"""What stands in for Spark in tests of the Airflow side: the one fake of this project."""
+"""The only fake of Spark in this project, for tests of the Airflow side."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REPORT = {
 
 
 class FakeSparkJobHook:
-    """Records the requests of operators and answers each with what the test laid out."""
+    """Fake hook that records the requests of operators and answers each one with a prepared result."""
 
     requests: ClassVar[list[JobRequest]] = []
     made_with: ClassVar[list[tuple[str, Any]]] = []
@@ -53,12 +53,12 @@ class FakeSparkJobHook:
 
     @classmethod
     def create_fake(cls, answer: JobResult | JobFailure | Exception) -> type[FakeSparkJobHook]:
-        """Return a fresh fake with one answer."""
+        """Return a new fake hook with one answer."""
         return type("Fake", (cls,), {"requests": [], "made_with": [], "answer": answer, "killed": 0})
 
 
 def build_unchanged() -> JobResult:
-    """Return the answer of a run that found nothing new."""
+    """Return the result of a run that found no changes."""
     rows = {"inserted": 0, "updated": 0, "deleted": 0, "unchanged": 3}
     reason = "no source has changed since the previous run"
     quiet = {"run_mode": "noop", "run_mode_reason": reason, "changed": False, "rows": rows}

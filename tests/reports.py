@@ -1,4 +1,4 @@
-"""What every report of a run has to be, whatever ran."""
+"""Checks that apply to the report of every run of every capability."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VALIDATOR = jsonschema.Draft202012Validator(build_report_schema(list_counts()))
 
 
 def check_report(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a report after checking it against the schema and the rules between its values."""
+    """Return a report after checking it against the JSON Schema and the rules between its values."""
     found = json.loads(json.dumps(report))
     _VALIDATOR.validate(found)
     short = truncate_report(found)

@@ -1,4 +1,4 @@
-"""Small Delta tables as others, and as this package, leave them: written without a JVM."""
+"""Small Delta tables, with or without the properties that this package sets, written without a JVM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OURS = {"merge.capability": "joiner"}
 
 
 def create_table(place: Path, rows: int = 1, properties: dict[str, str] | None = None) -> str:
-    """Make a table with some rows and properties, and give its place."""
+    """Create a table with some rows and properties, and return its path."""
     write_deltalake(place, pa.table({"_id": pa.array(map(str, range(rows)), pa.string())}), mode="append")
     if properties:
         DeltaTable(place).alter.set_table_properties(properties, raise_if_not_exists=False)

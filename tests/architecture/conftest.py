@@ -1,4 +1,4 @@
-"""Airflow finds a temporary home before any test imports it."""
+"""Set a temporary Airflow home before any test imports Airflow."""
 
 from __future__ import annotations
 

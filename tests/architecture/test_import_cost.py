@@ -1,4 +1,4 @@
-"""What a DAG file pays for importing an operator: little time, no heavy library, no file and no network."""
+"""Tests of the cost of importing an operator in a DAG file: CPU time, heavy libraries, files and network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODULES = [
     for path in sorted((ROOT / "airflow_merge_provider" / folder).glob("[a-z]*.py"))
 ]
 MODULES += ["airflow_merge_provider.pipes", "airflow_merge_provider.plugins.merge"]
-# Airflow is imported once; each module is then imported in two forked processes, for the better time.
+# Airflow is imported once. Each module is then imported in two forked processes; the better time counts.
 _COST = """
 import json, os, sys, time
 import airflow.sdk
@@ -46,7 +46,7 @@ def in_a_child(module):
 
 print(json.dumps({module: [in_a_child(module) for _ in range(2)] for module in sys.argv[1:]}))
 """
-# Imports read files of their own: what counts is what a constructor does once everything is imported.
+# Imports read their own files: only what a constructor does after all imports counts.
 _QUIET = """
 import json, sys
 from airflow.sdk import DAG
@@ -91,18 +91,18 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_an_import_is_cheap_and_loads_nothing_heavy(module: Any, costs: Any) -> None:
-    """At most 0.4 CPU seconds over Airflow's own, and none of the libraries that cost memory."""
+    """An import takes at most 0.4 CPU seconds more than Airflow itself and loads no heavy library."""
     for found in costs[module]:
         assert set(found["loaded"]) & set(HEAVY) == set()
     assert min(found["cost"] for found in costs[module]) < 0.4
 
 
 def test_a_heavy_import_is_noticed(tmp_path: Path) -> None:
-    """A module that loads one of the heavy libraries is seen to load it."""
+    """The measurement detects a module that loads one of the heavy libraries."""
     (found, _) = run_code(_COST, tmp_path, "pandas")["pandas"]
     assert {"pandas", "numpy"} <= set(found["loaded"])
 
 
 def test_making_an_operator_touches_no_file_and_no_network(tmp_path: Path) -> None:
-    """A constructor only looks at its arguments."""
+    """The constructor of an operator opens no file and no network connection."""
     assert run_code(_QUIET, tmp_path) == []

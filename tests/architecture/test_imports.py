@@ -1,4 +1,4 @@
-"""The import rule: core below both sides, and the two sides apart."""
+"""Tests of the import rules: core imports neither side, and the two sides do not import each other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_python(code: str, *options: str, **environment: str) -> subprocess.Compl
 
 
 def test_the_contracts_are_kept() -> None:
-    """import-linter finds no import across the layers."""
+    """import-linter finds no import that violates the layers."""
     lint = Path(sys.executable).with_name("lint-imports")
 
     done = subprocess.run([lint], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -41,7 +41,7 @@ def test_the_contracts_are_kept() -> None:
 
 
 def test_no_contract_has_an_exception() -> None:
-    """An exception list is how a rule dies."""
+    """No contract has exceptions, because exceptions would make the rule ineffective over time."""
     assert all(
         not name.startswith("ignore_imports")
         for contract in [SETTINGS, *SETTINGS["contracts"]]
@@ -50,7 +50,7 @@ def test_no_contract_has_an_exception() -> None:
 
 
 def test_every_folder_has_a_place() -> None:
-    """The layers are exhaustive: a new folder has to be given one."""
+    """The layers are exhaustive, so every new folder has to be assigned to one."""
     layers = [contract for contract in SETTINGS["contracts"] if contract["type"] == "layers"]
     assert len(layers) >= 3
     assert all(contract["exhaustive"] for contract in layers)
@@ -62,12 +62,12 @@ def test_every_folder_has_a_place() -> None:
     ids=str,
 )
 def test_every_module_imports_without_deprecation(folder: Any, tmp_path: Path) -> None:
-    """No module uses what a coming version of its libraries takes away."""
+    """No module uses an API that a coming version of its libraries removes."""
     inside = [name for name in MODULES if f"airflow_merge_provider.{folder}" in name]
     if folder == "others":
         inside = [name for name in MODULES if name.count(".") <= 1]
     code = f"import importlib\nfor name in {inside!r}: importlib.import_module(name)"
-    # Airflow warns of its own deprecations while it starts: it comes first, unwatched.
+    # Airflow raises its own deprecation warnings at startup: import it first, without recording warnings.
     quiet = "import warnings\nwith warnings.catch_warnings(action='ignore'): import airflow.sdk\n"
     code = quiet + code
 
@@ -77,7 +77,10 @@ def test_every_module_imports_without_deprecation(folder: Any, tmp_path: Path) -
 
 
 def test_core_loads_the_standard_library_and_pydantic_only() -> None:
-    """Whatever core imports, it is there wherever Python and pydantic are."""
+    """Core imports only the standard library and pydantic.
+
+    It works wherever Python and pydantic are installed.
+    """
     core = [name for name in MODULES if name.startswith("airflow_merge_provider.core")]
     code = (
         "import sys, importlib\nbefore = set(sys.modules)\n"
@@ -95,7 +98,7 @@ def test_core_loads_the_standard_library_and_pydantic_only() -> None:
 
 
 def test_the_spark_side_runs_without_airflow() -> None:
-    """The job modules import where Airflow is not installed."""
+    """The job modules can be imported without Airflow."""
     jobs = [name for name in MODULES if name.startswith("airflow_merge_provider.jobs")]
     code = (
         "import sys, importlib\nsys.modules['airflow'] = None\n"

@@ -1,4 +1,4 @@
-"""Names and docstrings read as those of Spark, Delta and Airflow do; CONTRIBUTING has the rules."""
+"""Tests that names and docstrings follow the language rules in CONTRIBUTING."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERBS = frozenset({"need", "feed", "embed", "bring"})
 _PARTICIPLE = re.compile(
     r".*[^aeiou]ed|.*(ing|eed)|told|made|kept|found|seen|said|known|held|left|sent|written|given|taken|drawn"
 )
-# Names of concepts that have another word: CONTRIBUTING lists both.
+# Replaced names of concepts; CONTRIBUTING lists them with the current names.
 _REPLACED_WORDS = frozenset(
     {
         "Asked", "Before", "Beside", "Crowd", "Gained", "HandedOn", "Hub", "INSIDE", "Intake", "Judge",
@@ -36,7 +36,7 @@ def _parse_modules() -> Iterator[tuple[Path, ast.AST]]:
 
 
 def _list_functions() -> list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Return all functions but those whose names Python gives."""
+    """Return all functions except those whose names Python defines."""
     return [
         (path, node)
         for path, tree in _parse_modules()
@@ -50,7 +50,10 @@ def _list_words(name: str) -> list[str]:
 
 
 def test_functions_are_verb_and_object() -> None:
-    """One-word names are properties, fixtures, and what a framework calls."""
+    """Function names have at least two words.
+
+    Properties, fixtures and functions that a framework calls may have one word.
+    """
     functions = _list_functions()
     one_word = [node.name for _, node in functions if len(_list_words(node.name)) == 1]
 
@@ -58,7 +61,7 @@ def test_functions_are_verb_and_object() -> None:
 
 
 def test_functions_do_not_begin_with_a_participle() -> None:
-    """A few properties are left, such as ``restored_version``."""
+    """Only a few properties begin with a participle, such as ``restored_version``."""
     functions = _list_functions()
     first_words = [(node.name, next(iter(_list_words(node.name)), "")) for _, node in functions]
     found = [name for name, word in first_words if _PARTICIPLE.fullmatch(word) and word not in _VERBS]
@@ -67,7 +70,7 @@ def test_functions_do_not_begin_with_a_participle() -> None:
 
 
 def test_a_concept_has_one_word() -> None:
-    """No function and no class has a name that was replaced."""
+    """No function and no class has a replaced name."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     found = [
         f"{path}: {node.name}"
@@ -80,7 +83,7 @@ def test_a_concept_has_one_word() -> None:
 
 
 def test_docstrings_are_imperative() -> None:
-    """A function returns something: it does not give, tell or say it."""
+    """The docstring of a function begins with neither give, tell nor say."""
     found = [
         f"{path}: {node.name}"
         for path, node in _list_functions()

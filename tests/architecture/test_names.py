@@ -1,4 +1,4 @@
-"""One name for one thing in every folder, and no name that hides an installed package or says nothing."""
+"""Tests of module names: the same in every folder, specific, and different from installed packages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OPERATORS = [
     scd2.Scd2Operator,
     upsert.UpsertOperator,
 ]
-# How a task waits is no matter of its job.
+# Arguments about how a task waits are not passed to its job.
 WAITING = {"deferrable", "poll_interval"}
 EMPTY_WORDS = {"utils", "util", "common", "helpers", "helper", "misc", "manager", "base"}
 
@@ -44,28 +44,28 @@ def to_snake_case(name: str) -> str:
 
 
 def test_every_operator_module_is_listed_here() -> None:
-    """A new operator joins the checks of this file."""
+    """Every operator module is in the list that the tests of this file check."""
     modules = {path.stem for path in (PACKAGE / "operators").glob("[a-z]*.py")}
     assert {operator.__module__.rpartition(".")[2] for operator in OPERATORS} == modules
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_an_operator_lives_in_the_module_of_its_name(operator: Any) -> None:
-    """FooBarOperator lives in operators/foo_bar.py."""
+    """FooBarOperator is defined in operators/foo_bar.py."""
     stem = operator.__module__.rpartition(".")[2]
     assert to_snake_case(operator.__name__.removesuffix("Operator")) == stem
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_job_has_the_same_name_on_both_sides(operator: Any) -> None:
-    """What an operator asks for is configured in core and run in jobs under one name."""
+    """A job has the same name in operators, in its configuration in core, and in jobs."""
     assert (PACKAGE / "core" / operator.job / "config.py").is_file()
     assert (PACKAGE / "jobs" / operator.job / "job.py").is_file()
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_argument_is_documented_and_has_the_default_of_the_configuration(operator: Any) -> None:
-    """The docstring names each argument; a default stands in two places but is one."""
+    """The docstring describes each argument, and its default is the same in operator and configuration."""
     fields = operator.config_class.model_fields
     classes = operator.__mro__[: operator.__mro__.index(SparkJobOperator)]
     documented = "".join(each.__doc__ or "" for each in classes)
@@ -77,19 +77,22 @@ def test_every_argument_is_documented_and_has_the_default_of_the_configuration(o
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_argument_of_the_configuration_reaches_the_job(operator: Any) -> None:
-    """No argument is taken and then forgotten."""
+    """Every argument of the configuration is passed to the job."""
     arguments = set(own_parameters(operator, SparkJobOperator)) - WAITING
     assert arguments == set(operator.config_fields)
     assert arguments <= set(operator.template_fields)
 
 
 def test_no_module_hides_an_installed_one() -> None:
-    """A script's folder comes first on the path: a module of ours must not be found for another's."""
+    """No module has the name of an installed one.
+
+    The folder of a script is first on the path, so the wrong module would be imported.
+    """
     taken = set(sys.stdlib_module_names) | set(packages_distributions())
     in_submit = {path.stem for path in (PACKAGE / "jobs" / "submit").glob("*.py")}
     assert in_submit & taken <= {"__init__"}
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
-    """Modules are named by their idea."""
+    """No module has a generic name."""
     assert {path.stem for path in PACKAGE.rglob("*.py")} & EMPTY_WORDS == set()

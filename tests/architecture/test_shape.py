@@ -1,4 +1,4 @@
-"""Modules stay short enough to be read at one sitting, functions on one screen."""
+"""Tests of the limits for lines of modules and functions, and for nesting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def measure_depth(node: ast.AST) -> int:
-    """Count how deep blocks stand in each other; an elif is no level of its own."""
+    """Return the maximum nesting depth of blocks; an elif does not add a level."""
     deepest = 0
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (*_FUNCTION, ast.ClassDef, ast.Lambda)):
@@ -34,7 +34,7 @@ def measure_depth(node: ast.AST) -> int:
 
 
 def find_violations(source: str) -> Iterator[str]:
-    """Name what is too long or too deep in one module."""
+    """Return what is too long or nested too deeply in one module."""
     lines = source.count("\n") + 1
     if lines > MODULE_LINES:
         yield f"{lines} lines, at most {MODULE_LINES}"
@@ -49,7 +49,7 @@ def find_violations(source: str) -> Iterator[str]:
 
 
 def test_folders_stay_small() -> None:
-    """No folder of the package has more modules than one looks over; beyond, they get rooms."""
+    """No folder of the package has too many modules; larger ones are split into subfolders."""
     folders = [path for path in PACKAGE.rglob("*") if path.is_dir() and path.name != "__pycache__"]
     counts = {
         str(folder.relative_to(ROOT)): sum(path.name != "__init__.py" for path in folder.glob("*.py"))
@@ -60,7 +60,7 @@ def test_folders_stay_small() -> None:
 
 
 def test_nothing_is_asserted_that_types_can_say() -> None:
-    """A value that cannot be None has a type that says so."""
+    """The package has no assertions: a value that cannot be None has a type without None."""
     asserted = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in PACKAGE.rglob("*.py")
@@ -73,7 +73,7 @@ def test_nothing_is_asserted_that_types_can_say() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_and_functions_stay_small(path: Any) -> None:
-    """No module, function or nesting is above its cap."""
+    """No module, function or nesting is above its limit."""
     assert list(find_violations(path.read_text(encoding="utf-8"))) == []
 
 
@@ -87,7 +87,7 @@ def test_modules_and_functions_stay_small(path: Any) -> None:
     ids=["module", "function", "nesting"],
 )
 def test_the_caps_catch_what_is_above_them(source: Any) -> None:
-    """Each cap fails on the smallest module that breaks it."""
+    """Each limit rejects the smallest module that exceeds it."""
     assert list(find_violations(source))
 
 
@@ -95,20 +95,27 @@ def test_the_caps_catch_what_is_above_them(source: Any) -> None:
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
 )
 def test_every_module_says_what_it_is_for(path: Any) -> None:
-    """A module begins with a sentence; only an empty one needs none."""
+    """Every module that is not empty begins with a docstring."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert not tree.body or ast.get_docstring(tree)
 
 
 def test_columns_are_not_chained() -> None:
-    """One operator for each column of a wide table, in a chain, overflows Spark's stack."""
+    """Columns are not added in a chain.
+
+    One operator for each column of a wide table overflows Spark's stack.
+    """
     jobs = (PACKAGE / "jobs").rglob("*.py")
 
     assert [path.name for path in jobs if "reduce(Column." in path.read_text(encoding="utf-8")] == []
 
 
 def test_every_test_is_in_a_suite() -> None:
-    """`make test` leaves out what is marked e2e, `make test-e2e` runs one folder: no other has the mark."""
+    """Every test belongs to a suite.
+
+    `make test` excludes tests marked e2e and `make test-e2e` runs one folder, so no other folder may use the
+    mark.
+    """
     marked = [
         str(path.relative_to(ROOT))
         for path in (ROOT / "tests").rglob("*.py")

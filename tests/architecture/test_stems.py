@@ -1,4 +1,4 @@
-"""The same file name means the same in every capability."""
+"""Tests that modules with the same file name have the same content in every capability."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CASES = [(side, name) for side in ("core", "jobs") for name in CAPABILITIES]
 
 
 def list_modules(stem: str, side: str) -> list[tuple[str, ast.Module]]:
-    """Return the modules of a name, by their capabilities."""
+    """Return the modules with a name, by capability."""
     paths = ((name, PACKAGE / side / name / f"{stem}.py") for name in CAPABILITIES)
     return [(name, ast.parse(path.read_text(encoding="utf-8"))) for name, path in paths if path.exists()]
 
@@ -33,7 +33,7 @@ def list_imports(module: ast.Module) -> list[str]:
 
 
 def test_a_config_is_what_users_write() -> None:
-    """`core/*/config.py` has the configuration of its capability."""
+    """`core/*/config.py` defines the configuration of its capability."""
     found = list_modules("config", "core")
 
     assert [name for name, _ in found] == list(CAPABILITIES)
@@ -43,14 +43,14 @@ def test_a_config_is_what_users_write() -> None:
 
 
 def test_counts_are_those_of_the_report() -> None:
-    """`core/*/counts.py` declares what the report of its capability counts."""
+    """`core/*/counts.py` declares the counts in the report of its capability."""
     assert [name for name, _ in list_modules("counts", "core")] == list(CAPABILITIES)
     for name, capability in CAPABILITIES.items():
         assert capability.counts, name
 
 
 def test_a_plan_is_decided_before_anything_runs() -> None:
-    """`core/*/plan.py` has a class that says what a run will do."""
+    """`core/*/plan.py` has a class that describes what a run will do."""
     for name, module in list_modules("plan", "core"):
         assert any(each.endswith("Plan") for each in list_classes(module)), name
 
@@ -66,7 +66,7 @@ def test_a_job_is_run_by_a_request() -> None:
 
 
 def test_a_report_gives_the_details() -> None:
-    """`jobs/*/report.py` builds what only its capability tells, and nothing that every report has."""
+    """`jobs/*/report.py` builds only the report fields that are specific to its capability."""
     found = list_modules("report", "jobs")
 
     assert [name for name, _ in found] == list(CAPABILITIES)
@@ -76,7 +76,7 @@ def test_a_report_gives_the_details() -> None:
 
 
 def test_a_transformation_neither_reads_nor_writes() -> None:
-    """`jobs/*/transform.py` makes rows of rows."""
+    """`jobs/*/transform.py` transforms rows without reading or writing tables."""
     for name, module in list_modules("transform", "jobs"):
         assert not [each for each in list_imports(module) if ".jobs.delta" in each or ".jobs.run" in each], (
             name
@@ -84,12 +84,12 @@ def test_a_transformation_neither_reads_nor_writes() -> None:
 
 
 def test_a_target_is_asked_the_same_by_every_job() -> None:
-    """`jobs/*/target.py` says what its job asks of a target, wherever that is."""
+    """`jobs/*/target.py` declares which methods of a target its job calls, for any storage."""
     for name, module in list_modules("target", "jobs"):
         assert "Target" in list_classes(module), name
 
 
 @pytest.mark.parametrize(("side", "name"), CASES, ids=lambda value: value)
 def test_every_capability_has_a_folder_on_both_sides(side: Any, name: Any) -> None:
-    """What is decided lies in core, what moves data in jobs."""
+    """Every capability has a folder in core for its rules and one in jobs for its data processing."""
     assert (PACKAGE / side / name / "__init__.py").exists()

@@ -1,6 +1,6 @@
 """Run campaigns for some minutes: ``python -m tests.campaigns --minutes 5 [--only inputs] [--seed N]``.
 
-Each round has a seed of its own, which is printed with what failed. The exit code is 1 if anything did.
+Each round has its own seed, which is printed with its failures. The exit code is 1 if there are failures.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.campaigns.pipe_files import NAME, try_pipe_files
 from tests.campaigns.users import UserTally, try_sequences
 
 _ROUND = 500
-# What users do is tried so many times with each workload.
+# Number of sequences of user actions for each workload.
 _SEQUENCES = 4
 
 
 def main() -> int:
-    """Run the campaigns, each for its share of the time, and print what they found."""
+    """Run each campaign for its share of the time, and print the failures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -67,7 +67,7 @@ def _print_failed(failed: Sequence[str]) -> int:
 
 
 def _try_faults(minutes: float, first: int) -> int:
-    # In a process without threads: it is forked for each run.
+    # Use a process without threads, because it is forked for each run.
     command = [
         sys.executable,
         "-m",

@@ -1,7 +1,7 @@
-"""Configurations that nobody would write: each is accepted, or refused with a ``ConfigError``.
+"""Random configurations: each is accepted or rejected with a ``ConfigError``.
 
-They come from those of the vectors: values move between configurations, so that combinations are reached
-which are accepted, and some are replaced by what no property takes.
+They are derived from the configurations of the vectors. Values move between configurations, so that accepted
+combinations are reached, and some values are replaced by values that no property accepts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow_merge_provider.core.merge_record.properties import from_properties
 
 VECTORS = Path(__file__).parents[1] / "conformance" / "vectors"
 SECONDS_MAX = 2.0
-# Texts, numbers and objects that some property trips over.
+# Texts, numbers and objects that at least one property rejects.
 ODD: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 10**30, 1.5, float("nan"), float("inf"), "", " ", "x", "a.b", "\ud800",
     "é" * 50, "${x}", "{{ x }}", "1 day", "9" * 5000, "1e999 days", "a=b&c=d", "a as a", "`",
@@ -40,7 +40,7 @@ _PLACES = {"source": "s", "target": "t"}
 
 @dataclass
 class Tally:
-    """What became of configurations; ``failed`` are those that ended in neither way, with their seeds."""
+    """Number of configurations by result; ``failed`` has the seeds of those with another exception."""
 
     accepted: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -48,8 +48,8 @@ class Tally:
 
 
 def try_configurations(capability: str, seed: int, count: int, tally: Tally) -> None:
-    """Try so many configurations of a capability; the same seed makes the same ones."""
-    rng = random.Random(seed)  # noqa: S311 - the same ones again
+    """Try a number of configurations of a capability; the same seed creates the same ones."""
+    rng = random.Random(seed)  # noqa: S311 - repeatable
     for number in range(count):
         raw = build_configuration(rng, capability)
         began = time.process_time()
@@ -62,7 +62,7 @@ def try_configurations(capability: str, seed: int, count: int, tally: Tally) -> 
             tally.refused[capability] += 1
             if not error.message.strip() or "Traceback" in error.message:
                 tally.failed.append(f"{capability} {seed}/{number}: says {error.message!r} of {raw!r}")
-        except Exception as error:  # noqa: BLE001 - what is looked for
+        except Exception as error:  # noqa: BLE001 - any exception is a finding
             tally.failed.append(f"{capability} {seed}/{number}: {error!r} of {raw!r}")
         if time.process_time() - began > SECONDS_MAX:
             tally.failed.append(f"{capability} {seed}/{number}: takes long: {raw!r}")
@@ -88,13 +88,13 @@ def build_configuration(rng: random.Random, capability: str) -> dict[str, Any]:
 
 
 def change_value(rng: random.Random, value: Any, new: Any) -> Any:
-    """Return a value in which something, chosen at random, is another."""
+    """Return a value with one random change."""
     return _replace_value(value, rng.choice(list(_list_paths(value))), new)
 
 
 @cache
 def list_known(capability: str) -> list[Mapping[str, Any]]:
-    """Return the configurations of a capability's vectors, with places for their datasets."""
+    """Return the configurations of a capability's vectors, with locations for their datasets."""
     vectors = json.loads((VECTORS / f"{capability}.json").read_text(encoding="utf-8"))["vectors"]
     return [known for vector in vectors if (known := _read_configuration(capability, vector)) is not None]
 
@@ -129,7 +129,7 @@ def _list_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, .
 
 
 def _replace_value(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    """Return a value in which the one at a path is another."""
+    """Return a value in which the value at a path is replaced."""
     if not path:
         return new
     changed = dict(value) if isinstance(value, dict) else list(value)

@@ -1,7 +1,7 @@
-"""Files that nobody would write: each is merged, or goes to failure with its reason beside merged neighbours.
+"""Damaged files: each is merged, or goes to failure with its reason, and the valid ones are merged.
 
-They begin as sound files of each format that a reader takes. Then their bytes, their names or what is
-written beside them are changed.
+They start as valid files of each format that a reader supports. Then their bytes, names or sidecars are
+changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.jobs.merge_record.contents import build_avro, encode_zigzag
 from tests.jobs.merge_record.landing import Landing
 
 _SOUND, _ODD = 4, 20
-# Of one run, on a busy machine; a file whose reader hangs takes longer.
+# Seconds for one run on a busy machine; a file whose reader hangs takes longer.
 _SECONDS_MAX = 120
 _AVRO_FIELDS = [{"name": "id", "type": "string"}, {"name": "n", "type": "long"}]
 _AVRO_SCHEMA = json.dumps({"type": "record", "name": "r", "fields": _AVRO_FIELDS})
@@ -54,7 +54,7 @@ _SCHEMA = "id STRING, n LONG"
 
 @dataclass
 class FileTally:
-    """What became of files, by format; ``failed`` are the rounds that ended in neither way."""
+    """Results of files by format; ``failed`` has the rounds with any other result."""
 
     merged: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -63,7 +63,7 @@ class FileTally:
 
 def try_files(spark: SparkSession, kind: str, seed: int, folder: Path, tally: FileTally) -> None:
     """Merge a folder of one format; the same seed writes the same files."""
-    rng = random.Random(f"{kind}/{seed}/files")  # noqa: S311 - the same ones again
+    rng = random.Random(f"{kind}/{seed}/files")  # noqa: S311 - repeatable
     made = Landing(folder, spark, **_build_settings(rng, kind))
     sound = [f"sound-{number}" for number in range(_SOUND)]
     for place, name in enumerate(sound):
@@ -79,14 +79,14 @@ def try_files(spark: SparkSession, kind: str, seed: int, folder: Path, tally: Fi
         tally.merged[kind] += report["counts"]["files"] - _SOUND
         tally.refused[kind] += failed
         _check_folder(made, sound, failed)
-    except Exception as error:  # noqa: BLE001 - what is looked for
+    except Exception as error:  # noqa: BLE001 - any exception is a finding
         tally.failed.append(f"{kind} {seed}: {type(error).__name__}: {str(error)[:800]}, left in {folder}")
     else:
         shutil.rmtree(folder)
 
 
 def _check_folder(made: Landing, sound: list[str], failed: int) -> None:
-    """Make sure that nothing stays, that sound files are merged once, and that failed ones say why."""
+    """Check that no file remains, valid files are merged once, and failed files have a reason."""
     if made.settings["original_action"] != "keep":
         assert made.list_names("in") == [], f"stays: {made.list_names('in')}"
     texts = b"".join(path.read_bytes() for path in made.list_outputs())
@@ -138,7 +138,7 @@ def _put_odd(made: Landing, rng: random.Random, kind: str, number: int) -> None:
 
 
 def _change_bytes(rng: random.Random, content: bytes) -> bytes:
-    """Return a content that is cut, doubled, mixed up or has something in it that does not belong there."""
+    """Return content that is truncated, duplicated, shuffled or has foreign bytes inserted."""
     begin = rng.randrange(len(content) + 1)
     end = min(len(content), begin + rng.choice((0, 1, 1, 4, 40)))
     draw = rng.random()

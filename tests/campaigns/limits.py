@@ -1,6 +1,6 @@
-"""Inputs at the edge of what a machine takes: each run ends in bounded time, or says what to change.
+"""Very large inputs: each run ends in bounded time, or fails with the setting to change.
 
-``python -m tests.campaigns.limits [--only NAME …]`` prints the seconds and the most memory of each.
+``python -m tests.campaigns.limits [--only NAME …]`` prints seconds and peak memory of each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SECONDS_MAX = 600
 
 @dataclass(frozen=True)
 class RunEnd:
-    """How a run on the command line ended, how long it took, and the most that its processes held."""
+    """Exit of a run on the command line, its duration, and the peak memory of its processes."""
 
     code: int
     output: str
@@ -38,13 +38,13 @@ class RunEnd:
 
     @property
     def first_line(self) -> str:
-        """What it said first when it failed."""
+        """Return the first line of the error output of a failed run."""
         lines = (line for line in self.output.splitlines() if line.startswith("error: "))
         return next(lines, "")
 
 
 def run_request(folder: Path, job: str, config: dict[str, Any], *conf: str) -> RunEnd:
-    """Run one request as users do, with a Spark of its own."""
+    """Run one request from the command line, with its own Spark."""
     request = JobRequest(
         job=job,
         config={"target": "target", **config},
@@ -79,7 +79,7 @@ def _measure_memory(process: psutil.Popen) -> int:
 
 
 def fold_one_key(folder: Path) -> RunEnd:
-    """Fold a million changes of one key with every aggregate that gathers, and with numbers."""
+    """Fold a million changes of one key with every aggregate that collects values, and with numbers."""
     numbers = pa.array(range(_CHANGES), pa.int64())
     texts = pa.array([f"v{number}" for number in range(_CHANGES)])
     offsets = pa.array(range(_CHANGES + 1), pa.int32())
@@ -112,7 +112,7 @@ def fold_one_key(folder: Path) -> RunEnd:
 
 
 def load_many_columns(folder: Path) -> RunEnd:
-    """Keep the history of a table of three thousand columns."""
+    """Load a history table of three thousand columns."""
     columns = {"id": pa.array(range(100), pa.int64())}
     columns |= {f"c{number}": pa.array([f"v{number}"] * 100) for number in range(_COLUMNS)}
     write_deltalake(str(folder / "rows"), pa.table(columns))
@@ -137,14 +137,14 @@ def load_one_large_row(folder: Path) -> RunEnd:
 
 
 def exhaust_memory(folder: Path) -> RunEnd:
-    """Load a row that the heap does not hold: the first line names the setting, which helps."""
+    """Load a row larger than the heap; the first line has the setting, and increasing it succeeds."""
     text = pa.array(["x" * (200 * _MEGABYTE), "small"])
     write_deltalake(str(folder / "rows"), pa.table({"id": [1, 2], "text": text}))
     config = {"strategy": "upsert", "source": "rows", "primary_key": "id"}
     end = run_request(folder, "merge_load", config, "spark.driver.memory=512m")
     assert end.code != 0, "it has been written"
     assert "spark.driver.memory" in end.first_line, end.output[-3000:]
-    # Files that no commit names are no rows.
+    # Files without a commit do not count as rows.
     assert not list((folder / "target" / "_delta_log").glob("*.json")), "something was committed"
     again = run_request(folder, "merge_load", config, "spark.driver.memory=6g")
     assert again.code == 0, f"run again: {again.first_line or again.output[-2000:]}"
@@ -158,7 +158,7 @@ LIMITS: dict[str, Callable[[Path], RunEnd]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Try the limits, and print what each took."""
+    """Run the limits, and print the cost of each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=LIMITS, nargs="+", default=list(LIMITS))
     failed = 0

@@ -1,4 +1,4 @@
-"""Files of pipes that were cut, doubled or mixed up: each gives DAGs that run, or that say what is wrong."""
+"""Damaged pipe files: each gives DAGs that run, or DAGs that show the error."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SCRAPS = (
 
 
 def try_pipe_files(folder: Path, seed: int, count: int, tally: Tally) -> None:
-    """Try so many files in a folder of their own; the same seed makes the same ones."""
-    rng = random.Random(seed)  # noqa: S311 - the same ones again
+    """Try a number of files in a new folder; the same seed creates the same ones."""
+    rng = random.Random(seed)  # noqa: S311 - repeatable
     folder.mkdir()
     for number in range(count):
         for left in folder.iterdir():
@@ -35,14 +35,14 @@ def try_pipe_files(folder: Path, seed: int, count: int, tally: Tally) -> None:
             dags = load_pipes(folder, operator_args={"warehouse": "/lake"})
             is_broken = any("broken" in dag.tags for dag in dags.values())
             (tally.refused if is_broken else tally.accepted)[NAME] += 1
-        except Exception as error:  # noqa: BLE001 - what is looked for
+        except Exception as error:  # noqa: BLE001 - any exception is a finding
             tally.failed.append(f"{NAME} {seed}/{number}: {error!r} of {content!r}")
         if time.process_time() - began > SECONDS_MAX:
             tally.failed.append(f"{NAME} {seed}/{number}: takes long: {content!r}")
 
 
 def build_file(rng: random.Random, suffix: str) -> bytes:
-    """Return a file with one pipe or more, changed as objects and as text."""
+    """Return a file with one or more pipes, changed as objects and as text."""
     pipes = [_build_pipe(rng, number) for number in range(rng.choice((1, 1, 2)))]
     content: Any = pipes if len(pipes) > 1 else pipes[0]
     try:

@@ -1,4 +1,4 @@
-"""What runs have left below a folder: the rows of all tables, the records of all files."""
+"""Content below a folder after runs: the rows of all tables and the records of all files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from tests.campaigns.workloads import BAD
 
 Content = dict[str, list[str]]
-# Folders of files that runs keep for themselves.
+# Folders of files that runs use internally.
 _HIDDEN = ("_", ".")
 
 
@@ -34,14 +34,14 @@ def read_folder(folder: str) -> Content:
 
 
 def read_table(table: Path) -> list[str]:
-    """Return the rows of a Delta table as sorted texts; places are relative to the warehouse."""
+    """Return the rows of a Delta table as sorted texts, with locations relative to the warehouse."""
     rows = QueryBuilder().register("rows", DeltaTable(str(table))).execute("SELECT * FROM rows")
     texts = (json.dumps(row, sort_keys=True, default=str) for row in _list_rows(rows))
     return sorted(text.replace(str(table.parent), "") for text in texts)
 
 
 def compare_folders(expected: Content, found: Content) -> None:
-    """Make sure that two folders hold the same, and name what is more and what is less."""
+    """Check that two folders have the same content; the error has the additional and missing rows."""
     for name in sorted({*expected, *found}):
         want, have = Counter(expected.get(name, ["no table"])), Counter(found.get(name, ["no table"]))
         if want != have:
@@ -51,7 +51,7 @@ def compare_folders(expected: Content, found: Content) -> None:
 
 
 def count_commits(table: Path, run_id: str) -> int:
-    """Return how many commits of a table carry the token of a run."""
+    """Return the number of commits of a table with the token of a run."""
     count = 0
     for path in (table / "_delta_log").glob("*.json"):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -63,7 +63,7 @@ def count_commits(table: Path, run_id: str) -> int:
 
 
 def is_staged(path: Path) -> bool:
-    """Return whether a file is one that a run has not published yet, or that the next run removes."""
+    """Return whether a file is not published yet, or will be removed by the next run."""
     return any(name.startswith("_staging-") for name in path.parts)
 
 
@@ -75,7 +75,7 @@ def list_record_ids(root: Path, *folders: str) -> Counter[str]:
 
 
 def list_ids(content: str) -> list[str]:
-    """Return the ids of the records of a file; a bad one has none."""
+    """Return the ids of the records of a file; an invalid record has none."""
     return [] if content == BAD else [json.loads(line)["id"] for line in content.splitlines()]
 
 
@@ -99,7 +99,7 @@ def _read_files(folder: Path) -> list[str]:
 
 
 def _read_landing(root: Path) -> dict[str, list[str]]:
-    """Return the content of every file, by folder; outputs and manifests have to name each other."""
+    """Return the content of every file, by folder, and check that outputs and manifests match."""
     found = {}
     for name in ("in", "merged", "failure", "original"):
         files = [path for path in (root / name).rglob("*") if path.is_file() and not is_staged(path)]

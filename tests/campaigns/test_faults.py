@@ -1,4 +1,4 @@
-"""A short campaign of faults: a few runs of every capability are killed, stopped and doubled."""
+"""A short campaign of faults: a few runs of every capability are killed, stopped and started twice."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 
 
-# More than 20 seconds: dozens of processes, forked from one that has no threads.
+# More than 20 seconds: dozens of processes, forked from one without threads.
 def test_disturbed_runs_end_as_clean_ones(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing is lost, nothing is there twice, and the next run finds everything in order."""
+    """No row is lost or duplicated by a fault, and the next run succeeds."""
     remote = os.environ.get("SPARK_REMOTE")
     command = [sys.executable, "-m", "tests.campaigns.faults", "--workloads", "1", "--trials", "1"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}

@@ -1,4 +1,4 @@
-"""A short campaign over files that are damaged in every way; ``make campaign`` runs a long one."""
+"""A short campaign with damaged files; ``make campaign`` runs a long one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.mark.parametrize("kind", ["json", "csv", "avro"])
 def test_no_file_stops_a_folder(kind: str, spark: SparkSession, tmp_path: Path) -> None:
-    """Each is merged or refused, and the sound ones beside it are merged."""
+    """Each file is merged or rejected, and the valid files beside it are merged."""
     tally = FileTally()
 
     try_files(lean_session(spark), kind, 1, tmp_path / kind, tally)

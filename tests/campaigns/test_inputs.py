@@ -1,4 +1,4 @@
-"""Short campaigns over what people and programs write; ``make campaign`` runs long ones."""
+"""Short campaigns with random configurations and pipe files; ``make campaign`` runs long ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.campaigns.pipe_files import NAME, try_pipe_files
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_no_configuration_ends_in_a_traceback(capability: str) -> None:
-    """Some are accepted, most are refused, none fails."""
+    """Some configurations are accepted and most are rejected; none raises another exception."""
     tally = Tally()
 
     try_configurations(capability, 1, 600, tally)
@@ -24,7 +24,7 @@ def test_no_configuration_ends_in_a_traceback(capability: str) -> None:
 
 
 def test_no_pipe_file_stops_a_folder(tmp_path: Path) -> None:
-    """Each becomes DAGs, of the pipe or of what is wrong with it."""
+    """Each pipe file becomes DAGs, of the pipe or with its error."""
     tally = Tally()
 
     try_pipe_files(tmp_path / "pipes", 1, 300, tally)

@@ -1,4 +1,4 @@
-"""A short campaign of what users do between runs; ``make campaign`` runs a long one."""
+"""A short campaign of user actions between runs; ``make campaign`` runs a long one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 def test_what_users_do_is_made_up_for_or_refused(
     capability: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The tables are in the end as if nobody had done anything, or a refusal says what to do."""
+    """The tables finally equal those without user actions, or an error states what to do."""
     tally = UserTally()
 
     try_sequences(lean_session(spark), capability, 1, tmp_path / "lake", tally)

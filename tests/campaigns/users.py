@@ -1,6 +1,6 @@
-"""What users do to their tables between runs: the result is that of undisturbed runs, or a refusal.
+"""User actions on tables between runs: the result equals that of undisturbed runs, or a run is rejected.
 
-A refusal names a way out and leaves everything as it was.
+The error names a fix, and the run changes nothing.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ _SOURCES = {
     "merge_source": ("A", "B"), "merge_engine": ("changes",), "merge_load": ("rows",),
     "joiner": ("customers", "purchases"), "merge_record": (),
 }  # fmt: skip
-# Whose next run brings back rows of the target that somebody has deleted.
+# Capabilities whose next run restores rows of the target that somebody has deleted.
 _HEALING = ("merge_source", "joiner")
-# Whose sources still hold what came with earlier steps.
+# Capabilities whose sources still contain the rows of earlier steps.
 _CUMULATIVE = ("merge_source", "merge_engine", "joiner")
 
-# Columns that count runs, or ids: what a run gave that was undone is not given a second time.
+# Columns that count runs, or ids: values that an undone run assigned are not assigned again.
 _NUMBERS_OF_RUNS = ("_run", "run", "_updated", "_previous")
 _NUMBERS_OF_IDS = ("$stable_id", "_hash")
 _UNDOING = "restore and run again"
-# After these a run merges what two runs had merged, or cannot know what was deleted by hand.
+# After these actions one run merges what two runs had merged, or cannot detect rows that were deleted by
+# hand.
 _FORGETTING = ("restore_target", "delete_rows")
 
 
 @dataclass
 class UserTally:
-    """What was done, and how sequences ended; ``failed`` are those that ended in neither way."""
+    """Actions, and results of sequences; ``failed`` has those with any other result."""
 
     done: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
@@ -55,7 +56,7 @@ class UserTally:
 def try_sequences(
     spark: SparkSession, capability: str, seed: int, folder: Path, tally: UserTally, count: int = 1
 ) -> None:
-    """Run one workload undisturbed and some times with what users do; the same seed does the same."""
+    """Run one workload undisturbed and several times with user actions, repeatable by the seed."""
     workload = build_workload(capability, seed)
     clean = Sequence(spark, workload, folder / "clean")
     for step in range(1, _STEPS + 1):
@@ -63,14 +64,14 @@ def try_sequences(
         clean.run_step(step)
     for number in range(1, count + 1):
         disturbed = Sequence(spark, workload, folder / f"disturbed-{number}" / "lake")
-        random = Random(f"{capability}/{seed}/users/{number}")  # noqa: S311 - again
+        random = Random(f"{capability}/{seed}/users/{number}")  # noqa: S311 - repeatable
         said: list[str] = []
         try:
             is_refused = disturbed.run_disturbed(random, said)
             tally.ended["refused" if is_refused else "equal"] += 1
             if not is_refused:
                 compare_folders(clean.read_content(said), disturbed.read_content(said))
-        except Exception as error:  # noqa: BLE001 - what is looked for
+        except Exception as error:  # noqa: BLE001 - any exception is a finding
             name = f"{capability} {seed}/{number} {dict(workload.config)}, {said}"
             tally.failed.append(f"{name}: {_describe_error(error)}")
         tally.done.update(said)
@@ -85,7 +86,7 @@ def _describe_error(error: Exception) -> str:
 
 
 class Sequence:
-    """Runs of a workload below a folder, and what somebody does to its tables."""
+    """Runs of a workload below a folder, and user actions on its tables."""
 
     def __init__(self, spark: SparkSession, workload: Workload, folder: Path) -> None:
         self._spark = spark
@@ -96,24 +97,24 @@ class Sequence:
         folder.mkdir(parents=True)
 
     def write_sources(self, step: int) -> None:
-        """Let the sources get what came with a step."""
+        """Write the source rows of a step."""
         self._workload.write_sources(self._folder, step)
 
     def run_step(self, step: int, run_id: str | None = None) -> Mapping[str, Any]:
-        """Run as a task does, which is tried again where another run was first."""
+        """Run as a task does, which is retried after a write conflict with another run."""
         job = importlib.import_module(f"airflow_merge_provider.jobs.{self._workload.capability}.job")
         request = self._workload.build_request(self._folder, step, run_id)
         self._last_report = run_attempt(self._spark, request, Progress(out=str), job.run)
         return self._last_report
 
     def read_content(self, said: Collection[str] = ()) -> dict[str, list[str]]:
-        """Return what all tables and folders hold that does not depend on how often something ran.
+        """Return the content of all tables and folders, without columns that depend on the number of runs.
 
-        :param said: what was done between the runs. After some of it there is no telling which outputs there
-            were in between: neither deleted ones nor tables beside the target are returned then.
+        :param said: actions between the runs. After some of them the outputs of the steps in between are not
+            determined: neither deleted outputs nor tables beside the target are returned then.
         """
         found = read_folder(str(self._folder))
-        # A log of all runs, those that were undone too, with the place that the target had.
+        # A log of all runs, including undone ones, with the location of the target.
         found.pop(str(self._workload.config.get("metrics")), None)
         is_history_lost = any(name in said for name in _FORGETTING)
         if is_history_lost:
@@ -125,9 +126,9 @@ class Sequence:
         return {name: sorted(_drop_columns(row, dropped) for row in rows) for name, rows in found.items()}
 
     def run_disturbed(self, random: Random, said: list[str]) -> bool:
-        """Do something before and after each run; True if a run was refused for it.
+        """Execute an action before and after each run; return True if a run was rejected because of it.
 
-        :raises AssertionError: if a refusal has no way out, or has left something.
+        :raises AssertionError: if the error of a rejected run has no fix, or the run has changed something.
         """
         for step in range(1, _STEPS + 1):
             self.write_sources(step)
@@ -148,7 +149,7 @@ class Sequence:
         return False
 
     def _undo_run(self) -> bool:
-        """Restore the target as it was before the last run; False if that has written nothing."""
+        """Restore the target as it was before the last run; return False if that run wrote nothing."""
         target = self._last_report.get("target", {})
         before = target.get("version_before")
         if self._find_target() is None or before is None or not self._last_report["changed"]:
@@ -157,7 +158,7 @@ class Sequence:
         return True
 
     def _is_refused(self, step: int) -> bool:
-        """Run, and say whether that was refused; whoever reads the refusal knows what to do."""
+        """Run, and return whether the run was rejected; check that its error states what to do."""
         found = self.read_content()
         refusal = self._find_refusal(step)
         if refusal is None:
@@ -180,13 +181,13 @@ class Sequence:
         actions: list[Callable[[int], None]] = [self._move_warehouse]
         if self._sources:
             actions += [self._optimize_sources, self._vacuum_sources, self._remake_source, self._add_column]
-            # Before the first run nobody knows another name.
+            # Before the first run no other name is known.
             actions += [self._rename_column] if step > 1 else []
         if step > 1 and self._find_target() is not None:
             actions += [self._optimize_target, self._vacuum_target]
             if self._workload.capability in _CUMULATIVE:
                 actions += [self._restore_target]
-            # What was appended is not computed again.
+            # Appended rows are not computed again.
             is_appended = self._workload.config.get("write_mode") == "append"
             if self._workload.capability in _HEALING and not is_appended:
                 actions += [self._delete_rows]
@@ -237,7 +238,7 @@ class Sequence:
         self._run_sql(f"DELETE FROM delta.`{target}` WHERE hash(`{first}`) % 2 = 0")
 
     def _remake_source(self, _: int) -> None:
-        """Drop a source and write its rows into a new table."""
+        """Drop a source and write its rows to a new table."""
         place = self._list_sources()[0]
         rows = self._spark.read.format("delta").load(str(place)).toArrow()
         shutil.rmtree(place)
@@ -247,7 +248,7 @@ class Sequence:
         self._run_sql(f"ALTER TABLE delta.`{self._list_sources()[0]}` ADD COLUMNS (added_{step} STRING)")
 
     def _rename_column(self, step: int) -> None:
-        """Let a source have a column by another name, and put it right once a run has refused it."""
+        """Rename a column of a source, and undo that after a run has rejected it."""
         place = self._list_sources()[-1]
         rows = self._spark.read.format("delta").load(str(place)).toArrow()
         old = rows.column_names[1]
@@ -259,7 +260,7 @@ class Sequence:
 
 
 def _drop_columns(row: str, dropped: tuple[str, ...]) -> str:
-    """Return a row without some columns and without those that are NULL."""
+    """Return a row without the given columns and without those that are NULL."""
     try:
         values = json.loads(row)
     except ValueError:

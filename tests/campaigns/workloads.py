@@ -1,6 +1,6 @@
-"""Random workloads of every capability: a configuration, and sources that change from step to step.
+"""Random workloads of every capability: a configuration, and sources that change with each step.
 
-The same seed and step write the same rows, so that a disturbed run can be compared with a clean one.
+The same seed and step write the same rows, so that a disturbed run can be compared with an undisturbed one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 
 SECOND = 1_000_000
-# A file of every landing folder, which is no bad one, and the content of bad ones.
+# A valid file for every landing folder, and the content of invalid files.
 REUSED = "2-0.json"
 BAD = "{bad"
 # 2024-01-01, in seconds: the time of step 0.
@@ -32,9 +32,9 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Workload:
-    """A configuration of a capability, and what writes its sources.
+    """Configuration of a capability, and the function that writes its sources.
 
-    ``write(folder, random, step)`` adds to the sources below a folder what came with a step.
+    ``write(folder, random, step)`` adds the rows of a step to the sources below a folder.
     """
 
     capability: str
@@ -43,11 +43,11 @@ class Workload:
     write: Callable[[Path, Random, int], None]
 
     def write_sources(self, folder: Path, step: int) -> None:
-        """Write what came with a step, the same whenever this is asked."""
+        """Write the rows of a step, the same in every call."""
         self.write(folder, _create_random(f"{self.seed}/{step}"), step)
 
     def build_request(self, folder: Path, step: int, run_id: str | None = None, **more: Any) -> JobRequest:
-        """Return the request of the run that belongs to a step."""
+        """Return the request of the run for a step."""
         return JobRequest(
             job=self.capability,
             config=dict(self.config),
@@ -66,16 +66,16 @@ def build_workload(capability: str, seed: int) -> Workload:
 
 
 def _create_random(seed: str) -> Random:
-    return Random(seed)  # noqa: S311 - the same rows again
+    return Random(seed)  # noqa: S311 - repeatable
 
 
 def _append_rows(folder: Path, name: str, rows: Rows, schema: pa.Schema, mode: str = "append") -> None:
     table = pa.Table.from_pylist(rows, schema)
-    # Somebody may have added columns.
+    # The table may have additional columns from user actions.
     write_deltalake(str(folder / name), table, mode=mode, schema_mode="merge")
 
 
-# Merge source: versions of persons who share values.
+# Merge source: versions of persons that share values.
 
 _PERSON = pa.schema(
     {
@@ -184,7 +184,7 @@ def _build_merge_engine(random: Random) -> tuple[dict[str, Any], Any]:
     return config, write_step
 
 
-# Merge load: loads by key, replaced groups, histories, lists in tables of their own.
+# Merge load: loads by key, replaced groups, histories, lists in their own tables.
 
 _LOAD = pa.schema(
     {
@@ -272,7 +272,7 @@ def _build_joiner(random: Random) -> tuple[dict[str, Any], Any]:
     return config, write_step
 
 
-# MergeRecord: files of JSON lines, some of them bad.
+# MergeRecord: files of JSON lines, some of them invalid.
 
 
 def _build_merge_record(random: Random) -> tuple[dict[str, Any], Any]:
@@ -304,7 +304,7 @@ def _build_merge_record(random: Random) -> tuple[dict[str, Any], Any]:
 
 
 def write_file(folder: Path, name: str, content: str, group: str) -> None:
-    """Let a file land with its sidecar, as a writer does that never shows half of one."""
+    """Write a file and its sidecar atomically, as a writer that never exposes partial files."""
     path = folder / "in" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_name(f"{name}{SIDECAR}").write_text(json.dumps({"k": group}), encoding="utf-8")

@@ -1,6 +1,6 @@
 """Run vectors through a capability's public path: ``python -m tests.conformance CAPABILITY FILE``.
 
-Prints one JSON line per vector, also for one that cannot be run; progress goes to standard error.
+Prints one JSON line per vector, also for a vector that cannot be run; progress goes to standard error.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
 def iterate_outcomes(
     capability: ModuleType, spark: SparkSession, vectors: Sequence[Any], folder: Path
 ) -> Iterator[dict[str, Any]]:
-    """Yield the outcomes of vectors in their order; two run at a time, each in a session of its thread."""
+    """Yield the outcomes of vectors in order; two run at a time, each thread with its own session."""
     mine, turns = local(), count(1)
 
     def run_vector(number: int) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def iterate_outcomes(
 
 
 def line_of(capability: ModuleType, spark: SparkSession, vector: Any, warehouse: Path) -> dict[str, Any]:
-    """Return a vector's outcome; whatever goes wrong on the way is its error."""
+    """Return the outcome of a vector; any exception becomes its error."""
     try:
         outcome: dict[str, Any] = capability.outcome(spark, vector, warehouse)
     except Exception as error:  # noqa: BLE001 - one vector must not end the others

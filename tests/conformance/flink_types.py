@@ -1,4 +1,4 @@
-"""Which type of Spark a type text of a vector is: ``ARRAY<ROW<a INT>>`` becomes the JSON of a Spark type."""
+"""Conversion of a vector's type texts: ``ARRAY<ROW<a INT>>`` becomes the JSON of a Spark type."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def parse_column(name: str, text: str) -> dict[str, Any]:
     kind, nullable = text.strip(), True
     if kind.upper().endswith("NOT NULL"):
         kind, nullable = kind[: -len("NOT NULL")].strip(), False
-    # Spark knows no bytes of fixed length: they are marked as its texts of fixed length are.
+    # Spark has no binary type of fixed length: use the metadata that marks texts of fixed length.
     sized = re.match(r"((VAR)?CHAR|BINARY)\(", kind)
     metadata = {"__CHAR_VARCHAR_TYPE_STRING": kind.lower()} if sized else {}
     return {"name": name, "type": spark_type(kind), "nullable": nullable, "metadata": metadata}
 
 
 def spark_type(text: str) -> Any:
-    """Return the JSON of the Spark type that a type text names."""
+    """Return the JSON of the Spark type for a type text."""
     word, _, inside = text.strip().partition("<")
     word, inside = word.strip().upper(), inside.rstrip()[:-1]
     if word == "ARRAY":
@@ -58,7 +58,7 @@ def spark_type(text: str) -> Any:
 
 
 def split_types(inside: str) -> list[str]:
-    """Split at the commas that stand in no bracket."""
+    """Split a text at the commas outside brackets."""
     found, depth = [""], 0
     for char in inside:
         depth += (char in "<(") - (char in ">)")

@@ -1,4 +1,4 @@
-"""How a joiner vector is run: its inputs become tables, one run joins them into another.
+"""Runner of joiner vectors: inputs become tables, and one run joins them into another table.
 
 ``outcome`` has the tables on Delta and runs the whole job, ``outcome_in_memory`` joins without storage.
 """
@@ -57,20 +57,20 @@ class MemoryTarget(Target):
     written: list[DataFrame] = field(default_factory=list)
 
     def check_columns(self, spark: SparkSession, fields: Schema) -> None:
-        """Take every column."""
+        """Accept every column."""
 
     def count_rows(self, spark: SparkSession) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return 0
 
     def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
-        """Keep the rows; they are computed when they are read."""
+        """Store the rows; they are computed when they are read."""
         self.written.append(rows)
         return WriteResult(0, None)
 
 
 def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
-    """Run one vector without storage; ``frame`` is the schema that Spark gives the rows."""
+    """Run one vector without storage; ``frame`` is the schema that Spark returns for the rows."""
     pinned = {
         stage: PinnedDataset(
             Dataset(stage, path=f"t{place}"), 0, stage,
@@ -95,7 +95,7 @@ def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse:
 
 
 def run_vector(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
-    """Run one vector: what is wrong with it shows without tables, everything else in the target."""
+    """Run one vector: errors are found without tables, and other results are read from the target."""
     schemas = {stage: parse_fields(given["schema"]) for stage, given in vector["inputs"].items()}
     config = {**vector["config"], "inputs": {stage: f"t{place}" for place, stage in enumerate(schemas)}}
     try:
@@ -112,7 +112,7 @@ def run_vector(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) 
         return {"id": vector["id"], "errors": [_format_problem(each) for each in error.problems]}
     return {
         "id": vector["id"],
-        # A Delta table takes every column as nullable; what the join says of them is in the preview.
+        # A Delta table makes every column nullable; the nullability of the join is in the preview.
         "schema": [[name, kind, flag] for (name, _, flag), kind in zip(shown["output"], kinds, strict=True)],
         "rows": rows,
         "records_in": counted["records_in"],
@@ -124,9 +124,9 @@ def run_vector(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) 
 def _run_join(
     spark: SparkSession, config: Mapping[str, Any], schemas: Schemas, warehouse: Path
 ) -> tuple[DataFrame, Mapping[str, Any]]:
-    """Return what a run has written, and what it counted.
+    """Return the rows that a run wrote, and its counts.
 
-    No Delta table holds names that differ in case only; such a result is taken where it would be written.
+    No Delta table can hold names that differ in case only; such a result is intercepted before it is written.
     """
     request = _build_request(config, warehouse)
     try:
@@ -155,7 +155,7 @@ def _build_request(config: Mapping[str, Any], warehouse: Path) -> JobRequest:
 
 
 def _write_input(place: Path, rows: list[list[Any]], schema: Schema) -> dict[str, str]:
-    """Write an input; a name that differs from another in case only is no name for Spark's Delta."""
+    """Write an input. Spark's Delta does not accept a name that differs from another in case only."""
     if len({field.name.lower() for field in schema}) == len(schema):
         write_deltalake(str(place), parse_rows(rows, schema))
         return {"dataset": str(place), "format": "delta"}
@@ -165,7 +165,7 @@ def _write_input(place: Path, rows: list[list[Any]], schema: Schema) -> dict[str
 
 
 def parse_rows(rows: list[list[Any]], schema: Schema) -> pa.Table:
-    """Return an input's rows as they are written in a vector."""
+    """Return the rows of an input in the notation of the vector."""
     columns = [[_parse_value(row[number], field.type) for row in rows] for number, field in enumerate(schema)]
     named = pa.schema([pa.field(each.name, arrow_type(each.type), each.nullable) for each in schema])
     kinds = zip(columns, named, strict=True)
@@ -173,7 +173,7 @@ def parse_rows(rows: list[list[Any]], schema: Schema) -> pa.Table:
 
 
 def arrow_type(written: str) -> pa.DataType:
-    """Return the Arrow type of a type of the vectors."""
+    """Return the Arrow type of a type in the vectors."""
     kind, inner = split_type(written)
     if kind == "array":
         return pa.list_(arrow_type(inner[0][1]))
@@ -187,7 +187,7 @@ def arrow_type(written: str) -> pa.DataType:
 
 
 def _parse_value(value: Any, written: str) -> Any:
-    """Read a value as vectors write it."""
+    """Parse a value of a vector."""
     kind, inner = split_type(written)
     if value is None:
         return None
@@ -211,13 +211,13 @@ def _parse_value(value: Any, written: str) -> Any:
 
 
 def _parse_timestamp(text: str) -> dt.datetime:
-    """Read a timestamp; one without a zone is in UTC."""
+    """Parse a timestamp; a timestamp without a zone is in UTC."""
     moment = dt.datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
 def rows_of(frame: DataFrame) -> list[list[Any]]:
-    """Return the rows of a frame as outcomes write them."""
+    """Return the rows of a DataFrame in the notation of outcomes."""
     found = frame.toArrow()
     columns = [
         [_format_value(value, column.type) for value in column.to_pylist()] for column in found.columns
@@ -226,7 +226,7 @@ def rows_of(frame: DataFrame) -> list[list[Any]]:
 
 
 def _format_value(value: Any, kind: pa.DataType) -> Any:
-    """Write a value as outcomes do."""
+    """Format a value in the notation of outcomes."""
     if pa.types.is_map(kind) and value is not None:
         pairs = [
             (_format_value(key, kind.key_type), _format_value(each, kind.item_type)) for key, each in value

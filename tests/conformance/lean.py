@@ -1,6 +1,6 @@
-"""Spark sessions for runs on a handful of rows: their settings change the cost, never the result.
+"""Spark sessions for runs on few rows, with settings that change the cost but never the result.
 
-Tests use Spark through Spark Connect; with ``TESTS_SPARK=classic`` it is in their own process.
+Tests use Spark through Spark Connect; with ``TESTS_SPARK=classic`` Spark runs in their own process.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from airflow_merge_provider.launch import submit_conf
 # Whether the tests use Spark through Spark Connect.
 OVER_CONNECT = os.environ.get("TESTS_SPARK", "connect") == "connect"
 
-# A suite keeps its JVM for minutes, so both compilers pay (the JVM of one job, which ends soon, has one), and
-# most objects die young. What Spark keeps for its pages is never looked at.
+# The JVM of a suite runs for minutes, so both compilers save time; the JVM of a single job ends soon and uses
+# one. Most objects die young. The data that Spark keeps for its UI is never used.
 _PROCESS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m"
-    # Delta remembers tables for an hour, and a thousand fill the heap.
+    # Delta caches tables for an hour, and a thousand fill the heap.
     " -Ddelta.log.cacheSize=50",
     "spark.driver.memory": "3g",
-    # By default every aggregate and every sort of ten rows gets 64 MB, filled with zeros.
+    # By default every aggregate and every sort of ten rows allocates 64 MB, filled with zeros.
     "spark.buffer.pageSize": "256k",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
@@ -39,7 +39,7 @@ _PROCESS = {
 }
 
 _SETTINGS = {
-    # VACUUM would list ten files in ten thousand tasks.
+    # By default VACUUM lists ten files in ten thousand tasks.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
@@ -64,7 +64,7 @@ def start_session(folder: Path) -> SparkSession:
 
 
 def _start_server(conf: Mapping[str, str]) -> SparkSession:
-    """Start the server that users start, which ends with this process, and return a session of it."""
+    """Start a server as users do, which ends with this process, and return a session of it."""
     settings = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     command = [
         sys.executable,
@@ -92,16 +92,16 @@ def _find_free_port() -> int:
 
 
 def new_session(spark: SparkSession) -> SparkSession:
-    """Return a session of the same Spark with settings of its own, for writers at the same time."""
+    """Return a session of the same Spark with its own settings, for concurrent writers."""
     if not OVER_CONNECT:
         return spark.newSession()
     return SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).create()
 
 
 def lean_session(spark: SparkSession) -> SparkSession:
-    """Return a session for tiny inputs; over Spark Connect it is the one of the calling thread.
+    """Return a session for tiny inputs; with Spark Connect it is the session of the calling thread.
 
-    A Connect client looks for checkpoints in the session of the thread, whichever made them.
+    A Connect client looks up checkpoints in the session of the thread, whichever session created them.
     """
     session = (SparkSession.getActiveSession() if OVER_CONNECT else None) or new_session(spark)
     for name, value in _SETTINGS.items():
@@ -110,12 +110,12 @@ def lean_session(spark: SparkSession) -> SparkSession:
 
 
 def forget_tables(spark: SparkSession) -> None:
-    """Let Delta forget tables: it remembers each for an hour, and a thousand fill the heap."""
+    """Clear Delta's cache, which keeps each table for an hour: a thousand tables fill the heap."""
     if not OVER_CONNECT:
         spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 def activate_session(session: SparkSession) -> SparkSession:
-    """Let Delta's catalog meet its session: it keeps the one that is active when it is first asked."""
+    """Activate a session for Delta's catalog, which keeps the session that is active on first use."""
     session.sql("SHOW NAMESPACES").collect()
     return session

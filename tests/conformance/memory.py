@@ -1,8 +1,8 @@
-"""Tables in memory: what a run reads and writes where no Delta table is needed.
+"""Tables in memory, which runs read and write if a vector does not need Delta tables.
 
-A Delta table of ten rows costs several Spark jobs for every version that is read, and more to write it. What
-a run decides does not depend on where its rows lie, so most vectors run on these tables; some of each
-capability run on Delta from end to end.
+A Delta table of ten rows costs several Spark jobs for every version that is read, and more for writing. The
+result of a run does not depend on where its rows are stored, so most vectors use these tables; some vectors
+of each capability run on Delta from end to end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 
 class MemoryTable:
-    """A source: its rows and how often they have changed."""
+    """A source: its rows and the number of their changes."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self._dataset = Dataset(name, path=str(folder / name))
@@ -35,7 +35,7 @@ class MemoryTable:
 
     @property
     def rows(self) -> pa.Table | None:
-        """The rows; None before the first write."""
+        """Return the rows; None before the first write."""
         return self._rows
 
     def write_rows(self, rows: pa.Table) -> None:
@@ -44,7 +44,7 @@ class MemoryTable:
         self._version += 1
 
     def append_rows(self, rows: pa.Table) -> None:
-        """Add rows."""
+        """Append rows."""
         self.write_rows(rows if self._rows is None else pa.concat_tables([self._rows, rows]))
 
     def pin_rows(self, spark: SparkSession) -> PinnedDataset:
@@ -56,14 +56,14 @@ class MemoryTable:
 
 
 class MemoryTables:
-    """Sources by their names."""
+    """Sources by name."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark, self._folder = spark, folder
         self._tables: dict[str, MemoryTable] = {}
 
     def append_rows(self, dataset: str, rows: pa.Table) -> None:
-        """Add rows to a dataset."""
+        """Append rows to a dataset."""
         self._get_table(dataset).append_rows(rows)
 
     def write_rows(self, dataset: str, rows: pa.Table) -> None:
@@ -75,7 +75,7 @@ class MemoryTables:
         return self._get_table(dataset).rows
 
     def pin_dataset(self, dataset: str) -> PinnedDataset:
-        """Return a dataset as a run pins it; one that was never written here is looked for on Delta."""
+        """Return a dataset as a run pins it; a dataset that was never written here is read from Delta."""
         if dataset in self._tables:
             return self._tables[dataset].pin_rows(self._spark)
         return pin_dataset(self._spark, resolve_dataset(dataset, str(self._folder)))
@@ -85,7 +85,7 @@ class MemoryTables:
 
 
 class MemorySideTable(SideTable):
-    """Rows beside a target."""
+    """Side table of a target."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -104,12 +104,12 @@ class MemorySideTable(SideTable):
         return CommitResult(self.version, self.version + 1)
 
     def append_rows(self, rows: DataFrame, *, new_columns: bool = False) -> CommitResult:
-        """Add rows."""
+        """Append rows."""
         return self.replace_rows(rows if self._rows is None else self._rows.unionByName(rows))
 
 
 class MemoryTarget:
-    """The rows that runs write, and what the last of them said on its commit."""
+    """The rows that runs write, and the metadata of the last commit."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.dataset = Dataset(name, path=str(folder / name))
@@ -128,13 +128,13 @@ class MemoryTarget:
         )
 
     def read_rows(self) -> DataFrame:
-        """Return the rows as the last run left them."""
+        """Return the rows after the last run."""
         if self.rows is None:
             raise AssertionError("nothing was written yet")
         return self.rows
 
     def count_live_rows(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return self.read_rows().count()
 
     def pin_rows(self) -> PinnedDataset:
@@ -142,11 +142,11 @@ class MemoryTarget:
         return PinnedDataset(self.dataset, self.last.version if self.last else None, rows=self.rows)
 
     def store_rows(self, rows: DataFrame) -> None:
-        """Compute rows now: what they are made of may be gone when they are read."""
+        """Compute rows now, because their inputs may have changed when they are read."""
         self.rows = rows.localCheckpoint(eager=True)
 
     def commit_state(self, state: Mapping[str, Any], write: Callable[[], object]) -> CommitResult:
-        """Let a run write, and keep its state as the text that a commit carries."""
+        """Commit a run, and store its state as the text in the commit metadata."""
         number = self.last.number + 1 if self.last else 1
         write()
         version = number - 1

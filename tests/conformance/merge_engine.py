@@ -1,4 +1,4 @@
-"""How a merge engine vector is run: each commit becomes rows of the source, and one run folds them.
+"""Runner of merge engine vectors: each commit becomes rows of the source, and one run folds them.
 
 ``outcome`` has source and target on Delta and runs the job, ``outcome_in_memory`` folds without storage.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - the usual alias
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -52,7 +52,7 @@ class MemorySource:
 
     def __init__(self, spark: SparkSession, config: MergeEngineConfig, schema: StructType) -> None:
         self._spark, self._config = spark, config
-        # Commits hold NULL where a target may not.
+        # Commits contain NULL in columns that a target declares as NOT NULL.
         fields = [StructField(field.name, field.dataType, metadata=field.metadata) for field in schema]
         if config.row_kind_column is not None:
             fields.append(StructField(_KIND, StringType()))
@@ -62,11 +62,11 @@ class MemorySource:
 
     @property
     def pinned(self) -> PinnedDataset:
-        """The source at its newest commit."""
+        """Return the source at its newest commit."""
         return PinnedDataset(Dataset(SOURCE, path=SOURCE), len(self._commits) - 1, SOURCE)
 
     def append_rows(self, rows: pa.Table) -> None:
-        """Add rows as one commit."""
+        """Append rows as one commit."""
         places = {_COMMIT: [len(self._commits)] * len(rows), _ROW: range(len(rows))}
         for name, numbers in places.items():
             rows = rows.append_column(name, pa.array(numbers, pa.int64()))
@@ -83,9 +83,9 @@ class MemorySource:
 
 
 class MemoryTarget(memory.MemoryTarget):
-    """Folded rows in memory, with the tables beside them.
+    """Folded rows in memory, with the side tables.
 
-    It exists before the first run if a column is declared as NOT NULL, which no run would do.
+    It exists before the first run if a column is declared as NOT NULL, because a run never declares one.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class MemoryTarget(memory.MemoryTarget):
         self.removals = None if config.tombstone_retention is None else MemorySideTable(spark)
 
     def store_rows(self, rows: DataFrame) -> None:
-        """Keep rows with the columns as they were declared."""
+        """Store rows with the declared columns."""
         self.rows = self._spark.createDataFrame(rows.toArrow(), self._schema)
 
     def commit_rows(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: Mapping[str, Any], *, full: bool
     ) -> CommitResult:
-        """Put changed rows in the place of those with the same keys, and add the others."""
+        """Replace rows with the same keys by the changed rows, and append the others."""
         written = rows.where(sql.quote_column(CHANGE) != "-D").drop(CHANGE)
         if not full and self.last is not None:
             stored, changed = self.read_rows(), F.broadcast(rows.select(*map(sql.quote_column, plan.key)))
@@ -117,7 +117,7 @@ class MemoryTarget(memory.MemoryTarget):
         return self.commit_state(state, partial(self.store_rows, written))
 
     def purge_deleted_rows(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
-        """Do nothing: there are no files."""
+        """Do nothing, because there are no files."""
         return committed.version
 
 
@@ -130,7 +130,7 @@ class DeltaLake:
         self._spark, self._folder = spark, folder
 
     def append_rows(self, rows: pa.Table) -> None:
-        """Add rows to the source."""
+        """Append rows to the source."""
         write_deltalake(str(self._folder / SOURCE), rows, mode="append")
 
     def run_job(self, request: JobRequest) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class DeltaLake:
 
 
 class MemoryLake:
-    """The same in memory."""
+    """Source and target of a vector in memory."""
 
     def __init__(
         self, spark: SparkSession, folder: Path, config: MergeEngineConfig, schema: StructType
@@ -155,11 +155,11 @@ class MemoryLake:
         )
 
     def append_rows(self, rows: pa.Table) -> None:
-        """Add rows to the source."""
+        """Append rows to the source."""
         self._source.append_rows(rows)
 
     def run_job(self, request: JobRequest) -> dict[str, Any]:
-        """Fold what the source gained, and return the report."""
+        """Fold the new rows of the source, and return the report."""
         self._target.find_commits(request)
         config, progress = MergeEngineConfig.parse(request.config), Progress(out=str)
         return fold_source(self._spark, request, progress, config, self._target, self._source)
@@ -179,7 +179,7 @@ def run_vector(
     warehouse: Path,
     lake: Callable[[SparkSession, Path, MergeEngineConfig, StructType], Lake] = DeltaLake,
 ) -> dict[str, Any]:
-    """Run one vector: its last rows and the changes of each commit, or the error that ends it."""
+    """Run one vector: return its last rows and the changes of each commit, or its error."""
     fields = [parse_column(name, text) for name, text in vector["schema"].items()]
     settings = _build_settings(vector)
     try:
@@ -193,7 +193,7 @@ def run_vector(
         for number, commit in enumerate(vector["commits"]):
             tables.append_rows(_build_records(fields, commit, config.row_kind_column))
             report = tables.run_job(_build_request(vector, settings, number, warehouse))
-            # A run that changes nothing has no number.
+            # A run without changes has no number.
             numbers.append(max(numbers, default=0) + 1 if report["changed"] else 0)
     except Exception as error:
         known = convert_error(error)
@@ -246,7 +246,7 @@ def _build_request(
 def _build_records(
     fields: Sequence[Mapping[str, Any]], commit: Sequence[Sequence[Any]], kind_column: str | None
 ) -> pa.Table:
-    """Return the records of a commit, each of which is its kind and its values."""
+    """Return the records of a commit, each with its kind and its values."""
     rows = [
         {
             field["name"]: parse_value(value, field["type"])
@@ -264,12 +264,12 @@ def _build_records(
 
 
 def _format_row(row: Mapping[str, Any], fields: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return the values of a row as vectors write them."""
+    """Return the values of a row in the notation of the vectors."""
     return [format_value(row[field["name"]], field["type"]) for field in fields]
 
 
 def parse_value(value: Any, kind: Any) -> Any:
-    """Read a value of a vector as what Arrow takes for its type."""
+    """Convert a value of a vector to what Arrow accepts for its type."""
     if value is None:
         return None
     if isinstance(kind, Mapping):
@@ -299,7 +299,7 @@ def _native_nested(value: Any, kind: Mapping[str, Any]) -> Any:
 
 
 def format_value(value: Any, kind: Any) -> Any:
-    """Write a value of Arrow as vectors do."""
+    """Convert a value of Arrow to the notation of the vectors."""
     if value is None:
         return None
     if isinstance(kind, Mapping):

@@ -1,4 +1,4 @@
-"""How a merge load vector is run: dlt's options become ours, each load's rows a table and a run."""
+"""Runner of merge load vectors: dlt options are translated, and each load is a table and a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - the usual alias
 
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
@@ -44,27 +44,28 @@ _TYPES = {
     "date": pa.date32(),
     "decimal": pa.decimal128(38, 9),
 }
-# In dlt a variant of upsert is a strategy of its own, and upsert rewrites equal rows unless told otherwise.
+# In dlt a variant of upsert is a strategy of its own, and upsert rewrites equal rows unless configured
+# otherwise.
 _VARIANTS = ("upsert", "insert-only", "cdc")
 
 
 class MemoryTimes:
-    """Remembered load times in memory."""
+    """Recorded load times in memory."""
 
     def __init__(self) -> None:
         self._times: DataFrame | None = None
 
     @property
     def version(self) -> None:
-        """Nothing: there is no table to name."""
+        """Return None, because there is no table with a version."""
         return None
 
     def read_times(self) -> DataFrame | None:
-        """Return the remembered times; None if there are none."""
+        """Return the recorded times; None if there are none."""
         return self._times
 
     def save_times(self, times: DataFrame, *, full: bool, needed: bool) -> None:
-        """Add times if they are needed; ``full`` drops those of a history that is replaced."""
+        """Add times if they are needed; ``full`` deletes those of a history that is replaced."""
         if full and self._times is not None:
             self._times = times.localCheckpoint()
         elif needed:
@@ -73,22 +74,22 @@ class MemoryTimes:
 
 
 class MemorySequences:
-    """Remembered sequences in memory."""
+    """Recorded sequences in memory."""
 
     def __init__(self) -> None:
         self._rows: DataFrame | None = None
 
     @property
     def version(self) -> None:
-        """Nothing: there is no table to name."""
+        """Return None, because there is no table with a version."""
         return None
 
     def read_rows(self) -> DataFrame | None:
-        """Return what is remembered; None if nothing is."""
+        """Return the recorded rows; None if there are none."""
         return self._rows
 
     def save_rows(self, rows: DataFrame, *, full: bool, since: datetime | None) -> None:
-        """Add rows; ``full`` drops all others, ``since`` those that were loaded before."""
+        """Add rows; ``full`` deletes all others, ``since`` those that were loaded before."""
         known = None if full else self._rows
         if known is not None and since is not None:
             known = known.where(F.col(LOADED_AT) >= F.lit(since))
@@ -96,7 +97,7 @@ class MemorySequences:
 
 
 class MemoryTarget(memory.MemoryTarget):
-    """A load's target in memory."""
+    """Target of a load in memory."""
 
     def __init__(self, name: str, folder: Path) -> None:
         super().__init__(name, folder)
@@ -106,7 +107,7 @@ class MemoryTarget(memory.MemoryTarget):
     def commit_changes(
         self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: TableShape | None
     ) -> CommitResult:
-        """Put changes into the rows, as the MERGE does."""
+        """Apply changes to the rows, as the MERGE statement does."""
         if full or self.last is None:
             return self.commit_state(state, partial(self.store_rows, select_inserts(found.changes, shape)))
         merged = self._merge_changes(found, select_inserts(found.changes, None))
@@ -153,7 +154,7 @@ class DeltaLake:
         return run(self._spark, request, Progress(out=str))
 
     def read_tables(self) -> dict[str, DataFrame]:
-        """Return the target and the tables of its lists by their names."""
+        """Return the target and its child tables by name."""
         found = {}
         for place in sorted(self._folder.glob(f"{TARGET}*/_delta_log")):
             name = place.parent.name
@@ -164,7 +165,7 @@ class DeltaLake:
 
 
 class MemoryLake(MemoryTables):
-    """The same in memory, for rows without lists: runs begin with their tables found."""
+    """Sources and target in memory, for rows without lists: runs begin after their tables are resolved."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         super().__init__(spark, folder)
@@ -194,7 +195,7 @@ def run_vector(
     warehouse: Path,
     lake: Callable[[SparkSession, Path], Lake] = DeltaLake,
 ) -> dict[str, Any]:
-    """Run one vector, load by load; what a load may not do is its error."""
+    """Run one vector, load by load; a rejected load is its error."""
     return {"id": vector["id"], "loads": list(_run_loads(lake(spark, warehouse), vector, warehouse))}
 
 
@@ -225,7 +226,7 @@ def _run_loads(lake: Lake, vector: Mapping[str, Any], warehouse: Path) -> Iterat
             lake.run_job(request)
         except MergeError as refused:
             error = str(refused)
-        except Exception as broken:  # noqa: BLE001 - a load that breaks is an outcome of its own
+        except Exception as broken:  # noqa: BLE001 - a failed load is an outcome
             error = f"{type(broken).__name__}: {broken}"
         shown = {name: _read_rows(table) for name, table in lake.read_tables().items()}
         yield {"tables": shown} | ({} if error is None else {"error": error})
@@ -240,7 +241,7 @@ def build_settings(
     flags = [name for name, hint in hints.items() if hint.get("hard_delete")]
     sorts = {name: hint["dedup_sort"] for name, hint in hints.items() if hint.get("dedup_sort")}
     found: dict[str, Any] = {**given, "target": TARGET, "strategy": strategy or "delete-insert"}
-    # Rows of dlt have no columns that are missing, only values.
+    # Rows of dlt have no missing columns, only missing values.
     found["schema_evolution"] = ["add", "allow_missing"]
     found["merge_key"] = options.get("merge_key")
     found["hard_delete"] = flags[0] if len(flags) == 1 else flags or None
@@ -260,7 +261,7 @@ def build_settings(
 
 
 def parse_value(value: Any) -> Any:
-    """Read the values that JSON has no form for."""
+    """Parse the values that JSON cannot express."""
     if isinstance(value, Mapping) and len(value) == 1:
         ((kind, text),) = value.items()
         readers = {"$date": date.fromisoformat, "$datetime": datetime.fromisoformat, "$float": float}
@@ -272,7 +273,7 @@ def parse_value(value: Any) -> Any:
 
 
 def _build_rows(rows: Sequence[Mapping[str, Any]], hints: Mapping[str, Any] | None) -> pa.Table:
-    """Return rows as dlt would type them: a column without any value does not exist."""
+    """Return rows as dlt types them: a column without any value does not exist."""
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {}
     for name in names:
@@ -291,13 +292,13 @@ def _build_array(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
 
 
 def has_lists(vector: Mapping[str, Any]) -> bool:
-    """Return whether rows hold lists, which are tables in dlt."""
+    """Return whether rows contain lists, which are child tables in dlt."""
     rows = (row for load in vector["loads"] for row in load.get("rows") or ())
     return any(isinstance(value, list) for row in rows for value in row.values())
 
 
 def _read_rows(table: DataFrame) -> list[dict[str, Any]]:
-    """Return all rows of a table without the columns that are the load's own."""
+    """Return all rows of a table without the columns that the load adds."""
     return [_format_value(row.asDict(recursive=True)) for row in table.drop(*_OURS).collect()]
 
 
@@ -307,7 +308,7 @@ def _format_value(value: Any) -> Any:
     if isinstance(value, list):
         return [_format_value(each) for each in value]
     if isinstance(value, datetime):
-        # Spark gives moments in the time of this machine.
+        # Spark returns timestamps in the time zone of this machine.
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, date):
         return value.isoformat()

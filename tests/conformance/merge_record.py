@@ -1,4 +1,4 @@
-"""How a MergeRecord vector is run: its decision is pure, so planning answers it, without Spark."""
+"""Runner of MergeRecord vectors: the planner alone decides the result, so Spark is not needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECOND = 1_000_000
 
 
 def run_vector(_spark: Any, vector: Mapping[str, Any], _warehouse: Path) -> dict[str, Any]:
-    """Plan every trigger of one vector; bins live on where the processor restarts."""
+    """Plan every trigger of one vector; bins are kept across restarts of the processor."""
     try:
         config = _parse_config(vector)
     except ConfigError as error:
@@ -88,7 +88,7 @@ def _build_arrivals(
 
 
 def _json_lines(records: list[Any]) -> int:
-    """Measure records as JSON lines without spaces."""
+    """Return the size of records as JSON lines without spaces."""
     return sum(
         len(json.dumps(each, separators=(",", ":"), ensure_ascii=False).encode()) + 1 for each in records
     )

@@ -1,4 +1,4 @@
-"""How a merge source vector is run: its inputs become tables of JSON entities, each step is one run.
+"""Runner of merge source vectors: inputs become tables of JSON entities, and each step is one run.
 
 ``outcome`` has the tables on Delta and runs the whole job, ``outcome_in_memory`` merges without storage.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - the usual alias
 
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
@@ -31,7 +31,7 @@ class MemoryTarget(memory.MemoryTarget):
     """Golden records in memory."""
 
     def count_rows(self) -> int | None:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return self.read_rows().count()
 
     def overwrite_rows(self, rows: DataFrame) -> None:
@@ -39,7 +39,7 @@ class MemoryTarget(memory.MemoryTarget):
         self.store_rows(rows)
 
     def apply_changes(self, changes: RowChanges, *, new_columns: bool) -> None:
-        """Put changed rows in the place of those with the same IDs, and add the others."""
+        """Replace rows with the same IDs by the changed rows, and append the others."""
         kept = self.read_rows().join(F.broadcast(changes.rows.select("_id")), "_id", "left_anti")
         self.store_rows(kept.unionByName(changes.rows, allowMissingColumns=new_columns))
 
@@ -51,7 +51,7 @@ class DeltaLake:
         self._spark, self._folder = spark, folder
 
     def append_rows(self, dataset: str, rows: pa.Table) -> None:
-        """Add rows to a dataset."""
+        """Append rows to a dataset."""
         write_deltalake(str(self._folder / dataset), rows, mode="append")
 
     def read_rows(self, dataset: str) -> pa.Table:
@@ -72,7 +72,7 @@ class DeltaLake:
 
 
 class MemoryLake(MemoryTables):
-    """The same in memory, but for datasets that are on Delta: runs begin with their tables found."""
+    """Tables of a vector in memory, except datasets on Delta: runs begin after tables are resolved."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         super().__init__(spark, folder)
@@ -99,7 +99,7 @@ def run_vector(
     warehouse: Path,
     lake: Callable[[SparkSession, Path], Lake] = DeltaLake,
 ) -> dict[str, Any]:
-    """Run one vector; what a step may not do yet is its error, like every other refusal."""
+    """Run one vector; a step that is not supported yet is its error, like every other rejection."""
     operator = vector.get("operator") or {}
     try:
         MergeSourceConfig.parse({**vector["config"], **operator})
@@ -140,7 +140,7 @@ def _run_steps(lake: Lake, vector: Mapping[str, Any], warehouse: Path) -> Iterat
         except MergeError as error:
             yield {"error": str(error)}
             continue
-        except Exception as error:  # noqa: BLE001 - a step that breaks is an outcome of its own
+        except Exception as error:  # noqa: BLE001 - a failed step is an outcome
             yield {"error": f"{type(error).__name__}: {error}"}
             continue
         position = max([position, *(entity["_updated"] for entity in written)])
@@ -157,7 +157,7 @@ def _append_entities(lake: Lake, inputs: Mapping[str, list[Any]], versions: dict
 
 
 def _remove_entities(lake: Lake, ids: Mapping[str, list[str]]) -> None:
-    """Delete all rows of some entities."""
+    """Delete all rows of the given entities."""
     for dataset, gone in ids.items():
         rows = lake.read_rows(dataset)
         kept = [json.loads(entity)["_id"] not in gone for entity in rows.column("entity").to_pylist()]
@@ -165,7 +165,7 @@ def _remove_entities(lake: Lake, ids: Mapping[str, list[str]]) -> None:
 
 
 def iterate_written(table: DataFrame, position: int) -> Iterator[dict[str, Any]]:
-    """Yield the entities that were written after a position, in their order, without hidden columns."""
+    """Yield the entities that were written after a position, in order, without hidden columns."""
     columns = (
         "_id",
         "_updated",
@@ -174,7 +174,7 @@ def iterate_written(table: DataFrame, position: int) -> Iterator[dict[str, Any]]
         "`$replaced` AS replaced",
         "to_json(entity) AS entity",
     )
-    # Sorted and chosen here: Delta would first look for files to skip, in jobs of its own.
+    # Sorted and filtered here: Delta would first look for files to skip, in jobs of its own.
     rows = [row for row in table.selectExpr(*columns).collect() if row["_updated"] > position]
     for row in sorted(rows, key=lambda row: row["_updated"]):
         entity = {"_id": row["_id"], "_updated": row["_updated"]}

@@ -1,4 +1,4 @@
-"""Run the vectors that a module's tests have selected, two at a time, before the first of them asks."""
+"""Run the vectors of all selected tests of a module, two at a time, before the first test needs one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.conformance.lean import lean_session
 
-# By the name of the test and its parameter.
+# Keyed by the name of the test and its parameter.
 Outcomes = dict[tuple[str, Any], Future[Any]]
 Run = Callable[[SparkSession, Any], Any]
 
@@ -22,9 +22,9 @@ Run = Callable[[SparkSession, Any], Any]
 def run_selected(
     spark: SparkSession, request: pytest.FixtureRequest, runs: dict[str, Run], **conf: str
 ) -> Iterator[Outcomes]:
-    """Start the run of every selected case, each thread in a lean session of its own with ``conf``.
+    """Start the run of every selected case, each thread in its own lean session with ``conf``.
 
-    ``runs`` says by the name of a test what it runs for its one parameter.
+    ``runs`` maps the name of a test to the function that runs its one parameter.
     """
     selected = [
         (str(item.originalname), next(iter(item.callspec.params.values())))

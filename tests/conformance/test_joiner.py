@@ -1,4 +1,4 @@
-"""The joiner's vectors through Spark: all of them joined, and one of some groups run into a table."""
+"""Tests of the joiner vectors on Spark: all are joined in memory, and one of some groups on Delta."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ VECTORS: dict[str, Vector] = {
         "vectors"
     ]
 }
-# A wrong configuration is refused without Spark, and compared where none is needed.
+# An invalid configuration is rejected without Spark, and compared in a test without Spark.
 ACCEPTED = [id_ for id_, vector in VECTORS.items() if "error" not in vector["expected"]]
-# Where it matters that there are tables: names, types, nulls, nothing, one table twice, what is counted.
+# Groups that depend on tables: names, types, nulls, empty inputs, one table twice, counts.
 GROUPS = (
     "advanced",
     "empty",
@@ -38,7 +38,7 @@ GROUPS = (
     "stage",
     "type",
 )
-# What no target can hold is compared where it would be written.
+# A result that no target can hold is compared before it is written.
 WITHOUT_TARGET = "names-differing-in-case-only"
 INTO_TABLES = [next(id_ for id_ in ACCEPTED if id_.startswith(f"{group}-")) for group in GROUPS]
 REFUSED_BY_SPARK = "advanced-not-boolean-error"
@@ -66,13 +66,13 @@ def outcomes(
 
 @pytest.mark.parametrize("id_", [id_ for id_ in ACCEPTED if id_ != WITHOUT_TARGET])
 def test_a_join_gives_what_the_vector_expects(id_: str, outcomes: Outcomes) -> None:
-    """Columns in order with their types and nullability, and rows as a bag."""
+    """Columns have the expected order, types and nullability, and rows are compared as a bag."""
     expected = VECTORS[id_]["expected"]
 
     found = outcomes["test_a_join_gives_what_the_vector_expects", id_].result()
 
     assert found["schema"] == expected["schema"]
-    # Spark agrees; only a declared schema may allow more nulls than there can be.
+    # The nullability of Spark is the same; only a declared schema may allow more nulls than can occur.
     if "outputSchema" not in VECTORS[id_]["config"]:
         assert found["frame"] == expected["schema"]
     assert found["records_in"] == expected["records_in"]
@@ -81,7 +81,7 @@ def test_a_join_gives_what_the_vector_expects(id_: str, outcomes: Outcomes) -> N
 
 @pytest.mark.parametrize("id_", [*INTO_TABLES, REFUSED_BY_SPARK])
 def test_a_run_does_what_the_vector_expects(id_: str, outcomes: Outcomes) -> None:
-    """The same from tables into a table, with the numbers of rows in and out; or Spark's refusal."""
+    """A run on tables writes the same rows with the expected counts, or fails with Spark's error."""
     expected = VECTORS[id_]["expected"]
 
     line = outcomes["test_a_run_does_what_the_vector_expects", id_].result()
@@ -98,5 +98,5 @@ def test_a_run_does_what_the_vector_expects(id_: str, outcomes: Outcomes) -> Non
 
 
 def count_rows(rows: list[Any]) -> Counter[str]:
-    """Count equal rows, whatever their order."""
+    """Count equal rows, in any order."""
     return Counter(json.dumps(row, sort_keys=True) for row in rows)

@@ -1,4 +1,4 @@
-"""The merge engine's vectors: refusals without Spark, and folds on Spark with rows and changes."""
+"""Tests of the merge engine vectors: rejections without Spark, and folds on Spark with changes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Vector = dict[str, Any]
 VECTORS: list[Vector] = json.loads(
     (Path(__file__).parent / "vectors" / "merge_engine.json").read_text(encoding="utf-8")
 )["vectors"]
-# The bytes of rbm64 are a format of the Java library alone: it is refused.
+# The bytes of rbm64 are a format of the Java library only: it is rejected.
 UNREADABLE = "rbm64"
 
 
 def read_expected(vector: Vector) -> Any:
-    """Return the rows that are expected, or ``{"error": {"stage", "mentions"}}``."""
+    """Return the expected rows, or ``{"error": {"stage", "mentions"}}``."""
     if "ours" in vector:
         return vector["ours"]
     return vector["expected"] if vector["expected"] is not None else {"error": vector["expected_error"]}
@@ -61,7 +61,7 @@ ON_DELTA = (
 
 @pytest.mark.parametrize("vector", CONFIGURATIONS, ids=lambda vector: vector["id"])
 def test_a_wrong_configuration_is_refused(vector: Vector, tmp_path: Path) -> None:
-    """Without Spark, with all that the message must name."""
+    """An invalid configuration is rejected without Spark, with all expected words in the message."""
     line = merge_engine.run_vector(None, vector, tmp_path)  # not reached
 
     assert list_mentions(vector) - find_mentions(line, vector) == set()
@@ -86,13 +86,13 @@ def outcomes(
 
 @pytest.mark.parametrize("id_", FOLDED)
 def test_a_vector_comes_out(id_: str, outcomes: Outcomes) -> None:
-    """Rows and net changes as expected, as bags; or refused with all that the message must name."""
+    """Rows and net changes are as expected, as bags, or the error has all expected words."""
     check_outcome(FOLDED[id_], outcomes["test_a_vector_comes_out", id_].result())
 
 
 @pytest.mark.parametrize("id_", ON_DELTA)
 def test_a_vector_comes_out_of_tables(id_: str, outcomes: Outcomes) -> None:
-    """The same from a Delta table, in another one and its change log."""
+    """The same result is written from a Delta table to another one and its change log."""
     check_outcome(FOLDED[id_], outcomes["test_a_vector_comes_out_of_tables", id_].result())
 
 
@@ -118,7 +118,7 @@ def find_mentions(line: Vector, vector: Vector) -> set[str]:
 
 
 def build_bag(vector: Vector, rows: list[list[Any]], skip: int = 0) -> list[str]:
-    """Write rows so that ``==`` compares them as bags, also inside columns without an order."""
+    """Format rows so that ``==`` compares them as bags, also inside columns without an order."""
     places = {skip + at for at, name in enumerate(vector["schema"]) if name in vector.get("unordered", [])}
 
     def sort_bags(at: int, value: Any) -> Any:
@@ -132,7 +132,7 @@ def format_value(value: Any) -> str:
 
 
 def test_bags_tell_rows_apart() -> None:
-    """The order of rows and of columns without one is no difference; how often a row is there is."""
+    """Bags ignore the order of rows and of columns without an order, but count equal rows."""
     vector = {"schema": {"k": "INT", "v": "ARRAY<INT>"}, "unordered": ["v"]}
 
     assert build_bag(vector, [[1, [1, 2]], [2, []]]) == build_bag(vector, [[2, []], [1, [2, 1]]])

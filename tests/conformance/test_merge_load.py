@@ -1,4 +1,4 @@
-"""The merge load's vectors through Spark: after every load the rows that the vector expects."""
+"""Tests of the merge load vectors on Spark: each load writes the expected rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ Vector = dict[str, Any]
 VECTORS: list[Vector] = json.loads(
     (Path(__file__).parent / "vectors" / "merge_load.json").read_text(encoding="utf-8")
 )["vectors"]
-# Where dlt is right; the pages of the operators say what happens where it is not, or where we decide.
+# Vectors in which dlt is right. The pages of the operators document the behaviour where dlt is wrong or
+# leaves the decision to this package.
 MATCHING = {vector["id"]: vector for vector in VECTORS if vector["operator"]["expectation"] == "match"}
 _NAMES = {"_dlt_valid_from": "valid_from", "_dlt_valid_to": "valid_to"}
 
 
-# Lists are tables of their own, and of equal rows the first in the file counts.
+# Lists are separate tables, and of equal rows the first in the file counts.
 ON_DELTA_ALONE = {"di-dedup-tie", *(id_ for id_, each in MATCHING.items() if merge_load.has_lists(each))}
-# One of each strategy and each statement that writes.
+# One vector of each strategy and each writing statement.
 ON_DELTA = (
     "scd2-basic-lifecycle",
     "scd2-merge-key-natural",
@@ -62,13 +63,13 @@ def outcomes(
 
 @pytest.mark.parametrize("id_", MATCHING)
 def test_loads_write_what_the_vector_expects(id_: str, outcomes: Outcomes) -> None:
-    """After each load the target holds the expected rows; a refused one leaves them as they were."""
+    """After each load the target has the expected rows; a rejected load does not change them."""
     check_loads(id_, outcomes["test_loads_write_what_the_vector_expects", id_].result())
 
 
 @pytest.mark.parametrize("id_", ON_DELTA)
 def test_loads_on_delta_write_what_the_vector_expects(id_: str, outcomes: Outcomes) -> None:
-    """The same from Delta tables into one."""
+    """Loads from Delta tables into a Delta table write the same rows."""
     check_loads(id_, outcomes["test_loads_on_delta_write_what_the_vector_expects", id_].result())
 
 
@@ -81,7 +82,7 @@ def check_loads(id_: str, line: Any) -> None:
 
 
 def to_comparable(table: list[dict[str, Any]] | None) -> Counter[str]:
-    """Return the rows of a table as a bag, without NULLs, dlt's identifiers and names of validity columns."""
+    """Return the rows of a table as a bag, without NULLs, dlt identifiers and names of validity columns."""
     rows = [
         {_NAMES.get(name, name): value for name, value in row.items() if value is not None}
         for row in table or []

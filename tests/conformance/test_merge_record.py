@@ -1,4 +1,4 @@
-"""A sample of the MergeRecord vectors through whole runs: files, Spark, sidecars and the ledger."""
+"""Tests of some MergeRecord vectors with complete runs: files, Spark, sidecars and the ledger."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tests.jobs.merge_record.landing import Landing
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "merge_record.json").read_text(encoding="utf-8"))[
     "vectors"
 ]
-# One for each thing that only whole runs can get wrong: order, schemas, attributes, failures, later triggers.
+# One vector for each aspect that only complete runs cover: order, schemas, attributes, failures, later
+# triggers.
 SAMPLE = (
     "bp-seed-example-1-eight",
     "bp-zero-record-flowfile",
@@ -40,7 +41,7 @@ def lean(spark: SparkSession) -> SparkSession:
 
 @pytest.mark.parametrize("id_", SAMPLE)
 def test_runs_over_files_give_what_the_vector_expects(id_: str, lean: SparkSession, tmp_path: Path) -> None:
-    """The same merged files, originals, failures and open bins as planning alone."""
+    """Complete runs give the same merged files, originals, failures and open bins as the planner alone."""
     (vector,) = [each for each in VECTORS if each["id"] == id_]
     landing = Landing(tmp_path, lean, **_build_settings(vector))
     found: list[Any] = []
@@ -68,7 +69,7 @@ def test_runs_over_files_give_what_the_vector_expects(id_: str, lean: SparkSessi
 
 
 def _build_settings(vector: dict[str, Any]) -> dict[str, Any]:
-    """Return the vector's properties; where records fail or schemas are part of it, the files' own schema."""
+    """Return the properties of a vector; add the schema of the files if records fail or schemas matter."""
     first = next(arrival for trigger in vector["triggers"] for arrival in trigger["arrivals"])
     own = vector["id"].startswith(("bp-zero", "fail-"))
     reader = {"format": "json", "schema": first["schema"] if own else None}

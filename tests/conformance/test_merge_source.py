@@ -1,4 +1,4 @@
-"""The merge source's vectors through Spark: every run exactly as expected and in order."""
+"""Tests of the merge source vectors on Spark: each run writes exactly the expected rows in order."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ WITH_STEPS = {vector["id"]: vector for vector in VECTORS if "steps" in vector}
 _NOT_COMPARED = {"_hash", "_previous", "_ts"}
 
 
-# Where it matters that there are tables: first runs and changes of each identity and strategy, entities that
-# come, go and come back, a full run, a reset, another configuration, a refused run.
+# Vectors that depend on tables: first runs and changes of each identity and strategy, entities that are
+# created, deleted and restored, a full run, a reset, a changed configuration, a rejected run.
 ON_DELTA = (
     "seed-example-continued",
     "eq-feedback-loop",
@@ -64,13 +64,13 @@ def outcomes(
 
 @pytest.mark.parametrize("id_", WITH_STEPS)
 def test_runs_write_what_the_vector_expects(id_: str, outcomes: Outcomes) -> None:
-    """The entities that each step writes come out exactly, in order and with their numbers."""
+    """Each step writes exactly the expected entities, in order and with their numbers."""
     check_steps(id_, outcomes["test_runs_write_what_the_vector_expects", id_].result())
 
 
 @pytest.mark.parametrize("id_", ON_DELTA)
 def test_runs_on_delta_write_what_the_vector_expects(id_: str, outcomes: Outcomes) -> None:
-    """The same from Delta tables into one."""
+    """Runs from Delta tables into a Delta table write the same entities."""
     check_steps(id_, outcomes["test_runs_on_delta_write_what_the_vector_expects", id_].result())
 
 
@@ -87,7 +87,7 @@ def check_steps(id_: str, line: Any) -> None:
 
 
 def to_comparable(value: Any) -> Any:
-    """Write an entity so that ``==`` compares it: numbers by value, booleans and texts as what they are."""
+    """Format an entity so that ``==`` compares numbers by value and distinguishes booleans and texts."""
     if isinstance(value, dict):
         return {name: to_comparable(item) for name, item in value.items() if name not in _NOT_COMPARED}
     if isinstance(value, list):
@@ -96,7 +96,7 @@ def to_comparable(value: Any) -> Any:
 
 
 def test_comparing_tells_types_apart_and_numbers_by_value() -> None:
-    """1 is 1.0 and neither true nor "1"; hidden columns are not looked at."""
+    """1 equals 1.0 but neither true nor "1"; hidden columns are not compared."""
     assert to_comparable({"x": [1], "_ts": 5}) == to_comparable({"x": [1.0]})
     assert to_comparable({"x": 1}) != to_comparable({"x": True})
     assert to_comparable({"x": 1}) != to_comparable({"x": "1"})
@@ -106,7 +106,7 @@ def test_comparing_tells_types_apart_and_numbers_by_value() -> None:
     "vector", [vector for vector in VECTORS if "expect_error" in vector], ids=lambda vector: vector["id"]
 )
 def test_a_wrong_configuration_is_the_outcome(vector: Vector, tmp_path: Path) -> None:
-    """A refused configuration is answered without Spark, and the line holds the quoted text."""
+    """An invalid configuration is rejected without Spark, and the line has the quoted text."""
     line = merge_source.run_vector(None, vector, tmp_path)  # not reached
 
     assert vector["expect_error"] in line["error"]
@@ -115,7 +115,7 @@ def test_a_wrong_configuration_is_the_outcome(vector: Vector, tmp_path: Path) ->
 def test_every_vector_gets_one_line(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A vector that cannot be run, or cannot even be read, gets its line and the others get theirs."""
+    """Every vector has a line, also a vector that cannot be run or read."""
     good = {
         "id": "good",
         "config": {"datasets": ["A a"], "version": 2},

@@ -1,4 +1,4 @@
-"""Which asset a dataset is, and back."""
+"""Tests of mapping datasets to assets and back."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from airflow_merge_provider.core.errors import ConfigError
     ],
 )
 def test_a_dataset_has_one_asset(ref: Any, warehouse: Any, name: Any, uri: Any) -> None:
-    """Name and URI follow from the reference, and from a warehouse only when it is written beside it."""
+    """Name and URI of an asset depend on the reference, and on the warehouse only if it is given with it."""
     asset = dataset_asset(ref, warehouse=warehouse)
 
     assert (asset.name, asset.uri, asset.group) == (name, uri, "merge")
 
 
 def test_an_asset_stays_itself() -> None:
-    """A user's own asset keeps its name, and nothing is made beside it."""
+    """An asset of the user keeps its name and gets no second asset."""
     asset = Asset(name="mine", uri="s3://lake/customers")
 
     assert dataset_asset(asset) is asset
@@ -42,19 +42,19 @@ def test_an_asset_stays_itself() -> None:
 
 @pytest.mark.parametrize("ref", ["", "a b", "a/b", "a.b.c.d", None, 5])
 def test_what_names_no_dataset_has_no_asset(ref: Any) -> None:
-    """The error names the dataset and what can be written instead."""
+    """A reference without an asset is rejected with the dataset and valid alternatives."""
     with pytest.raises(ConfigError):
         dataset_asset(ref)
 
 
 @pytest.mark.parametrize("ref", ["customers", "lake.crm.people", "s3://lake/customers"])
 def test_the_text_of_an_asset_is_the_dataset_it_was_made_of(ref: Any) -> None:
-    """An asset given as dataset means what its text meant."""
+    """An asset given as dataset is the dataset whose text it was created from."""
     assert dataset_text(dataset_asset(ref)) == ref
 
 
 def test_an_asset_with_a_name_only_is_the_dataset_of_that_name() -> None:
-    """Airflow makes the name the URI when no URI is given."""
+    """An asset without a URI is the dataset of its name, because Airflow uses the name as URI."""
     assert dataset_text(Asset("customers")) == "customers"
 
 
@@ -67,7 +67,7 @@ def test_an_asset_with_a_name_only_is_the_dataset_of_that_name() -> None:
     ],
 )
 def test_airflow_normalises_the_scheme_by_our_rule(written: Any, uri: Any) -> None:
-    """The sanitizer is registered through the provider info."""
+    """Airflow normalises URIs of the scheme with the sanitizer that the provider info registers."""
     assert Asset(uri=written).uri == uri
 
 
@@ -76,18 +76,18 @@ def test_airflow_normalises_the_scheme_by_our_rule(written: Any, uri: Any) -> No
     ["merge://elsewhere/a", "merge://warehouse/a/b", "merge://warehouse", "merge://catalog/a", "merge:///a"],
 )
 def test_a_wrong_uri_of_the_scheme_says_what_is_right(uri: Any) -> None:
-    """It becomes an import error of the DAG, with our words."""
+    """An invalid URI of the scheme is a DAG import error with the message of this package."""
     with pytest.raises(ValueError, match="write merge://warehouse/<id>"):
         Asset(uri=uri)
 
 
 def test_the_factory_makes_the_same_asset() -> None:
-    """Code that knows only the scheme gets the asset that operators use."""
+    """The asset factory returns the same asset as the operators, for code that only uses the scheme."""
     assert create_asset(dataset="customers", extra={"a": 1}) == dataset_asset("customers", extra={"a": 1})
 
 
 def test_an_asset_is_a_dataset_of_lineage() -> None:
-    """OpenLineage sees the root as namespace and the rest as name."""
+    """The OpenLineage dataset of an asset has the root as namespace and the rest as name."""
     found = lineage_dataset(dataset_asset("lake.crm.people"), None)
 
     assert (found.namespace, found.name) == ("merge://catalog", "lake.crm.people")

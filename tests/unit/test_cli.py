@@ -1,4 +1,4 @@
-"""The command line: what it takes, what it says, how it ends."""
+"""Tests of the command line: arguments, output and exit codes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Answer runs without Spark, and keep what was asked."""
+    """Answer runs without Spark, and record the requests."""
     seen: dict[str, Any] = {"answer": JobResult(report={"changed": True})}
 
     def run_job(request: Any, **how: Any) -> Any:
@@ -52,7 +52,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_long_report_is_printed_short(file: Any, asked: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """As short as in Airflow; the whole one goes to the error stream, and a plan stays whole."""
+    """A long report is truncated as in Airflow. The whole report goes to stderr; a plan is not truncated."""
     long = {**REPORT, "details": {"columns": [{"name": "x" * 200}] * 40}}
     asked["answer"] = JobResult(report=long)
 
@@ -69,7 +69,7 @@ def test_a_long_report_is_printed_short(file: Any, asked: Any, capsys: pytest.Ca
 def test_a_pipe_runs_and_its_report_is_printed(
     file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Progress goes to the error stream, so that the report can be piped on."""
+    """Progress is printed to stderr, so that the report on stdout can be piped."""
     code = cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.x=1=2", "--dry-run"])
 
     said = capsys.readouterr()
@@ -85,7 +85,7 @@ def test_a_pipe_runs_and_its_report_is_printed(
 def test_a_setting_without_effect_is_refused(
     file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line says where it belongs."""
+    """A setting without effect is rejected with the place where it belongs."""
     code = cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.remote=sc://here"])
 
     assert code == 2
@@ -94,7 +94,10 @@ def test_a_setting_without_effect_is_refused(
 
 
 def test_a_plan_reads_nothing(file: Any, asked: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """The job stops at the plan, which is the report; what was joined before does not stop it earlier."""
+    """With --plan the report is the plan, without reading data.
+
+    An earlier run does not end the job sooner.
+    """
     config = {"job": "joiner", "inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
 
     assert cli.main(["plan", file(config), "--warehouse", "/lake"]) == 0
@@ -103,7 +106,7 @@ def test_a_plan_reads_nothing(file: Any, asked: Any, capsys: pytest.CaptureFixtu
 
 
 def test_a_request_runs_as_it_stands(file: Any, asked: Any) -> None:
-    """Token and start are those of the request: the same file again is a retry."""
+    """A request file runs with its own token and start, so running it again is a retry."""
     request = probe.build_request("s", "t").model_copy(
         update={"config": {"target": "t", "datasets": ["a a"]}, "warehouse": "/lake"}
     )
@@ -113,7 +116,7 @@ def test_a_request_runs_as_it_stands(file: Any, asked: Any) -> None:
 
 
 def test_a_configuration_runs_too(file: Any, asked: Any) -> None:
-    """What an operator takes is what a file may hold, with its warehouse."""
+    """A file may contain a configuration, as an operator has it, together with a warehouse."""
     config = {"job": "merge_source", "warehouse": "/lake", "target": "t", "datasets": ["a a"]}
 
     assert cli.main(["run", file(config), "--run-id", "r7", "--full-refresh"]) == 0
@@ -128,7 +131,7 @@ def test_a_configuration_runs_too(file: Any, asked: Any) -> None:
 def test_each_kind_of_failure_has_its_exit_code(
     file: Any, asked: Any, capsys: pytest.CaptureFixture[str], code: Any, exit_code: Any
 ) -> None:
-    """A script can tell what to do about it."""
+    """Each kind of failure has its own exit code for scripts."""
     asked["answer"] = JobFailure(code=code, message="because\nof this", retryable=False, trace="deep")
 
     assert cli.main(["run", file(PIPE), "--warehouse", "/lake"]) == exit_code
@@ -138,7 +141,7 @@ def test_each_kind_of_failure_has_its_exit_code(
 def test_what_is_missing_is_one_line(
     file: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No trace for something that has a remedy."""
+    """An error with a fix is printed as one line without a traceback."""
 
     def run_job(request: Any, **how: Any) -> None:
         raise SetupError("Java is missing: install Java 17 or 21")
@@ -152,7 +155,7 @@ def test_what_is_missing_is_one_line(
 def test_a_run_needs_a_target_and_a_warehouse_for_bare_names(
     file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All that is missing is said before Spark starts."""
+    """A missing target and a missing warehouse for bare names are reported together before Spark starts."""
     assert cli.main(["run", file(PIPE["source"])]) == 2
 
     said = capsys.readouterr().err
@@ -162,7 +165,7 @@ def test_a_run_needs_a_target_and_a_warehouse_for_bare_names(
 
 
 def test_check_says_all_problems_at_once(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Fields and rules between them, each with its path."""
+    """Problems of fields and of the rules between them are reported together with their paths."""
     wrong = {"source": {"datasets": ["a a", "b"], "equality": [["is", 1, 2]], "identiti": "first"}}
 
     assert cli.main(["check", file(wrong)]) == 2
@@ -176,7 +179,7 @@ def test_check_says_all_problems_at_once(file: Any, capsys: pytest.CaptureFixtur
 def test_check_of_a_right_file_says_so_with_its_warnings(
     file: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Warnings do not fail."""
+    """A valid file is reported as valid, with its warnings, and the exit code is 0."""
     path = file(PIPE["source"] | {"version": 1})
 
     assert cli.main(["check", path]) == 0
@@ -202,13 +205,13 @@ def test_check_of_a_right_file_says_so_with_its_warnings(
 def test_a_file_that_is_something_else_is_refused(
     file: Any, capsys: pytest.CaptureFixture[str], content: Any, message: Any
 ) -> None:
-    """The first line says what it should be."""
+    """A file with other content is rejected; the first line has the expected content."""
     assert cli.main(["check", file(content)]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the reason of the system."""
+    """A missing file is rejected with the reason of the operating system."""
     assert cli.main(["check", "/nowhere.json"]) == 2
     assert "/nowhere.json: does not exist" in capsys.readouterr().err
 
@@ -216,7 +219,7 @@ def test_a_file_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str])
 def test_standard_input_is_a_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Pipes of the other kind work too."""
+    """Standard input is accepted as a file."""
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(PIPE)))
 
     assert cli.main(["check", "-"]) == 0
@@ -226,7 +229,7 @@ def test_standard_input_is_a_file(
 def test_a_setting_without_a_value_is_refused(
     file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A typing error is not a setting."""
+    """A setting without a value is rejected."""
     assert cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.x"]) == 2
     assert "--conf spark.x: write NAME=VALUE" in capsys.readouterr().err
 
@@ -244,7 +247,7 @@ def test_a_setting_without_a_value_is_refused(
 def test_a_schema_accepts_what_is_right_and_refuses_what_is_not(
     capsys: pytest.CaptureFixture[str], of: Any, valid: Any
 ) -> None:
-    """Editors check with it; both directions of the protocol have one."""
+    """Schemas accept valid and reject invalid files. Both directions of the protocol have a schema."""
     assert cli.main(["schema", of]) == 0
     schema = json.loads(capsys.readouterr().out)
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -255,7 +258,7 @@ def test_a_schema_accepts_what_is_right_and_refuses_what_is_not(
 
 
 def test_history_names_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A commit of a run is told by number and name, others by their operation."""
+    """A commit of a run is listed with its number and name, other commits with their operation."""
     import deltalake
     import pyarrow as pa
 
@@ -277,13 +280,13 @@ def test_history_names_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_history_of_nothing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the name of what was looked for."""
+    """The history of a missing table is an error with its name."""
     assert cli.main(["history", str(tmp_path / "none")]) == 3
     assert "is not a Delta table" in capsys.readouterr().err
 
 
 def test_help_tells_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Everything that can be typed is said, with how it ends."""
+    """The help lists all commands, options and exit codes."""
     with pytest.raises(SystemExit):
         cli.main(["--help"])
 
@@ -293,7 +296,7 @@ def test_help_tells_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_package_runs_as_a_module() -> None:
-    """The file that python -m starts calls the same function."""
+    """The module that python -m starts calls the same function as the command."""
     text = (Path(cli.__file__).parent / "__main__.py").read_text()
 
     assert "sys.exit(main())" in text
@@ -302,7 +305,10 @@ def test_the_package_runs_as_a_module() -> None:
 def test_pipes_of_every_kind_are_checked_and_run(
     file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sink names the target and says when it becomes populated; the pump is checked with the rest."""
+    """Pipes of every kind are checked and run.
+
+    The sink defines the target and its population; the pump is checked too.
+    """
     pipe = {
         "_id": "orders",
         "source": {"type": "upsert", "source": "extract", "primary_key": "id"},
@@ -324,7 +330,7 @@ def test_pipes_of_every_kind_are_checked_and_run(
 def test_yaml_is_read_where_json_is(
     tmp_path: Path, asked: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In files by their names; standard input says by its first character what it is."""
+    """YAML is accepted like JSON. Files are distinguished by name, standard input by its first character."""
     text = "job: upsert\nsource: s\ntarget: t\nprimary_key: id\nwarehouse: /lake\n"
     (tmp_path / "load.yaml").write_text(text)
 
@@ -338,7 +344,10 @@ def test_yaml_is_read_where_json_is(
 def test_the_warehouse_comes_from_the_option_the_file_or_the_environment(
     file: Any, asked: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """In this order; relative paths start where the command does."""
+    """The warehouse comes from the option, else the file, else the environment.
+
+    Relative paths start at the current folder.
+    """
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", "/configured")
     monkeypatch.chdir(tmp_path)
     load = {"job": "upsert", "source": "./new/../orders", "target": "t", "primary_key": "id"}
@@ -358,7 +367,7 @@ def test_the_warehouse_comes_from_the_option_the_file_or_the_environment(
 def test_an_unexpected_error_is_one_line(
     file: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where it comes from is shown on request."""
+    """An unexpected error is one line; the traceback is printed on request."""
 
     def raise_error(*_: Any, **__: Any) -> None:
         raise RuntimeError("of its own")
@@ -372,7 +381,7 @@ def test_an_unexpected_error_is_one_line(
 
 
 def test_a_reader_that_has_had_enough_ends_the_output_in_silence() -> None:
-    """As with every other command whose output is piped on."""
+    """If the reader closes the pipe early, the command ends without an error message."""
     command = (
         f"{sys.executable} -m airflow_merge_provider schema merge_record | head -c 1; echo ${{PIPESTATUS[0]}}"
     )

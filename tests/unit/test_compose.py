@@ -1,4 +1,4 @@
-"""Whether the compose file and its image are right, as far as that can be seen without building them."""
+"""Tests of the compose file and its image without building them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_valid(file: Path) -> bool:
 
 
 def test_it_is_valid_by_the_compose_specification(tmp_path: Path) -> None:
-    """And a misspelt condition is not."""
+    """The file is valid by the compose specification, and a misspelt condition is rejected."""
     wrong = tmp_path / "docker-compose.yaml"
     wrong.write_text(FILE.read_text(encoding="utf-8").replace("service_healthy", "service_healty"))
 
@@ -42,7 +42,7 @@ def test_it_is_valid_by_the_compose_specification(tmp_path: Path) -> None:
 
 
 def test_whatever_is_named_is_there() -> None:
-    """Services that others wait for, those that are to be healthy, and volumes."""
+    """Services in depends_on, services with health checks, and volumes are all defined."""
     for service in SERVICES.values():
         for name, wait in (service.get("depends_on") or {}).items():
             assert name in SERVICES
@@ -53,7 +53,7 @@ def test_whatever_is_named_is_there() -> None:
 
 
 def test_airflow_has_its_four_processes_and_every_command_exists() -> None:
-    """Each command is one that Airflow knows; tasks start after the server they talk to."""
+    """Airflow has its four processes and each command exists. Tasks start after the API server."""
     from airflow.cli.cli_config import core_commands
 
     known = {command.name for command in core_commands}
@@ -65,7 +65,7 @@ def test_airflow_has_its_four_processes_and_every_command_exists() -> None:
 
 
 def test_every_setting_is_one_of_airflow() -> None:
-    """A misspelt setting would be ignored."""
+    """Every environment variable is an existing Airflow setting. Airflow would ignore a misspelt one."""
     from airflow.configuration import conf
 
     for name in SETTINGS:
@@ -75,7 +75,7 @@ def test_every_setting_is_one_of_airflow() -> None:
 
 
 def test_the_spark_connection_is_the_master_of_this_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stock hook resolves it to the master, in client mode."""
+    """The Spark connection resolves to the master of this file, in client mode, with the stock hook."""
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
     assert json.loads(SETTINGS["AIRFLOW_CONN_SPARK_DEFAULT"])["conn_type"] == "spark"
@@ -89,7 +89,7 @@ def test_the_spark_connection_is_the_master_of_this_file(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", ["spark-master", "spark-worker"])
 def test_sparks_commands_are_those_of_the_package(name: Any) -> None:
-    """The launcher comes with pyspark, and its jars have the class."""
+    """The commands of Spark are those of the pyspark package: its launcher, and a class in its jars."""
     launcher, main = SERVICES[name]["command"][:2]
 
     assert (spark_home() / "bin" / launcher).is_file()
@@ -97,7 +97,7 @@ def test_sparks_commands_are_those_of_the_package(name: Any) -> None:
 
 
 def test_the_versions_are_those_that_are_tested() -> None:
-    """Those of constraints.txt, in the image's name, its arguments and their defaults."""
+    """The versions in the image's name, its arguments and their defaults are those of constraints.txt."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     airflow, spark = CONSTRAINTS["apache-airflow"], CONSTRAINTS["pyspark"]
     build = SERVICES["airflow-scheduler"]["build"]["args"]
@@ -110,7 +110,10 @@ def test_the_versions_are_those_that_are_tested() -> None:
 
 
 def test_the_image_holds_what_it_copies_and_owns_what_is_mounted() -> None:
-    """Volumes that are new belong to the folder's owner; what is copied is let into the build."""
+    """Every file that the image copies is in the build context.
+
+    New volumes belong to the owner of the folder in the image.
+    """
     let_in = (ROOT / ".dockerignore").read_text(encoding="utf-8")
     for line in re.findall(r"^COPY --chown=airflow:0 (.+) \S+$", DOCKERFILE, re.MULTILINE):
         for name in line.split():

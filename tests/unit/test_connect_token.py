@@ -1,4 +1,4 @@
-"""The token of a Spark Connect server: a secret of one user, which clients find by the port."""
+"""Tests of the token of a Spark Connect server: a secret of one user, found by port."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from airflow_merge_provider.core.errors import SetupError
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a cache of its own, and no token in the environment."""
+    """Set a separate cache folder and no token in the environment."""
     monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
 
 
 def test_a_server_has_a_token_of_its_own_while_it_runs() -> None:
-    """Only its user can read it, two servers have two, and after the end there is none."""
+    """A running server has its own token.
+
+    Only its user can read it, two servers have two tokens, and it is deleted when the server ends.
+    """
     with offer_token(15002) as (token, file):
         assert len(token) > 30
         assert file == get_token_file(15002)
@@ -37,7 +40,7 @@ def test_a_server_has_a_token_of_its_own_while_it_runs() -> None:
 
 
 def test_a_token_that_a_killed_server_left_is_not_used_again() -> None:
-    """Somebody may have got it meanwhile."""
+    """The token of a killed server is not reused, because it may have become known."""
     left = offer_token(15002)
     old, _ = left.__enter__()
 
@@ -46,7 +49,7 @@ def test_a_token_that_a_killed_server_left_is_not_used_again() -> None:
 
 
 def test_a_token_file_of_the_user_stays(tmp_path: Path) -> None:
-    """It is written if there is none, and read if there is one."""
+    """A token file of the user is read, or written if it is missing, and is kept."""
     file = tmp_path / "mine" / "token"
     with offer_token(15002, file) as (first, _):
         pass
@@ -65,7 +68,7 @@ def test_a_token_file_of_the_user_stays(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_secret_is_refused(tmp_path: Path, mode: Any, content: Any, message: Any) -> None:
-    """Before a server starts with it."""
+    """A file that is not secret is rejected before a server starts with it."""
     file = tmp_path / "token"
     file.write_text(content)
     file.chmod(mode)
@@ -75,7 +78,7 @@ def test_a_file_that_is_no_secret_is_refused(tmp_path: Path, mode: Any, content:
 
 
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    """With the option that names another."""
+    """A file that cannot be written is an error with the option for another file."""
     (tmp_path / "file").touch()
 
     with (
@@ -87,7 +90,10 @@ def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 def test_clients_on_this_machine_find_the_token(host: Any) -> None:
-    """PySpark sends it without TLS to localhost alone, by this name."""
+    """Clients on this machine find the token.
+
+    PySpark sends it without TLS to localhost only, by this name.
+    """
     with offer_token(15002) as (token, _):
         assert add_token(f"sc://{host}:15002") == ("sc://localhost:15002", {TOKEN_VARIABLE: token})
         assert add_token(f"sc://{host}/;user_id=me") == (
@@ -99,20 +105,23 @@ def test_clients_on_this_machine_find_the_token(host: Any) -> None:
 
 @pytest.mark.parametrize("url", ["sc://spark.example.com:15002", "sc://localhost:15002/;use_ssl=true"])
 def test_other_servers_get_no_token_of_this_machine(url: Any) -> None:
-    """Whoever listens there is not the server of this user."""
+    """Other servers get no token of this machine, because they are not the server of this user."""
     with offer_token(15002):
         assert add_token(url) == (url, {})
 
 
 def test_a_token_that_is_given_stays() -> None:
-    """That of the address wins; that of the environment counts where no server of this user is."""
+    """A token in the address takes precedence.
+
+    The one in the environment is used if this user runs no server there.
+    """
     with offer_token(15002):
         assert add_token("sc://localhost:15002/;token=given") == ("sc://localhost:15002/;token=given", {})
     assert add_token("sc://localhost:15002") == ("sc://localhost:15002", {})
 
 
 def test_a_file_that_cannot_be_read_is_said() -> None:
-    """Such as a folder in its place."""
+    """A file that cannot be read, such as a folder, is an error."""
     get_token_file(15002).mkdir(parents=True, mode=0o700)
 
     with pytest.raises(SetupError, match=r"The token file .*15002\.token cannot be read"):

@@ -1,4 +1,4 @@
-"""What the pages say is so: their code runs, their tables are those of the code, their links lead on."""
+"""Tests of the documentation: its code runs, its tables match the code, and its links resolve."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 MERGE_SOURCE = (ROOT / "docs/operators/merge_source.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 EXAMPLE = {"version": 2, "target": "merged", "datasets": ["A a", "B b"], "equality": [["eq", "a.x", "b.x"]]}
-# Where an operator that is planned will be.
+# The module of a planned operator.
 PLACES = ("airflow_merge_provider.operators", "airflow_merge_provider.sensors")
 
 
@@ -36,7 +36,7 @@ def read_section(text: str, title: str) -> str:
 
 
 def read_rows(text: str) -> list[list[str]]:
-    r"""Return the cells of every table line but the titles; ``\|`` is no border."""
+    r"""Return the cells of every table row except headers; ``\|`` does not separate cells."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
     borders = {number for number, line in enumerate(lines) if set(line) <= set("|- ")}
@@ -52,17 +52,17 @@ def python_blocks() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("page", "block"), list(python_blocks()), ids=lambda text: text[:20])
 def test_the_code_of_the_pages_runs(page: Any, block: Any) -> None:
-    """Every Python block is a whole DAG with one operator of ours, and its arguments are right."""
+    """Every Python block is a complete DAG with one operator of this package and valid arguments."""
     names: dict[str, Any] = {}
 
-    exec(compile(block, page, "exec"), names)  # noqa: S102 - our own pages
+    exec(compile(block, page, "exec"), names)  # noqa: S102 - code of this repository
 
     (task,) = names["dag"].tasks
     assert isinstance(task, SparkJobOperator)
 
 
 def test_the_dag_of_the_readme_has_ten_lines() -> None:
-    """Short enough to be read before anything is installed."""
+    """The DAG in the README has ten lines, so that it can be read before anything is installed."""
     (block,) = [block for page, block in python_blocks() if page == "README.md"]
 
     assert len(block.splitlines()) == 10
@@ -70,7 +70,7 @@ def test_the_dag_of_the_readme_has_ten_lines() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Any) -> None:
-    """Every link to a place in the project is one to something that is there."""
+    """Every link to a file in the project leads to an existing file."""
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
 
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
@@ -78,7 +78,7 @@ def test_links_lead_somewhere(page: Any) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_make_targets_that_pages_name_are_there(page: Any) -> None:
-    """``make x`` in code means a target of the Makefile with a help text."""
+    """``make x`` in code formatting names a target of the Makefile with a help text."""
     named = re.findall(r"(?:^|`)make ([a-z0-9 -]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     targets = dict(re.findall(r"^([a-z0-9-]+):[^#\n]*## (.+)$", MAKEFILE, re.MULTILINE))
 
@@ -87,8 +87,8 @@ def test_make_targets_that_pages_name_are_there(page: Any) -> None:
 
 
 def test_a_bare_make_says_what_there_is() -> None:
-    """Every target is named with its text."""
-    # Not as a part of the make that runs the tests: that would say where it goes, too.
+    """A bare make lists every target with its text."""
+    # Run without the variables of a surrounding make, which would print its folder too.
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     said = subprocess.run(["make"], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
 
@@ -96,7 +96,7 @@ def test_a_bare_make_says_what_there_is() -> None:
 
 
 def test_the_readme_says_which_operators_work() -> None:
-    """What works can be imported and is in the provider info; what is planned cannot be imported."""
+    """Working operators can be imported and are in the provider info; planned ones cannot be imported."""
     told = {re.search(r"`(\w+)`", row[0])[1]: row[2] for row in read_rows(read_section(README, "Operators"))}
     info = get_provider_info()
     given = [
@@ -123,7 +123,7 @@ def _can_be_found(module: str) -> bool:
 
 
 def test_the_readme_names_the_versions_that_are_tested() -> None:
-    """They are those that constraints.txt installs."""
+    """The versions in the README are those that constraints.txt installs."""
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-")
     installed = dict(line.split("==") for line in constraints.split())
     told = dict(read_rows(read_section(README, "Versions")))
@@ -134,7 +134,7 @@ def test_the_readme_names_the_versions_that_are_tested() -> None:
 
 
 def test_the_options_are_the_fields_of_the_configuration() -> None:
-    """Names, defaults and texts are those of the code, and no option is missing."""
+    """The page lists all options with the names, defaults and texts of the configuration."""
     fields = {name: field for name, field in MergeSourceConfig.model_fields.items() if field.description}
     wanted = {
         name: [f"`{name}`", _format_default(field), field.description] for name, field in fields.items()
@@ -152,7 +152,7 @@ def _format_default(field: Any) -> str:
 
 
 def test_options_without_effect_are_named() -> None:
-    """An option that nothing but the configuration and the operator reads is said to have no effect yet."""
+    """An option that only the configuration and the operator read is documented as having no effect yet."""
     package = ROOT / "airflow_merge_provider"
     rules = (
         package / f"core/{name}.py"
@@ -169,7 +169,7 @@ def test_options_without_effect_are_named() -> None:
 
 
 def test_the_functions_are_those_that_rules_may_use() -> None:
-    """None is missing, none is promised in vain."""
+    """The page lists exactly the functions that match rules support."""
     (told,) = re.findall(r"functions over it:(.*?)\.\n", MERGE_SOURCE, re.DOTALL)
 
     assert re.findall(r"`([^`]+)`", told) == sorted([*FUNCTIONS, *ITEM_FUNCTIONS])
@@ -181,7 +181,7 @@ def test_the_functions_are_those_that_rules_may_use() -> None:
     ids=lambda cell: cell[:40],
 )
 def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: Any) -> None:
-    """The argument of the first column gives the text of the second."""
+    """The argument in the first column raises the error in the second column."""
     with pytest.raises(ConfigError) as error:
         MergeSourceConfig.parse({**EXAMPLE, **json.loads(argument.strip("`"))})
 
@@ -189,7 +189,7 @@ def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: 
 
 
 def test_refusals_of_the_page_are_in_the_code() -> None:
-    """What the data can show is said in the words of the page."""
+    """The errors that depend on data have the same text in the code as on the page."""
     files = (ROOT / "airflow_merge_provider").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
     told = [row[0] for row in read_rows(read_section(MERGE_SOURCE, "Errors")) if not row[0].startswith("`{")]
@@ -199,7 +199,7 @@ def test_refusals_of_the_page_are_in_the_code() -> None:
 
 
 def test_pictures_are_small() -> None:
-    """A clone stays light: every picture has less than 200 kB."""
+    """Every picture is smaller than 200 kB, so that a clone stays small."""
     pictures = list((ROOT / "docs/images").iterdir())
 
     assert pictures
@@ -208,7 +208,7 @@ def test_pictures_are_small() -> None:
 
 @pytest.mark.parametrize("name", [".airflow-registry.yaml", ".pre-commit-config.yaml"])
 def test_small_files_can_be_read(name: Any) -> None:
-    """They are YAML, and the registry's names are those of the provider."""
+    """Small files are valid YAML, and the names in the registry are those of the provider."""
     content = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
 
     if name == ".airflow-registry.yaml":

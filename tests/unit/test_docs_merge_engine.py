@@ -1,4 +1,4 @@
-"""What the page of the merge engine says is so: its tables are those of the code."""
+"""Tests that the tables on the page of the merge engine match the code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ERRORS = read_rows(read_section(PAGE, "Errors"))
 
 
 def test_the_options_are_the_fields_of_the_configuration() -> None:
-    """Names, defaults and texts are those of the code, and no option is missing."""
+    """The page lists all options with the names, defaults and texts of the configuration."""
     fields = MergeEngineConfig.model_fields
     wanted = {
         name: [f"`{name}`", _format_default(field), field.description] for name, field in fields.items()
@@ -30,7 +30,7 @@ def test_the_options_are_the_fields_of_the_configuration() -> None:
 
 
 def test_the_table_options_are_those_that_are_read() -> None:
-    """Every option that has a meaning is named, and those without one are said to have none."""
+    """The page lists every table option that is parsed, and marks those without effect."""
     told = read_section(PAGE, "Options")
     (idle,) = [part for part in told.split("**") if part.startswith(" `bucket`")]
 
@@ -39,7 +39,7 @@ def test_the_table_options_are_those_that_are_read() -> None:
 
 
 def test_the_functions_are_those_that_work() -> None:
-    """None is missing, none is promised in vain, and what can be taken back is told right."""
+    """The page lists exactly the supported functions, and which of them can be retracted."""
     wanted = [
         [f"`{name}`", each.takes, "yes" if each.retracts else "no"]
         for name, each in FUNCTIONS.items()
@@ -53,7 +53,7 @@ def test_the_functions_are_those_that_work() -> None:
     ("argument", "message"), [row for row in ERRORS if row[0].startswith("`{")], ids=lambda cell: cell[:50]
 )
 def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: Any) -> None:
-    """The argument of the first column gives the text of the second."""
+    """The argument in the first column raises the error in the second column."""
     with pytest.raises(ConfigError) as error:
         MergeEngineConfig.parse({"primary_key": ["k"], **json.loads(argument.strip("`"))})
 
@@ -61,7 +61,7 @@ def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: 
 
 
 def test_refusals_of_the_page_are_in_the_code() -> None:
-    """What the records can show is said in the words of the page."""
+    """The errors that depend on records have the same text in the code as on the page."""
     files = (ROOT / "airflow_merge_provider").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
     told = [row[0].strip("`") for row in ERRORS if not row[0].startswith("`{")]

@@ -1,4 +1,4 @@
-"""Files that come from the code are what the code would write."""
+"""Tests that generated files match the code."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def _generate_files() -> Any:
 
 @pytest.mark.parametrize(("path", "content"), _generate_files(), ids=lambda value: getattr(value, "name", ""))
 def test_generated_files_are_up_to_date(path: Any, content: Any) -> None:
-    """`make docs` would change nothing."""
+    """`make docs` changes no file."""
     assert path.read_text(encoding="utf-8") == content, "run make docs"
 
 
 def test_every_kind_of_report_has_its_table() -> None:
-    """A new capability is documented with the others."""
+    """Every capability has a table of its report in the documentation."""
     from airflow_merge_provider.capabilities import CAPABILITIES
 
     page = (ROOT / "docs/report.md").read_text(encoding="utf-8")

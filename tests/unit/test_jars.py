@@ -1,4 +1,4 @@
-"""Finding Java, Spark and the jars, and what is said where they are not."""
+"""Tests of finding Java, Spark and the jars, and of the errors if one is missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from airflow_merge_provider import jars
 from airflow_merge_provider.core.errors import SetupError
 
-# Stands in for Spark's resolver: it makes the files that Ivy makes, or says what Ivy says.
+# Replacement of Spark's resolver that creates the files or prints the messages of Ivy.
 RESOLVER = """#!/bin/sh
 for word in "$@"; do case "$word" in spark.jars.ivy=*) folder="${word#spark.jars.ivy=}";; esac; done
 echo x >> "$(dirname "$0")/calls"
@@ -28,7 +28,7 @@ for jar in delta-spark_4.2_2.13 delta-storage; do echo "$jar" > "$folder/jars/io
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Make a machine with Java, a Spark whose resolver is ours, and an empty cache."""
+    """Create a machine with Java, a Spark with the replaced resolver, and an empty cache."""
     home = tmp_path / "spark"
     (home / "jars").mkdir(parents=True)
     (home / "jars" / "spark-core_2.13-4.2.0.jar").touch()
@@ -52,7 +52,7 @@ def _count_calls(machine: Path) -> int:
 
 
 def test_the_two_jars_are_fetched_once(machine: Any) -> None:
-    """The second call reads the cache; nothing but the jars stays in it."""
+    """The two jars are downloaded once. The second call reads the cache, which contains only the jars."""
     first, second = jars.delta_jars(), jars.delta_jars()
 
     folder = machine / "cache" / "jars"
@@ -63,7 +63,7 @@ def test_the_two_jars_are_fetched_once(machine: Any) -> None:
 
 
 def test_first_uses_at_the_same_time_do_not_disturb_each_other(machine: Any) -> None:
-    """Several workers may start on a fresh machine at once."""
+    """Several workers can download the jars at once on a new machine."""
     found: list[object] = []
 
     def find_jars() -> None:
@@ -80,7 +80,7 @@ def test_first_uses_at_the_same_time_do_not_disturb_each_other(machine: Any) -> 
 
 
 def test_jars_that_cannot_be_fetched_are_named_with_the_place_for_them(machine: Any) -> None:
-    """The first line is the remedy, then the resolver's own reasons."""
+    """The first line of the error has the fix and the folder for the jars. The resolver's reasons follow."""
     (machine / "spark" / "bin" / "offline").touch()
 
     with pytest.raises(SetupError) as caught:
@@ -97,7 +97,7 @@ def test_jars_that_cannot_be_fetched_are_named_with_the_place_for_them(machine: 
 def test_a_cache_that_cannot_be_written_names_the_variable(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A read-only home is common in containers."""
+    """A read-only cache folder, common in containers, is an error with the variable that sets another one."""
     (machine / "file").touch()
     monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", str(machine / "file"))
 
@@ -108,7 +108,7 @@ def test_a_cache_that_cannot_be_written_names_the_variable(
 
 
 def test_the_cache_follows_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a choice of its own it lies where caches lie."""
+    """By default the cache is in the user's cache folder."""
     monkeypatch.delenv("AIRFLOW_MERGE_PROVIDER_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
@@ -116,7 +116,10 @@ def test_the_cache_follows_the_users_cache_folder(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_spark_of_another_version_is_refused(machine: Any) -> None:
-    """An old SPARK_HOME in the environment is said, not met as a riddle later."""
+    """Another version of Spark is rejected.
+
+    An old SPARK_HOME in the environment would otherwise cause unclear errors later.
+    """
     (machine / "spark" / "jars" / "spark-core_2.13-4.2.0.jar").rename(
         machine / "spark" / "jars" / "spark-core_2.12-3.5.1.jar"
     )
@@ -126,14 +129,14 @@ def test_a_spark_of_another_version_is_refused(machine: Any) -> None:
 
 
 def test_without_spark_home_the_installed_package_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing has to be set after pip install."""
+    """Without SPARK_HOME the installed pyspark package is used. Nothing has to be set after pip install."""
     monkeypatch.delenv("SPARK_HOME", raising=False)
 
     assert (jars.spark_home() / "bin" / "spark-submit").is_file()
 
 
 def test_without_any_spark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first line is the command to type."""
+    """Without Spark, the first line has the command that installs the extra."""
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
@@ -144,7 +147,7 @@ def test_without_any_spark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_java_is_found_on_the_path(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JAVA_HOME is not needed where java is a command."""
+    """Without JAVA_HOME, Java is found on the path."""
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(machine / "java" / "bin"))
 
@@ -153,7 +156,7 @@ def test_java_is_found_on_the_path(machine: Any, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("home", ["nowhere", None])
 def test_no_java_is_said_with_the_remedy(machine: Any, monkeypatch: pytest.MonkeyPatch, home: Any) -> None:
-    """Whether JAVA_HOME is wrong or there is none."""
+    """Missing Java is an error with the fix, whether JAVA_HOME is wrong or not set."""
     monkeypatch.setenv("PATH", str(machine / "empty"))
     if home:
         monkeypatch.setenv("JAVA_HOME", str(machine / home))
@@ -165,7 +168,7 @@ def test_no_java_is_said_with_the_remedy(machine: Any, monkeypatch: pytest.Monke
 
 
 def test_a_java_that_is_too_old_is_refused(machine: Any) -> None:
-    """Spark would fail with a class version that says nothing."""
+    """A Java version that is too old is rejected. Spark itself would fail with a class version error."""
     (machine / "java" / "release").write_text('JAVA_VERSION="1.8.0_402"\n')
 
     with pytest.raises(SetupError, match=r"^Java 8 is too old for Spark 4.2: install Java 17 or 21"):
@@ -173,7 +176,7 @@ def test_a_java_that_is_too_old_is_refused(machine: Any) -> None:
 
 
 def test_the_module_prints_the_jars(machine: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """An installer calls it."""
+    """The module prints the paths of the jars for installers."""
     assert jars.main() == 0
     assert capsys.readouterr().out.splitlines() == list(jars.delta_jars())
 
@@ -181,7 +184,7 @@ def test_the_module_prints_the_jars(machine: Any, capsys: pytest.CaptureFixture[
 def test_the_module_fails_with_the_remedy(
     machine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An installer stops."""
+    """The module fails with the fix, so that an installer stops."""
     monkeypatch.setenv("JAVA_HOME", os.devnull)
 
     assert jars.main() == 1

@@ -1,4 +1,4 @@
-"""What the joiner's page says is so: its options are the fields, its errors are those that are raised."""
+"""Tests that the options and errors on the page of the joiner match the code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMA = {"x": "int", "y": "string", "m": "map<string,int>"}
 
 
 def test_the_options_are_the_fields_of_the_configuration() -> None:
-    """Names, defaults and texts are those of the code, and no option is missing."""
+    """The page lists all options with the names, defaults and texts of the configuration."""
     fields = JoinerConfig.model_fields
     wanted = {
         name: [f"`{name}`", _format_default(field), field.description] for name, field in fields.items()
@@ -33,7 +33,7 @@ def test_the_options_are_the_fields_of_the_configuration() -> None:
     ids=lambda cell: cell[:40],
 )
 def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: Any) -> None:
-    """The argument of the first column gives the text of the second."""
+    """The argument in the first column raises the error in the second column."""
     with pytest.raises(ConfigError) as refused:
         preview_join({**EXAMPLE, **json.loads(argument.strip("`"))}, {"a": SCHEMA, "b": SCHEMA})
 
@@ -41,7 +41,7 @@ def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: 
 
 
 def test_refusals_of_the_page_are_in_the_code() -> None:
-    """What the tables can show is said in the words of the page."""
+    """The errors that depend on tables have the same text in the code as on the page."""
     files = (ROOT / "airflow_merge_provider/jobs/joiner").glob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
     told = [row[0] for row in read_rows(read_section(PAGE, "Errors")) if not row[0].startswith("`{")]

@@ -1,4 +1,4 @@
-"""What is found missing before any work, and what a child process is told and not told."""
+"""Tests of the checks before a launch, and of what is passed to the child process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.core.spark_conf import properties_text, session_conf
 from tests.jobs import probe
 
-# Stands in for spark-submit: it writes what it saw where the test can look, and answers as it is told.
+# Replacement of spark-submit that records its input for the test and returns a configured answer.
 FAKE = """#!{python}
 import json, os, pathlib, stat, sys
 seen = pathlib.Path({seen!r})
@@ -39,7 +39,7 @@ sys.exit({code})
 
 @pytest.fixture
 def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Make a spark-submit that answers, on a machine that has all it needs."""
+    """Create a spark-submit that answers, on a machine with everything it needs."""
     monkeypatch.setattr(launch, "find_java", lambda: Path("/opt/java/bin/java"))
     monkeypatch.setattr(launch, "spark_home", lambda: tmp_path)
     monkeypatch.setattr(launch, "delta_jars", lambda: ("/jars/delta-spark.jar",))
@@ -64,7 +64,7 @@ def _read_seen(tmp_path: Path) -> Any:
 
 
 def test_an_answer_is_read_and_nothing_is_left(submit: Any, tmp_path: Path) -> None:
-    """Lines are handed on as they come, the folder is gone afterwards."""
+    """The answer is read, output lines are forwarded as they arrive, and the folder is deleted afterwards."""
     lines: list[str] = []
     answer = JobResult(report={"changed": True})
 
@@ -80,7 +80,7 @@ def test_an_answer_is_read_and_nothing_is_left(submit: Any, tmp_path: Path) -> N
 def test_secrets_are_in_files_that_only_the_user_reads(
     submit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Settings travel in a properties file, never on the command line."""
+    """Settings are in a properties file that only the user can read, never on the command line."""
     monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
     conf = {"spark.hadoop.fs.s3a.secret.key": "hush: #1\\"}
 
@@ -96,7 +96,7 @@ def test_secrets_are_in_files_that_only_the_user_reads(
 
 
 def test_a_failure_counts_even_when_the_process_ended_badly(submit: Any) -> None:
-    """The result file says what happened; the exit code only that something did."""
+    """The failure in the result file takes precedence over the exit code, which has no reason."""
     failure = JobFailure(code="data", message="no", retryable=False)
 
     got = launch.run_job(
@@ -107,7 +107,7 @@ def test_a_failure_counts_even_when_the_process_ended_badly(submit: Any) -> None
 
 
 def test_an_end_without_an_answer_tells_the_last_lines(submit: Any) -> None:
-    """Whoever killed it, the message says how far it came."""
+    """Without an answer, the error has the last lines of the process."""
     with pytest.raises(JobError, match=r"ended without an answer \(exit code 3\): working"):
         launch.run_job(probe.build_request("s", "t"), submit=submit("", 3), on_line=lambda _: None)
 
@@ -120,7 +120,10 @@ def test_an_end_without_an_answer_tells_the_last_lines(submit: Any) -> None:
     ],
 )
 def test_an_end_for_lack_of_memory_names_the_setting(submit: Any, code: Any, message: Any) -> None:
-    """Spark's own exit code, and that of a process that the kernel has killed."""
+    """Out of memory is detected by the exit code, and the error has the setting.
+
+    The code is Spark's own, or that of a process that the kernel has killed.
+    """
     with pytest.raises(JobError, match=message) as ended:
         launch.run_job(probe.build_request("s", "t"), submit=submit("", code), on_line=lambda _: None)
 
@@ -128,14 +131,14 @@ def test_an_end_for_lack_of_memory_names_the_setting(submit: Any, code: Any, mes
 
 
 def test_exhausted_memory_in_the_last_lines_is_said() -> None:
-    """Whatever the exit code is then."""
+    """Out of memory in the last lines is detected with any exit code."""
     last = ["java.lang.OutOfMemoryError: Java heap space", "\tat org.apache.spark"]
 
     assert launch.describe_exit(1, last).startswith("Spark ran out of memory: raise spark.driver.memory")
 
 
 def test_a_missing_java_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The first line names the remedy and nothing has been started."""
+    """If Java is missing, the first line has the fix and nothing is started."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
     with pytest.raises(SetupError, match=r"^Java is missing: install Java 17 or 21, or set JAVA_HOME"):
@@ -143,7 +146,10 @@ def test_a_missing_java_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_a_server_that_does_not_listen_is_said_at_once() -> None:
-    """Its client would try for ten minutes; the token in the URL is not repeated."""
+    """A server that does not listen is an error at once, without the token in the URL.
+
+    Its client would try for ten minutes.
+    """
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"sc://127.0.0.1:{taken.getsockname()[1]}/;token=hush"
@@ -155,13 +161,13 @@ def test_a_server_that_does_not_listen_is_said_at_once() -> None:
 
 
 def test_an_address_of_another_kind_is_no_server() -> None:
-    """A Spark master is not a Spark Connect server."""
+    """The address of a Spark master is rejected as the address of a Spark Connect server."""
     with pytest.raises(SetupError, match="needs an address like sc://host:15002"):
         launch.run_job(probe.build_request("s", "t"), remote="spark://master:7077")
 
 
 def test_a_server_does_not_start_on_a_taken_port(submit: Any) -> None:
-    """The first line says which port, before a JVM starts."""
+    """A server does not start on a used port. The first line has the port, before a JVM starts."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
@@ -179,12 +185,12 @@ def test_a_server_does_not_start_on_a_taken_port(submit: Any) -> None:
     ],
 )
 def test_jars_are_left_out_where_the_user_brings_them(submit: Any, conf: Any, jars: Any) -> None:
-    """Two copies of Delta on one class path would be a riddle."""
+    """Jars are not added if the user adds them, because two copies of Delta on the class path conflict."""
     assert launch.jars_for(conf) == jars
 
 
 def test_the_users_settings_win_and_lists_grow() -> None:
-    """A user's extension does not push Delta's out."""
+    """Settings of the user take precedence. List settings are extended, so that Delta's extension is kept."""
     user = {"spark.sql.ansi.enabled": "false", "spark.sql.extensions": "org.example.Mine"}
 
     conf = session_conf(local=True, jars=["/a.jar", "/b.jar"], user=user)
@@ -196,7 +202,7 @@ def test_the_users_settings_win_and_lists_grow() -> None:
 
 
 def test_executors_elsewhere_get_the_jars_too() -> None:
-    """A remote master copies them."""
+    """A remote master gets the jars too and copies them to its executors."""
     conf = session_conf(local=False, jars=["/a.jar", "/b.jar"], user={})
 
     assert conf["spark.jars"] == "/a.jar,/b.jar"
@@ -204,12 +210,15 @@ def test_executors_elsewhere_get_the_jars_too() -> None:
 
 
 def test_a_line_break_in_a_setting_stays_in_its_line() -> None:
-    """A properties file has one setting per line."""
+    """A line break in a setting does not end its line in the properties file."""
     assert properties_text({"spark.a": "x\ny"}) == "spark.a=x\\ny\n"
 
 
 def test_a_one_shot_jvm_leaves_the_users_options_the_last_word(tmp_path: Path) -> None:
-    """Two collectors would keep the JVM from starting."""
+    """The options of the user for a one-shot JVM come last.
+
+    With two garbage collectors the JVM would not start.
+    """
     conf = {"spark.driver.extraJavaOptions": "-XX:+UseG1GC -XX:TieredStopAtLevel=4"}
     archive = tmp_path / "a.jsa"
     archive.touch()
@@ -223,7 +232,7 @@ def test_a_one_shot_jvm_leaves_the_users_options_the_last_word(tmp_path: Path) -
 
 
 def test_an_archive_belongs_to_a_java_a_spark_and_jars(tmp_path: Path) -> None:
-    """Another version is another file."""
+    """The class data archive belongs to one version of Java, Spark and the jars."""
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     names = {archive_file(java, tmp_path, ("a",)), archive_file(java, tmp_path, ("b",))}
@@ -234,7 +243,7 @@ def test_an_archive_belongs_to_a_java_a_spark_and_jars(tmp_path: Path) -> None:
 
 
 def test_an_archive_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    """A run that ends halfway leaves nothing that a JVM could read."""
+    """An archive is written atomically: an aborted run leaves no partial file for a JVM to read."""
     archive = tmp_path / "classes" / "a.jsa"
 
     def make_half() -> None:

@@ -1,4 +1,4 @@
-"""What OpenLineage is told about a run."""
+"""Tests of the OpenLineage metadata of a run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.fakes import REPORT
     ],
 )
 def test_a_uri_is_split_as_openlineage_names_datasets(uri: Any, namespace: Any, name: Any) -> None:
-    """The same table has the same name whoever tells of it."""
+    """A URI is split into namespace and name as OpenLineage does. A table has the same name in all tools."""
     assert lineage_name(uri) == (namespace, name)
 
 
 def test_sources_and_target_carry_their_versions() -> None:
-    """What was read is pinned, and so is what was written."""
+    """Sources have the versions that were read, and the target the version that was written."""
     lineage = build_lineage(REPORT)
 
     versions = [each.facets["version"].datasetVersion for each in [*lineage.inputs, *lineage.outputs]]
@@ -35,7 +35,7 @@ def test_sources_and_target_carry_their_versions() -> None:
 
 
 def test_a_report_without_versions_or_counts_still_names_the_datasets() -> None:
-    """A dry run on a new target has no version to tell."""
+    """Datasets are reported without versions and counts too, as after a dry run on a new target."""
     lineage = build_lineage(
         {"target": {"uri": "/lake/golden", "version": None}, "sources": {}, "rows": {"inserted": None}}
     )
@@ -46,7 +46,7 @@ def test_a_report_without_versions_or_counts_still_names_the_datasets() -> None:
 
 
 def test_columns_are_led_back_to_the_fields_they_show() -> None:
-    """Where a report says so; a field's name may hold dots, a source's may not."""
+    """Column lineage follows the report. The name of a field may contain dots, that of a source may not."""
     columns = [{"name": "id", "from": "crm.cust.id"}, {"name": "mail", "from": "erp.email"}]
 
     (output,) = build_lineage({**REPORT, "details": {"columns": columns}}).outputs
@@ -58,7 +58,10 @@ def test_columns_are_led_back_to_the_fields_they_show() -> None:
 
 
 def test_keys_of_a_join_are_told_once_for_the_whole_dataset() -> None:
-    """They decide which rows there are; a column may show the key of whichever source has it."""
+    """Join keys are reported once for the whole dataset.
+
+    They decide which rows there are, and a key column may come from any source.
+    """
     columns = [{"name": "id", "from": ["crm.id", "erp.no"]}]
 
     (output,) = build_lineage(
@@ -75,7 +78,7 @@ def test_keys_of_a_join_are_told_once_for_the_whole_dataset() -> None:
 
 
 def test_without_openlineage_there_is_no_lineage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is optional."""
+    """Without OpenLineage there is no lineage, because the package is optional."""
     monkeypatch.setitem(sys.modules, "airflow.providers.openlineage.extractors.base", None)
 
     assert build_lineage(REPORT) is None

@@ -1,4 +1,4 @@
-"""What the pages of the merge loads say is so: options, errors and refusals are those of the code."""
+"""Tests that the options and errors on the pages of the merge loads match the code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_options_are_the_fields_of_the_configuration(name: Any) -> None:
-    """Names, defaults and texts are those of the code, and no option is missing."""
+    """The pages list all options with the names, defaults and texts of the configuration."""
     fields = {each: field for each, field in CONFIGS[name].model_fields.items() if field.description}
     wanted = {
         each: [f"`{each}`", _format_default(field), field.description] for each, field in fields.items()
@@ -41,7 +41,7 @@ def test_the_options_are_the_fields_of_the_configuration(name: Any) -> None:
 
 @pytest.mark.parametrize(("name", "argument", "message"), ERRORS, ids=lambda cell: cell[:40])
 def test_an_error_of_a_page_is_the_one_that_is_raised(name: Any, argument: Any, message: Any) -> None:
-    """The argument of the first column gives the text of the second."""
+    """The argument in the first column raises the error in the second column."""
     with pytest.raises(ConfigError) as error:
         CONFIGS[name].parse({**EXAMPLES[name], **json.loads(argument.strip("`"))})
 
@@ -50,7 +50,7 @@ def test_an_error_of_a_page_is_the_one_that_is_raised(name: Any, argument: Any, 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_refusals_of_a_page_are_in_the_code(name: Any) -> None:
-    """What the data can show is said in the words of the page."""
+    """The errors that depend on data have the same text in the code as on the page."""
     files = (ROOT / "airflow_merge_provider/jobs/merge_load").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
     told = [row[0] for row in read_rows(read_section(PAGES[name], "Errors")) if row[0][:2] != "`{"]
@@ -60,7 +60,7 @@ def test_refusals_of_a_page_are_in_the_code(name: Any) -> None:
 
 
 def test_every_case_that_dlt_leaves_open_has_a_line() -> None:
-    """Where a vector is to be decided, or dlt is wrong, a page says what happens here."""
+    """A page documents the behaviour of this package for every vector that dlt leaves open or gets wrong."""
     file = ROOT / "tests/conformance/vectors/merge_load.json"
     vectors = json.loads(file.read_text(encoding="utf-8"))["vectors"]
     open_ones = {each["id"] for each in vectors if each["operator"]["expectation"] in {"decide", "diverge"}}

@@ -1,4 +1,4 @@
-"""What the page of MergeRecordOperator says is so: its options, its errors, its reasons."""
+"""Tests that options, errors and reasons on the page of MergeRecordOperator match the code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACES = {"source": "/data/landing", "merged": "/m", "failure": "/f", "original"
 
 
 def test_the_options_are_the_fields_of_the_configuration() -> None:
-    """Names, defaults and texts are those of the code, and no option is missing."""
+    """The page lists all options with the names, defaults and texts of the configuration."""
     fields = MergeRecordConfig.model_fields.items()
     wanted = [[f"`{name}`", _format_default(field.default), field.description] for name, field in fields]
 
@@ -36,7 +36,7 @@ def _format_default(value: Any) -> str:
     ids=lambda cell: cell[:40],
 )
 def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: Any) -> None:
-    """The argument of the first column gives the text of the second."""
+    """The argument in the first column raises the error in the second column."""
     with pytest.raises(ConfigError) as error:
         MergeRecordConfig.parse({**PLACES, **json.loads(argument.strip("`"))})
 
@@ -44,7 +44,7 @@ def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: 
 
 
 def test_messages_of_runs_are_in_the_code() -> None:
-    """What a run can say is said in the words of the page."""
+    """The messages of runs have the same text in the code as on the page."""
     files = (ROOT / "airflow_merge_provider").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
     told = [
@@ -56,7 +56,7 @@ def test_messages_of_runs_are_in_the_code() -> None:
 
 
 def test_the_reasons_are_those_of_the_code() -> None:
-    """Each with its text and its code."""
+    """The page lists the reasons of the code with their texts and codes."""
     known = [reasons.FULL, reasons.FULL_ENOUGH, reasons.AGE, reasons.age_on_arrival("30 secs")]
     known += [reasons.EVICTED, reasons.FLUSH]
 
@@ -66,7 +66,7 @@ def test_the_reasons_are_those_of_the_code() -> None:
 
 
 def test_every_format_is_named() -> None:
-    """None is missing, none is promised in vain."""
+    """The page lists exactly the supported formats."""
     line = read_section(PAGE, "Files").split("* ")[1]
 
     assert [word for word in FORMATS if f"`{word}`" not in line] == []

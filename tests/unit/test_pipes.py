@@ -1,4 +1,4 @@
-"""What DAG a pipe becomes, and what a folder of pipes says when one of them is wrong."""
+"""Tests of creating DAGs from pipes, and of the errors of a folder with invalid pipes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def list_problems(refused: Any) -> Any:
 
 
 def test_a_pipe_becomes_a_sensor_and_a_merge() -> None:
-    """The DAG has the pipe's name; the merge waits for its inputs and writes the dataset of the sink."""
+    """The DAG has the name of the pipe. The merge waits for its inputs and writes the dataset of the sink."""
     dag = pipe_dag(build_pipe(sink={"type": "dataset", "dataset": "golden", "set_initial_offset": "always"}))
 
     merge = dag.get_task("merge")
@@ -54,7 +54,7 @@ def test_a_pipe_becomes_a_sensor_and_a_merge() -> None:
     ],
 )
 def test_the_sensor_waits_for_the_initial_datasets(source: Any, waited: Any) -> None:
-    """Without any there is nothing to wait for, and no sensor."""
+    """The sensor waits for the initial datasets. Without initial datasets there is no sensor."""
     dag = pipe_dag(build_pipe(source=source))
 
     wait = dag.task_dict.get("wait")
@@ -74,7 +74,10 @@ def test_the_sensor_waits_for_the_initial_datasets(source: Any, waited: Any) -> 
     ],
 )
 def test_the_schedule_is_by_time_or_by_inputs_or_both(pump: Any, signals: Any, kind: Any) -> None:
-    """Any input is enough for a run: a list of assets would wait for all of them."""
+    """The schedule is by time, by assets, or both.
+
+    An update of any input starts a run; a plain list of assets would wait for all.
+    """
     dag = pipe_dag(build_pipe(pump=pump, source={"supports_signalling": signals}))
 
     found = dag.schedule
@@ -86,14 +89,17 @@ def test_the_schedule_is_by_time_or_by_inputs_or_both(pump: Any, signals: Any, k
 
 @pytest.mark.parametrize(("interval", "signalled"), [(119, False), (120, True)])
 def test_the_global_setting_leaves_short_intervals_alone(interval: Any, signalled: Any) -> None:
-    """An interval below two minutes would see the change soon enough."""
+    """The global setting does not change short intervals.
+
+    An interval below two minutes detects changes soon enough.
+    """
     dag = pipe_dag(build_pipe(pump={"schedule_interval": interval}), use_signalling_internally=True)
 
     assert isinstance(dag.schedule, AssetOrTimeSchedule) is signalled
 
 
 def test_other_operators_are_pipes_too() -> None:
-    """The type of the source names the operator, everything else in it are its arguments."""
+    """The type of the source selects the operator, and its other properties are the arguments."""
     source = {"type": "upsert", "source": "orders_extract", "primary_key": "id", "supports_signalling": True}
 
     dag = pipe_dag({"_id": "orders", "source": source}, operator_args={"warehouse": "/lake"})
@@ -109,7 +115,7 @@ def test_other_operators_are_pipes_too() -> None:
 
 
 def test_arguments_of_the_dag_win() -> None:
-    """What Airflow wants to know beyond the pipe is given beside it."""
+    """Airflow arguments given with the pipe take precedence."""
     dag = pipe_dag(build_pipe(), tags=["mine"], max_active_runs=2)
 
     assert (dag.tags, dag.max_active_runs) == ({"mine"}, 2)
@@ -134,7 +140,7 @@ def test_arguments_of_the_dag_win() -> None:
     ],
 )
 def test_a_wrong_pipe_says_where_and_what_to_do(changes: Any, path: Any, message: Any) -> None:
-    """Each problem stands at its path in the pipe."""
+    """Each problem has its path in the pipe and a fix."""
     with pytest.raises(ConfigError) as refused:
         pipe_dag({**build_pipe(), **changes, "source": {**SOURCE, **changes.get("source", {})}})
 
@@ -142,7 +148,7 @@ def test_a_wrong_pipe_says_where_and_what_to_do(changes: Any, path: Any, message
 
 
 def test_what_is_wrong_in_and_around_the_source_is_said_at_once() -> None:
-    """A wrong pump hides no wrong rule."""
+    """Problems inside and outside the source are reported together."""
     with pytest.raises(ConfigError) as refused:
         pipe_dag(build_pipe(pump={"schedule_interval": -1}, source={"equality": "c.x = e.x"}))
 
@@ -150,7 +156,7 @@ def test_what_is_wrong_in_and_around_the_source_is_said_at_once() -> None:
 
 
 def test_what_other_sources_lack_is_said_at_once() -> None:
-    """A misspelt argument and a missing one are two problems."""
+    """A misspelt argument and a missing one of another source are reported as two problems."""
     with pytest.raises(ConfigError) as refused:
         pipe_dag({"_id": "orders", "source": {"type": "upsert", "source": "x", "primary_keys": "id"}})
 
@@ -163,7 +169,7 @@ def test_what_other_sources_lack_is_said_at_once() -> None:
 
 
 def test_a_folder_holds_json_and_yaml(tmp_path: Path) -> None:
-    """One pipe per file or a list of them; other files are left alone."""
+    """A file holds one pipe or a list of pipes as JSON or YAML; other files are ignored."""
     (tmp_path / "one.json").write_text(json.dumps(build_pipe("one")))
     (tmp_path / "more.json").write_text(json.dumps([build_pipe("two"), build_pipe("three")]))
     (tmp_path / "four.yaml").write_text(
@@ -179,7 +185,7 @@ def test_a_folder_holds_json_and_yaml(tmp_path: Path) -> None:
 
 
 def test_a_broken_folder_names_every_file_path_and_remedy(tmp_path: Path) -> None:
-    """All files are looked at before anything is refused."""
+    """All files of a folder are checked, and the error has every file, path and fix."""
     (tmp_path / "comma.json").write_text('{"_id": "x", "source": {"datasets": ["a a",]}}')
     (tmp_path / "list.json").write_text(json.dumps([build_pipe("one"), build_pipe("two", transform=[])]))
     (tmp_path / "tabs.yml").write_text("_id: x\n\tsource: y")
@@ -198,13 +204,16 @@ def test_a_broken_folder_names_every_file_path_and_remedy(tmp_path: Path) -> Non
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """A wrong name is no empty folder."""
+    """A missing folder is an error."""
     with pytest.raises(ConfigError, match="is no folder"):
         load_pipes(tmp_path / "nothing")
 
 
 def test_a_wrong_pipe_does_not_stop_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It becomes a DAG that says what is wrong, by the pipe's own id or the file's, and fails."""
+    """An invalid pipe does not affect the others.
+
+    It becomes a DAG with the ID of the pipe or the file, which shows the problem and fails.
+    """
     (tmp_path / "good.json").write_text(json.dumps([build_pipe("one"), build_pipe("two", transform=[])]))
     (tmp_path / "not json.json").write_text("{")
     (tmp_path / "twice.yaml").write_text(yaml.safe_dump(build_pipe("one")))
@@ -223,7 +232,7 @@ def test_a_wrong_pipe_does_not_stop_the_others(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_dates_of_yaml_are_their_texts(tmp_path: Path) -> None:
-    """A pipe says the same in both forms, whatever the reader of YAML takes for a date."""
+    """Dates in YAML stay text, so that a pipe has the same content in both formats."""
     source = "source: {type: scd2, source: s, boundary_timestamp: 2024-01-01}"
     (tmp_path / "dated.yaml").write_text(f"_id: dated\n{source}\ndescription: 2024-01-01 10:00:00+02:00\n")
 
@@ -235,6 +244,9 @@ def test_dates_of_yaml_are_their_texts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cron", ["99 * * * *", "a b c d e", "@never", "* * * *"])
 def test_a_cron_expression_is_checked(cron: Any) -> None:
-    """The scheduler would notice only when it looks for the next run."""
+    """A cron expression is checked at parse time.
+
+    The scheduler would detect an error only at the next run.
+    """
     with pytest.raises(ConfigError, match=r"pump\.cron_expression"):
         pipe_dag(build_pipe("p", pump={"cron_expression": cron}))

@@ -1,4 +1,4 @@
-"""Whether what Airflow is told about this provider is well formed and true."""
+"""Tests that the provider info is valid and matches the package."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def list_modules(kind: Any) -> Any:
 
 
 def test_it_is_valid_by_the_schema_of_airflow() -> None:
-    """Airflow's own schema accepts it."""
+    """The provider info is valid by Airflow's own schema."""
     schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text(encoding="utf-8"))
 
     assert [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(INFO)] == []
 
 
 def test_airflow_finds_it_and_the_plugin_by_their_entry_points() -> None:
-    """Without the first there is no provider, without the second no page."""
+    """Airflow finds the provider and the plugin by their entry points."""
     (provider,) = entry_points(group="apache_airflow_provider", name="provider_info").select(
         module="airflow_merge_provider.get_provider_info"
     )
@@ -52,18 +52,18 @@ def test_airflow_finds_it_and_the_plugin_by_their_entry_points() -> None:
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    """One version, in one place."""
+    """The version is that of the package and is defined once."""
     assert INFO["versions"][0] == __version__
 
 
 @pytest.mark.parametrize("kind", ["operators", "hooks", "sensors", "triggers"])
 def test_every_public_module_is_listed_and_no_other(kind: Any) -> None:
-    """What is listed exists, and what exists is listed."""
+    """The provider info lists exactly the public modules."""
     assert list_modules(kind) == modules_in(kind)
 
 
 def test_every_class_and_function_named_exists() -> None:
-    """Airflow imports these by name."""
+    """Every listed class and function exists, because Airflow imports it by name."""
     for path in INFO["extra-links"]:
         assert import_object(path)().name
     for connection in INFO["connection-types"]:
@@ -74,7 +74,7 @@ def test_every_class_and_function_named_exists() -> None:
 
 
 def test_every_operator_has_its_links_listed() -> None:
-    """A link that is not listed is lost when the DAG is serialised."""
+    """Every operator link is listed, because Airflow loses other links when a DAG is serialised."""
     for module in list_modules("operators"):
         operators = [each for each in vars(importlib.import_module(module)).values() if hasattr(each, "job")]
         for operator in operators:
@@ -83,7 +83,7 @@ def test_every_operator_has_its_links_listed() -> None:
 
 
 def test_the_configuration_has_the_defaults_that_the_code_expects() -> None:
-    """Airflow shows these, and conf gives them."""
+    """The defaults in the provider info, which Airflow shows and conf returns, are those of the code."""
     from airflow.sdk import conf
 
     assert conf.get("merge", "warehouse") == ""

@@ -1,4 +1,4 @@
-"""Citations of docs/semantics name headings of its pages, and the pages name vectors that exist."""
+"""Tests that citations of docs/semantics have existing headings, and its pages existing vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECTION_SIGN = "\N{SECTION SIGN}"
 
 
 def list_citations(text: str) -> Iterator[tuple[str, str]]:
-    """Yield page and heading of each citation, also where it spans lines or lines of a comment."""
+    """Yield page and heading of each citation, also across lines of text or of a comment."""
     for page, headings in _CITATION.findall(re.sub(r"\s+(# )?", " ", text)):
         for heading in headings.split(";"):
             yield page, heading.strip()
@@ -31,7 +31,7 @@ def list_headings(page: Path) -> list[str]:
 
 
 def list_vector_ids(value: Any) -> Iterator[str]:
-    """Yield every id in a file of vectors."""
+    """Yield every vector ID in a file."""
     for each in value.values() if isinstance(value, dict) else value:
         if isinstance(each, dict | list):
             yield from list_vector_ids(each)
@@ -40,14 +40,14 @@ def list_vector_ids(value: Any) -> Iterator[str]:
 
 
 def list_named_vectors(page: Path) -> set[str]:
-    """Return the ids after "Vector" or "Vectors"."""
+    """Return the IDs after "Vector" or "Vectors"."""
     text = " ".join(page.read_text(encoding="utf-8").split())
     named = re.findall(r"\bVectors? (`[^`]+`(?: and `[^`]+`)*)", text)
     return {vector for ids in named for vector in re.findall(r"`([^`]+)`", ids)}
 
 
 def test_citations_span_lines() -> None:
-    """A citation may continue on the next line, with several headings of one page."""
+    """A citation may continue on the next line and have several headings of one page."""
     text = "# Source: docs/semantics/joiner.md, Join\n# keys; Types. More."
 
     assert list(list_citations(text)) == [("joiner", "Join keys"), ("joiner", "Types")]
@@ -68,7 +68,7 @@ def test_citations_name_headings() -> None:
 
 
 def test_code_cites_documents_of_the_repository_only() -> None:
-    """No section of a document that readers do not have is cited."""
+    """Code cites only documents that are in the repository."""
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
 
     assert [str(path) for path in files if _SECTION_SIGN in path.read_text(encoding="utf-8")] == []
@@ -76,7 +76,7 @@ def test_code_cites_documents_of_the_repository_only() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_headings_can_be_cited(page: Path) -> None:
-    """Headings are unique and have no character that ends a citation or separates headings."""
+    """Headings are unique and contain no character that ends a citation or separates headings."""
     headings = list_headings(page)
 
     assert len(set(headings)) == len(headings)
@@ -85,7 +85,7 @@ def test_headings_can_be_cited(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_vectors_of_pages_exist(page: Path) -> None:
-    """Each page has examples, each with the id of a vector."""
+    """Each page has examples, and each example has the ID of an existing vector."""
     content = json.loads((ROOT / f"tests/conformance/vectors/{page.stem}.json").read_text(encoding="utf-8"))
     named = list_named_vectors(page)
 

@@ -1,4 +1,4 @@
-"""What YAML may say, what it means, and what would stop a program that reads it."""
+"""Tests of the accepted subset of YAML, and of rejected and harmful input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.yaml_text import parse_yaml
 
-# Nine words, nine times themselves, and so on.
+# Nine aliases, each of nine aliases, and so on, which expand exponentially.
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise("abcdefghi")
 )
@@ -28,7 +28,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     ],
 )
 def test_yaml_means_what_json_can_say(text: str, meaning: object) -> None:
-    """Dates are texts; aliases and merge keys are written out."""
+    """YAML is read as what JSON can express: dates are texts, and aliases and merge keys are expanded."""
     assert parse_yaml(text) == meaning
 
 
@@ -53,7 +53,10 @@ def test_yaml_means_what_json_can_say(text: str, meaning: object) -> None:
     ],
 )
 def test_what_a_program_cannot_take_is_refused_at_once(text: str, message: str) -> None:
-    """Nothing in a text is lost in silence, runs, or takes long."""
+    """Unsupported input is rejected quickly.
+
+    No part of a text is dropped silently or executed, or takes long to read.
+    """
     began = time.process_time()
 
     with pytest.raises((ValueError, ConfigError), match=message):

@@ -1,1 +1,1 @@
-"""Runs whose processes are killed, stopped or doubled at any step, compared with clean runs."""
+"""Runs that are killed, stopped or started twice at any step, compared with undisturbed runs."""

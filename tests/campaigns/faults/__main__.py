@@ -19,12 +19,12 @@ from tests.campaigns.faults.server import ConnectServer
 from tests.campaigns.faults.trials import FaultTally, FaultTrials, RefusedError
 
 _TRIALS_OF_A_WORKLOAD = 30
-# The part of all draws that makes trials of a kind.
+# Interval of random numbers that selects the kinds of trials.
 _DRAWS = {"all": (0.0, 1.0), "kills": (0.0, 0.7), "races": (0.78, 1.0)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the campaign, and print what it found."""
+    """Run the campaign, and print the failures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5, help="how long (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the first workloads (%(default)s)")
@@ -60,9 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def try_workload(made: FaultTrials, trials: int, draws: tuple[float, float]) -> None:
-    """Disturb one workload so often; its steps come first."""
+    """Disturb one workload a number of times, first at each of its steps."""
     name, tally = made.name, made.tally
-    random = Random(f"{name.replace(' ', '/')}/faults")  # noqa: S311 - the same ones again
+    random = Random(f"{name.replace(' ', '/')}/faults")  # noqa: S311 - repeatable
     try:
         made.prepare_trials()
     except RefusedError as error:
@@ -84,7 +84,7 @@ def try_workload(made: FaultTrials, trials: int, draws: tuple[float, float]) -> 
 
 
 def _try_fault(made: FaultTrials, random: Random, draws: tuple[float, float]) -> None:
-    """Make one trial of any kind; those that start a Spark of their own are few."""
+    """Make one trial of a random kind; few trials start a Spark session of their own."""
     step, draw = random.randint(1, made.steps + 1), random.uniform(*draws)
     if draw < 0.4:
         made.kill_before(step)
@@ -107,7 +107,7 @@ def _try_fault(made: FaultTrials, random: Random, draws: tuple[float, float]) ->
 
 
 def print_report(tally: FaultTally) -> None:
-    """Print how often was tried what, and what failed."""
+    """Print the number of trials by kind, and the failures."""
     for kind, number in sorted(tally.tried.items()):
         print(f"  {kind}: {number}")
     print(f"  {len(tally.failed)} failed")

@@ -1,4 +1,4 @@
-"""Runs as users start them, whose launcher or whose Spark is killed: nothing goes on without them."""
+"""Runs from the command line whose launcher or Spark process is killed: no other process may survive."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import psutil
 from airflow_merge_provider.core.protocol import JobRequest
 
 _SECONDS_MAX = 120
-# How long processes may live on that have lost the one that they work for.
+# How long processes may live after the process that they work for has ended.
 _GRACE = 20
 
 
 class LaunchedRun:
-    """One attempt on the command line, with a Spark of its own unless ``remote`` names a server."""
+    """One attempt on the command line, with its own Spark unless ``remote`` is the address of a server."""
 
     def __init__(self, work: Path, request: JobRequest, remote: str | None) -> None:
         work.mkdir(parents=True)
@@ -32,9 +32,9 @@ class LaunchedRun:
             )
 
     def kill_process(self, victim: Literal["launcher", "child"], seconds: float) -> None:
-        """Kill the launcher, or what it has started, once it has had a child for so many seconds.
+        """Kill the launcher or its child process, a number of seconds after the child has started.
 
-        All processes of the run have to end then, and a launcher that lives has to say what happened.
+        All processes of the run have to end then, and a surviving launcher has to report what happened.
         """
         launcher = psutil.Process(self._process.pid)
         end = time.monotonic() + _SECONDS_MAX

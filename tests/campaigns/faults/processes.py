@@ -1,4 +1,4 @@
-"""Runs in processes of their own: forked from one that has imported everything, killed without a word."""
+"""Runs in separate processes that are forked from one with all imports and can be killed at any time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.campaigns.faults.steps import Fault, StepCounter
 
 # Longer than any run of a few rows takes on a busy machine.
 _SECONDS_MAX = 120
-# Runs on few rows: nothing of it changes a result.
+# Settings for runs on few rows; none of them changes a result.
 _SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
@@ -39,7 +39,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """How a process ended: with an answer, or killed; and how many steps it had made, if it lived."""
+    """End of a process: its answer, or that it was killed, and its number of steps if it was not."""
 
     answer: JobResult | JobFailure | None
     steps: int
@@ -48,14 +48,14 @@ class RunEnd:
 
     @property
     def is_killed(self) -> bool:
-        """Whether the process ended without an answer."""
+        """Return whether the process ended without an answer."""
         return self.answer is None
 
 
 class RunProcess:
     """One attempt of a run in a process that is forked from this one.
 
-    This process must not have used Spark or delta-rs: their threads do not come along.
+    This process must not have used Spark or delta-rs, because their threads are not copied by a fork.
     """
 
     def __init__(self, work: Path, request: JobRequest, remote: str, fault: Fault | None = None) -> None:
@@ -81,7 +81,7 @@ class RunProcess:
         return RunEnd(read_result(self._work / "result.json", seconds), steps, seconds, log)
 
     def wait_for_stop(self) -> bool:
-        """Wait until the process is stopped; False if it has ended instead, which ``wait`` still tells."""
+        """Wait until the process is stopped; return False if it has ended, and ``wait`` still returns it."""
         options = os.WSTOPPED | os.WEXITED | os.WNOWAIT
         end = time.monotonic() + _SECONDS_MAX
         while time.monotonic() < end:
@@ -92,7 +92,7 @@ class RunProcess:
         raise TimeoutError(self._work)
 
     def resume_process(self) -> None:
-        """Let a stopped process go on."""
+        """Resume a stopped process."""
         os.kill(self.pid, signal.SIGCONT)
 
     def _wait_for(self, options: int) -> int:
@@ -120,8 +120,8 @@ class RunProcess:
 
 
 def import_jobs(remote: str) -> None:
-    """Import what runs need, so that their processes have it from the beginning."""
-    # PySpark decides by it what it imports.
+    """Import what runs need, so that forked processes do not have to import it."""
+    # PySpark decides by this variable what it imports.
     os.environ["SPARK_REMOTE"] = remote
     for name in CAPABILITIES:
         importlib.import_module(f"airflow_merge_provider.jobs.{name}.job")
@@ -136,7 +136,7 @@ def open_session(remote: str) -> SparkSession:
 
 
 def fork_process(run: Callable[[], int], log: Path) -> int:
-    """Start a process that runs a function and ends with the code that it returns."""
+    """Start a process that runs a function and ends with the returned exit code."""
     pid = os.fork()
     if pid:
         return pid
@@ -147,17 +147,17 @@ def fork_process(run: Callable[[], int], log: Path) -> int:
         os.dup2(output, 2)
         faulthandler.enable(file=sys.__stderr__, all_threads=True)
         code = run()
-    except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+    except BaseException:  # noqa: BLE001 - the process ends here, after any error
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        # What this process inherited is not its own to close.
+        # Do not close resources that this process inherited and does not own.
         os._exit(code)
 
 
 def call_in_process(function: Callable[..., Any], folder: Path, *given: Any) -> Any:
-    """Return what a function returns in a process of its own, as JSON keeps it."""
+    """Return the result of a function in a separate process, converted to JSON and back."""
     answer, log = folder / "answer.json", folder / "answer.txt"
     answer.unlink(missing_ok=True)
 

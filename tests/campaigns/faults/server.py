@@ -1,4 +1,4 @@
-"""The Spark Connect server of a campaign: the one that users start, ended and begun anew where needed."""
+"""The Spark Connect server of a campaign, started like a user's server and restarted if necessary."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Self
 
 from airflow_merge_provider.core.child_process import die_with_parent
 
-# Few rows: no page is looked at, and Delta must not keep a thousand tables.
+# Few rows: the Spark UI is not used, and Delta must not cache a thousand tables.
 _CONF = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn512m"
     " -Ddelta.log.cacheSize=50",
     "spark.driver.memory": "3g",
     "spark.buffer.pageSize": "256k",
     "spark.ui.enabled": "false",
-    # Killed drivers say no goodbye.
+    # Killed drivers do not close their sessions.
     "spark.connect.session.manager.defaultSessionTimeout": "3m",
 }
-# After so many runs the sessions and tables of killed drivers would fill the heap.
+# After this number of runs, the sessions and tables of killed drivers would fill the heap.
 _RUNS_MAX = 1500
 
 
 class ConnectServer:
-    """A server that is there when it is asked for; ``remote`` may name one that is there already."""
+    """Server that starts on first use; ``remote`` may be the address of a running one."""
 
     def __init__(self, remote: str | None = None) -> None:
         self._given = remote
@@ -46,7 +46,7 @@ class ConnectServer:
         self.stop_server()
 
     def get_url(self) -> str:
-        """Return the address for one more run, after starting a server where there is none."""
+        """Return the address for one more run, after starting a server if none runs."""
         if self._given:
             return self._given
         self._runs += 1
@@ -57,7 +57,7 @@ class ConnectServer:
         return self._remote
 
     def stop_server(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End the server, by SIGKILL without a word."""
+        """Kill the server with SIGKILL."""
         if self._process is None or self._process.poll() is not None:
             return
         (java,) = self._list_children()
@@ -84,7 +84,7 @@ class ConnectServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - nothing but one system call
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - only one system call
         )
         assert self._process.stdout is not None
         for line in self._process.stdout:

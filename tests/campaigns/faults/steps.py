@@ -1,6 +1,6 @@
-"""The steps of a run, and what happens to its process at one of them.
+"""The steps of a run, and faults at one of them.
 
-A step is a statement that the driver sends to Spark, or a change that it makes to a file of the warehouse.
+A step is a statement that the driver sends to Spark, or a change to a file of the warehouse.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to a process: it is killed or stopped.
+    """Fault of a process: it is killed or stopped.
 
-    Before a step, or so many seconds after its first one.
+    The fault is before a step, or a number of seconds after the first step.
     """
 
     action: Literal["kill", "stop"]
@@ -29,12 +29,12 @@ class Fault:
     seconds: float | None = None
 
     def trigger_fault(self) -> None:
-        """Let it happen now."""
+        """Kill or stop this process now."""
         os.kill(os.getpid(), signal.SIGKILL if self.action == "kill" else signal.SIGSTOP)
 
 
 class StepCounter:
-    """Count the steps of this process from now on, and let a fault happen at one."""
+    """Counter of the steps of this process, which triggers a fault at one of them."""
 
     def __init__(self, folder: Path, fault: Fault | None) -> None:
         self.count = 0
@@ -43,7 +43,7 @@ class StepCounter:
         self._lock = threading.Lock()
 
     def start_counting(self) -> None:
-        """Begin to count; there is no end to it but the end of the process."""
+        """Start counting until the process ends."""
         from pyspark.sql.connect.client import reattach
 
         sent = reattach.ExecutePlanResponseReattachableIterator

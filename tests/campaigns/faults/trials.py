@@ -1,4 +1,4 @@
-"""A run that is disturbed at each of its steps, against the same run left in peace."""
+"""Trials that disturb a run at each of its steps and compare it with the same run undisturbed."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from tests.campaigns.snapshot import (
 )
 from tests.campaigns.workloads import REUSED, Workload, build_workload, write_file
 
-# The second run, and the one that races against it.
+# The second run, and the run that races against it.
 RUN, OTHER_RUN = "run-2", "run-2b"
 _ATTEMPTS_MAX = 6
-# After every so many trials the next run has to find everything in order, too.
+# After this number of trials, the next run is checked too.
 _NEXT_RUN_EVERY = 3
 
 
 @dataclass
 class FaultTally:
-    """What was tried, by its kind, and how often; ``failed`` says what did not end as the clean run."""
+    """Number of trials by kind; ``failed`` has those with another result than the undisturbed run."""
 
     tried: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
 
 
 class RefusedError(Exception):
-    """Raised if a workload is refused where nothing disturbs it."""
+    """Raised if a workload is rejected without any fault."""
 
 
 class FaultTrials:
-    """The trials of one workload: its second run is disturbed, its third has to find everything in order."""
+    """Trials of one workload: the second run is disturbed, and the third run has to succeed."""
 
     def __init__(
         self, capability: str, seed: int, folder: Path, server: ConnectServer, tally: FaultTally
@@ -65,9 +65,9 @@ class FaultTrials:
         self.seconds = 0.0
 
     def prepare_trials(self) -> None:
-        """Make what every trial begins with, and what it has to end with.
+        """Create the initial state of all trials and the expected results.
 
-        :raises RefusedError: if the workload is refused.
+        :raises RefusedError: if the workload is rejected.
         """
         self._template.mkdir(parents=True)
         try:
@@ -86,7 +86,7 @@ class FaultTrials:
         self._clean_ends = {(RUN,): self._make_end(clean)}
 
     def _find_clean_end(self, run_ids: tuple[str, ...]) -> tuple[Content, Content]:
-        """Return what runs leave that nothing disturbs, and what the third leaves after them."""
+        """Return the results of undisturbed runs, and the results of the third run after them."""
         if run_ids not in self._clean_ends:
             folder = self._copy_template()
             for run_id in run_ids:
@@ -103,19 +103,19 @@ class FaultTrials:
         return found, then
 
     def kill_before(self, step: int) -> None:
-        """Kill the driver before a step, and try again."""
+        """Kill the driver before a step, and retry."""
         self._try_kill("kill at a step", Fault("kill", step=step))
 
     def kill_after(self, seconds: float) -> None:
-        """Kill the driver at any moment, and try again."""
+        """Kill the driver at any time, and retry."""
         self._try_kill("kill at a moment", Fault("kill", seconds=seconds))
 
     def stop_before(self, step: int) -> None:
-        """Stop the driver before a step, let the retry run to its end, and let the first one go on then."""
+        """Stop the driver before a step, run the retry to its end, and then resume the first driver."""
         with self._open_trial("zombie beside its retry", step) as folder:
             zombie = self._start_run(folder, 2, fault=Fault("stop", step=step))
             try:
-                # A run over files waits until it has ended: two at once are not needed there.
+                # A run over files waits until the stopped one has ended, so there are never two at once.
                 if zombie.wait_for_stop() and self._workload.capability != "merge_record":
                     self._run_until_done(folder, 2)
                 else:
@@ -128,7 +128,7 @@ class FaultTrials:
             self._check_trial(folder)
 
     def try_race(self, *, is_same_run: bool) -> None:
-        """Start two processes at once, two attempts of a run or two runs, and try again what lost."""
+        """Start two processes at once, two attempts of a run or two runs, and retry the one that failed."""
         run_ids = (RUN, RUN if is_same_run else OTHER_RUN)
         with self._open_trial(
             "two attempts at once" if is_same_run else "two runs at once", run_ids
@@ -141,7 +141,7 @@ class FaultTrials:
             self._check_trial(folder, is_same_run=is_same_run)
 
     def kill_launched(self, victim: Literal["launcher", "child"], seconds: float, *, is_local: bool) -> None:
-        """Kill what users start, or the Spark process below it, and try again."""
+        """Kill the process that a user starts, or the Spark process below it, and retry."""
         kind = "kill of the JVM" if is_local else f"kill of the {victim} of a driver"
         with self._open_trial(kind, seconds) as folder:
             work = self.folder / f"run-{next(self._numbers)}"
@@ -153,7 +153,7 @@ class FaultTrials:
             self._check_trial(folder)
 
     def reuse_name(self, step: int) -> None:
-        """Kill a run over files, let a new one take the name of one of its sources, and try again."""
+        """Kill a run over files, let a new file take the name of one of its sources, and retry."""
         with self._open_trial("name used again after a kill", step) as folder:
             self._start_run(folder, 2, fault=Fault("kill", step=step)).wait_for_end()
             old = list_ids((self._template / "in" / REUSED).read_text(encoding="utf-8"))
@@ -180,20 +180,20 @@ class FaultTrials:
 
     @contextmanager
     def _open_trial(self, kind: str, place: object) -> Iterator[Path]:
-        """Return a copy of the template, and note what a trial in it ends with."""
+        """Return a copy of the template, and record the result of a trial in it."""
         folder = self._copy_template()
         self.tally.tried[kind] += 1
         try:
             yield folder
         except (AssertionError, TimeoutError) as error:
             self.tally.failed.append(f"{self.name}: {kind}, {place}: {error}")
-            # What happened can be looked at.
+            # The folder of a failed trial is kept for inspection.
             folder.rename(self.folder / f"failed-{len(self.tally.failed)}-{folder.name}")
         else:
             shutil.rmtree(folder)
 
     def _check_trial(self, folder: Path, *, is_same_run: bool = True) -> None:
-        """Compare what is there with the clean run, and what the next run makes of it."""
+        """Compare the content with that of the undisturbed run, also after the next run."""
         found, then = self._find_clean_end((RUN,) if is_same_run else (RUN, OTHER_RUN))
         compare_folders(found, self._read_content(folder))
         if is_same_run:
@@ -205,7 +205,7 @@ class FaultTrials:
         end = self._run_until_done(folder, 3)
         compare_folders(then, self._read_content(folder))
         if isinstance(end.answer, JobResult) and end.answer.report["counts"].get("merged"):
-            # A job may write after its killed driver was made up for; the next run with merges removes it.
+            # A job of a killed driver may write files after the retry; the next run with merges removes them.
             left = sorted(path.name for path in folder.rglob("_staging-*"))
             assert left == [], f"nobody removes {left}"
 
@@ -251,7 +251,7 @@ class FaultTrials:
 
 
 def require_answer(end: RunEnd) -> None:
-    """Make sure that a process has answered, and failed at most in a way that trying again helps."""
+    """Check that a process has answered, and that its failure, if any, can be retried."""
     assert end.answer is not None, f"killed by nobody: {end.log[-2000:]}"
     failure = end.answer
     if isinstance(failure, JobFailure):

@@ -1,4 +1,4 @@
-"""The joiner by its definition alone, slow and obvious: groups of matching keys, then every combination.
+"""Oracle of the joiner, slow and simple: groups of matching keys, then every combination.
 
 Source: docs/semantics/joiner.md, Groups and rows. Nothing of the package is used here.
 """
@@ -42,7 +42,7 @@ def list_left_out(
     *,
     nulls_match: bool,
 ) -> list[tuple[str, Row]]:
-    """Return the rows that come out nowhere, each with its input."""
+    """Return the rows that are in no output row, each with its input."""
     groups = _group_by_key(inputs, keys, nulls_match=nulls_match)
     lost = [group for group in groups if not required <= set(group)]
     return [(stage, row) for group in lost for stage, rows in group.items() for row in rows]

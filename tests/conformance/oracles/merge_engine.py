@@ -1,6 +1,6 @@
-"""What the merge engines give, by the definition: a slow walk over plain rows, apart from the package.
+"""Oracle of the merge engines, slow and simple, over plain rows; it uses no code of the package.
 
-A table is described as a vector is: schema, key, engine and options, all as texts. Values are what JSON has,
+A table is described as a vector is: schema, key, engine and options, all as texts. Values are those of JSON,
 with decimals as ``Decimal``, rows and maps as dicts. Source: docs/semantics/merge_engine.md, Fold of a key.
 """
 
@@ -20,11 +20,11 @@ CANNOT_RETRACT = {
 
 
 class RefusedError(Exception):
-    """Raised when a batch must not be folded."""
+    """Raised if a batch must be rejected."""
 
 
 class Oracle:
-    """One table and its rows; ``commit`` folds a batch in."""
+    """One table and its rows; ``commit`` folds a batch into it."""
 
     def __init__(self, vector: Mapping[str, Any]) -> None:
         self.schema: dict[str, str] = vector["schema"]
@@ -37,7 +37,7 @@ class Oracle:
             for name, said in self.options.items()
             if name.endswith(".sequence-group")
         ]
-        # Where removed keys stand in the order: records of -D, and tuples of sequence groups.
+        # Sequences of removed keys: records of -D, and tuples of sequence groups.
         self.remembers: bool = bool(vector.get("tombstone_retention"))
         self.gone: dict[Any, list[Row]] = {}
         self.gone_groups: dict[Any, dict[int, list[Any]]] = {}
@@ -47,14 +47,14 @@ class Oracle:
         return self.options.get(name, otherwise)
 
     def remember_removal(self, key: Any, kind: str, row: Row) -> None:
-        """Keep a removal for the records of later batches that are older."""
+        """Record a removal for older records in later batches."""
         removes = kind == "-D" or (self.engine == "deduplicate" and kind == "-U")
         removes = removes and not self.groups
         if self.remembers and removes and any(row[name] is not None for name in self.sequence):
             self.gone.setdefault(key, []).append(row)
 
     def commit_batch(self, records: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """Fold a batch of ``[kind, value, …]`` in; gives the net changes."""
+        """Fold a batch of ``[kind, value, …]`` into the table; return the net changes."""
         batch: dict[Any, list[tuple[str, Row]]] = {}
         for kind, *values in records:
             row = dict(zip(self.schema, values, strict=True))
@@ -101,7 +101,7 @@ class Oracle:
 
 
 class Group:
-    """A sequence group: a text of columns, or an object that says more."""
+    """Sequence group: a text of columns, or an object with more settings."""
 
     def __init__(self, order: list[str], said: Any) -> None:
         more = said if isinstance(said, Mapping) else {"columns": said}
@@ -196,7 +196,7 @@ class State:
         self.alive = self.alive or adds
 
     def is_gone(self, row: Row) -> bool:
-        """Return whether a record is older than a remembered removal by one of its groups."""
+        """Return whether a record is older than a recorded removal by one of its groups."""
         if not self.table.remembers:
             return False
         gone = self.table.gone_groups.get(self.key, {}).items()
@@ -259,7 +259,7 @@ class State:
 
 
 def order_value(value: Any, *, down: bool = False) -> Any:
-    """Return what null comes first by, and values in their order, or against it."""
+    """Return a sort key with null first and values in ascending or descending order."""
     if value is None:
         return (0, 0)
     return (1, _Down(value)) if down else (1, value)
@@ -287,7 +287,7 @@ def add_value(function: str, gathered: Any, value: Any, said: Mapping[str, str])
     if value is None or (function == "listagg" and not value.strip()):
         if value is not None or gathered is None or function not in {"collect", "nested_update", "listagg"}:
             return gathered
-        return add_value(function, None, gathered, said)  # late, and the first: taken as a first one is
+        return add_value(function, None, gathered, said)  # late and first: used as first
     if function == "last_non_null_value":
         return value
     if function in {"collect", "nested_update"}:
@@ -383,7 +383,7 @@ RETRACT = {
 
 
 def check_size(kind: str, value: Any, function: str | None) -> None:
-    """Refuse sums and products that the column cannot hold."""
+    """Reject sums and products that the column cannot hold."""
     if value is None or function not in {"sum", "product", "count"}:
         return
     if kind.startswith("DECIMAL"):

@@ -1,4 +1,4 @@
-"""Random merge engine tables as vectors have them: few values, so that keys, ties and nulls meet often."""
+"""Random merge engine tables in vector notation, with few values, so that keys, ties and nulls repeat."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENGINES = ("deduplicate", "first-row", "aggregation", "aggregation", "partial", 
 
 def draw_workload(seed: int) -> dict[str, Any]:
     """Return a table with its commits; the same seed gives the same one."""
-    return _Draw(random.Random(seed)).build_vector(seed)  # noqa: S311 - a workload, no secret
+    return _Draw(random.Random(seed)).build_vector(seed)  # noqa: S311 - a workload, not a secret
 
 
 class _Draw:
@@ -67,7 +67,7 @@ class _Draw:
             self.options["sequence.field.sort-order"] = "descending"
 
     def _draw_retention(self, engine: str) -> dict[str, Any]:
-        """Remember removals now and then, where rows are removed and something orders them."""
+        """Set a tombstone retention in some tables that remove rows and have an order."""
         removed = any("remove-record" in name for name in self.options) or engine == "deduplicate"
         ordered = "sequence.field" in self.options or any("on-sequence" in name for name in self.options)
         ignores = self.options.get("ignore-delete") == "true"
@@ -96,7 +96,7 @@ class _Draw:
             self._draw_function(f"c{place}", may_ignore=not removes, kinds=self.kinds)
 
     def _draw_function(self, name: str, *, may_ignore: bool, kinds: tuple[str, ...]) -> None:
-        """Return a column a function that does not refuse what the workload draws, most of the time."""
+        """Return a function for a column that usually accepts the values of the workload."""
         function = self.draw.choice(list(TYPES))
         if kinds != ("+I",) and function not in RETRACTING:
             if not may_ignore:

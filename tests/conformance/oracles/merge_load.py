@@ -1,4 +1,4 @@
-"""What merge loads come to, computed slowly and plainly: rows as dictionaries, histories as lists."""
+"""Oracle of the merge loads, slow and simple: rows as dictionaries, histories as lists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Version = tuple[Any, Any, Any]
 
 
 def build_history(states: Mapping[Any, Any]) -> list[Version]:
-    """Return the versions (from, to, state) of one key whose state at some times is known; None is none."""
+    """Return the versions (from, to, state) of one key with known states at some times; None is no row."""
     found: list[Version] = []
     begun, current = None, None
     for at in sorted(states):
@@ -25,7 +25,10 @@ def build_history(states: Mapping[Any, Any]) -> list[Version]:
 
 
 def fold_snapshots(loads: Iterable[tuple[Any, Mapping[Any, Any]]]) -> dict[Any, list[Version]]:
-    """Return the history of every key: snapshots count by their time, the last one loaded of each time."""
+    """Return the history of every key.
+
+    Snapshots count by their time, and of each time the last one loaded.
+    """
     newest = dict(loads)
     keys = {key for rows in newest.values() for key in rows}
     return {key: build_history({at: rows.get(key) for at, rows in newest.items()}) for key in keys}
@@ -34,7 +37,7 @@ def fold_snapshots(loads: Iterable[tuple[Any, Mapping[Any, Any]]]) -> dict[Any, 
 def fold_scoped_snapshots(
     loads: Iterable[tuple[Any, Mapping[Any, tuple[Any, ...]]]],
 ) -> dict[Any, list[Version]]:
-    """Return the history of every key where a snapshot deletes in the groups alone of which it has rows.
+    """Return the history of every key if a snapshot deletes only in the groups of its rows.
 
     The first value of a state is its group.
     """
@@ -54,7 +57,7 @@ def fold_scoped_snapshots(
 
 
 def fill_gaps(versions: Iterable[Version]) -> list[Version]:
-    """Fill the times without a state by versions of the last one that say that it is deleted."""
+    """Fill times without a state by versions with the last state, marked as deleted."""
     found: list[Version] = []
     for begin, end, state in versions:
         if found and found[-1][1] != begin:
@@ -66,7 +69,7 @@ def fill_gaps(versions: Iterable[Version]) -> list[Version]:
 
 
 def fold_changes(loads: Iterable[Iterable[tuple[Any, Any, Any]]]) -> dict[Any, list[Version]]:
-    """Return the history of every key from events (key, time, state): of each time the last one counts."""
+    """Return the history of every key from events (key, time, state); the last event of a time counts."""
     states: dict[Any, dict[Any, Any]] = {}
     for events in loads:
         for key, at, state in events:
@@ -100,7 +103,7 @@ def delete_insert(
     flag: str,
     sort: str | None,
 ) -> list[Row]:
-    """Replace rows with a loaded key or of a loaded group by the load, one row of each key."""
+    """Replace rows with a loaded key or group by the load, with one row of each key."""
     chosen = list(load)
     if key is not None:
         ranked = sorted(load, key=lambda row: (row[sort] is None, -(row[sort] or 0)))

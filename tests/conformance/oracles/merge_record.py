@@ -1,4 +1,4 @@
-"""A slow, obvious MergeRecord: the algorithm of the definition, step by step over plain dictionaries."""
+"""Oracle of MergeRecord, slow and simple: the defined algorithm, step by step over plain dictionaries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LIMITS = {"min_records": 1, "max_records": 1000, "min_bytes": 0, "max_bytes": No
 
 
 def simulate_runs(settings: dict[str, Any], triggers: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Run triggers of ``{"at": seconds, "files": […]}``; give what ended: (trigger, outcome, reason, names).
+    """Run triggers of ``{"at": seconds, "files": […]}``; return the ends (trigger, outcome, reason, names).
 
     A file is ``{"name", "group", "records", "bytes", "bad", "count"}``. Open bins come last: (-1, "open", …).
     """
@@ -46,7 +46,7 @@ def _offer_file(rules: Any, bins: list[Any], number: int, now: int, file: Any, l
 
 
 def _end_bin(rules: Any, bins: list[Any], number: int, each: Any, reason: str, log: list[Any]) -> None:
-    """Take a bin out of the open ones; no reason to merge, or too few fragments, is a failure."""
+    """End an open bin; without a reason to merge, or with too few fragments, it fails."""
     if each in bins:
         bins.remove(each)
     whole = not rules["defragment"] or len(each["files"]) == _find_wanted_count(each)

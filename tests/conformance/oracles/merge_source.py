@@ -1,7 +1,8 @@
-"""What a first merge must give, worked out slowly from the definition: every pair, every value, in Python.
+"""Oracle of the merge source, slow and simple: every pair and every value, in Python.
 
-Shares no code with the package. An entity is a dict of JSON values; a ``date`` is the value of a DATE column.
-Rules use paths of one or two elements and ``lower``, ``upper``, ``tuples``, ``combine`` and ``first``.
+It computes what a first merge writes, and uses no code of the package. An entity is a dict of JSON values; a
+``date`` is the value of a DATE column. Rules use paths of one or two elements and ``lower``, ``upper``,
+``tuples``, ``combine`` and ``first``.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ Member = tuple[int, str, Entity]
 
 
 class RefusedError(Exception):
-    """Raised where the run must refuse; the text is part of its message."""
+    """Raised if the run must be rejected; the text is part of its message."""
 
 
 def first_run(config: Mapping[str, Any], inputs: Mapping[str, list[Entity]]) -> list[Entity]:
-    """Return what is written, in order; of several versions of an entity the last counts."""
+    """Return the written rows in order; of several versions of an entity the last counts."""
     return [output for output, _ in build_outputs(config, inputs)]
 
 
 def build_outputs(
     config: Mapping[str, Any], inputs: Mapping[str, list[Entity]]
 ) -> list[tuple[Entity, set[tuple[int, str]]]]:
-    """Return every output of the whole, in order, each with its members."""
+    """Return every output of the complete result, in order, each with its members."""
     names = [dataset.split()[0] for dataset in config["datasets"]]
     aliases = [dataset.split()[1] for dataset in config["datasets"]]
     members: list[Member] = []
@@ -53,7 +54,7 @@ def build_outputs(
 
 
 class History:
-    """A target over several runs: every run gives the difference between the whole result and what was."""
+    """A target over several runs: each run writes the difference between two complete results."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
@@ -62,7 +63,7 @@ class History:
         self._next = 0
 
     def run_once(self, inputs: Mapping[str, list[Entity]]) -> list[Entity]:
-        """Return what one more run over all that the inputs hold now writes, in order."""
+        """Return what one more run over all current inputs writes, in order."""
         now = build_outputs(self.config, inputs)
         ids = {output["_id"] for output, _ in now}
         present = {member for _, members in now for member in members}
@@ -84,7 +85,7 @@ class History:
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    """Compare JSON values: numbers by value, and a boolean is no number."""
+    """Compare JSON values: numbers by value; a boolean does not equal a number."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_is_equal(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -129,7 +130,7 @@ def _build_clusters(
 
 
 def _list_members(side: Any, members: list[Member], aliases: list[str]) -> list[tuple[Member, list[Any]]]:
-    """Return the members that a side reads, each with its values."""
+    """Return the members with values on a side, each with its values."""
     return [
         (member, _to_list(_evaluate_side(side, member[2])))
         for member in members
@@ -221,7 +222,7 @@ def _change_case(name: str, value: Any) -> Any:
 
 
 def is_joined(one: Any, other: Any) -> bool:
-    """Return whether two values are the same; null is not even the same as null."""
+    """Return whether two values are the same; null does not equal null."""
     return one is not None and other is not None and is_same(one, other)
 
 
@@ -301,7 +302,7 @@ def _drop_duplicates(values: Sequence[Any]) -> list[Any]:
 
 
 def _format_value(value: Any) -> Any:
-    """Write a value as it is read back from the target as JSON."""
+    """Return a value as it is read back from the target as JSON."""
     if isinstance(value, dict):
         return {name: _format_value(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Folders of Spark processes: who may look into them, and what becomes of those that are left."""
+"""Tests of the temporary folders of Spark processes: permissions and cleanup of abandoned folders."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ with make_work_folder() as folder:
 
 @pytest.fixture(autouse=True)
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put temporary folders below this test's own."""
+    """Place temporary folders below the folder of this test."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path
 
 
 def make_old(folder: Path) -> None:
-    """Let a folder look as if it had been made an hour ago."""
+    """Set the modification time of a folder to an hour ago."""
     hour_ago = time.time() - 3600
     os.utime(folder, (hour_ago, hour_ago))
 
 
 def start_holder() -> tuple[subprocess.Popen[str], Path]:
-    """Start a process that makes a folder and keeps it."""
+    """Start a process that creates a folder and keeps it."""
     process = subprocess.Popen([sys.executable, "-c", _HOLD], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, Path(process.stdout.readline().strip())
 
 
 def test_a_folder_is_private_and_goes_with_its_block() -> None:
-    """Nobody else can look into it."""
+    """Only the user can read a folder, and the folder is deleted at the end of its block."""
     with make_work_folder() as folder:
         mode = stat.S_IMODE(folder.stat().st_mode)
 
@@ -56,7 +56,11 @@ def test_a_folder_is_private_and_goes_with_its_block() -> None:
 
 
 def test_what_a_killed_process_left_goes_with_the_next_run(base: Path) -> None:
-    """One that still runs keeps its folder, however old, and so does whatever has no lock of ours."""
+    """The next run deletes the folder of a killed process.
+
+    The folder of a running process stays, however old, and so does every folder without a lock of this
+    package.
+    """
     dead, left = start_holder()
     alive, kept = start_holder()
     other = base / "merge-of-somebody-else"
@@ -74,7 +78,7 @@ def test_what_a_killed_process_left_goes_with_the_next_run(base: Path) -> None:
 
 
 def test_a_folder_that_is_just_being_made_is_left_alone(base: Path) -> None:
-    """Its lock may not be held yet."""
+    """A folder that is being created stays, although its lock may not be held yet."""
     young = base / "merge-young"
     young.mkdir()
     (young / "lock").touch()

@@ -1,4 +1,4 @@
-"""What a reference to a dataset means."""
+"""Tests of parsing references to datasets."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from airflow_merge_provider.core.errors import ConfigError
     ],
 )
 def test_one_place_has_one_name(ref: Any, warehouse: str | None, uri: str) -> None:
-    """A bare id stands in the warehouse, a name with dots in the catalog, the rest is a location."""
+    """A bare ID is in the warehouse, a name with dots is in the catalog, and anything else is a location."""
     assert resolve_dataset(ref, warehouse).uri == uri
 
 
 def test_another_format_has_its_options_as_text() -> None:
-    """An object names dataset, format and options; options become the texts Spark takes."""
+    """An object names dataset, format and options; options are converted to the texts that Spark expects."""
     found = resolve_dataset({"dataset": "/data/x.csv", "format": "csv", "options": {"header": True}}, None)
 
     assert (found.format, found.options) == ("csv", {"header": "True"})
@@ -51,7 +51,7 @@ def test_another_format_has_its_options_as_text() -> None:
     ],
 )
 def test_what_means_nothing_is_refused(ref: Any, warehouse: str | None, message: str) -> None:
-    """The error names the place it was written at and what is wrong."""
+    """An invalid reference is rejected with its path and the reason."""
     with pytest.raises(ConfigError) as refused:
         resolve_dataset(ref, warehouse, at="at")
 

@@ -1,4 +1,4 @@
-"""What errors say and what they carry."""
+"""Tests of the texts and the attributes of errors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from airflow_merge_provider.core.errors import (
 
 
 def test_a_problem_says_where_what_and_what_to_do() -> None:
-    """Path and hint are left out where there is none."""
+    """A problem has a path, a reason and a hint; path and hint are omitted if there is none."""
     assert str(Problem("a[0]", "code", "is wrong", "write b")) == "a[0]: is wrong (write b)"
     assert str(Problem("", "code", "is wrong")) == "is wrong"
 
 
 def test_an_error_lists_all_its_problems() -> None:
-    """The first line says the first problem and how many there are."""
+    """The first line of an error has the first problem and the number of problems; the others follow."""
     error = ConfigError.from_problems([Problem("a", "x", "one"), Problem("b", "x", "two")])
 
     assert error.message.splitlines() == ["a: one [1 of 2 problems]", "- b: two"]
@@ -31,7 +31,7 @@ def test_an_error_lists_all_its_problems() -> None:
 
 
 def test_an_error_counts_what_it_does_not_list() -> None:
-    """Thousands of one kind are counted, and the first of them named."""
+    """Of thousands of problems of one kind, an error lists the first ones and counts the others."""
     error = ConfigError.from_problems([Problem("a", "x", "one"), Problem("b", "x", "two")], 3000)
 
     assert error.message.splitlines() == ["a: one [1 of 3000 problems, the first 2 here]", "- b: two"]
@@ -42,18 +42,18 @@ def test_an_error_counts_what_it_does_not_list() -> None:
     [(ConfigError, False), (DataError, False), (SetupError, False), (ConflictError, True), (JobError, True)],
 )
 def test_only_what_may_pass_is_retried(kind: type[MergeError], retryable: bool) -> None:
-    """An error of the rules or the data stays; a lost race or a broken process may go away."""
+    """Errors of rules or data are not retried; a write conflict or a broken process is retried."""
     assert kind("text").retryable is retryable
 
 
 @pytest.mark.parametrize(("word", "hint"), [("targt", "did you mean 'target'?"), ("zzz", "")])
 def test_a_near_word_is_hinted_at(word: str, hint: str) -> None:
-    """A hint names the nearest known word, and is empty when none is near."""
+    """A hint names the nearest known word, and is empty if none is near."""
     assert did_you_mean(word, ["target", "datasets"]) == hint
 
 
 def test_an_error_is_bounded() -> None:
-    """Twenty problems of two thousand characters, with the remedy of each."""
+    """An error is limited to twenty problems of two thousand characters, each with its hint."""
     error = ConfigError.from_problems([Problem("here", "value", "x" * 10_000, "this helps")] * 30)
 
     lines = error.message.splitlines()

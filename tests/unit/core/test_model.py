@@ -1,4 +1,4 @@
-"""How a configuration is parsed: strictly, frozen, with all problems at once."""
+"""Tests of parsing configurations: strict, frozen, and with all errors at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_even(value: Any) -> int:
 
 
 class Sample(Config):
-    """A configuration with a field of each sort."""
+    """Configuration with a field of each kind."""
 
     name: str
     size: Annotated[int, BeforeValidator(check_even)] = 2
@@ -64,7 +64,7 @@ def test_what_is_right_is_frozen() -> None:
     ],
 )
 def test_every_problem_is_said(raw: dict[str, Any], said: list[str]) -> None:
-    """Rules between fields are checked with the fields that are right, even when others are wrong."""
+    """Rules between fields are checked for the valid fields, even if other fields are invalid."""
     assert list_problems(**raw) == said
 
 
@@ -72,5 +72,5 @@ def test_every_problem_is_said(raw: dict[str, Any], said: list[str]) -> None:
     ("loc", "path"), [((), ""), (("a",), "a"), (("a", 0, 2), "a[0][2]"), (("a", "b", 1, "c"), "a.b[1].c")]
 )
 def test_a_path_is_written_as_users_do(loc: tuple[int | str, ...], path: str) -> None:
-    """Names stand with dots between them, positions in brackets."""
+    """Names in a path are separated by dots, and positions are in brackets."""
     assert path_of(loc) == path

@@ -1,4 +1,4 @@
-"""What the flag of an output depends on, taken from the configurations of all operators."""
+"""Tests of which datasets the populated flag of an output depends on, for all operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def build_wish(job: Any, raw: Any, **options: Any) -> Any:
 
 
 def test_a_merge_source_depends_on_its_initial_datasets() -> None:
-    """All its datasets, unless some are named; what is marked by hand goes along."""
+    """A merge source depends on its initial datasets: all its datasets by default.
+
+    Manual marks are included.
+    """
     everything = build_wish("merge_source", MERGE, marked=["B"])
     some = build_wish(
         "merge_source", {**MERGE, "initial_datasets": ["B"], "ignore_non_existent_datasets": False}
@@ -31,7 +34,7 @@ def test_a_merge_source_depends_on_its_initial_datasets() -> None:
 
 
 def test_other_operators_depend_on_all_they_read() -> None:
-    """Change logs, unmatched rows and other things that are written do not count."""
+    """Other operators depend on all datasets they read, not on those they write, such as change logs."""
     keys = "a.id = b.id"
     join = {"inputs": {"a": "A", "b": "B"}, "target": "both", "join_keys": keys, "unmatched": "left_over"}
     join["join_type"] = "innerjoin"
@@ -43,7 +46,7 @@ def test_other_operators_depend_on_all_they_read() -> None:
 
 
 def test_files_carry_no_flag() -> None:
-    """A target that is no Delta table counts as soon as it is there."""
+    """A target that is not a Delta table has no flag and is populated as soon as it exists."""
     files = SimpleNamespace(target="both", target_format="parquet")
     folders = SimpleNamespace(merged="merged", state_path="state")
 
@@ -52,6 +55,6 @@ def test_files_carry_no_flag() -> None:
 
 
 def test_a_dataset_is_waited_for_once() -> None:
-    """Those that do not exist only on request."""
+    """Each dataset is waited for once; a missing dataset only if that is configured."""
     assert list_unpopulated(["A", "B"], {"A": "populated"}) == ()
     assert list_unpopulated(["A", "B"], {"A": "populated"}, ignore_non_existent=False) == ("B",)

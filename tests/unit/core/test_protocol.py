@@ -1,4 +1,4 @@
-"""What the two sides say to each other."""
+"""Tests of the request and result files between the operator and the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = RunToken(dag_id="d", run_id="r", task_id="t")
 
 
 def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Nothing is lost between the two processes."""
+    """A request that is written and read is unchanged."""
     request = JobRequest(job="merge_source", config={"datasets": ["A a"]}, run=RUN, started_at=5)
     file = tmp_path / "request.json"
     file.write_text(request.model_dump_json(), encoding="utf-8")
@@ -30,7 +30,7 @@ def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", '{"protocol": 2}', '{"unknown": 1}'])
 def test_another_protocol_is_refused(tmp_path: Path, text: str) -> None:
-    """A request that this version does not know is never half understood."""
+    """A request of another protocol version is rejected, not partly parsed."""
     file = tmp_path / "request.json"
     file.write_text(text, encoding="utf-8")
 
@@ -48,7 +48,7 @@ def test_another_protocol_is_refused(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_an_answer_is_read_as_it_was_written(tmp_path: Path, answer: JobResult | JobFailure) -> None:
-    """A result and a failure are told apart by what they hold."""
+    """A result and a failure are distinguished by their fields."""
     file = tmp_path / "result.json"
     file.write_text(answer.model_dump_json(), encoding="utf-8")
 
@@ -56,7 +56,7 @@ def test_an_answer_is_read_as_it_was_written(tmp_path: Path, answer: JobResult |
 
 
 def test_a_broken_answer_is_an_error_of_the_job(tmp_path: Path) -> None:
-    """A process that died while writing has no result."""
+    """An incomplete result file is a job error: a process that died while writing has no result."""
     file = tmp_path / "result.json"
     file.write_text('{"ok": tr', encoding="utf-8")
 
@@ -65,7 +65,7 @@ def test_a_broken_answer_is_an_error_of_the_job(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_the_error_it_was() -> None:
-    """The kind, the text and the problems cross over; an unknown kind is an error of the job."""
+    """Kind, text and problems of an error are restored; an unknown kind becomes a job error."""
     problem = {"path": "p", "code": "c", "message": "m", "hint": "h"}
     lost = JobFailure(code="conflict", message="lost", problems=(problem,), retryable=True).to_error()
 

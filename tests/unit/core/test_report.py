@@ -1,4 +1,4 @@
-"""What reports have in common, and how they become short enough for Airflow."""
+"""Tests of the common report fields, and of truncating reports for Airflow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCHEMA = build_report_schema(list_counts())
 
 
 def _grow_value(value: Any, draw: random.Random, letter: str) -> Any:
-    """Make every text of a report longer, and every free list and mapping larger."""
+    """Return a value with longer texts, and with larger lists and mappings if their size is free."""
     if isinstance(value, str):
         return value + letter * draw.choice((0, 1, 50, 3000))
     if isinstance(value, list):
@@ -39,7 +39,7 @@ def _grow_value(value: Any, draw: random.Random, letter: str) -> Any:
 
 
 def _build_hostile(seed: int) -> dict[str, Any]:
-    draw = random.Random(seed)  # noqa: S311 - a workload, no secret
+    draw = random.Random(seed)  # noqa: S311 - a workload, not a secret
     letter = draw.choice(("x", '"', "\\", "é", "🦆", "\ud83e", "\x00"))
     free = {
         "target": REPORT["target"],
@@ -55,7 +55,10 @@ def _build_hostile(seed: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_report_is_short_whatever_is_long(seed: Any) -> None:
-    """Names of any length and kind: the keys stay, the size does not, and what was cut is named."""
+    """A truncated report keeps its keys and has a bounded size, with names of any length and kind.
+
+    It names what was removed.
+    """
     long = _build_hostile(seed)
 
     short = truncate_report(long)
@@ -70,12 +73,12 @@ def test_a_report_is_short_whatever_is_long(seed: Any) -> None:
 
 
 def test_a_short_report_stays_as_it_is() -> None:
-    """Nothing is lost that fits."""
+    """A report below the limit is not changed."""
     assert truncate_report(REPORT) == REPORT
 
 
 def test_every_capability_has_counts_of_its_own() -> None:
-    """Names are unique, units and descriptions are there."""
+    """Names of counts are unique in every capability, and all have units and descriptions."""
     for job, counts in list_counts():
         assert len({each.name for each in counts}) == len(counts), job
         assert all(each.unit and each.description.endswith(".") for each in counts), job
@@ -84,7 +87,7 @@ def test_every_capability_has_counts_of_its_own() -> None:
 
 
 def test_counts_are_all_there_and_none_is_made_up() -> None:
-    """What a run does not count is 0; a typing error is found at once."""
+    """Counts that a run does not set are 0, and an unknown name raises an error."""
     assert fill_counts(MEASURES, {"held": 7}) == {"read": 0, "held": 7}
     assert clear_run_counts(MEASURES, {"read": 3, "held": 7}) == {"read": 0, "held": 7}
     assert clear_run_counts(MEASURES, {}) == {"read": 0, "held": None}
@@ -93,7 +96,7 @@ def test_counts_are_all_there_and_none_is_made_up() -> None:
 
 
 def test_rows_add_up() -> None:
-    """Of rows that a run found, those that it neither updates nor deletes stay as they are."""
+    """Rows that a run reads and neither updates nor deletes are counted as unchanged."""
     assert RowCounts.for_change(before=10, inserted=1, updated=2, deleted=3).unchanged == 5
     assert RowCounts.for_change(before=None, inserted=1, updated=2, deleted=3).unchanged is None
     assert RowCounts.for_overwrite(before=10, after=4) == RowCounts(
@@ -102,7 +105,10 @@ def test_rows_add_up() -> None:
 
 
 def test_the_log_says_in_one_line_what_was_done() -> None:
-    """Mode, reason, rows, dataset and version; a dry run says that it wrote nothing."""
+    """The log line has mode, reason, rows, dataset and version.
+
+    For a dry run it states that nothing was written.
+    """
     done = summarize_report(REPORT)
     dry = summarize_report({**REPORT, "dry_run": True})
 
@@ -116,7 +122,10 @@ def test_the_log_says_in_one_line_what_was_done() -> None:
 
 
 def test_seconds_add_up_to_the_time_of_the_run() -> None:
-    """What the process does not know of is its launch; clocks that disagree make no negative time."""
+    """The durations of the steps add up to the duration of the run.
+
+    The rest is the launch of the process; clocks that differ cause no negative duration.
+    """
     report = {**REPORT, "seconds": {"read": 1.5, "other": 0.5}}
 
     assert add_launch_seconds(report, 5.0)["seconds"] == {"launch": 3.0, "read": 1.5, "other": 0.5}

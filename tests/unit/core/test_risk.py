@@ -1,4 +1,4 @@
-"""How much a run may change before it stops."""
+"""Tests of the change limit that stops a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_merge_provider.jobs.run.entry import build_failure
 
 
 def test_a_run_above_the_limit_stops_and_tells_what_it_would_do() -> None:
-    """The error names rows, share and limit, and has the report for whoever must judge it."""
+    """The error has rows, share and limit, and the report, so that a person can decide."""
     with pytest.raises(RiskError, match=r"30 rows where 100 stood, 0.3 of them; the limit is 0.2") as refused:
         Risk(30, 100).check_limit(0.2, {"counts": {"written": 30}})
 
@@ -23,7 +23,10 @@ def test_a_run_above_the_limit_stops_and_tells_what_it_would_do() -> None:
 
 
 def test_a_table_that_is_written_anew_is_weighed_by_its_number_of_rows() -> None:
-    """What it loses or gains counts; as many rows as before pass every limit."""
+    """For a rewritten table the change in the number of rows counts.
+
+    The same number of rows passes every limit.
+    """
     with pytest.raises(
         RiskError, match=r"leave 40 rows where 100 stood, a change by 0.6 of them; the limit is"
     ):
@@ -39,7 +42,7 @@ def test_a_table_that_is_written_anew_is_weighed_by_its_number_of_rows() -> None
     ids=["at the limit", "no limit", "first rows", "nothing changes", "more than there were"],
 )
 def test_a_run_within_the_limit_goes_on(changed: Any, before: Any, limit: Any) -> None:
-    """A limit is what may still be written; where nothing stands, nothing can be lost."""
+    """A run within the limit continues. Nothing can be lost in an empty table, so any load into it passes."""
     Risk(changed, before).check_limit(limit, {})
 
     assert Risk(changed, before).list_warnings(limit) == []
@@ -48,14 +51,14 @@ def test_a_run_within_the_limit_goes_on(changed: Any, before: Any, limit: Any) -
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
 @example(2951507, 625)
 def test_what_a_person_has_seen_may_be_written(changed: Any, before: Any) -> None:
-    """The share that a report shows, taken as the limit, lets the same run pass."""
+    """The share in a report, set as the limit, lets the same run pass."""
     risk = Risk(changed, before)
 
     risk.check_limit(risk.ratio, {})
 
 
 def test_the_error_crosses_the_process_with_its_report() -> None:
-    """What the job says about the run reaches the operator."""
+    """The error and its report are passed from the job to the operator."""
     with pytest.raises(RiskError) as refused:
         Risk(2, 1).check_limit(0.5, {"counts": {"written": 2}})
 
@@ -79,5 +82,5 @@ def test_the_error_crosses_the_process_with_its_report() -> None:
     ],
 )
 def test_arguments_are_checked_together(limit: Any, on_risk: Any, paths: Any) -> None:
-    """Both problems at once; to ask needs to know from where on."""
+    """Invalid arguments are reported together; asking a person requires a limit."""
     assert [problem.path for problem in find_problems(limit, on_risk)] == paths

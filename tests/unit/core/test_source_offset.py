@@ -1,4 +1,4 @@
-"""How a source is recognised: by id and commit, whatever its place is called."""
+"""Tests of identifying a source by table ID and commit, whatever the notation of its location."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ HERE = SourceOffset("/lake/a", 3, "id-a", "c3")
     ],
 )
 def test_spellings_of_a_place_are_one(written: str, normal: str) -> None:
-    """The place decides, not how it is written."""
+    """Different notations of one location are equal."""
     assert normalize_uri(written) == normal
 
 
 def test_a_link_is_where_it_leads(tmp_path: Path) -> None:
-    """Symbolic links of this machine are followed."""
+    """Symbolic links on this machine are resolved."""
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert normalize_uri(f"{tmp_path}/link/a") == normalize_uri(f"{tmp_path}/real/a")
 
 
 def test_offsets_survive_a_state() -> None:
-    """Also those of files and of states without commit ids."""
+    """Offsets are restored from a state, also those of files and of states without commit IDs."""
     offsets = [HERE, SourceOffset("/lake/files", 7)]
 
     state = write_offsets(offsets)
@@ -72,13 +72,16 @@ def test_offsets_survive_a_state() -> None:
 def test_an_offset_is_found_by_table_or_place(
     before: list[SourceOffset], now: SourceOffset, found: SourceOffset | str | None
 ) -> None:
-    """A table is found wherever it is; of several copies only the one in its place counts."""
+    """An offset is found by table ID in any location.
+
+    Of several copies only the one in its location counts.
+    """
     offset = find_offset(before, now)
     assert offset == found or (offset is not None and offset.uri == found)
 
 
 def test_another_table_in_the_place_is_told() -> None:
-    """It does not continue what was read there."""
+    """Another table in the same location is detected; it does not continue the offset."""
     assert find_replaced([HERE], SourceOffset("/lake/../lake/a", 0, "id-b")) == HERE
     assert find_replaced([HERE], SourceOffset("/lake/a", 9, "id-a")) is None
 
@@ -95,12 +98,15 @@ def test_another_table_in_the_place_is_told() -> None:
     ],
 )
 def test_a_read_is_the_same_by_version_and_commit(now: SourceOffset, same: bool) -> None:
-    """A copy whose history went another way is at the same version with another commit."""
+    """Two reads are the same only if version and commit are equal.
+
+    A copy with another history has the same version and another commit.
+    """
     assert is_same_reads(write_offsets([HERE]), [now]) is same
     assert not is_same_reads(write_offsets([HERE, SourceOffset("/lake/b", 1, "id-b")]), [now])
 
 
 def test_a_source_that_is_read_twice_is_one() -> None:
-    """A table that is joined to itself has one offset."""
+    """A source that is read twice, as in a self-join, has one offset."""
     assert is_same_reads(write_offsets([HERE, HERE]), [HERE, HERE])
     assert not is_same_reads(write_offsets([HERE]), [HERE, SourceOffset("/lake/b", 1, "id-b")])

@@ -1,4 +1,4 @@
-"""Which commits the rows of a table rest on."""
+"""Tests of finding the commits that the rows of a table depend on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build_restore(version: int) -> tuple[str, dict[str, str]]:
 def test_a_restore_leads_back(
     operations: list[str | tuple[str, dict[str, str]]], expected: list[int]
 ) -> None:
-    """What lies between a RESTORE and its version is undone, also over several of them."""
+    """Commits between a RESTORE and the restored version are undone, also across several RESTOREs."""
     lineage = trace_lineage(build_history(*operations), lambda entry: None)
 
     assert [entry.version for entry in lineage.entries] == expected
@@ -42,7 +42,7 @@ def test_a_restore_leads_back(
 
 
 def test_a_restore_to_a_timestamp_is_resolved_by_the_caller() -> None:
-    """If that is not possible the lineage ends there."""
+    """The caller resolves a RESTORE to a timestamp; if that is not possible, the lineage ends there."""
     entries = build_history("WRITE", "MERGE", ("RESTORE", {"timestamp": "2026-01-01"}))
 
     assert [each.version for each in trace_lineage(entries, lambda entry: 0).entries] == [2, 0]
@@ -51,7 +51,10 @@ def test_a_restore_to_a_timestamp_is_resolved_by_the_caller() -> None:
 
 
 def test_the_newest_commits_alone_are_incomplete() -> None:
-    """The caller has to read more of the history, or knows that there is none."""
+    """A part of the history is incomplete.
+
+    The caller has to read more of it, or states that there is no more.
+    """
     assert not trace_lineage(build_history("WRITE", "MERGE", "MERGE")[:2], lambda entry: None).is_complete
     assert not trace_lineage(
         build_history("WRITE", "MERGE", build_restore(0))[:1], lambda entry: None
@@ -59,7 +62,11 @@ def test_the_newest_commits_alone_are_incomplete() -> None:
 
 
 def test_a_commit_without_a_description_may_have_changed_rows() -> None:
-    """Maintenance does not, a RESTORE leads elsewhere, everything else does."""
+    """A commit without a description may have changed rows.
+
+    Maintenance does not change rows, a RESTORE leads to another version, and every other operation changes
+    rows.
+    """
     entries = build_history("WRITE", "MERGE", "OPTIMIZE", build_restore(0))
     del entries[2]
 

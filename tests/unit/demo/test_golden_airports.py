@@ -1,4 +1,4 @@
-"""What the demo tells of the merged airports."""
+"""Tests of the demo's description of the merged airports."""
 
 from __future__ import annotations
 
@@ -39,13 +39,16 @@ REPORT = {
     ],
 )
 def test_distances_are_those_on_a_globe(one: Any, other: Any, km: Any) -> None:
-    """A place and itself, the two ends of the earth, Berlin and Paris."""
+    """Distances are those on a sphere: of a place and itself, of the two poles, and of Berlin and Paris."""
     assert distance_km(one, other) == pytest.approx(km, abs=1)
     assert distance_km(other, one) == pytest.approx(km, abs=1)
 
 
 def test_a_chain_tells_places_and_the_code_that_joined_them() -> None:
-    """The first line is where it starts; each other one says by which rule, value and airport it came in."""
+    """The first line of a chain is its start.
+
+    Each other line has the rule, the value and the airport that linked the next one.
+    """
     first, second = chain_lines(MEMBERS, KNOWN)
 
     assert first.split() == ["airports_world/KHXD", "Here", "32N", "81W", "US"]
@@ -54,7 +57,7 @@ def test_a_chain_tells_places_and_the_code_that_joined_them() -> None:
 
 
 def test_the_story_counts_and_points_at_what_lies_far_apart() -> None:
-    """Counts, histogram, largest and farthest are those of the run."""
+    """Counts, histogram, largest cluster and most distant members are those of the run."""
     lines = list(format_report(REPORT, [Golden(MEMBERS, distance_km(HERE, THERE))], KNOWN))
 
     assert lines[0].startswith("3 entities in, 2 golden airports out")
@@ -63,7 +66,7 @@ def test_the_story_counts_and_points_at_what_lies_far_apart() -> None:
 
 
 def test_the_story_needs_nothing_far_apart() -> None:
-    """Where every cluster is one place, no farthest one is shown."""
+    """If every cluster is one place, the description has no most distant members."""
     lines = list(format_report(REPORT, [Golden(MEMBERS, 1.0)], KNOWN))
 
     assert "Codes are not names: 0 golden airports join places more than 1,000 km apart." in lines

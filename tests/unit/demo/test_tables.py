@@ -1,4 +1,4 @@
-"""How the demo writes its inputs and reads what came out."""
+"""Tests of writing the inputs of the demo and reading its results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_row_lacks_what_it_does_not_say(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("again", [ROWS, ROWS[::-1]])
 def test_the_same_content_makes_no_new_version(tmp_path: Path, again: Any) -> None:
-    """Order is no content."""
+    """Writing the same content in another order creates no new version."""
     assert write_rows(tmp_path / "t", ROWS)
 
     assert not write_rows(tmp_path / "t", again)
@@ -36,7 +36,7 @@ def test_the_same_content_makes_no_new_version(tmp_path: Path, again: Any) -> No
     "changed", [ROWS[:1], [{"_id": "a", "x": 2}], [{"_id": "a", "z": 1.5}], [*ROWS, ROWS[0]]]
 )
 def test_other_content_replaces_what_was_there(tmp_path: Path, changed: Any) -> None:
-    """Fewer rows, other values, other columns: the table holds what was given last."""
+    """Other rows, values or columns replace the content of the table."""
     write_rows(tmp_path / "t", ROWS)
 
     assert write_rows(tmp_path / "t", changed)
@@ -45,7 +45,10 @@ def test_other_content_replaces_what_was_there(tmp_path: Path, changed: Any) -> 
 
 
 def test_entities_are_written_by_the_names_of_their_properties() -> None:
-    """The order is that of the worked example, and text stays as it is."""
+    """Entities have the names of their properties as columns.
+
+    The order is that of the worked example, and text is unchanged.
+    """
     assert entity_lines([{"b": "ä", "_id": "1", "$ids": ["1"]}]) == ['{"$ids": ["1"], "_id": "1", "b": "ä"}']
 
 
@@ -53,7 +56,7 @@ def test_entities_are_written_by_the_names_of_their_properties() -> None:
     ("table", "id_column"), [("airports_world", "icao"), ("airports_nyc", "faa"), ("airports_us", "iata")]
 )
 def test_airports_have_ids_and_no_empty_text(table: Any, id_column: Any) -> None:
-    """Each list is keyed by its own code; what it does not know is NULL."""
+    """Airports have the code of their own list as ID, and missing text is NULL."""
     rows = inputs.TABLES[table]()
 
     assert len({row["_id"] for row in rows}) == len(rows)

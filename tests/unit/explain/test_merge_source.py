@@ -1,4 +1,4 @@
-"""Why an output is what it is, asked of a target table on disk, by function and by command."""
+"""Tests of explaining an output of a target table, by function and by command."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build_member(dataset: Any, id_: Any, *keys: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Write the worked example's target as a run leaves it, with an id that was replaced."""
+    """Write the target table of the worked example with an ID that was replaced."""
     place = tmp_path_factory.mktemp("lake")
     a_b, b_c = "a.f1 = b.f1", "b.f2 = lower(c.f3)"
     members = [
@@ -53,7 +53,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_the_links_reach_every_member_from_the_first(lake: Any) -> None:
-    """One rule and one value for each further member, in the order of the chain."""
+    """Each further member of an output is linked by one rule and one value, in the order of the chain."""
     found = explain_output("golden", CLUSTER, warehouse=lake)
 
     assert found.members == (EntityRef("A", "a1"), EntityRef("B", "b1"), EntityRef("C", "c1"))
@@ -80,7 +80,7 @@ def test_the_links_reach_every_member_from_the_first(lake: Any) -> None:
 def test_outputs_of_one_or_no_entity_are_explained_too(
     lake: Any, output_id: Any, status: Any, first_line: Any
 ) -> None:
-    """Nothing links them, and they say what they are."""
+    """Outputs of one or no entity are explained too; they have no links."""
     found = explain_output("golden", output_id, warehouse=lake)
 
     assert (found.status, found.links) == (status, ())
@@ -88,7 +88,7 @@ def test_outputs_of_one_or_no_entity_are_explained_too(
 
 
 def test_a_chain_between_two_members_is_the_shortest(lake: Any) -> None:
-    """It leads from the first named to the other, whatever their order in the cluster."""
+    """A chain between two members is the shortest one from the first to the second, in any order."""
     assert explain_between("golden", CLUSTER, "C/c1", "B/b1", warehouse=lake) == [
         Link(EntityRef("C", "c1"), EntityRef("B", "b1"), "b.f2 = lower(c.f3)", "s:x")
     ]
@@ -97,7 +97,7 @@ def test_a_chain_between_two_members_is_the_shortest(lake: Any) -> None:
 
 
 def test_links_of_all_outputs_are_rows(lake: Any) -> None:
-    """N members have n - 1 rows, with the side of the rule that each of the two is on."""
+    """N members have n - 1 link rows, with the side of the rule that each of the two is on."""
     assert list(list_all_links("golden", warehouse=lake)) == [
         {"output_id": CLUSTER, "left": "A/a1", "right": "B/b1", "rule": "a.f1 = b.f1", "key": "1"},
         {"output_id": CLUSTER, "left": "B/b1", "right": "C/c1", "rule": "b.f2 = lower(c.f3)", "key": '"x"'},
@@ -114,7 +114,7 @@ def test_links_of_all_outputs_are_rows(lake: Any) -> None:
     ],
 )
 def test_an_unknown_id_is_refused_with_near_ones(lake: Any, wanted: Any, hint: Any) -> None:
-    """Those who write the id of an entity learn which output holds it."""
+    """An unknown ID is rejected with similar IDs. For the ID of an entity the error names its output."""
     with pytest.raises(DataError, match="has no output") as refused:
         explain_output("golden", wanted, warehouse=lake)
 
@@ -122,7 +122,7 @@ def test_an_unknown_id_is_refused_with_near_ones(lake: Any, wanted: Any, hint: A
 
 
 def test_only_targets_of_merge_sources_can_be_asked(lake: Any) -> None:
-    """Another table, a place without one and a table without a location are each refused by name."""
+    """Another table, a missing table and a name without location are each rejected with their name."""
     with pytest.raises(DataError, match="no merge source's target"):
         explain_output("other", "x", warehouse=lake)
     with pytest.raises(DataError, match="is not a Delta table"):
@@ -132,7 +132,7 @@ def test_only_targets_of_merge_sources_can_be_asked(lake: Any) -> None:
 
 
 def test_the_command_tells_lines_or_json(lake: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both say the same; an unknown id ends with the exit code of wrong data."""
+    """Text and JSON output have the same content; an unknown ID ends with the exit code of data errors."""
     assert cli.main(["explain", "golden", CLUSTER, "--warehouse", lake]) == 0
     assert capsys.readouterr().out.startswith(f"{CLUSTER}: 3 entities\n  A/a1\n")
 

@@ -1,4 +1,4 @@
-"""Which datasets are populated, seen in real tables and files of this machine."""
+"""Tests of the populated status of real tables and files on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def list_states(tmp_path: Path, *refs: Any) -> Any:
 
 
 def test_a_table_of_ours_is_populated_by_its_flag(tmp_path: Path) -> None:
-    """Rows alone say nothing of a table that this package writes: they may be half of it."""
+    """A table that this package writes is populated by its flag only, because its rows may be incomplete."""
     create_table(tmp_path / "flagged", properties=FLAGGED)
     create_table(tmp_path / "half", properties=OURS)
 
@@ -32,7 +32,7 @@ def test_a_table_of_ours_is_populated_by_its_flag(tmp_path: Path) -> None:
 
 
 def test_a_table_of_others_is_populated_by_its_rows(tmp_path: Path) -> None:
-    """A table without any row is not; its own flag counts over its rows."""
+    """Another table is populated if it has rows; a flag on it takes precedence."""
     create_table(tmp_path / "full")
     create_table(tmp_path / "empty", rows=0)
     create_table(tmp_path / "held_back", properties={"merge.populated": "false"})
@@ -43,7 +43,7 @@ def test_a_table_of_others_is_populated_by_its_rows(tmp_path: Path) -> None:
 
 
 def test_a_table_that_lost_its_rows_is_not_populated(tmp_path: Path) -> None:
-    """What counts is what is in the table now."""
+    """A table without rows in its current version is not populated."""
     from deltalake import DeltaTable
 
     DeltaTable(create_table(tmp_path / "gone")).delete()
@@ -52,7 +52,7 @@ def test_a_table_that_lost_its_rows_is_not_populated(tmp_path: Path) -> None:
 
 
 def test_plain_files_are_populated_where_they_exist(tmp_path: Path) -> None:
-    """A folder needs a file in it, and marks of writers are none."""
+    """Files are populated if the folder holds a file; marker files of writers do not count."""
     (tmp_path / "days").mkdir()
     (tmp_path / "days" / "1.json").write_text("{}")
     (tmp_path / "unfinished" / "_temporary").mkdir(parents=True)
@@ -74,7 +74,7 @@ def test_files_are_no_table(tmp_path: Path) -> None:
 
 
 def test_a_catalog_table_cannot_be_seen(tmp_path: Path) -> None:
-    """Only Spark can read it, so only marks speak for it."""
+    """Only Spark can read a catalog table, so only manual marks decide its status."""
     (sight,) = read_status(tmp_path, "lake.crm.customers")
 
     assert (sight.state, sight.origin) == ("unpopulated", "catalog")
@@ -82,7 +82,7 @@ def test_a_catalog_table_cannot_be_seen(tmp_path: Path) -> None:
 
 
 def test_what_is_waited_for_says_why(tmp_path: Path) -> None:
-    """A missing dataset is waited for on request; an unpopulated one always."""
+    """The status has a reason. A missing dataset is waited for if configured, an unpopulated one always."""
     create_table(tmp_path / "half", properties=OURS)
     sights = read_status(tmp_path, "half", "nothing", "half")
 
@@ -94,7 +94,7 @@ def test_what_is_waited_for_says_why(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_seen_is_an_error(tmp_path: Path) -> None:
-    """A wrong name and an unknown store are no answer."""
+    """A wrong name and an unknown store raise an error instead of returning a status."""
     with pytest.raises(ConfigError, match="needs a warehouse"):
         get_status(WarehouseHook(), ["customers"])
     with pytest.raises(SetupError, match="Unknown scheme"):
@@ -102,7 +102,7 @@ def test_what_cannot_be_seen_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_look_is_quick(tmp_path: Path) -> None:
-    """A local table answers in well under 0.3 s, although nothing starts a JVM."""
+    """The status of a local table takes well under 0.3 s and starts no JVM."""
     create_table(tmp_path / "flagged", properties=FLAGGED)
 
     start = time.monotonic()

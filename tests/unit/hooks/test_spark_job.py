@@ -1,4 +1,4 @@
-"""Where a job goes for each kind of connection, and what stands on the command line of spark-submit."""
+"""Tests of where a job runs for each kind of connection, and of the command line of spark-submit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_merge_provider.hooks import _submit
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.launch import JobProcess
 
-SECRET = "s3cr3t-value"  # noqa: S105 - none
+SECRET = "s3cr3t-value"  # noqa: S105 - not a secret
 _RECORD = """#!{python}
 import json, os, sys
 args = sys.argv[1:]
@@ -47,7 +47,7 @@ def request_() -> Any:
 
 @pytest.fixture
 def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Put a program called spark-submit on the path that writes down how it was called."""
+    """Put a program named spark-submit on the path that records its arguments."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(_submit, "find_java", lambda: Path("/bin/java"))
     monkeypatch.setattr(
@@ -68,7 +68,7 @@ def define_connection(monkeypatch: pytest.MonkeyPatch, name: Any = "CLUSTER", **
 
 
 def test_without_a_connection_spark_runs_on_this_machine(request_: Any) -> None:
-    """The stock hook would turn to YARN."""
+    """Without a connection Spark runs on this machine; the stock hook would use YARN."""
     process = SparkJobHook()._choose_process(request_)
 
     assert isinstance(process, JobProcess)
@@ -76,13 +76,19 @@ def test_without_a_connection_spark_runs_on_this_machine(request_: Any) -> None:
 
 
 def test_a_connection_that_is_named_has_to_exist(request_: Any) -> None:
-    """A run that was meant for a cluster is not done on this machine in silence."""
+    """A missing connection raises an error.
+
+    A run for a cluster must not run on this machine without notice.
+    """
     with pytest.raises(SetupError, match="there is no connection 'nowhere': create it, or leave spark_conn"):
         SparkJobHook("nowhere").submit(request_)
 
 
 def test_a_connect_connection_names_the_server(monkeypatch: pytest.MonkeyPatch, request_: Any) -> None:
-    """The token is part of the address, which goes into the environment of the child and nowhere else."""
+    """A Spark Connect connection has the address of the server.
+
+    It contains the token, and is passed in the environment of the child only.
+    """
     define_connection(monkeypatch, conn_type="spark_connect", host="server", port=15002, password=SECRET)
 
     process = SparkJobHook("cluster")._choose_process(request_)
@@ -91,7 +97,7 @@ def test_a_connect_connection_names_the_server(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_another_type_of_connection_is_refused(monkeypatch: pytest.MonkeyPatch, request_: Any) -> None:
-    """The first line names the connection and what it should be."""
+    """Another type of connection is rejected; the first line has the connection and the valid types."""
     define_connection(monkeypatch, conn_type="postgres", host="db")
 
     with pytest.raises(SetupError, match=r"'cluster' is of type 'postgres': name one of type spark"):
@@ -101,7 +107,10 @@ def test_another_type_of_connection_is_refused(monkeypatch: pytest.MonkeyPatch, 
 def test_a_spark_connection_goes_through_the_stock_hook(
     monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any
 ) -> None:
-    """Master and queue come from the connection, settings from a private file over the cluster's own."""
+    """Master and queue come from the connection.
+
+    Settings come from a private file and override those of the cluster.
+    """
     define_connection(
         monkeypatch, conn_type="spark", host="yarn", extra={"queue": "etl", "deploy-mode": "client"}
     )
@@ -132,7 +141,7 @@ def test_a_spark_connection_goes_through_the_stock_hook(
 def test_a_local_master_of_a_connection_is_local(
     monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any
 ) -> None:
-    """Jars on the class path of the driver are enough there."""
+    """With a local master, jars on the class path of the driver are enough."""
     define_connection(monkeypatch, conn_type="spark", host="local[2]")
     seen = spark_submit(_ANSWER.format(answer=JobResult(report={}).model_dump_json(), code=0))
 
@@ -144,7 +153,7 @@ def test_a_local_master_of_a_connection_is_local(
 def test_an_answer_counts_more_than_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any
 ) -> None:
-    """A job that failed says why in its answer; "Error code is: 1" says nothing."""
+    """The answer of a failed job takes precedence over the exit code, which has no reason."""
     define_connection(monkeypatch, conn_type="spark", host="local")
     answer = JobFailure(code="data", message="duplicate output id", retryable=False)
     spark_submit(_ANSWER.format(answer=answer.model_dump_json(), code=1))
@@ -155,7 +164,7 @@ def test_an_answer_counts_more_than_the_exit_code(
 def test_a_process_without_an_answer_can_be_tried_again(
     monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any
 ) -> None:
-    """The error carries the last lines of the process."""
+    """A process that ends without an answer can be retried; the error has its last lines."""
     define_connection(monkeypatch, conn_type="spark", host="local")
     spark_submit("sys.exit(3)")
 
@@ -166,7 +175,10 @@ def test_a_process_without_an_answer_can_be_tried_again(
 def test_cluster_mode_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any
 ) -> None:
-    """Its driver runs where the answer file cannot be read."""
+    """Cluster mode is rejected before anything starts.
+
+    Its driver runs where the answer file cannot be read.
+    """
     define_connection(monkeypatch, conn_type="spark", host="yarn", extra={"deploy-mode": "cluster"})
     seen = spark_submit("")
 
@@ -177,7 +189,7 @@ def test_cluster_mode_is_refused_before_anything_starts(
 
 
 def test_on_kill_ends_the_child(monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any) -> None:
-    """The child is gone at once and the task fails as one that may be tried again."""
+    """on_kill ends the child immediately and the task fails with an error that can be retried."""
     define_connection(monkeypatch, conn_type="spark", host="local")
     seen = spark_submit("import time; time.sleep(60)")
     hook = SparkJobHook("cluster")

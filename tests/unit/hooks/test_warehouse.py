@@ -1,4 +1,4 @@
-"""What the warehouse hook reads, from real tables on this machine and without a JVM."""
+"""Tests of reading real tables on this machine with the warehouse hook and without a JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_merge_provider.hooks.warehouse import WarehouseHook, find_warehouse
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Any:
-    """Make a warehouse with one table of two versions."""
+    """Create a warehouse with one table of two versions."""
     rows = pa.table({"_id": ["a", "b"]})
     write_deltalake(tmp_path / "crm", rows, configuration={"delta.appendOnly": "false"})
     committed = CommitProperties(app_transactions=[Transaction("airflow-merge/merge_source", 4)])
@@ -29,7 +29,7 @@ def define_connection(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
 
 
 def test_a_table_tells_its_version_properties_and_last_run(lake: Any) -> None:
-    """All of it stands in the table's own log."""
+    """Version, properties and last run are read from the table's own log."""
     hook = WarehouseHook(warehouse=lake)
 
     assert hook.read_version("crm") == 1
@@ -39,7 +39,7 @@ def test_a_table_tells_its_version_properties_and_last_run(lake: Any) -> None:
 
 
 def test_a_missing_table_has_no_version(lake: Any) -> None:
-    """That is an answer, not an error."""
+    """A missing table has no version and raises no error."""
     hook = WarehouseHook(warehouse=lake)
 
     assert hook.read_version("nothing") is None
@@ -48,7 +48,7 @@ def test_a_missing_table_has_no_version(lake: Any) -> None:
 
 
 def test_the_warehouse_is_found_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given, connected, configured."""
+    """The warehouse is the given one, else that of the connection, else that of the configuration."""
     assert find_warehouse() is None
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", "/configured")
     assert find_warehouse() == "/configured"
@@ -59,7 +59,7 @@ def test_the_warehouse_is_found_in_order(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("written", ['{"REGION": "eu", "TIMEOUT": 3}', {"REGION": "eu", "TIMEOUT": 3}])
 def test_storage_options_are_json_or_an_object(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The form of the UI writes text, a secrets backend may give an object."""
+    """Storage options may be JSON text, as from the UI, or an object, as from a secrets backend."""
     define_connection(monkeypatch, extra={"storage_options": written})
 
     assert WarehouseHook().storage_options == {"REGION": "eu", "TIMEOUT": "3"}
@@ -67,7 +67,7 @@ def test_storage_options_are_json_or_an_object(written: Any, monkeypatch: pytest
 
 @pytest.mark.parametrize("written", ["", None])
 def test_no_storage_options_are_none(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty field of the form is no option."""
+    """An empty field of the form means no storage options."""
     define_connection(monkeypatch, extra={"storage_options": written})
 
     assert WarehouseHook().storage_options == {}
@@ -76,7 +76,7 @@ def test_no_storage_options_are_none(written: Any, monkeypatch: pytest.MonkeyPat
 def test_storage_options_that_are_no_object_are_refused_without_showing_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They may hold keys."""
+    """Storage options that are not an object are rejected without showing them. They may hold keys."""
     define_connection(monkeypatch, extra={"storage_options": "key=s3cr3t"})
 
     with pytest.raises(ConfigError, match="no JSON object") as refused:
@@ -87,7 +87,7 @@ def test_storage_options_that_are_no_object_are_refused_without_showing_them(
 
 @pytest.mark.parametrize("ref", ["lake.crm.people", "foo://lake/people"])
 def test_what_cannot_be_read_without_spark_says_so(ref: Any) -> None:
-    """A catalog table, or a store that delta-rs does not know."""
+    """A catalog table, or a store that delta-rs does not support, raises an error that names the reason."""
     with pytest.raises(SetupError):
         WarehouseHook(warehouse="/lake").read_version(ref)
 
@@ -95,7 +95,7 @@ def test_what_cannot_be_read_without_spark_says_so(ref: Any) -> None:
 def test_the_connection_test_says_whether_the_warehouse_is_there(
     lake: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The button in the UI gets a sentence."""
+    """The connection test in the UI returns a sentence on whether the warehouse exists."""
     assert WarehouseHook().test_connection() == (False, "no warehouse: fill in its location")
     define_connection(monkeypatch, host=lake)
     assert WarehouseHook().test_connection() == (True, f"{lake} can be reached")

@@ -1,4 +1,4 @@
-"""Where the merge report button leads."""
+"""Tests of the address of the merge report button."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ def build_key(**kwargs: Any) -> Any:
 
 
 def test_the_link_leads_to_the_tab_of_the_task() -> None:
-    """It is relative to Airflow's base address, whatever prefix that has."""
+    """The link is relative to Airflow's base address, so that it works with any prefix."""
     assert MergeReportLink().get_link(None, ti_key=build_key()) == "dags/d/runs/r/tasks/t/plugin/merge-report"
 
 
 def test_names_are_escaped() -> None:
-    """A run id holds a plus sign and colons."""
+    """Names in the link are escaped: a run ID contains a plus sign and colons."""
     link = MergeReportLink().get_link(None, ti_key=build_key(run_id="manual__2026-01-01T00:00:00+00:00/x"))
 
     assert "/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00%2Fx/tasks/" in link
 
 
 def test_a_mapped_instance_has_a_link_of_its_own() -> None:
-    """The tab of a mapped task is found by its index."""
+    """The link of a mapped task instance contains its index."""
     assert "tasks/t/mapped/2/plugin" in MergeReportLink().get_link(None, ti_key=build_key(map_index=2))

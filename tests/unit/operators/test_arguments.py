@@ -1,4 +1,4 @@
-"""What counts as literal, and what rendered text means."""
+"""Tests of detecting literal arguments and of parsing rendered text."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from airflow_merge_provider.operators._arguments import as_text, is_literal, par
     ],
 )
 def test_a_value_is_literal_when_no_part_is_a_template(value: Any, literal: Any) -> None:
-    """Templates are found at any depth."""
+    """A value is literal if no part of it, at any depth, is a template."""
     assert is_literal(value) is literal
 
 
 def test_the_result_of_another_task_is_not_literal() -> None:
-    """Its value is not there while the DAG is parsed."""
+    """The result of another task is not literal, because it is missing while the DAG is parsed."""
 
     @task
     def list_datasets() -> Any:
@@ -52,12 +52,12 @@ def test_the_result_of_another_task_is_not_literal() -> None:
     ],
 )
 def test_rendered_text_becomes_the_value_it_writes(text: Any, value: Any) -> None:
-    """Jinja renders text only; arguments of other types are read from it."""
+    """Rendered text is parsed for arguments of other types, because Jinja only renders text."""
     assert parse_rendered(text) == value
 
 
 def test_assets_become_their_datasets_at_any_depth() -> None:
-    """The job only knows text."""
+    """Assets are replaced by the text of their datasets at any depth, because the job accepts text only."""
     asset = Asset(name="x", uri="merge://warehouse/crm")
 
     assert as_text([(asset, "c"), "erp e", {"dataset": asset}]) == ["crm c", "erp e", {"dataset": "crm"}]

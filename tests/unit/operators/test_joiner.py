@@ -1,4 +1,4 @@
-"""What JoinerOperator accepts, refuses, shows and asks for, without a database."""
+"""Tests of JoinerOperator without a database: accepted and rejected arguments, preview and request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def build_operator(**kwargs: Any) -> Any:
 
 
 def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
-    """One error names all of them, each with its path, also those of the common arguments."""
+    """One error has all problems of the literal arguments with their paths, also of common arguments."""
     with pytest.raises(ConfigError) as refused:
         build_operator(
             join_type="sideways", num_of_inputs="3", selected_fields="a.x, b.x", warehouse="relative"
@@ -33,7 +33,7 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
 
 
 def test_a_template_postpones_the_check_to_the_run() -> None:
-    """What is not known yet cannot be wrong yet."""
+    """A template defers the check to the run, because its value is not available before."""
     assert (
         build_operator(selected_fields="{{ params.fields }}, c.x").selected_fields
         == "{{ params.fields }}, c.x"
@@ -42,13 +42,16 @@ def test_a_template_postpones_the_check_to_the_run() -> None:
 
 @pytest.mark.parametrize("name", ["coalesced_keys", "join_keyz"])
 def test_an_argument_that_does_not_exist_is_refused(name: Any) -> None:
-    """An argument without effect would be a promise not kept."""
+    """An unknown argument is rejected, because it would have no effect."""
     with pytest.raises(ConfigError, match=f"{name}: there is no such argument"):
         build_operator(**{name: True})
 
 
 def test_literal_inputs_become_inlets_and_the_target_an_outlet() -> None:
-    """An input in another format than a table has no asset."""
+    """Literal inputs are inlets and the target is an outlet.
+
+    An input in another format than Delta has no asset.
+    """
     inputs = {"a": "A", "b": Asset("web", uri="s3://lake/web"), "c": {"dataset": "/in", "format": "csv"}}
     operator = build_operator(inputs=inputs, join_keys="a.x = b.x = c.x")
 
@@ -58,14 +61,14 @@ def test_literal_inputs_become_inlets_and_the_target_an_outlet() -> None:
 
 
 def test_inputs_may_be_a_list() -> None:
-    """As wherever datasets are listed."""
+    """Inputs may be a list, as in every other operator."""
     operator = build_operator(inputs=["A a", "lake.crm.b b"])
 
     assert [asset.uri for asset in operator.inlets] == ["merge://warehouse/A", "merge://catalog/lake.crm.b"]
 
 
 def test_the_request_holds_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of the inputs, and without what was not given."""
+    """The request has the given arguments in the order of the inputs, without those that were not given."""
     operator = build_operator(inputs={"z": "Z", "a": "A"}, join_keys="z.x = a.x", warehouse="/lake")
 
     fake, *_ = execute_operator(operator, JobResult(report=REPORT), monkeypatch)
@@ -78,7 +81,10 @@ def test_the_request_holds_what_was_given(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["plugin", "stage"])
 def test_a_stage_of_a_pipeline_becomes_an_operator(wrapped: Any) -> None:
-    """Its properties are the arguments; datasets are given beside it, and what is given wins."""
+    """The properties of a pipeline stage become arguments.
+
+    Datasets are given separately, and given arguments take precedence.
+    """
     plugin = {"name": "Joiner", "type": "batchjoiner", "properties": PROPERTIES}
     stage = {"name": "join", "plugin": plugin} if wrapped else plugin
 
@@ -95,7 +101,7 @@ def test_a_stage_of_a_pipeline_becomes_an_operator(wrapped: Any) -> None:
 
 
 def test_every_problem_of_a_stage_is_named_as_it_is_written() -> None:
-    """With the properties' own names."""
+    """Every problem of a stage is reported with the name of the property in the pipeline."""
     properties = {**PROPERTIES, "numPartitions": "many", "requiredInput": "a"}
 
     with pytest.raises(ConfigError) as refused:
@@ -107,7 +113,7 @@ def test_every_problem_of_a_stage_is_named_as_it_is_written() -> None:
 
 
 def test_a_preview_shows_the_schemas_of_all_inputs_and_of_the_output() -> None:
-    """Nothing is read and nothing is started."""
+    """A preview shows the schemas of all inputs and the output without reading data or starting Spark."""
     operator = build_operator(join_type="outerjoin", required_inputs="b", selected_fields="a.y, b.x as id")
 
     shown = operator.preview({"a": {"x": "int", "y": "string"}, "b": {"x": "int"}})
@@ -119,7 +125,7 @@ def test_a_preview_shows_the_schemas_of_all_inputs_and_of_the_output() -> None:
 
 
 def test_a_preview_refuses_what_the_run_would_refuse() -> None:
-    """Faults that only the schemas show come at once."""
+    """A preview rejects at once what a run would reject, also errors that only the schemas show."""
     with pytest.raises(ConfigError) as refused:
         build_operator().preview({"a": {"x": "int"}, "b": {"x": "long"}})
 

@@ -1,4 +1,4 @@
-"""What MergeEngineOperator accepts, refuses and asks for, without a database."""
+"""Tests of MergeEngineOperator without a database: accepted and rejected arguments, and the request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def build_operator(**kwargs: Any) -> Any:
 
 
 def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
-    """Arguments, table options and what contradicts are said at once, each with its path."""
+    """Problems of arguments, table options and contradictions are reported together with their paths."""
     with pytest.raises(ConfigError) as refused:
         build_operator(
             merge_engine="partial-update",
@@ -43,7 +43,10 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
 
 
 def test_an_error_names_the_task_and_the_argument_that_was_meant() -> None:
-    """An import error shows a file with many tasks: this is the line that its author reads."""
+    """The first line of an error has the task and the argument.
+
+    An import error shows a file with many tasks, and this is the line that the author of the file reads.
+    """
     with pytest.raises(ConfigError, match=r"\Atask 'fold': merge_engin: .*did you mean 'merge_engine'\?\)\Z"):
         build_operator(merge_engin="aggregation")
     with pytest.raises(
@@ -55,13 +58,16 @@ def test_an_error_names_the_task_and_the_argument_that_was_meant() -> None:
 
 
 def test_a_setting_without_effect_is_refused() -> None:
-    """Where Spark runs is said by the connection: among the settings it would be ignored in silence."""
+    """A Spark setting for the master is rejected.
+
+    The connection defines it, so the setting would be ignored silently.
+    """
     with pytest.raises(ConfigError, match=r"conf\['spark.master'\]: has no effect .*the connection says"):
         build_operator(conf={"spark.master": "yarn", "spark.sql.shuffle.partitions": 8})
 
 
 def test_datasets_become_assets() -> None:
-    """The source is an inlet, the target an outlet; assets and names mean the same."""
+    """The source is an inlet and the target an outlet; assets and names are equivalent."""
     task = build_operator(source=Asset(uri="file:///lake/changes"), target="/lake/state")
 
     assert [asset.uri for asset in task.inlets] == [Asset(uri="file:///lake/changes").uri]
@@ -69,7 +75,7 @@ def test_datasets_become_assets() -> None:
 
 
 def test_the_request_holds_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rendered templates are values, and arguments that were left out stay out."""
+    """Rendered templates become values, and arguments that were not given are not in the request."""
     task = build_operator(
         options="{{ options }}", incremental="{{ flag }}", batch_id="{{ ds }}", warehouse="/lake"
     )

@@ -1,4 +1,4 @@
-"""What the operators of merge loads ask for, refuse and declare, without a database."""
+"""Tests of the merge load operators without a database: requests, errors and assets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build_operator(operator: Any, **kwargs: Any) -> Any:
 
 
 def request_of(task: Any, monkeypatch: pytest.MonkeyPatch, **context: Any) -> Any:
-    """Execute with a plain context and give what the job was asked for."""
+    """Execute an operator with a plain context and return the request of the job."""
     fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     instance = SimpleNamespace(
@@ -50,7 +50,7 @@ def request_of(task: Any, monkeypatch: pytest.MonkeyPatch, **context: Any) -> An
 def test_the_job_gets_the_strategy_and_the_arguments(
     operator: Any, arguments: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request holds a whole configuration that the job reads again."""
+    """The request has a complete configuration that the job can parse."""
     request = request_of(build_operator(operator, **arguments), monkeypatch, data_interval_end=END)
 
     assert request.job == "merge_load"
@@ -74,7 +74,7 @@ def test_the_job_gets_the_strategy_and_the_arguments(
 def test_a_load_counts_for_the_time_of_its_run(
     context: Any, at: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every try of a task loads with one time, however late it runs."""
+    """Every try of a task loads with the same load time, however late it runs."""
     request = request_of(build_operator(Scd2Operator), monkeypatch, **context)
 
     assert load_config(request.config).boundary_timestamp == at
@@ -84,14 +84,17 @@ def test_a_load_counts_for_the_time_of_its_run(
     "given", [{"boundary_timestamp": "2024-01-01"}, {"natural_key": "id", "effective_from": "2024-01-01"}]
 )
 def test_a_time_that_is_given_stays(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The data interval does not override what the user says, in whichever argument."""
+    """A given time is not overridden by the data interval, in any argument."""
     request = request_of(build_operator(Scd2Operator, **given), monkeypatch, data_interval_end=END)
 
     assert load_config(request.config).time_given == datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def test_a_check_reads_a_history_and_updates_no_asset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its source is optional; what it reads are inlets."""
+    """A check reads a history and updates no asset.
+
+    Its source is optional; the datasets that it reads are inlets.
+    """
     task = Scd2CheckOperator(task_id="check", target="t", source="s", warehouse="/lake")
 
     request = request_of(task, monkeypatch)
@@ -106,7 +109,7 @@ def test_a_check_reads_a_history_and_updates_no_asset(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("operator", [UpsertOperator, DeleteInsertOperator, Scd2Operator])
 def test_arguments_of_all_loads_reach_the_job(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are templated like the others, and part of the configuration."""
+    """Arguments of all loads are templated and part of the configuration."""
     own = {"primary_key": "id"} if operator is not Scd2Operator else {"natural_key": "id"}
     common = {
         "source_filter": "a = 1", "hard_delete": "gone", "dedup_sort": {"a": "asc"}, "on_empty": "skip",
@@ -120,7 +123,7 @@ def test_arguments_of_all_loads_reach_the_job(operator: Any, monkeypatch: pytest
 
 
 def test_literal_arguments_are_checked_when_the_dag_is_parsed() -> None:
-    """Every problem of an operator is named at once."""
+    """All problems of literal arguments are reported together at parse time."""
     with pytest.raises(ConfigError) as refused:
         build_operator(DeleteInsertOperator, source="a b", deduplicated="yes", on_empty="ignore")
 
@@ -128,7 +131,7 @@ def test_literal_arguments_are_checked_when_the_dag_is_parsed() -> None:
 
 
 def test_source_and_target_are_assets() -> None:
-    """The asset graph follows from the arguments; a source with a format is read and declares none."""
+    """Source and target are assets; a source with a format is read but has no asset."""
     task = build_operator(UpsertOperator, primary_key="id", source=Asset("mine", uri="s3://lake/orders"))
     files = build_operator(UpsertOperator, primary_key="id", source={"dataset": "/in", "format": "parquet"})
 
@@ -138,7 +141,7 @@ def test_source_and_target_are_assets() -> None:
 
 
 def test_templates_are_checked_when_they_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rendered boolean is one, and a wrong one fails before Spark."""
+    """A rendered boolean is parsed, and an invalid one fails before Spark starts."""
     task = build_operator(UpsertOperator, primary_key="id", skip_unchanged_rows="{{ params.skip }}")
     task.skip_unchanged_rows = "False"
 

@@ -1,4 +1,4 @@
-"""What MergeRecordOperator accepts, refuses and asks for, without a database."""
+"""Tests of MergeRecordOperator without a database: accepted and rejected arguments, and the request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def context_of(operator: Any, pushed: Any = None) -> Any:
 
 
 def request_of(operator: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Execute with a plain context and give what the job was asked for."""
+    """Execute an operator with a plain context and return the request of the job."""
     fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     operator.execute(context_of(operator))
@@ -46,7 +46,7 @@ def request_of(operator: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
-    """One error names all of them, each with its path."""
+    """One error has all problems of the literal arguments, each with its path."""
     with pytest.raises(ConfigError) as refused:
         build_operator(min_records=5, max_records=3, max_bin_age="30", reader="jason", flush="yes")
 
@@ -56,13 +56,13 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
 
 @pytest.mark.parametrize("name", ["reset_bins"])
 def test_an_argument_that_does_not_exist_is_refused(name: Any) -> None:
-    """An argument without effect would be a promise not kept."""
+    """An unknown argument is rejected, because it would have no effect."""
     with pytest.raises(ConfigError, match=f"{name}: there is no such argument"):
         build_operator(**{name: True})
 
 
 def test_the_landing_folder_is_an_inlet_and_the_merged_one_an_outlet() -> None:
-    """The asset graph follows from the arguments alone."""
+    """The landing folder is an inlet and the folder of merged files an outlet, from the arguments alone."""
     operator = build_operator()
 
     assert [asset.uri for asset in operator.inlets] == ["file:///lake/landing"]
@@ -70,7 +70,10 @@ def test_the_landing_folder_is_an_inlet_and_the_merged_one_an_outlet() -> None:
 
 
 def test_native_values_reach_the_job_as_texts_mean_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A timedelta as a period, None as no limit; the request is JSON and parses to the same configuration."""
+    """A timedelta is passed as a period and None as no limit.
+
+    The request is JSON and is parsed to the same configuration.
+    """
     operator = build_operator(
         max_bin_age=timedelta(minutes=1.5), max_bins=None, max_records=None, min_bin_size=2048
     )
@@ -87,7 +90,7 @@ def test_native_values_reach_the_job_as_texts_mean_them(monkeypatch: pytest.Monk
 
 
 def test_rendered_templates_are_numbers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Jinja gives is text; a limit, a flag and an object are none."""
+    """Rendered limits, flags and objects are parsed, because Jinja returns text."""
     operator = build_operator(
         min_records="{{ params.n }}",
         flush="{{ params.f }}",
@@ -104,7 +107,10 @@ def test_rendered_templates_are_numbers_again(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_properties_of_nifi_become_an_operator() -> None:
-    """Arguments beside them win; what is wrong with them is told like every other argument."""
+    """Arguments beside NiFi properties take precedence.
+
+    Problems of properties are reported like those of other arguments.
+    """
     properties = {"Minimum Number of Records": "${n}", "Max Bin Age": "5 mins"}
     operator = MergeRecordOperator.from_properties(
         properties, {"n": "3"}, task_id="merge", warehouse="/lake", max_bin_age="1 min", **PLACES
@@ -116,7 +122,10 @@ def test_properties_of_nifi_become_an_operator() -> None:
 
 
 def test_the_next_expiry_is_pushed_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A DAG that schedules itself reads it without the report."""
+    """The next expiry is pushed as an XCom of its own.
+
+    A DAG that schedules itself reads it without the report.
+    """
     details = {"next_expiry": "2026-01-01T00:00:00+00:00", "merged": ["a file" * 100] * 20}
     report = {**REPORT, "details": details, "target": {**REPORT["target"], "uri": "/m" * 1800}}
     monkeypatch.setattr(_spark_job, "SparkJobHook", FakeSparkJobHook.create_fake(JobResult(report=report)))
@@ -129,7 +138,7 @@ def test_the_next_expiry_is_pushed_by_its_name(monkeypatch: pytest.MonkeyPatch) 
 
 
 def build_deferring(tmp_path: Path, **kwargs: Any) -> Any:
-    """Make an operator that waits, over folders of its own."""
+    """Create a deferrable operator with folders of its own."""
     places = {name: str(tmp_path / name) for name in ("source", "merged", "failure", "original")}
     return build_operator(**places, state_path=str(tmp_path / "state"), deferrable=True, **kwargs)
 
@@ -137,7 +146,10 @@ def build_deferring(tmp_path: Path, **kwargs: Any) -> Any:
 def test_a_deferrable_task_waits_until_there_is_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a file it gives its worker back; what it waits for is told in locations."""
+    """Without a file the task defers and frees its worker slot.
+
+    The trigger gets the locations that it watches.
+    """
     operator = build_deferring(tmp_path, poll_interval=5)
 
     with pytest.raises(TaskDeferred) as deferred:
@@ -155,12 +167,12 @@ def test_a_deferrable_task_waits_until_there_is_a_file(
 def test_what_was_asked_for_now_does_not_wait(
     argument: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A preview and a refresh are wanted whether or not there are files."""
+    """A preview and a refresh run without waiting for files."""
     assert request_of(build_deferring(tmp_path, **{argument: True}), monkeypatch).job == "merge_record"
 
 
 def test_after_the_wait_the_job_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the folder holds by then."""
+    """After the wait the job runs, whatever the folder contains by then."""
     fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     operator = build_deferring(tmp_path)
@@ -190,7 +202,10 @@ HOURLY = CronTriggerTimetable("0 * * * *", timezone="UTC")
     ],
 )
 def test_a_schedule_that_is_too_slow_for_the_age_is_told(schedule: Any, age: Any, warned: Any) -> None:
-    """Real latency is the age and a pause: half the age is the longest that is meant."""
+    """A schedule that is too slow for the maximum age gives a warning.
+
+    The real latency is the age plus the time between runs, so half the age is the longest useful interval.
+    """
     with DAG("d", schedule=schedule):
         operator = build_operator(max_bin_age=age)
 

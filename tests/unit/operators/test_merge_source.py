@@ -1,4 +1,4 @@
-"""What MergeSourceOperator accepts, refuses, asks for and reports, without a database."""
+"""Tests of MergeSourceOperator without a database: arguments, requests and reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def build_operator(**kwargs: Any) -> Any:
 
 
 def execute_operator(operator: Any, answer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Execute with a plain context and give the fake hook and what was pushed."""
+    """Execute an operator with a plain context and return the fake hook and the pushed XComs."""
     fake = FakeSparkJobHook.create_fake(answer)
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     pushed = {}
@@ -43,7 +43,7 @@ def execute_operator(operator: Any, answer: Any, monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
-    """One error names all of them, each with its path."""
+    """One error has all problems of the literal arguments, each with its path."""
     with pytest.raises(ConfigError) as refused:
         build_operator(
             identity="second",
@@ -66,13 +66,13 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
 
 @pytest.mark.parametrize("name", ["preserve_null_values", "equality_set"])
 def test_an_argument_that_does_not_exist_is_refused(name: Any) -> None:
-    """An argument without effect would be a promise not kept."""
+    """An unknown argument is rejected, because it would have no effect."""
     with pytest.raises(ConfigError, match=f"{name}: there is no such argument"):
         build_operator(**{name: True})
 
 
 def test_the_constructor_is_deterministic() -> None:
-    """Two parses of one DAG file give the same task, so Airflow sees no new version of the DAG."""
+    """Two parses of one DAG file give the same task, so Airflow creates no new version of the DAG."""
     fields = MergeSourceOperator.template_fields
 
     first, second = build_operator(), build_operator()
@@ -82,7 +82,7 @@ def test_the_constructor_is_deterministic() -> None:
 
 
 def test_literal_datasets_become_inlets_and_the_target_an_outlet() -> None:
-    """The asset graph follows from the arguments alone."""
+    """Literal datasets are inlets and the target is an outlet, from the arguments alone."""
     operator = build_operator(
         datasets=["crm c", "/lake/erp e", (Asset("mine", uri="s3://lake/web"), "w")], equality=[]
     )
@@ -102,12 +102,15 @@ def test_literal_datasets_become_inlets_and_the_target_an_outlet() -> None:
     ids=["templated target", "templated warehouse", "switched off"],
 )
 def test_no_outlet_is_declared_where_none_is_known_or_wanted(arguments: Any) -> None:
-    """An asset named by an unrendered template would be another dataset."""
+    """No outlet is declared for a template or if assets are disabled.
+
+    An asset with an unrendered template as name would be another dataset.
+    """
     assert build_operator(**arguments).outlets == []
 
 
 def test_the_request_says_what_where_for_whom_and_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job gets the arguments as they were given, without those that were not."""
+    """The request has the given arguments, without those that were not given."""
     operator = build_operator(
         warehouse="/lake", full_refresh=True, conf={"spark.x": 1}, spark_conn_id="cluster"
     )
@@ -126,7 +129,7 @@ def test_the_request_says_what_where_for_whom_and_how_far(monkeypatch: pytest.Mo
 
 
 def test_a_run_with_changes_reports_and_emits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report is the return value and an XCom, its essence the payload of the asset event."""
+    """The report is the return value and an XCom, and its main fields are the payload of the asset event."""
     _, pushed, events, returned = execute_operator(
         build_operator(warehouse="/lake"), JobResult(report=REPORT), monkeypatch
     )
@@ -138,7 +141,10 @@ def test_a_run_with_changes_reports_and_emits(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_run_without_changes_takes_its_outlet_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an outlet the task's success is no asset event; the DAG's own list stays as it was."""
+    """A run without changes removes its outlet, so that it creates no asset event.
+
+    The list of outlets of the DAG is not changed.
+    """
     operator = build_operator(warehouse="/lake")
     declared = operator.outlets
 
@@ -150,7 +156,10 @@ def test_a_run_without_changes_takes_its_outlet_back(monkeypatch: pytest.MonkeyP
 
 
 def test_a_report_that_is_too_long_loses_its_largest_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes into Airflow's database stays below four kibibytes and says what is missing."""
+    """A report above the limit is truncated at its largest parts.
+
+    What is stored in Airflow's database is below four kibibytes and names what is missing.
+    """
     long = {
         **REPORT,
         "details": {"largest": ["x" * 100] * 60, "cluster_sizes": {"1": 2}},
@@ -180,7 +189,10 @@ def test_a_report_that_is_too_long_loses_its_largest_parts(monkeypatch: pytest.M
 def test_only_errors_that_another_try_can_mend_are_retried(
     answer: Any, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Airflow never retries an AirflowFailException, and retries the other."""
+    """Only errors that can be temporary are retried.
+
+    Airflow never retries an AirflowFailException, and retries an AirflowException.
+    """
     with pytest.raises(AirflowException) as failed:
         execute_operator(build_operator(warehouse="/lake"), answer, monkeypatch)
 
@@ -188,7 +200,10 @@ def test_only_errors_that_another_try_can_mend_are_retried(
 
 
 def test_a_bare_id_without_warehouse_is_refused_before_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every dataset that cannot be found is named, with the ways to say where it is."""
+    """A bare ID without a warehouse is rejected before Spark starts.
+
+    The error names every dataset without a location, and the ways to configure one.
+    """
     monkeypatch.setattr(_spark_job, "find_warehouse", lambda: None)
 
     with pytest.raises(AirflowFailException) as failed:
@@ -199,7 +214,7 @@ def test_a_bare_id_without_warehouse_is_refused_before_spark(monkeypatch: pytest
 
 
 def test_killing_the_task_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    """on_kill reaches the hook that runs the job."""
+    """on_kill is passed to the hook that runs the job."""
     operator = build_operator(warehouse="/lake")
     fake, *_ = execute_operator(operator, JobResult(report=REPORT), monkeypatch)
 
@@ -209,12 +224,12 @@ def test_killing_the_task_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_killing_before_the_start_is_harmless() -> None:
-    """A task can be stopped while it has no child yet."""
+    """on_kill has no effect before the task has started a child process."""
     assert build_operator().on_kill() is None
 
 
 def test_lineage_comes_from_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once the job has answered, its sources and its target are told at their versions."""
+    """Lineage has the sources and the target of the report, with their versions."""
     operator = build_operator(warehouse="/lake")
     execute_operator(operator, JobResult(report=REPORT), monkeypatch)
 
@@ -238,7 +253,7 @@ PIPE = {
 
 
 def test_a_pipe_becomes_an_operator() -> None:
-    """The pipe's id is the target, its source the arguments."""
+    """The ID of a pipe is the target of the operator, and its source has the arguments."""
     operator = MergeSourceOperator.from_pipe(PIPE, task_id="merge")
 
     assert (operator.target, operator.version) == ("person", 2)
@@ -246,14 +261,17 @@ def test_a_pipe_becomes_an_operator() -> None:
 
 
 def test_an_argument_beside_a_pipe_wins() -> None:
-    """What is written in the DAG is over what stands in the pipe."""
+    """An argument in the DAG takes precedence over the one in the pipe."""
     operator = MergeSourceOperator.from_pipe(PIPE, task_id="merge", target="other", identity="first")
 
     assert (operator.target, operator.identity) == ("other", "first")
 
 
 def test_every_problem_of_a_pipe_is_named() -> None:
-    """A property that is unknown or has another value than the only one is refused, not dropped."""
+    """Every problem of a pipe is reported.
+
+    An unknown property, or another value than the only supported one, is rejected and not ignored.
+    """
     source = {**PIPE["source"], "type": "embedded", "equality_set": [], "supports_since": False}
 
     with pytest.raises(ConfigError) as refused:

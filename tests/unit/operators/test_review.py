@@ -1,4 +1,4 @@
-"""What an operator does when a run would change too much: fail, or ask and go on with the answer."""
+"""Tests of operators whose run exceeds the change limit: fail, or ask a person and continue."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def raise_risk(rows: Any = 30) -> Any:
 
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Put an answer in Spark's place, and give the requests and a context."""
+    """Replace Spark by a prepared answer, and return the requests and a context."""
 
     def install_answer(answer: Any) -> Any:
         fake = FakeSparkJobHook.create_fake(answer)
@@ -59,7 +59,10 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_risky_run_fails_by_default(answering: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Trying again cannot help; the limit has reached the job, and what failed is a line of the log."""
+    """A run above the change limit fails without retry.
+
+    The limit is part of the request, and the reason is a log line.
+    """
     fake, context = answering(raise_risk())
 
     with pytest.raises(AirflowFailException, match="30 rows where 100 stood"):
@@ -73,7 +76,7 @@ def test_a_risky_run_fails_by_default(answering: Any, capsys: pytest.CaptureFixt
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Answer as the server does: it keeps the first question of a task, and says which it keeps."""
+    """Answer as the Airflow server does: keep the first question of a task and return the kept one."""
     kept = []
 
     def answer_message(msg: Any) -> Any:
@@ -86,7 +89,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_person_is_asked_with_the_figures(answering: Any, server: Any) -> None:
-    """The task waits without a process; no answer in time is a no."""
+    """The task waits for the answer without a process. No answer in time counts as a rejection."""
     _, context = answering(raise_risk())
     task = build_operator(max_change_ratio=0.2, on_risk="ask", execution_timeout=timedelta(hours=1))
 
@@ -104,7 +107,10 @@ def test_a_person_is_asked_with_the_figures(answering: Any, server: Any) -> None
 
 
 def test_a_question_that_shows_other_figures_is_not_asked(answering: Any, server: Any) -> None:
-    """Who would answer it, would approve what nobody has seen; the same figures may be asked about again."""
+    """A question with other figures than the stored one is not asked.
+
+    The person would approve figures that nobody has seen. The same figures may be asked again.
+    """
     task = build_operator(max_change_ratio=0.2, on_risk="ask")
     for _ in range(2):
         with pytest.raises(TaskAwaitingInput):
@@ -115,7 +121,7 @@ def test_a_question_that_shows_other_figures_is_not_asked(answering: Any, server
 
 
 def test_a_yes_lets_the_run_write_what_was_seen(answering: Any) -> None:
-    """The new limit is the share that the person saw, and the report says who it was."""
+    """After approval the limit is the share that was shown, and the report has the name of the person."""
     fake, context = answering(JobResult(report=REPORT))
 
     report = build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"ratio": 0.3})
@@ -125,7 +131,10 @@ def test_a_yes_lets_the_run_write_what_was_seen(answering: Any) -> None:
 
 
 def test_a_run_that_has_grown_meanwhile_fails(answering: Any) -> None:
-    """A yes is no leave for more than was shown, and a question cannot be changed."""
+    """A run that has grown after the question fails.
+
+    The approval covers only what was shown, and a question cannot be changed.
+    """
     _, context = answering(raise_risk())
 
     with pytest.raises(AirflowFailException, match=r"golden: the change has grown .* from 0.25 to 0.3"):
@@ -142,7 +151,7 @@ def test_a_run_that_has_grown_meanwhile_fails(answering: Any) -> None:
     ids=["no", "no answer", "no default"],
 )
 def test_a_no_writes_nothing_and_emits_nothing(answering: Any, event: Any) -> None:
-    """The task is skipped; Spark is not started."""
+    """After a rejection the task is skipped without starting Spark or creating an asset event."""
     fake, context = answering(JobResult(report=REPORT))
 
     with pytest.raises(AirflowSkipException, match="nothing was written"):
@@ -152,6 +161,6 @@ def test_a_no_writes_nothing_and_emits_nothing(answering: Any, event: Any) -> No
 
 
 def test_an_operator_that_changes_no_rows_refuses_a_limit() -> None:
-    """An argument without effect would be a promise not kept."""
+    """An operator that changes no rows rejects a change limit, because it would have no effect."""
     with pytest.raises(ConfigError, match="max_change_ratio: does not apply: this operator changes no rows"):
         Scd2CheckOperator(task_id="check", target="t", warehouse="/lake", max_change_ratio=0.1)

@@ -1,4 +1,4 @@
-"""Two tasks of a DAG that write one target: refused once the DAG is complete, unless they are in order."""
+"""Tests of DAGs in which two tasks write one target: rejected unless the tasks are ordered."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def build_operator(name: str, target: str = "t", **more: object) -> UpsertOperat
 
 
 def check_dag(dag: DAG) -> list[str]:
-    """Do what Airflow does with a DAG that it has read; return what was refused."""
+    """Check a complete DAG as Airflow does after parsing it, and return the error."""
     try:
         dag.resolve_template_files()  # type: ignore[no-untyped-call]
     except ConfigError as error:
@@ -29,7 +29,10 @@ def check_dag(dag: DAG) -> list[str]:
 
 
 def test_unordered_writers_of_one_target_are_refused() -> None:
-    """Also of different operators, and where the place has another spelling."""
+    """Unordered writers of one target are rejected.
+
+    This includes different operators, and different notations of the location.
+    """
     with DAG("d", schedule=None) as dag:
         build_operator("a", "/lake/t")
         JoinerOperator(
@@ -42,7 +45,10 @@ def test_unordered_writers_of_one_target_are_refused() -> None:
 
 
 def test_writers_in_order_are_right() -> None:
-    """Directly, or over other tasks; what reads is no writer."""
+    """Writers that depend on each other, directly or over other tasks, are accepted.
+
+    Readers are not writers.
+    """
     with DAG("d", schedule=None) as dag:
         a, b, c = build_operator("a"), build_operator("b", "other"), build_operator("c")
         a >> b >> c >> Scd2CheckOperator(task_id="check", target="t")
@@ -53,7 +59,7 @@ def test_writers_in_order_are_right() -> None:
 
 @pytest.mark.parametrize("says", ["a", "b"])
 def test_writers_that_say_so_are_right(says: Any) -> None:
-    """One of the two is enough."""
+    """One of two writers can allow the other with an argument."""
     with DAG("d", schedule=None) as dag:
         for name in "ab":
             build_operator(name, allow_concurrent_writes=name == says)
@@ -62,7 +68,11 @@ def test_writers_that_say_so_are_right(says: Any) -> None:
 
 
 def test_what_is_not_known_yet_is_not_refused() -> None:
-    """A template may be anything; other DAGs are not looked at; folders of merged files take several."""
+    """Targets that are not known at parse time are not rejected.
+
+    A template may have any value, other DAGs are not checked, and folders of merged files accept several
+    writers.
+    """
     folders = {"merged": "m", "failure": "f", "original": "o", "reader": "json"}
     with DAG("d", schedule=None) as dag:
         build_operator("a", "{{ ds }}")
@@ -78,7 +88,7 @@ def test_what_is_not_known_yet_is_not_refused() -> None:
 
 
 def test_the_import_of_a_file_says_it(tmp_path: Path) -> None:
-    """What a user sees in the list of import errors."""
+    """The list of import errors in Airflow shows the error."""
     from airflow.dag_processing.dagbag import DagBag
 
     (tmp_path / "two.py").write_text(

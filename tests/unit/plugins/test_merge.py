@@ -1,4 +1,4 @@
-"""What the plugin registers and what its pages are served with."""
+"""Tests of what the plugin registers, and of the HTTP headers of its pages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PAGES = sorted(path.name for path in STATIC.iterdir())
 
 
 def test_the_tab_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page over all merges stays."""
+    """The report tab can be disabled; the page with all merges stays."""
     monkeypatch.setenv("AIRFLOW__MERGE__SHOW_TASK_TAB", "False")
 
     assert [view["destination"] for view in MergePlugin().external_views] == ["nav"]
 
 
 def test_every_registered_address_is_served() -> None:
-    """A page or an icon that is registered is there."""
+    """Every registered page and icon is served."""
     plugin = MergePlugin()
     (app,) = plugin.fastapi_apps
     client = TestClient(app["app"])
@@ -37,7 +37,10 @@ def test_every_registered_address_is_served() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_answer_forbids_what_is_not_ours(name: Any) -> None:
-    """No inline script, no other origin, no frame but Airflow's: a value in a report cannot run."""
+    """The headers forbid inline scripts, other origins and frames outside Airflow.
+
+    A value in a report cannot run as a script.
+    """
     answer = TestClient(web.app).get(f"/{name}")
 
     policy = answer.headers["content-security-policy"]
@@ -47,7 +50,7 @@ def test_every_answer_forbids_what_is_not_ours(name: Any) -> None:
 
 
 def test_nothing_outside_the_folder_is_served() -> None:
-    """The pages are files of one folder and nothing else."""
+    """Only files of the plugin's own folder are served."""
     client = TestClient(web.app)
 
     assert client.get("/../merge.py").status_code == 404
@@ -57,7 +60,7 @@ def test_nothing_outside_the_folder_is_served() -> None:
 
 @pytest.mark.parametrize("name", [name for name in PAGES if name.endswith((".js", ".html"))])
 def test_no_page_writes_html_from_text_or_names_an_absolute_address(name: Any) -> None:
-    """Values only ever become text, and addresses hold behind a prefix."""
+    """Pages insert values as text only, and use no absolute address, so that they work behind a prefix."""
     text = (STATIC / name).read_text(encoding="utf-8")
 
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", text)

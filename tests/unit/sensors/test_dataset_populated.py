@@ -1,4 +1,4 @@
-"""What the sensor makes of its arguments while a DAG is parsed."""
+"""Tests of the arguments of the sensor at parse time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def build_sensor(datasets: Any, **arguments: Any) -> Any:
 
 
 def test_it_waits_in_the_triggerer_by_default() -> None:
-    """Waiting takes no slot unless that is asked for."""
+    """The sensor defers to the triggerer by default and uses a worker slot on request only."""
     assert build_sensor(["A"]).deferrable
     assert not build_sensor(["A"], deferrable=False).deferrable
 
 
 def test_its_datasets_are_inlets() -> None:
-    """They show in the graph of assets, and their marks can be read."""
+    """The datasets of the sensor are inlets. The asset graph shows them, and their marks can be read."""
     mine = Asset("mine", uri="file:///lake/mine")
 
     made = build_sensor(["A", mine, {"dataset": "days", "format": "json"}, "{{ params.more }}"])
@@ -45,6 +45,6 @@ def test_its_datasets_are_inlets() -> None:
     ],
 )
 def test_wrong_arguments_are_refused_while_parsing(arguments: Any, message: Any) -> None:
-    """A DAG import error says what is wrong."""
+    """Invalid arguments are rejected at parse time with a DAG import error."""
     with pytest.raises(ConfigError, match=message):
         build_sensor(**arguments)

@@ -1,4 +1,4 @@
-"""What a watcher tells of a table that others write, and what it remembers."""
+"""Tests of the events of a watcher on a table that others write, and of its stored state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tables import create_table
 
 
 class Store(dict[str, Any]):
-    """Stands in for the state store that the triggerer injects."""
+    """Replacement of the state store that the triggerer injects."""
 
     async def aget(self, key: Any) -> Any:
         return self.get(key)
@@ -34,7 +34,7 @@ def no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def watch(tmp_path: Path) -> Any:
-    """Take some events of one watcher; before each, something is done to the table."""
+    """Return some events of one watcher; before each event, one change is made to the table."""
 
     def take_events(store: Any, *deeds: Any) -> Any:
         async def watch_events() -> Any:
@@ -62,7 +62,7 @@ def do_nothing() -> None:
 
 
 def test_it_is_made_again_from_what_it_serialises() -> None:
-    """Two tables have two triggers, the same table has one."""
+    """A serialised trigger can be created again. Two tables have two triggers, the same table has one."""
     trigger = DatasetChangedTrigger(dataset="crm", poke_interval=5.0)
 
     path, arguments = trigger.serialize()
@@ -73,7 +73,7 @@ def test_it_is_made_again_from_what_it_serialises() -> None:
 
 
 def test_every_new_version_is_an_event(watch: Any, tmp_path: Path) -> None:
-    """A table that appears, and one that grows; nothing where nothing happens."""
+    """Every new version is an event, also the first. Without changes there is no event."""
 
     def grow_table() -> None:
         create_table(tmp_path / "crm")
@@ -82,7 +82,7 @@ def test_every_new_version_is_an_event(watch: Any, tmp_path: Path) -> None:
 
 
 def test_a_restart_goes_on_where_it_was(watch: Any, tmp_path: Path) -> None:
-    """What was told is not told again; what changed meanwhile is."""
+    """After a restart, reported changes are not reported again, and changes made meanwhile are reported."""
     create_table(tmp_path / "crm")
     store = Store()
 
@@ -94,7 +94,7 @@ def test_a_restart_goes_on_where_it_was(watch: Any, tmp_path: Path) -> None:
 
 
 def test_a_table_that_was_made_anew_is_a_change(watch: Any, tmp_path: Path) -> None:
-    """Whether it has a lower version than the one before, or the same."""
+    """A recreated table is a change, with a lower or the same version."""
     create_table(tmp_path / "crm")
     store = Store(watched={"version": 7, "table": "another"})
     assert watch(store, do_nothing) == [0]

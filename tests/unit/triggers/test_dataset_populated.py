@@ -1,4 +1,4 @@
-"""The trigger by itself: what it is made of, what it waits for, and what does not stop it."""
+"""Tests of the trigger alone: serialisation, conditions and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.tables import FLAGGED, create_table
 
 @pytest.fixture
 def marks(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Stand in for the state store of assets, which only a triggerer can reach."""
+    """Replace the state store of assets, which only a triggerer can reach."""
     marked: set[str] = set()
 
     async def is_marked(asset: Any) -> Any:
@@ -36,7 +36,7 @@ def build_trigger(tmp_path: Path, *datasets: Any, **options: Any) -> Any:
 
 
 async def read_first_event(trigger: Any, then: Any = None) -> Any:
-    """Return the trigger's first event; ``then`` happens once it waits."""
+    """Return the first event of the trigger; ``then`` is called once the trigger waits."""
     events = trigger.run()
     answer = asyncio.ensure_future(anext(events))
     await asyncio.sleep(0.05)
@@ -55,7 +55,7 @@ def no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_made_again_from_what_it_serialises() -> None:
-    """A triggerer that restarts goes on with the same trigger."""
+    """A serialised trigger can be created again after a restart of the triggerer."""
     trigger = DatasetPopulatedTrigger(datasets=["A", {"dataset": "B", "format": "json"}], warehouse="/lake")
 
     path, arguments = trigger.serialize()
@@ -66,7 +66,10 @@ def test_it_is_made_again_from_what_it_serialises() -> None:
 
 
 def test_it_fires_at_once_when_nothing_is_waited_for(tmp_path: Path, marks: Any) -> None:
-    """The event names the version of each dataset, and why it counts."""
+    """The trigger fires at once if all datasets are populated.
+
+    The event has the version and the reason for each.
+    """
     create_table(tmp_path / "flagged", properties=FLAGGED)
 
     found = asyncio.run(read_first_event(build_trigger(tmp_path, "flagged")))
@@ -75,7 +78,7 @@ def test_it_fires_at_once_when_nothing_is_waited_for(tmp_path: Path, marks: Any)
 
 
 def test_it_fires_when_the_table_comes(tmp_path: Path, marks: Any) -> None:
-    """It waits for a table that does not exist yet."""
+    """The trigger waits for a missing table and fires when it is created."""
     found = asyncio.run(
         read_first_event(build_trigger(tmp_path, "late"), lambda: create_table(tmp_path / "late"))
     )
@@ -84,7 +87,7 @@ def test_it_fires_when_the_table_comes(tmp_path: Path, marks: Any) -> None:
 
 
 def test_it_fires_when_a_person_marks_the_dataset(tmp_path: Path, marks: Any) -> None:
-    """A mark counts for a dataset that is not there."""
+    """A manual mark of a missing dataset fires the trigger."""
     mark = f"file://{tmp_path}/elsewhere"
 
     found = asyncio.run(read_first_event(build_trigger(tmp_path, "elsewhere"), lambda: marks.add(mark)))
@@ -93,7 +96,10 @@ def test_it_fires_when_a_person_marks_the_dataset(tmp_path: Path, marks: Any) ->
 
 
 def test_a_store_that_cannot_be_read_is_asked_again(tmp_path: Path, marks: Any) -> None:
-    """A folder that nobody may look into for a while ends no wait."""
+    """After an error of the store the trigger polls again.
+
+    A temporarily unreadable folder does not end the wait.
+    """
     place = tmp_path / "late"
     place.write_text("no folder")
 

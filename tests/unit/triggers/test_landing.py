@@ -1,4 +1,4 @@
-"""Whether a wait ends when a run would do something, and not before."""
+"""Tests that a wait ends exactly if a run would have something to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_merge_provider.triggers.landing import LandingTrigger
 
 @pytest.fixture
 def landing(tmp_path: Path) -> Any:
-    """Return a function that makes a trigger over an open bin with one old file."""
+    """Return a function that creates a trigger for an open bin with one old file."""
 
     def make_trigger(*, bin_age: Any = 0.0, **settings: Any) -> Any:
         source = tmp_path / "in"
@@ -43,7 +43,7 @@ def landing(tmp_path: Path) -> Any:
 
 
 def test_nothing_new_and_nothing_old_is_no_reason(landing: Any, tmp_path: Path) -> None:
-    """Known files, hidden ones and sidecars; with an age that is not reached."""
+    """Known files, hidden files, sidecars and a bin below its maximum age do not end the wait."""
     trigger = landing(max_bin_age="1 hour", bin_age=60)
     (tmp_path / "in" / "_half.json").write_text("{}")
     (tmp_path / "in" / "known.json.attributes.json").write_text("{}")
@@ -52,7 +52,7 @@ def test_nothing_new_and_nothing_old_is_no_reason(landing: Any, tmp_path: Path) 
 
 
 def test_a_new_file_is_a_reason_once_it_has_settled(landing: Any, tmp_path: Path) -> None:
-    """Young files wait for settle_time."""
+    """A new file ends the wait after settle_time."""
     trigger = landing(settle_time="1 hour")
     (tmp_path / "in" / "new.json").write_text("{}")
     assert trigger.find_reason() is None
@@ -62,31 +62,34 @@ def test_a_new_file_is_a_reason_once_it_has_settled(landing: Any, tmp_path: Path
 
 
 def test_an_expired_bin_is_a_reason(landing: Any) -> None:
-    """Also without any file."""
+    """An expired bin ends the wait, also without new files."""
     assert landing(max_bin_age="1 hour", bin_age=3601).find_reason() == "1 bins: AGE"
 
 
 def test_lower_thresholds_are_a_reason(landing: Any) -> None:
-    """They count for open bins at once."""
+    """Lower thresholds end the wait, because they apply to open bins at once."""
     assert landing(min_records=1).find_reason() == "1 bins: FULL_ENOUGH"
 
 
 def test_a_file_of_a_bin_that_changed_or_vanished_is_a_reason(landing: Any, tmp_path: Path) -> None:
-    """It has to be taken out."""
+    """A changed or deleted file of a bin ends the wait, because it has to be removed from the bin."""
     trigger = landing()
     (tmp_path / "in" / "known.json").unlink()
     assert trigger.find_reason() == "1 files of open bins have changed or vanished"
 
 
 def test_a_plan_that_was_left_is_a_reason(landing: Any, tmp_path: Path) -> None:
-    """It has to be finished, whatever has arrived."""
+    """An unfinished plan ends the wait, with or without new files."""
     trigger = landing()
     (tmp_path / "state" / "plan-5.json").write_text("{}")
     assert trigger.find_reason() == "a run has left a plan"
 
 
 def test_a_try_after_the_work_was_done_has_only_to_tell_it(landing: Any, tmp_path: Path) -> None:
-    """Waiting for the next file would keep what it did from everybody."""
+    """A retry after the work was done only has to report it.
+
+    Waiting for the next file would delay the report.
+    """
     trigger = landing()
     state = json.loads((tmp_path / "state" / "state-000000000004.json").read_text())
     state["told"] = {"token": {"run_id": "r"}}
@@ -98,21 +101,21 @@ def test_a_try_after_the_work_was_done_has_only_to_tell_it(landing: Any, tmp_pat
 
 
 def test_what_cannot_be_read_is_told_by_the_run(landing: Any, tmp_path: Path) -> None:
-    """The wait ends, or nobody would ever learn of it."""
+    """An error ends the wait, so that the run reports it."""
     trigger = landing()
     (tmp_path / "state" / "state-000000000004.json").write_text("{")
     assert trigger.find_reason().startswith("it could not be looked")
 
 
 def test_folders_that_are_not_there_yet_hold_nothing(tmp_path: Path) -> None:
-    """A DAG may be switched on before the first file lands."""
+    """Missing folders count as empty. A DAG may be enabled before the first file arrives."""
     config = {"source": str(tmp_path / "in"), "state_path": str(tmp_path / "state")}
     config["original_action"] = "keep"
     assert LandingTrigger(config).find_reason() is None
 
 
 def test_the_wait_ends_with_one_event(landing: Any, tmp_path: Path) -> None:
-    """Made anew from what Airflow stores, as the triggerer does."""
+    """The wait ends with one event, also for a trigger that is created from its serialised form."""
     _, arguments = landing().serialize()
     trigger = LandingTrigger(**json.loads(json.dumps(arguments)))
 

@@ -1,4 +1,4 @@
-"""Whatever is written: a configuration comes out, or a ConfigError that names properties; nothing else."""
+"""Tests that any configuration is either accepted or raises a ConfigError that names properties."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCHEMAS = {"a": {"x": "int", "y": "string?"}, "b": {"x": "int", "y": "string?"}}
 @settings(max_examples=400, deadline=None)
 @given(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4))
 def test_nothing_that_is_written_breaks_the_check(changed: dict[str, Any]) -> None:
-    """Every value of every property is understood or refused."""
+    """Every value of every property is either parsed or rejected with a ConfigError."""
     raw = {**RIGHT, **changed}
 
     for refusal in (
@@ -40,7 +40,7 @@ def test_nothing_that_is_written_breaks_the_check(changed: dict[str, Any]) -> No
 
 
 def _find_refusal(check: Callable[[], object]) -> list[str] | None:
-    """Return what a check says; None when there is nothing to refuse."""
+    """Return the error of a configuration check, or None if the configuration is valid."""
     try:
         check()
     except ConfigError as error:

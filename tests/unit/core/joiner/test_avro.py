@@ -1,4 +1,4 @@
-"""How schemas of CDAP pipelines are read."""
+"""Tests of reading the Avro schemas of CDAP pipelines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def build_record(*types: Any) -> dict[str, Any]:
     ],
 )
 def test_a_field_has_its_type(written: Any, expected: tuple[str, bool]) -> None:
-    """A union with null is nullable; logical types are those of tables."""
+    """A union with null is read as a nullable type; logical types are read as the column types of tables."""
     (field,) = from_record(build_record(written))
 
     assert (field.type, field.nullable) == expected
@@ -52,7 +52,7 @@ def test_a_field_has_its_type(written: Any, expected: tuple[str, bool]) -> None:
     ],
 )
 def test_what_is_no_record_of_a_table_is_refused(written: Any) -> None:
-    """As a fault of the property, under its name in pipelines."""
+    """A schema that is not a record is rejected; the error has the property name that pipelines use."""
     with pytest.raises(ConfigError) as refused:
         JoinerConfig.parse({"inputs": ["A", "B"], "joinKeys": "A.x=B.x", "schema": written})
 
@@ -60,7 +60,7 @@ def test_what_is_no_record_of_a_table_is_refused(written: Any) -> None:
 
 
 def test_a_record_declares_the_output() -> None:
-    """As text or as an object, it is the same as a list of fields."""
+    """A record given as text or as an object declares the same output as a list of fields."""
     asked = {"inputs": ["A", "B"], "join_keys": "A.x=B.x"}
     text = JoinerConfig.parse({**asked, "output_schema": json.dumps(build_record("int", ["string", "null"]))})
     listed = JoinerConfig.parse({**asked, "output_schema": [["f0", "int", False], ["f1", "string"]]})

@@ -1,4 +1,4 @@
-"""What a join may be asked for: forms of writing, faults beyond the vectors, warnings."""
+"""Tests of the joiner configuration: notations, errors that the vectors do not cover, and warnings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCHEMAS = {
 
 
 def list_faults(**raw: Any) -> list[tuple[str, str]]:
-    """Return category and property of every fault."""
+    """Return the category and the property of every error."""
     with pytest.raises(ConfigError) as refused:
         JoinerConfig.parse(raw)
     return [(each.code, each.path) for each in refused.value.problems]
@@ -47,7 +47,7 @@ def read_message(**raw: Any) -> str:
 
 
 def test_texts_and_native_values_are_one_configuration() -> None:
-    """Booleans, numbers, lists and objects may stand for their texts."""
+    """Booleans, numbers, lists and objects give the same configuration as their text form."""
     texts = JoinerConfig.parse(
         {
             "inputs": ["A a", "B b"],
@@ -88,7 +88,7 @@ def test_texts_and_native_values_are_one_configuration() -> None:
     ],
 )
 def test_editors_accept_what_is_understood(changed: dict[str, Any]) -> None:
-    """The JSON Schema knows every form in which a property may be written, and no other property."""
+    """The JSON Schema accepts every notation of a property, and no other property."""
     accepts = jsonschema.Draft202012Validator(JoinerConfig.model_json_schema()).is_valid
     JoinerConfig.parse({**TWO, **changed})
 
@@ -110,7 +110,7 @@ def test_editors_accept_what_is_understood(changed: dict[str, Any]) -> None:
     ids=["shipped", "seed", "list", "objects", "mixed list", "repeated clause"],
 )
 def test_keys_may_be_written_in_several_ways(keys: Any) -> None:
-    """All of them compare the same fields."""
+    """All notations of join keys compare the same fields."""
     from airflow_merge_provider.core.joiner.keys import read_keys as read
 
     found, problems = read(JoinerConfig.parse({**TWO, "join_keys": keys}).parse_options())
@@ -120,7 +120,7 @@ def test_keys_may_be_written_in_several_ways(keys: Any) -> None:
 
 
 def test_names_that_hold_separators_are_written_as_objects() -> None:
-    """A field called "x.y = z" can be a key, selected and renamed."""
+    """A field named "x.y = z" can be a key, selected and renamed if it is written as an object."""
     odd = "x.y = z, as :"
     raw = {
         "inputs": {"a": "A", "b": "B"},
@@ -194,7 +194,7 @@ def test_names_that_hold_separators_are_written_as_objects() -> None:
     ids=lambda value: json.dumps(value)[:60] if isinstance(value, dict) else "",
 )  # fmt: skip
 def test_each_fault_has_its_category_and_its_property(changed: dict[str, Any], expected: Any) -> None:
-    """A fault points at the property that has to be changed."""
+    """Each error has its category and names the property that has to be changed."""
     assert list_faults(**{**TWO, **changed}) == expected
 
 
@@ -209,12 +209,12 @@ def test_each_fault_has_its_category_and_its_property(changed: dict[str, Any], e
     ],
 )
 def test_each_fault_of_an_expression_has_its_category(changed: dict[str, Any], expected: Any) -> None:
-    """As far as it shows without Spark."""
+    """Each error in an expression that can be found without Spark has its category."""
     assert list_faults(**{**ADVANCED, **changed}) == expected
 
 
 def test_a_key_of_several_types_cannot_be_one_column() -> None:
-    """Decimals of other sizes are compared, but shown in no common column."""
+    """Decimals of different sizes are compared, but cannot share one output column."""
     raw = {**TWO, "join_type": "innerjoin", "selected_fields": "a.x", "key_columns": "k"}
 
     with pytest.raises(ConfigError, match=r"the key is decimal\(5,2\) and decimal\(9,2\)"):
@@ -222,7 +222,10 @@ def test_a_key_of_several_types_cannot_be_one_column() -> None:
 
 
 def test_names_of_inputs_that_differ_in_case_only_need_another_target() -> None:
-    """Where every field comes out, the inputs' names are parts of the columns' names."""
+    """Input names that differ in case only are rejected if all fields are output.
+
+    They are part of the column names then.
+    """
     raw = {"inputs": {"a": "A", "A": "B"}, "join_keys": "a.x = A.x", "join_type": "innerjoin"}
     schemas = {"a": {"x": "int"}, "A": {"x": "int"}}
 
@@ -232,7 +235,7 @@ def test_names_of_inputs_that_differ_in_case_only_need_another_target() -> None:
 
 
 def test_salting_takes_two_inputs() -> None:
-    """More of them are refused by the property that asks for it."""
+    """More than two inputs are rejected, and the error names the property that enables salting."""
     salted = {"distribution_enabled": True, "distribution_factor": 2, "distribution_stage_name": "a"}
 
     assert list_faults(**THREE, **salted, join_type="innerjoin") == [("general", "distribution_enabled")]
@@ -240,7 +243,7 @@ def test_salting_takes_two_inputs() -> None:
 
 @pytest.mark.parametrize("field", ["m", "v"])
 def test_keys_that_cannot_be_compared_are_refused(field: str) -> None:
-    """Maps and variants are equal to nothing in Spark."""
+    """Maps and variants are rejected as keys because Spark cannot compare them."""
     raw = {**TWO, "join_keys": f"a.{field} = b.{field}", "join_type": "innerjoin", "fields_to_select": "a.x"}
 
     with pytest.raises(ConfigError, match="cannot be compared") as refused:
@@ -250,7 +253,7 @@ def test_keys_that_cannot_be_compared_are_refused(field: str) -> None:
 
 
 def test_a_misspelt_property_is_not_taken_in_silence() -> None:
-    """The nearest property is named as this user spells properties."""
+    """A misspelt property is rejected with the nearest known name, in the notation that the user chose."""
     assert "did you mean 'requiredInputs'?" in read_message(
         inputs=["A", "B"], joinKeys="A.x=B.x", requiredInput="A"
     )
@@ -258,7 +261,7 @@ def test_a_misspelt_property_is_not_taken_in_silence() -> None:
 
 
 def test_faults_of_properties_and_between_them_come_together() -> None:
-    """One report holds what is wrong alone and what is wrong with others."""
+    """One report holds the errors of single properties and the errors between properties."""
     found = list_faults(
         **{**TWO, "join_type": "x", "required_inputs": "z", "selected_fields": "a.x, q.x", "num_of_inputs": 3}
     )
@@ -267,7 +270,7 @@ def test_faults_of_properties_and_between_them_come_together() -> None:
 
 
 def test_names_that_differ_in_case_only_need_another_target() -> None:
-    """A Delta table cannot hold them; where nothing is written they are two columns."""
+    """Names that differ in case only are rejected for Delta. Without a target they are two columns."""
     raw = {**TWO, "selected_fields": "a.x, b.X"}
 
     assert list_faults(**raw, target="T") == [("selected_field", "selected_fields")]
@@ -292,19 +295,19 @@ def test_names_that_differ_in_case_only_need_another_target() -> None:
     ],
 )  # fmt: skip
 def test_what_is_probably_not_meant_is_said(raw: dict[str, Any], words: str) -> None:
-    """The join is made all the same."""
+    """A probable mistake gives a warning, and the join still runs."""
     assert [words in warning for warning in list_warnings(JoinerConfig.parse(raw))] == [True]
 
 
 def test_a_plain_inner_join_gives_no_warning() -> None:
-    """Silence means that all is as it was asked."""
+    """A plain inner join gives no warning."""
     inner = {**TWO, "join_type": "innerjoin", "in_memory_inputs": "b"}
 
     assert list_warnings(JoinerConfig.parse(inner)) == []
 
 
 def test_a_stage_of_a_pipeline_is_a_configuration() -> None:
-    """Its properties are taken, and inputs and target beside it."""
+    """The properties of a pipeline stage are accepted, together with inputs and a target."""
     properties = {"joinKeys": "a.x=b.x", "requiredInputs": "a,b", "selectedFields": "a.x"}
     plugin = {"name": "Joiner", "type": "batchjoiner", "properties": properties}
     stage = {"name": "join", "plugin": plugin, "inputs": TWO["inputs"], "target": "T"}
@@ -318,14 +321,17 @@ def test_a_stage_of_a_pipeline_is_a_configuration() -> None:
 
 
 def test_references_name_inputs_and_target_by_their_paths() -> None:
-    """Errors about datasets point at these."""
+    """References to inputs and target have the paths that errors about datasets use."""
     config = JoinerConfig.parse({**TWO, "target": "T"})
 
     assert list_references(config) == {"target": "T", "inputs.a": "A", "inputs.b": "B"}
 
 
 def test_what_cannot_change_a_row_is_not_in_the_signature() -> None:
-    """Another hint is no reason to join again; another order of inputs is: columns follow it."""
+    """Another hint does not change the signature.
+
+    Another order of inputs does, because the order of columns depends on it.
+    """
     base = compute_signature(JoinerConfig.parse({**TWO, "join_type": "innerjoin"}))
     hinted = {**TWO, "join_type": "innerjoin", "in_memory_inputs": "b", "num_of_inputs": 2, "target": "T"}
     turned = {**TWO, "join_type": "innerjoin", "inputs": {"b": "B", "a": "A"}}
@@ -343,7 +349,7 @@ def test_what_cannot_change_a_row_is_not_in_the_signature() -> None:
     ],
 )
 def test_a_preview_needs_the_schema_of_every_input(schemas: dict[str, Any], words: str) -> None:
-    """What is missing or cannot be read is named."""
+    """A preview needs the schema of every input; the error names missing and unreadable schemas."""
     with pytest.raises(ConfigError) as refused:
         preview_join(TWO, schemas)
 

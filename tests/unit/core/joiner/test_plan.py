@@ -1,4 +1,4 @@
-"""In which order and by which keys inputs are joined."""
+"""Tests of the join plan: the order of the inputs and the keys they are joined by."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def list_steps(found: JoinPlan) -> list[tuple[str, str]]:
 
 
 def test_required_inputs_come_first_and_the_others_are_left_joined() -> None:
-    """Whatever the declared order is."""
+    """Required inputs are joined first and the others are left joined, in any declared order."""
     found = plan_stages("abcd", required_inputs="d,b")
 
     assert found.first == "b"
@@ -39,7 +39,7 @@ def test_required_inputs_come_first_and_the_others_are_left_joined() -> None:
 
 
 def test_without_required_inputs_all_are_full_joined() -> None:
-    """The key is then that of any input that is there."""
+    """Without required inputs all inputs are full joined, and the key is that of any input that has one."""
     found = plan_stages("abc", required_inputs="")
 
     assert list_steps(found) == [("full", "b"), ("full", "c")]
@@ -47,7 +47,7 @@ def test_without_required_inputs_all_are_full_joined() -> None:
 
 
 def test_only_what_keys_and_columns_need_is_read() -> None:
-    """The other fields are left in the files."""
+    """Only the columns for keys and output are read; the other fields are not read from the files."""
     found = plan_stages("ab", required_inputs="a,b")
 
     assert (found.list_needed_fields("a"), found.list_needed_fields("b")) == (("k",), ("k", "v"))
@@ -64,12 +64,18 @@ def test_only_what_keys_and_columns_need_is_read() -> None:
 def test_a_null_can_match_only_where_there_is_one_and_it_may(
     stages: str, more: dict[str, Any], expected: list[bool]
 ) -> None:
-    """Everywhere else plain equality gives the same rows, and costs less."""
+    """Null-safe equality is used only if keys may be null and nulls may match.
+
+    Everywhere else plain equality gives the same rows and costs less.
+    """
     assert [plan_stages(stages, **more).null_keys[stage][0] for stage in stages] == expected
 
 
 def test_inputs_in_memory_are_joined_to_those_that_are_not() -> None:
-    """Only then can Spark hold them: the first one is the stream."""
+    """Broadcast inputs are joined to inputs that are not broadcast.
+
+    Spark can only broadcast them then: the first input is the streamed side.
+    """
     found = plan_stages("abc", join_type="innerjoin", in_memory_inputs="a,c")
 
     assert found.order == ("b", "a", "c")
@@ -78,7 +84,7 @@ def test_inputs_in_memory_are_joined_to_those_that_are_not() -> None:
 
 
 def test_the_skewed_input_is_the_first() -> None:
-    """It is spread; the copies of the other one are joined to it."""
+    """The skewed input is the first: it is salted, and copies of the other input are joined to it."""
     found = plan_stages(
         "ab",
         join_type="innerjoin",
@@ -101,12 +107,15 @@ def test_the_skewed_input_is_the_first() -> None:
     ],
 )
 def test_what_is_expected_says_where_keys_may_not_repeat(expect: Any, unique: tuple[str, ...]) -> None:
-    """The left word is the first required input's, the right one that of the input it is said of."""
+    """The expected cardinality states which side has unique keys.
+
+    The left word is for the first required input, the right word for the input that it is declared for.
+    """
     assert plan_stages("abc", join_type="innerjoin", expect=expect).unique == unique
 
 
 def test_a_plan_tells_itself() -> None:
-    """A line per input, and what is compared."""
+    """The description of a plan has one line per input with the compared fields."""
     told = plan_stages("abc", required_inputs="b", in_memory_inputs="c").explain_plan()
 
     assert told.splitlines() == ["b", "left join a", "left join c, in memory", "on b.k = a.k = c.k"]
@@ -117,7 +126,10 @@ def test_a_plan_tells_itself() -> None:
     [("bc", "b,c", True), ("ab", "a", False), ("ab", "b", True), ("ad", "", False), ("ab", "", True)],
 )
 def test_a_key_column_is_null_only_where_a_key_can_be(stages: str, required: str, nullable: bool) -> None:
-    """A required input without null keys is in every row, with its key."""
+    """A key column is nullable only if a key can be null.
+
+    A required input without null keys is in every row, with its key.
+    """
     column = f"{stages[0]}.v"
     found = plan_stages(stages, required_inputs=required, key_columns="key", selected_fields=column)
 

@@ -1,4 +1,4 @@
-"""How types are written, and which of them can be compared."""
+"""Tests of the notations of types, and of which types can be compared."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from airflow_merge_provider.core.joiner.schema import Field, is_comparable, pars
     ],
 )
 def test_a_type_has_one_spelling(written: str, canonical: str) -> None:
-    """Spark's names and the documents' are one; names inside a struct stay as they are."""
+    """Type names of Spark and of the documentation are normalised to one.
+
+    Names inside a struct do not change.
+    """
     assert type_of(written) == canonical
     assert type_of(canonical) == canonical
 
 
 @pytest.mark.parametrize("written", ["map<int>", "struct<int>", "array<int,int>"])
 def test_a_type_without_its_parts_is_refused(written: str) -> None:
-    """With its text."""
+    """A type without its parameters is rejected, and the error quotes the text."""
     with pytest.raises(ValueError, match="unknown type"):
         type_of(written)
 
@@ -42,7 +45,7 @@ def test_a_type_without_its_parts_is_refused(written: str) -> None:
     ],
 )
 def test_a_schema_has_several_forms(written: object, expected: object) -> None:
-    """They give the same fields."""
+    """All notations of a schema give the same fields."""
     assert parse_fields(written) == expected
 
 
@@ -50,7 +53,7 @@ def test_a_schema_has_several_forms(written: object, expected: object) -> None:
     "written", ["a int", 5, [["a"]], [["", "int"]], [["a", "int", "no"]], {"a": "number"}]
 )
 def test_what_is_no_schema_is_refused(written: object) -> None:
-    """As a whole or in a field."""
+    """An invalid schema is rejected, as a whole or by field."""
     with pytest.raises(ValueError, match=r"."):
         parse_fields(written)
 
@@ -66,12 +69,12 @@ def test_what_is_no_schema_is_refused(written: object) -> None:
     ],
 )
 def test_nothing_that_holds_a_map_can_be_compared(kind: str, expected: bool) -> None:
-    """However deep it stands."""
+    """A type that contains a map at any depth cannot be compared."""
     assert is_comparable(kind) is expected
 
 
 def test_decimals_of_any_size_are_one_key() -> None:
-    """They compare by value; nothing else is widened."""
+    """Decimals of any size are compared by value as keys; no other types are widened."""
     assert same_key("decimal(10,2)", "decimal(12,4)")
     assert not same_key("int", "long")
     assert not same_key("decimal(10,0)", "int")

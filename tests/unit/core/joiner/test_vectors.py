@@ -1,4 +1,4 @@
-"""The joiner's vectors as far as they need no tables: what is refused, and the schemas that come out."""
+"""Tests of the joiner vectors that need no tables: rejected configurations and output schemas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VECTORS = json.loads(
     (Path(__file__).parents[3] / "conformance" / "vectors" / "joiner.json").read_text("utf-8")
 )["vectors"]
 Vector = dict[str, Any]
-# Spark alone can say whether an expression is a boolean.
+# Only Spark can decide whether an expression is a boolean.
 REFUSED = [
     each for each in VECTORS if "error" in each["expected"] and each["id"] != "advanced-not-boolean-error"
 ]
@@ -37,7 +37,7 @@ def read_schemas(vector: Vector) -> dict[str, Any]:
 
 @pytest.mark.parametrize("vector", REFUSED, ids=format_id)
 def test_every_fault_is_reported_at_once(vector: Vector) -> None:
-    """Each expected fault has its category and property, and its text holds all that it must mention."""
+    """Each expected error has its category and its property, and its text holds all expected words."""
     with pytest.raises(ConfigError) as refused:
         preview_join(build_config(vector), read_schemas(vector))
 
@@ -53,7 +53,10 @@ def test_every_fault_is_reported_at_once(vector: Vector) -> None:
 
 @pytest.mark.parametrize("vector", ACCEPTED, ids=format_id)
 def test_the_output_is_known_without_reading(vector: Vector) -> None:
-    """Names, order, types and nullability are those that the join gives; inputs are shown as they are."""
+    """Names, order, types and nullability of the output are those of the join.
+
+    They are known without reading data, and inputs are shown unchanged.
+    """
     shown = preview_join(build_config(vector), read_schemas(vector))
 
     assert shown["output"] == vector["expected"]["schema"]
@@ -63,7 +66,7 @@ def test_the_output_is_known_without_reading(vector: Vector) -> None:
 
 @pytest.mark.parametrize("vector", ACCEPTED, ids=format_id)
 def test_a_right_configuration_survives_the_request_file(vector: Vector) -> None:
-    """A configuration written as JSON and read again is the same, with the same warnings."""
+    """A valid configuration that is written as JSON and read again is the same, with the same warnings."""
     config = JoinerConfig.parse(build_config(vector))
 
     again = JoinerConfig.parse(json.loads(config.model_dump_json()))

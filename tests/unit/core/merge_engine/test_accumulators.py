@@ -1,4 +1,4 @@
-"""What one more value does to what was gathered: the edges of the functions, value by value."""
+"""Tests of adding and retracting single values in the aggregate functions, including edge cases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Step = tuple[str, Any]
 
 
 def gather_values(function: str, kind: str, *steps: Step, **options: Any) -> Any:
-    """Take values in (``+``) and back (``-``), one after the other, and give what is left."""
+    """Add values (``+``) and retract values (``-``) in order, and return the result."""
     rule = ColumnRule(
         Column("v", spark_type(kind)), ColumnRole.FUNCTION, function, None, ColumnOptions(**options)
     )
@@ -58,7 +58,7 @@ def gather_values(function: str, kind: str, *steps: Step, **options: Any) -> Any
     ],
 )  # fmt: skip
 def test_values_are_gathered(function: str, kind: str, steps: list[Step], left: Any) -> None:
-    """Numbers, texts, lists and maps, with what is taken back."""
+    """Numbers, texts, lists and maps are aggregated, including retracted values."""
     found = gather_values(function, kind, *steps)
 
     assert found == left or (math.isnan(found) and math.isnan(left))
@@ -76,13 +76,16 @@ def test_values_are_gathered(function: str, kind: str, steps: list[Step], left: 
 def test_what_cannot_be_said_in_the_column_is_an_error(
     function: str, kind: str, steps: list[Step], said: str
 ) -> None:
-    """The message names the function, the column and the value."""
+    """A result outside the column type raises an error with the function, the column and the value."""
     with pytest.raises(FoldError, match=said):
         gather_values(function, kind, *steps)
 
 
 def test_times_are_compared_by_their_type() -> None:
-    """A greater number is later, an equal one is not; null rows remove, null times are skipped."""
+    """Times are compared by type: a greater number is later, an equal one is not.
+
+    Null rows are retracts, and null times are skipped.
+    """
     steps = [
         ("+", [("a", {"value": "old", "ts": 90}), ("b", {"value": "b", "ts": 1})]),
         ("+", [("a", {"value": "new", "ts": 100}), ("b", None)]),
@@ -93,7 +96,7 @@ def test_times_are_compared_by_their_type() -> None:
 
 
 def test_a_limit_keeps_new_keys_out_and_updates_known_ones() -> None:
-    """Rows of a known key change, and a row beyond the limit is not taken."""
+    """At the limit, rows of a known key are updated and rows of a new key are not added."""
     steps = [
         ("+", [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]),
         ("+", [{"id": 1, "v": "A"}, {"id": 3, "v": "c"}]),
@@ -106,7 +109,7 @@ def test_a_limit_keeps_new_keys_out_and_updates_known_ones() -> None:
 
 @pytest.mark.parametrize(("strategy", "ids"), [("merge", [None, 1]), ("ignore", [1])])
 def test_a_null_in_the_nested_key_is_a_value_or_ignored(strategy: str, ids: list[Any]) -> None:
-    """As the strategy says; ``error`` refuses it."""
+    """A null in the nested key is a value or is ignored, as the strategy defines; ``error`` rejects it."""
     rows = [{"id": None, "v": "a"}, {"id": 1, "v": "b"}, {"id": None, "v": "c"}]
 
     left = gather_values("nested_update", ROWS, ("+", rows), nested_key=("id",), null_strategy=strategy)

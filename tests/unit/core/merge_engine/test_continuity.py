@@ -1,4 +1,4 @@
-"""Which changes of a configuration a table takes, and which need it to be folded anew."""
+"""Tests of which configuration changes a table accepts and which require a full refresh."""
 
 from __future__ import annotations
 
@@ -43,5 +43,8 @@ def build_settings(engine: str = "aggregation", **options: Any) -> dict[str, Any
     ],
 )
 def test_what_the_rows_depend_on_stays(before: Any, now: Any, named: list[str]) -> None:
-    """Every change that breaks is named; what may change, and what was never known, is not."""
+    """Every incompatible change is reported.
+
+    Compatible changes and settings that were never recorded are not reported.
+    """
     assert [problem.path for problem in find_breaks(before, now)] == named

@@ -1,4 +1,4 @@
-"""Many changes of one key: combined at once, they give what they give one after the other, in linear time."""
+"""Tests that folding many changes of one key at once equals folding them one by one, in linear time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 
 ROW = StructType([StructField("a", LongType()), StructField("b", LongType())])
 Value = Callable[[int], Any]
-# Function, options, type of the column, and its n-th value.
+# Function, options, column type, and the function that returns the n-th value.
 CASES: dict[str, tuple[str, dict[str, str], Any, Value]] = {
     "listagg": ("listagg", {}, StringType(), lambda n: f"v{n}"),
     "listagg distinct": ("listagg", {"distinct": "true"}, StringType(), lambda n: f"v{n},w{n % 3}"),
@@ -55,7 +55,7 @@ CASES: dict[str, tuple[str, dict[str, str], Any, Value]] = {
 
 
 def make_plan(case: str, group: str = "") -> tuple[Plan, ColumnRule]:
-    """Plan for one column, in a sequence group if one is named."""
+    """Build a plan for one column, in a sequence group if one is named."""
     function, options, kind, _ = CASES[case]
     given = {"fields.v.aggregate-function": function} | {f"fields.v.{k}": v for k, v in options.items()}
     if group:
@@ -71,7 +71,10 @@ def make_plan(case: str, group: str = "") -> tuple[Plan, ColumnRule]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_many_changes_of_one_key_take_linear_time(case: str) -> None:
-    """A hundred thousand take a second; copying what is gathered for each would take minutes."""
+    """A hundred thousand changes of one key take a second.
+
+    Copying the accumulator for each change would take minutes.
+    """
     made, rule = make_plan(case)
     value = CASES[case][3]
     began = time.process_time()
@@ -85,11 +88,11 @@ def test_many_changes_of_one_key_take_linear_time(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("group", ["", "s"], ids=["in order", "late"])
 def test_values_that_are_combined_give_what_each_in_turn_gives(case: str, group: str) -> None:
-    """With values that are missing, late or taken back between them."""
+    """Combined values equal values folded one by one, also with missing, late or retracted values."""
     made, rule = make_plan(case, group)
     does = ACCUMULATORS[str(rule.function)]
     for seed in range(300):
-        random = Random(seed)  # noqa: S311 - the same ones again
+        random = Random(seed)  # noqa: S311 - repeatable
         records = []
         gathered, newest = EMPTY, -1
         for _ in range(random.randrange(1, 9)):

@@ -1,4 +1,4 @@
-"""How table options are read, and which cannot stand together."""
+"""Tests of parsing table options, and of combinations that are rejected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parse_config(engine: str, options: dict[str, Any], **more: Any) -> MergeEngi
 def list_problems(
     engine: str, options: dict[str, Any], schema: dict[str, str] | None = None, **more: Any
 ) -> list[str]:
-    """Return what is said about options, line by line."""
+    """Return the errors of options, one per line."""
     fields = [parse_column(name, text) for name, text in (schema or COLUMNS).items()]
     with pytest.raises(ConfigError) as refused:
         plan_fold(parse_config(engine, options, **more), columns_of(fields))
@@ -34,7 +34,7 @@ def list_problems(
 
 
 def test_values_may_be_texts_or_native() -> None:
-    """Booleans in any case, lists with blanks, numbers as texts: all mean the same."""
+    """Booleans in any case, lists with blanks and numbers as text equal the native values."""
     texts = parse_config("deduplicate", {"sequence.field": " a , b ", "ignore-delete": "TRUE"}).table_options
     native = parse_config("deduplicate", {"sequence.field": ["a", "b"], "ignore-delete": True}).table_options
 
@@ -45,14 +45,17 @@ def test_values_may_be_texts_or_native() -> None:
 @pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation", "first-row"])
 @pytest.mark.parametrize("old", ["first-row", "deduplicate", "partial-update"])
 def test_old_names_of_ignore_delete_work_for_every_engine(engine: str, old: str) -> None:
-    """A false one never switches a true one off."""
+    """Old names of ignore-delete are accepted for every engine.
+
+    An old name that is false never disables a true one.
+    """
     said = parse_config(engine, {f"{old}.ignore-delete": "true", "ignore-delete": "false"}).table_options
 
     assert said.ignore_delete is True
 
 
 def test_names_of_columns_are_found_whatever_their_case() -> None:
-    """The plan has the names that the table has."""
+    """Column names match in any case; the plan uses the names of the table."""
     fields = [parse_column(name, text) for name, text in COLUMNS.items()]
     config = parse_config("partial-update", {"fields.G.sequence-group": "A, b"}, primary_key=["K"])
 
@@ -63,7 +66,7 @@ def test_names_of_columns_are_found_whatever_their_case() -> None:
 
 
 def test_every_problem_is_said_at_once() -> None:
-    """Options, contradictions and an unknown engine do not hide each other."""
+    """Errors of options, contradictions and an unknown engine are reported together."""
     with pytest.raises(ConfigError) as refused:
         parse_config("bogus", {"ignore-deletes": "true", "count": 1}, order_by=[""], target=7)
 
@@ -85,7 +88,7 @@ def test_every_problem_is_said_at_once() -> None:
     ],
 )  # fmt: skip
 def test_groups_that_cannot_be(options: dict[str, str], said: str) -> None:
-    """What is wrong with a group names its option and the column; a good one is not refused."""
+    """An invalid group is rejected with its option and the column; a valid group is accepted."""
     if not said:
         plan_fold(
             parse_config("partial-update", options),
@@ -96,7 +99,7 @@ def test_groups_that_cannot_be(options: dict[str, str], said: str) -> None:
 
 
 def test_types_are_checked_before_data() -> None:
-    """A function says what it takes, and which column it was given."""
+    """An error about types is reported before data is read, with the accepted types and the column's type."""
     schema = {"k": "INT", "v": "STRING", "w": "ARRAY<ROW<a INT>>"}
     options = {
         "fields.v.aggregate-function": "sum",
@@ -111,7 +114,7 @@ def test_types_are_checked_before_data() -> None:
 
 
 def test_keys_and_orders_need_an_order() -> None:
-    """Arrays and maps are neither keys nor sequences."""
+    """Arrays and maps are rejected as keys and as sequence fields because they have no order."""
     schema = {"k": "ARRAY<INT>", "s": "MAP<STRING,INT>"}
 
     said = list_problems("deduplicate", {"sequence.field": "s"}, schema)
@@ -121,7 +124,7 @@ def test_keys_and_orders_need_an_order() -> None:
 
 
 def test_what_has_no_effect_is_said() -> None:
-    """Functions of key columns and options of files are taken, with a warning."""
+    """Functions of key columns and file options are accepted with a warning, because they have no effect."""
     said = list_warnings(parse_config("aggregation", {"fields.k.aggregate-function": "sum", "bucket": "4"}))
 
     assert said == [
@@ -131,7 +134,10 @@ def test_what_has_no_effect_is_said() -> None:
 
 
 def test_an_order_of_whole_rows_is_warned_of_where_records_are_partial() -> None:
-    """Of late records the first fills what is empty, unless columns have times of their own."""
+    """An order of whole rows gives a warning if records are partial.
+
+    The first of the late records fills the empty columns, unless columns have their own sequence.
+    """
     (said,) = list_warnings(parse_config("partial-update", {"sequence.field": "s"}))
 
     assert said.startswith("options.sequence.field: ")
@@ -141,7 +147,10 @@ def test_an_order_of_whole_rows_is_warned_of_where_records_are_partial() -> None
 
 
 def test_only_what_needs_the_fold_is_folded() -> None:
-    """Without retracts the newest value of a group is an aggregate; a removal by group folds all columns."""
+    """Only columns that need the fold are folded.
+
+    Without retracts, the newest value of a group is an aggregate; a removal by group folds all columns.
+    """
     options = {**GROUPS, "fields.a.aggregate-function": "last_value", "fields.b.aggregate-function": "sum"}
     fields = columns_of(parse_column(*pair) for pair in COLUMNS.items())
     removal = {**options, "partial-update.remove-record-on-sequence-group": "g"}
@@ -160,7 +169,7 @@ def test_only_what_needs_the_fold_is_folded() -> None:
 
 
 def test_a_group_may_be_an_object() -> None:
-    """Its order may be turned round, and its columns may have a function in common."""
+    """A group may be an object, which can reverse its order and set one function for its columns."""
     said = {"columns": ["a", "b"], "descending": "true", "function": "max"}
     options = {"fields.g.sequence-group": said, "fields.a.aggregate-function": "min"}
 
@@ -184,7 +193,10 @@ def test_a_group_may_be_an_object() -> None:
 def test_nothing_is_remembered_where_nothing_is_removed(
     engine: str, options: dict[str, Any], said: str
 ) -> None:
-    """Or where nothing says what is older: the option would have no effect."""
+    """A retention is rejected if no row is removed or nothing orders records.
+
+    The option would have no effect.
+    """
     with pytest.raises(ConfigError, match=said):
         parse_config(engine, options, tombstone_retention=7)
 
@@ -193,7 +205,7 @@ def test_nothing_is_remembered_where_nothing_is_removed(
     ("value", "hours"), [(7, 168), ("12 hours", 12), ("1.5 days", 36), (0, None), ("0", None), (None, None)]
 )
 def test_a_retention_is_days_or_a_text(value: Any, hours: float | None) -> None:
-    """Nothing is none."""
+    """A retention is a number of days or a text; None means no retention."""
     found = parse_config(
         "deduplicate", {"sequence.field": "g"}, tombstone_retention=value
     ).tombstone_retention

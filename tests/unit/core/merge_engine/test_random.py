@@ -1,6 +1,6 @@
-"""The fold of the package against the definition, on random tables; needs no Spark.
+"""Tests of the package's fold against the oracle on random tables, without Spark.
 
-``MERGE_RANDOM_RUNS=5000 MERGE_RANDOM_SEED=1`` runs other and more tables.
+``MERGE_RANDOM_RUNS=5000 MERGE_RANDOM_SEED=1`` runs more and other tables.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def plan_vector(vector: Mapping[str, Any]) -> Plan:
 
 
 class Table:
-    """Rows that commits are folded into by the package's fold, every column of them."""
+    """Rows into which the package folds commits, with every column folded."""
 
     def __init__(self, made: Plan) -> None:
         self.plan = made
@@ -77,7 +77,7 @@ class Table:
         return result
 
     def list_removals(self, result: FoldResult, entries: list[Record]) -> list[Record]:
-        """Return what is remembered: of groups what the fold says, else the records that delete."""
+        """Return the tombstones: for groups those of the fold, otherwise the records that delete."""
         nothing = dict.fromkeys(self.plan.names)
         if self.plan.folds_rows:
             kept = [result.removed] if result.removed else []
@@ -99,7 +99,10 @@ def to_plain(row: Mapping[str, Any], made: Plan) -> dict[str, Any]:
 
 @pytest.mark.parametrize("start", range(FIRST, FIRST + RUNS, 100))
 def test_the_fold_is_the_definition(start: int) -> None:
-    """Rows are equal after every commit, or both refuse it; deduplicate and first-row have no fold."""
+    """After every commit the rows equal those of the oracle, or both reject it.
+
+    Deduplicate and first-row have no fold.
+    """
     outcomes = [
         outcome for seed in range(start, start + 100) for outcome in compare_folds(draw_workload(seed))
     ]
@@ -108,7 +111,7 @@ def test_the_fold_is_the_definition(start: int) -> None:
 
 
 def compare_folds(vector: Mapping[str, Any]) -> Iterator[str]:
-    """Fold a table both ways, commit by commit, up to the first that is refused."""
+    """Fold a table with both implementations, commit by commit, up to the first rejected one."""
     made = plan_vector(vector)
     if made.engine in {"deduplicate", "first-row"}:
         return

@@ -1,4 +1,4 @@
-"""Which record gave each value: notes that a fold takes change nothing, and name the right records."""
+"""Tests of the trace: it names the record that set each value and does not change the result of the fold."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def as_record(made: Plan, given: Sequence[Any]) -> Record:
 
 
 def test_taking_notes_changes_nothing() -> None:
-    """The values are those of the fold, for all records of a key in any of its tables."""
+    """With a trace, the values equal those of the fold, for all records of a key in all tables."""
     compared = 0
     for seed in range(150):
         vector = draw_workload(seed)
@@ -55,7 +55,7 @@ def test_taking_notes_changes_nothing() -> None:
 
 @pytest.mark.parametrize(("engine", "winner"), [("deduplicate", 1), ("first-row", 0)])
 def test_whole_rows_come_from_one_record(engine: str, winner: int) -> None:
-    """The newest one, or the first."""
+    """A whole row comes from one record: the newest or the first."""
     found = trace_vector(engine, {"k": "INT", "v": "INT"}, {}, build_record(v=1), build_record(v=2))
 
     assert found.values["v"].records == (winner,)
@@ -63,7 +63,10 @@ def test_whole_rows_come_from_one_record(engine: str, winner: int) -> None:
 
 
 def test_functions_name_the_records_that_count() -> None:
-    """All that were added up, the one that came first, the one that came last; nulls are left out."""
+    """The trace names the records that count: all summed records, the first or the last one.
+
+    Nulls are omitted.
+    """
     functions = {"a": "sum", "b": "first_non_null_value", "c": "last_non_null_value"}
     options = {f"fields.{name}.aggregate-function": function for name, function in functions.items()}
     schema = {"k": "INT", "a": "INT", "b": "INT", "c": "INT"}
@@ -83,7 +86,7 @@ def test_functions_name_the_records_that_count() -> None:
 
 
 def test_records_without_effect_say_why() -> None:
-    """Too late for their group, without any value, before a removal."""
+    """A record without effect has a reason: late for its group, without values, or before a removal."""
     options = {"fields.g.sequence-group": "a", "partial-update.remove-record-on-sequence-group": "g"}
     schema = {"k": "INT", "g": "INT", "a": "INT"}
 

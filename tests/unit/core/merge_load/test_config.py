@@ -1,4 +1,7 @@
-"""What a merge load's configuration accepts and refuses, all at once and with a way out."""
+"""Tests of the merge load configuration: accepted values, and errors that are reported together.
+
+Each error states how to fix it.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +31,19 @@ def list_problems(raw: Any) -> Any:
 
 
 def test_without_a_strategy_rows_are_replaced() -> None:
-    """The default strategy is delete-insert, as in the loads that this one is named after."""
+    """The default strategy is delete-insert, as in dlt."""
     assert load_config({**BASE, "primary_key": "id"}).strategy == "delete-insert"
 
 
 def test_an_unknown_strategy_is_refused_with_the_nearest_one() -> None:
-    """A typing error is found before anything else is looked at."""
+    """An unknown strategy is rejected with the nearest known one, before other checks."""
     found = list_problems({**BASE, "strategy": "scd3"})
 
     assert found["strategy"].hint == "did you mean 'scd2'?"
 
 
 def test_every_problem_is_named_at_once() -> None:
-    """Fields and the rules between them are checked together."""
+    """Errors of fields and of the rules between them are reported together."""
     raw = {"target": "a b", "strategy": "upsert", "variant": "all", "hard_delete": ["a", "b"], "nope": 1}
 
     assert set(list_problems(raw)) == {"source", "target", "primary_key", "variant", "hard_delete", "nope"}
@@ -48,13 +51,13 @@ def test_every_problem_is_named_at_once() -> None:
 
 @pytest.mark.parametrize("variant", ["upsert", "insert-only", "cdc"])
 def test_loads_by_key_need_a_key(variant: Any) -> None:
-    """Without a primary key no stored row can be found."""
+    """Strategies that match by key require a primary key, because stored rows cannot be found without one."""
     assert list_problems({**BASE, "strategy": "upsert", "variant": variant})["primary_key"].code == "missing"
 
 
 @pytest.mark.parametrize("name", ["mode", "track", "overwrite", "on_late", "current_column"])
 def test_what_is_about_keys_needs_the_key(name: Any) -> None:
-    """An argument that could have no effect is refused."""
+    """Arguments that depend on a key are rejected without one, because they would have no effect."""
     values = {"mode": "changes", "on_late": "repair"}
 
     assert "natural_key" in str(list_problems({**SCD2, name: values.get(name, "c")})[name])
@@ -83,7 +86,7 @@ def test_what_is_about_keys_needs_the_key(name: Any) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_arguments_that_contradict_each_other_are_refused(raw: Any, path: Any) -> None:
-    """The path is that of the argument that has to change."""
+    """Contradicting arguments are rejected; the path is that of the argument that has to change."""
     found = list_problems({**HISTORY, **raw})
 
     assert set(found) == {path}
@@ -91,7 +94,7 @@ def test_arguments_that_contradict_each_other_are_refused(raw: Any, path: Any) -
 
 
 def test_a_boundary_is_a_moment_in_utc() -> None:
-    """Dates, texts with and without offset, and seconds mean one moment each."""
+    """Dates, texts with and without offset, and seconds are parsed to a timestamp in UTC."""
     forms = ["2024-03-01", date(2024, 3, 1), datetime(2024, 3, 1), "2024-03-01T02:00:00+02:00", 1709251200]  # noqa: DTZ001
 
     found = {load_config({**SCD2, "boundary_timestamp": form}).boundary_timestamp for form in forms}
@@ -100,7 +103,7 @@ def test_a_boundary_is_a_moment_in_utc() -> None:
 
 
 def test_the_time_of_rows_is_a_moment_or_a_column() -> None:
-    """A text that is a moment is one; any other text names the column with the times."""
+    """A text that is a timestamp is parsed as one; any other text names the column with the times."""
     one = load_config({**HISTORY, "effective_from": "2024-03-01"})
     each = load_config({**HISTORY, "mode": "changes", "effective_from": "updated_at"})
 
@@ -109,7 +112,7 @@ def test_the_time_of_rows_is_a_moment_or_a_column() -> None:
 
 
 def test_a_check_needs_no_more_than_the_history() -> None:
-    """What its columns mean stands in the table."""
+    """A check needs only the history table: the meaning of its columns is stored in the table."""
     check = load_config({"strategy": "scd2-check", "target": "t"})
 
     assert check.source is None
@@ -120,7 +123,10 @@ def test_a_check_needs_no_more_than_the_history() -> None:
 
 @pytest.mark.parametrize("form", ["", "soon", "12:30", True, [], "P1D", 10**30])
 def test_what_is_no_moment_is_refused(form: Any) -> None:
-    """A time of day alone would be another one tomorrow."""
+    """A text that is not a timestamp is rejected.
+
+    A time without a date would mean another timestamp each day.
+    """
     assert "is no moment" in list_problems({**SCD2, "boundary_timestamp": form})["boundary_timestamp"].message
 
 
@@ -137,7 +143,7 @@ def test_what_is_no_moment_is_refused(form: Any) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_probably_not_meant_is_said(raw: Any, words: Any) -> None:
-    """It is allowed, and the run says that it has no effect."""
+    """A setting without effect is accepted, and the run warns about it."""
     (said,) = list_warnings(load_config(raw))
 
     assert words in said
@@ -161,12 +167,15 @@ def test_what_is_probably_not_meant_is_said(raw: Any, words: Any) -> None:
     ids=str,
 )
 def test_a_load_without_rows_is_an_error_where_it_would_delete(raw: Any, empty: Any) -> None:
-    """An extract that failed quietly must not empty a table."""
+    """An empty load fails if it would delete rows: an extract that failed silently must not empty a table."""
     assert load_config(raw).empty_load == empty
 
 
 def test_signatures_tell_loads_apart_and_targets_not() -> None:
-    """A retry finds its own commit by it, wherever the warehouse lies."""
+    """Signatures differ between loads but not between targets.
+
+    A retry finds its own commit by the signature, in any warehouse location.
+    """
     one = load_config({**BASE, "primary_key": "id"})
 
     assert compute_signature(one) == compute_signature(
@@ -178,7 +187,7 @@ def test_signatures_tell_loads_apart_and_targets_not() -> None:
 
 
 def test_a_shape_holds_what_stored_versions_rest_on() -> None:
-    """The order of columns and the time of the load are not part of it."""
+    """The shape holds the settings that stored versions depend on, without column order and load time."""
     one = build_history_shape(
         load_config({**HISTORY, "natural_key": ["a", "b"], "boundary_timestamp": "2024-01-01"})
     )
@@ -188,7 +197,7 @@ def test_a_shape_holds_what_stored_versions_rest_on() -> None:
 
 
 def test_the_schema_describes_every_strategy() -> None:
-    """An editor can check a file of any strategy."""
+    """The JSON Schema covers every strategy, so that an editor can check a configuration file."""
     schema = MergeLoadConfig.model_json_schema()
 
     assert {one["$ref"].rpartition("/")[2] for one in schema["anyOf"]} == {
@@ -197,7 +206,7 @@ def test_the_schema_describes_every_strategy() -> None:
 
 
 def test_the_argument_that_names_a_column_is_found() -> None:
-    """Other arguments may have the same text."""
+    """The argument that contains a column name is found, although other arguments may have the same text."""
     config = load_config({
         "source": "id", "target": "t", "strategy": "upsert", "primary_key": ["id", "upsert"],
         "dedup_sort": {"at": "desc"}, "hard_delete": "gone",

@@ -1,4 +1,4 @@
-"""Bins against the definition, step by step: random workloads, and what vectors do not reach."""
+"""Tests of the bins against the oracle with random workloads, and of cases that the vectors do not cover."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def run_plan(state: State, *files: FlowFile, at: float = 0, **settings: Any) -> 
 
 
 def draw_workload(seed: int) -> Any:
-    """Make settings for both sides and up to six triggers."""
-    dice = random.Random(seed)  # noqa: S311 - a workload, no secret
+    """Return settings for both implementations and up to six triggers."""
+    dice = random.Random(seed)  # noqa: S311 - a workload, not a secret
     least = dice.randint(1, 4)
     settings = {
         "min_records": least,
@@ -76,7 +76,7 @@ def build_flowfile(each: Any, at: Any) -> Any:
 
 @pytest.mark.parametrize("start", range(0, SEEDS, 100))
 def test_random_workloads_end_as_the_definition_says(start: Any) -> None:
-    """Who is merged with whom, when, and why, is the same as in the slow and obvious simulation."""
+    """Which files are merged together, when and why, equals the slow and simple oracle."""
     for seed in range(start, start + 100):
         settings, triggers = draw_workload(seed)
         expected = simulate_runs(
@@ -97,7 +97,7 @@ def test_random_workloads_end_as_the_definition_says(start: Any) -> None:
         for number, trigger in enumerate(triggers):
             now = trigger["at"] * SECOND
             files = tuple(build_flowfile(each, now) for each in trigger["files"])
-            # What is remembered goes through its stored form between two runs.
+            # Serialize and parse the state between two runs, as stored state is.
             made = plan_merges(State.from_json(state.as_json()), NewFiles(files, SCHEMAS), now, config)
             found += [
                 (number, "merged", each.reason.code, tuple(source.name for source in each.sources))
@@ -114,7 +114,10 @@ def test_random_workloads_end_as_the_definition_says(start: Any) -> None:
 
 
 def test_a_plan_depends_on_nothing_but_its_arguments() -> None:
-    """The same state, files, time and configuration give the same ids; the state is not changed."""
+    """The same state, files, time and configuration give the same IDs.
+
+    The plan does not change its input state.
+    """
     before = run_plan(State(), build_file("a"), build_file("b"), min_records=5).state
     stored = before.as_json()
 
@@ -125,7 +128,7 @@ def test_a_plan_depends_on_nothing_but_its_arguments() -> None:
 
 
 def test_old_files_that_waited_together_are_merged_together() -> None:
-    """A bin of this run does not end at its second file only because its first has waited for long."""
+    """A bin of this run does not end at its second file only because its first file has waited for long."""
     made = run_plan(
         State(), *(build_file(f"f{n}", at=0) for n in range(5)), at=3600, min_records=9, max_bin_age="1 min"
     )
@@ -135,7 +138,7 @@ def test_old_files_that_waited_together_are_merged_together() -> None:
 
 
 def test_a_clock_that_steps_back_expires_nothing() -> None:
-    """An age is never negative, and a file from the future is as old as now."""
+    """An age is never negative: a file with a time in the future has age zero."""
     state = run_plan(State(), build_file("a", at=100), at=100, min_records=5, max_bin_age="30 secs").state
 
     made = run_plan(
@@ -147,7 +150,7 @@ def test_a_clock_that_steps_back_expires_nothing() -> None:
 
 
 def test_thresholds_apply_at_once_to_open_bins() -> None:
-    """A bin of a run before ends by what is configured now."""
+    """An open bin of an earlier run ends by the currently configured thresholds."""
     state = run_plan(State(), build_file("a"), build_file("b"), min_records=5).state
 
     (merge,) = run_plan(state, at=1, min_records=2).merges
@@ -156,7 +159,7 @@ def test_thresholds_apply_at_once_to_open_bins() -> None:
 
 
 def test_a_flush_ends_every_bin() -> None:
-    """Merged below the minimums; an incomplete set of fragments fails."""
+    """A flush ends every bin: bins below the minimums are merged, and incomplete fragment sets fail."""
     state = run_plan(
         State(), build_file("a", k="1"), build_file("b", k="2"), min_records=5, correlation_attribute_name="k"
     ).state
@@ -173,7 +176,10 @@ def test_a_flush_ends_every_bin() -> None:
     ("indexes", "code"), [(("0", None), "FRAGMENT_INDEX_MISSING"), (("1", "1"), "FRAGMENT_INDEX_REPEATED")]
 )
 def test_the_strict_policy_wants_every_index_once(indexes: Any, code: Any) -> None:
-    """The whole set fails when it is there, and the fragment that breaks it is named."""
+    """The strict policy requires every fragment index exactly once.
+
+    Otherwise the complete set fails, and the error names the wrong fragment.
+    """
     files = [
         build_file(
             f"f{place}",
@@ -192,7 +198,7 @@ def test_the_strict_policy_wants_every_index_once(indexes: Any, code: Any) -> No
 
 
 def test_fragments_stay_as_they_came_where_the_index_is_ignored() -> None:
-    """The policy ignore is NiFi's own."""
+    """With the policy ignore, which is NiFi's own, fragments stay in order of arrival."""
     files = [
         build_file(
             f"f{index}", **{"fragment.identifier": "1", "fragment.count": "2", "fragment.index": str(index)}
@@ -206,7 +212,7 @@ def test_fragments_stay_as_they_came_where_the_index_is_ignored() -> None:
 
 
 def test_a_malformed_file_fails_alone_where_asked() -> None:
-    """With failure_scope flowfile the bin goes on without it."""
+    """With failure_scope flowfile only the malformed file fails and the bin continues without it."""
     bad = FlowFile("bad", "bad", 0, 1, 1, "s", malformed="no JSON")
 
     made = run_plan(State(), build_file("a"), bad, build_file("b"), failure_scope="flowfile", min_records=2)
@@ -216,7 +222,10 @@ def test_a_malformed_file_fails_alone_where_asked() -> None:
 
 
 def test_a_file_that_changed_leaves_its_bin() -> None:
-    """Sums and the expected number of fragments are those of the files that stay; an empty bin is gone."""
+    """A changed file leaves its bin.
+
+    Sums and the expected number of fragments are those of the remaining files; an empty bin is removed.
+    """
     state = run_plan(State(), build_file("a", 2), build_file("b", 3), min_records=9).state
 
     (bin_,) = remove_files(state, ["b"]).bins
@@ -225,7 +234,10 @@ def test_a_file_that_changed_leaves_its_bin() -> None:
 
 
 def test_dissolved_bins_leave_their_files_to_the_queue() -> None:
-    """Only a bin that holds the rest of a file, part of which is merged, stays."""
+    """The files of dissolved bins return to the queue.
+
+    A bin that holds the rest of a partly merged file stays.
+    """
     state = run_plan(State(), build_file("a"), min_records=5).state
     split = State.from_json({**state.as_json(), "partial": {"a": ["m"]}})
 
@@ -234,7 +246,7 @@ def test_dissolved_bins_leave_their_files_to_the_queue() -> None:
 
 
 def test_kept_sources_are_remembered_once_all_their_parts_are_merged() -> None:
-    """A file whose other part still waits is not done."""
+    """A kept source file is recorded as merged only after all its parts are merged."""
     parts = [
         FlowFile("f", f"f#{part}", 0, size, 1, "s", "v1", attributes={"k": part}, part=part)
         for part, size in (("x", 5), ("y", 1))
@@ -248,7 +260,7 @@ def test_kept_sources_are_remembered_once_all_their_parts_are_merged() -> None:
 
 
 def test_the_next_expiry_is_that_of_the_oldest_bin() -> None:
-    """None without an age or without a bin."""
+    """The next expiry is that of the oldest bin; it is None without a maximum age or without bins."""
     settings = {"min_records": 5, "max_bin_age": "30 secs", "correlation_attribute_name": "k"}
     config = MergeRecordConfig.parse(settings)
     state = run_plan(
@@ -261,7 +273,10 @@ def test_the_next_expiry_is_that_of_the_oldest_bin() -> None:
 
 
 def test_a_full_bin_says_which_maximum_it_reached() -> None:
-    """NiFi's reason does not tell records from bytes."""
+    """A full bin reports which maximum it reached.
+
+    NiFi's own reason does not distinguish records from bytes.
+    """
     (by_records,) = run_plan(State(), build_file("a", 3), max_records=2).merges
     (by_bytes,) = run_plan(State(), build_file("a", 3), max_bin_size=30).merges
 
@@ -270,7 +285,10 @@ def test_a_full_bin_says_which_maximum_it_reached() -> None:
 
 
 def test_a_bin_with_a_broken_file_fails_when_it_would_be_merged() -> None:
-    """Not sooner: the files that came after it share its fate, as they would have been merged with it."""
+    """A bin with a broken file fails only when it would be merged.
+
+    Files that arrive after the broken file fail with it, as they would have been merged with it.
+    """
     files = [build_file(name) for name in "abc"]
     config = MergeRecordConfig.parse({"min_records": 3, "validate": "on_merge"})
 
@@ -283,7 +301,10 @@ def test_a_bin_with_a_broken_file_fails_when_it_would_be_merged() -> None:
 
 
 def test_a_broken_file_fails_alone_where_that_is_asked_for() -> None:
-    """Also one of an open bin; the bin goes on without it and keeps its age."""
+    """With failure_scope flowfile a broken file fails alone, also in an open bin.
+
+    The bin continues without it and keeps its age.
+    """
     settings = {"min_records": 3, "failure_scope": "flowfile", "max_bin_age": "1 hour"}
     before = run_plan(State(), build_file("a"), build_file("b"), **settings).state
     config = MergeRecordConfig.parse(settings)
@@ -300,7 +321,10 @@ def test_a_broken_file_fails_alone_where_that_is_asked_for() -> None:
 
 
 def test_ten_thousand_files_of_three_hundred_groups_evict_each_other() -> None:
-    """With ten bins every further group ends the oldest; all is counted, and planned in a second."""
+    """With ten bins, every further group ends the oldest bin.
+
+    All files are counted, and planning takes a second.
+    """
     files = [build_file(f"f{number}", k=str(number * 7919 % 300)) for number in range(10_000)]
     started = time.perf_counter()
 

@@ -1,4 +1,4 @@
-"""What a MergeRecord may say, and how its mistakes are told."""
+"""Tests of the MergeRecord configuration and its error messages."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PLACES = {"source": "/in", "merged": "/out", "failure": "/bad", "original": "/ol
     [("500 B", 500), ("1.5 mb", 1572864), ("0.1 KB", 102), ("1tb", 2**40), (7, 7), ("0 B", 0)],
 )
 def test_sizes(text: Any, size: Any) -> None:
-    """Powers of 1024, truncated to whole bytes, in any case."""
+    """Sizes are powers of 1024, truncated to whole bytes, with units in any case."""
     assert data_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["1024", "5 KiB", "", "-1 B", "B", ".5 KB", -1, True, None, 1.5, "\uff11 B"])
 def test_what_is_no_size(text: Any) -> None:
-    """A text needs its unit; numbers are whole and not negative."""
+    """A size text needs its unit; numbers must be whole and not negative."""
     with pytest.raises(ValueError, match="size with its unit"):
         data_size(text)
 
@@ -44,26 +44,26 @@ def test_what_is_no_size(text: Any) -> None:
     ],
 )
 def test_periods(text: Any, nanoseconds: Any) -> None:
-    """Short and long units, with and without a space."""
+    """Periods accept short and long units, with and without a space."""
     assert parse_period(text).nanoseconds == nanoseconds
 
 
 @pytest.mark.parametrize("text", ["30", "", "secs", "1 fortnight", "-1 s", "1..5 s", 30, None])
 def test_what_is_no_period(text: Any) -> None:
-    """A number needs its unit."""
+    """A period without a unit is rejected."""
     with pytest.raises(ValueError, match="unit of time"):
         parse_period(text)
 
 
 @pytest.mark.parametrize("value", [0, -1, "0", "1.0", " 1", "x", 2**31, "2147483648", True, 1.0, "²"])
 def test_what_is_no_positive_integer(value: Any) -> None:
-    """32 bits, at least one."""
+    """An integer outside 32 bits or below one is rejected."""
     with pytest.raises(ValueError, match="integer from 1"):
         positive_integer(value)
 
 
 def test_every_problem_is_told_at_once() -> None:
-    """Each with the path that a user can find."""
+    """All errors are reported together, each with the path that the user wrote."""
     with pytest.raises(ConfigError) as refused:
         MergeRecordConfig.parse(
             {
@@ -111,7 +111,7 @@ def test_every_problem_is_told_at_once() -> None:
     ],
 )
 def test_what_is_refused(given: Any, path: Any) -> None:
-    """One mistake, one problem at its path."""
+    """One mistake gives one error at its path."""
     with pytest.raises(ConfigError) as refused:
         MergeRecordConfig.parse(given)
 
@@ -119,7 +119,7 @@ def test_what_is_refused(given: Any, path: Any) -> None:
 
 
 def test_texts_and_native_values_mean_the_same() -> None:
-    """What NiFi writes and what Python writes."""
+    """Values in NiFi's notation equal the native Python values."""
     texts = {"min_records": "2", "max_bin_size": "1 KB", "max_bin_age": "90 secs", "max_bins": "unlimited"}
     native = {"min_records": 2, "max_bin_size": 1024, "max_bin_age": timedelta(seconds=90), "max_bins": None}
 
@@ -127,7 +127,7 @@ def test_texts_and_native_values_mean_the_same() -> None:
 
 
 def test_the_reader_may_be_a_word() -> None:
-    """A format alone has neither schema nor options."""
+    """The reader may be the name of a format, without schema and options."""
     config = MergeRecordConfig.parse({"reader": "CSV", "writer": {"format": "jsonl", "options": {"x": True}}})
 
     assert config.reader == {"format": "csv", "schema": None, "options": {}}
@@ -144,13 +144,13 @@ def test_the_reader_may_be_a_word() -> None:
     ],
 )
 def test_what_is_probably_not_meant_is_told(given: Any, word: Any) -> None:
-    """A bin that nothing ends waits for ever."""
+    """A bin without any ending condition gives a warning, because it would wait for ever."""
     assert any(word in warning for warning in list_warnings(MergeRecordConfig.parse(given)))
     assert list_warnings(MergeRecordConfig.parse({})) == []
 
 
 def test_properties_of_old_and_new_releases() -> None:
-    """The names since 2.7.0 and those before mean the same."""
+    """Property names before and since NiFi 2.7.0 are equivalent."""
     new = {"Minimum Number of Records": "${least}", "Maximum Number of Bins": "5", "Max Bin Age": None}
     old = {"min-records": "${ least }", "max.bin.count": "5"}
 
@@ -159,7 +159,7 @@ def test_properties_of_old_and_new_releases() -> None:
 
 
 def test_unknown_properties_and_names_are_refused_together() -> None:
-    """With the nearest known one."""
+    """Unknown properties and names are reported together with the nearest known name."""
     with pytest.raises(ConfigError) as refused:
         from_properties({"Minimum Number of Record": "1", "Maximum Number of Records": "${most}"})
 

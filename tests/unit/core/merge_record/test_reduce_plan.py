@@ -1,4 +1,4 @@
-"""A plan of which only some merges were published: the rest is planned anew, as if for the first time."""
+"""Tests of a partly published plan: the unpublished part is planned again as new."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def list_waiting(state: State) -> list[str]:
 
 
 def test_open_bins_keep_their_files_and_new_files_are_new_again() -> None:
-    """What is not published is as it was before, and its numbers are used up."""
+    """Unpublished files and bins return to their previous state, and their numbers are not used again."""
     before = make_plan(State(), make_file("a", "1")).state
     made = make_plan(
         before, make_file("b", "1"), make_file("c", "2"), make_file("d", "2"), make_file("e", "3")
@@ -54,7 +54,7 @@ def test_open_bins_keep_their_files_and_new_files_are_new_again() -> None:
 
 
 def test_parts_of_a_file_that_is_merged_in_part_are_offered_again() -> None:
-    """The file is not taken as a whole once more: a part of it is merged."""
+    """Only the unmerged parts of a partly merged file are planned again, not the whole file."""
     parts = [make_file("a", group, part) for group, part in (("1", "x"), ("2", "y"), ("3", "z"))]
     made = make_plan(State(), *parts, make_file("b", "1"), make_file("c", "2"))
     first = next(merge for merge in made.merges if merge.sources[0].part == "x")
@@ -73,7 +73,7 @@ def test_parts_of_a_file_that_is_merged_in_part_are_offered_again() -> None:
 
 
 def test_a_file_with_a_failed_part_goes_to_failure_and_not_to_original() -> None:
-    """It has one place."""
+    """A file with a failed part goes to failure only and not to original."""
     made = make_plan(
         State(), make_file("a", "1", "x"), make_file("b", "1"), make_file("a", "2", "y", malformed="bad")
     )

@@ -1,4 +1,4 @@
-"""Which schemas are one, and what holds the records of several."""
+"""Tests of schema equality, and of the union of several schemas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build_schema(*fields: Any, text: Any = None) -> Any:
     ],
 )
 def test_equal_schemas(one: Any, other: Any) -> None:
-    """Different words for one thing."""
+    """Schemas with different notations of the same types are equal."""
     assert build_schema(one).build_key() == build_schema(other).build_key()
 
 
@@ -46,12 +46,15 @@ def test_equal_schemas(one: Any, other: Any) -> None:
     ],
 )
 def test_different_schemas(other: Any) -> None:
-    """Case, type, nullability, default and aliases count."""
+    """Schemas that differ in case, type, nullability, default or aliases are different."""
     assert build_schema(("a", "int")).build_key() != build_schema(other).build_key()
 
 
 def test_identity_by_text_compares_characters() -> None:
-    """White space makes another text; without a text the fields decide."""
+    """Identity by text compares characters, so white space makes another schema.
+
+    Without a text the fields decide.
+    """
     one, other = build_schema(("a", "int"), text="{ }"), build_schema(("a", "int"), text="{}")
 
     assert one.build_key("text") != other.build_key("text")
@@ -75,14 +78,20 @@ def test_identity_by_text_compares_characters() -> None:
     ],
 )
 def test_a_union_of_types_holds_both(one: Any, other: Any, both: Any) -> None:
-    """Numbers widen, texts are texts, anything else becomes a choice."""
+    """A union of types holds both.
+
+    Numbers are widened, texts stay texts, and anything else becomes a choice.
+    """
     (field,) = unite_schemas([build_schema(("a", one)), build_schema(("a", other))]).fields
 
     assert field["type"] == both
 
 
 def test_a_union_keeps_the_first_order_and_matches_by_alias() -> None:
-    """New fields come last; what only some have is nullable; records in records are united, too."""
+    """The union keeps the first order, with new fields last, and matches fields by alias.
+
+    Fields that only some schemas have are nullable, and nested records are united too.
+    """
     one = build_schema(
         {"name": "a", "type": "int", "nullable": False}, ("o", {"fields": [{"name": "x", "type": "int"}]})
     )
@@ -108,5 +117,5 @@ def test_a_union_keeps_the_first_order_and_matches_by_alias() -> None:
 
 
 def test_a_union_of_nothing_has_no_fields() -> None:
-    """A bin always has a source, but its schema may be empty."""
+    """A union of no schemas has no fields: a bin always has a source, but its schema may be empty."""
     assert unite_schemas([]) == Schema()

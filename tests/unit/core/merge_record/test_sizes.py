@@ -1,4 +1,4 @@
-"""What earlier merges teach of the size of an output."""
+"""Tests of estimating the size of an output from earlier merges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def estimate_all(state: State, **settings: Any) -> list[int]:
 
 
 def test_bytes_are_those_of_the_records_written_before() -> None:
-    """The sums of all merges: 300 bytes of 100 records are 30 of 10."""
+    """The estimate uses the sums of all merges: after 300 bytes for 100 records, 10 records have 30 bytes."""
     config = MergeRecordConfig.parse(PARQUET)
     state = learn_size(learn_size(State(), config, 60, 100), config, 40, 200)
 
@@ -29,7 +29,10 @@ def test_bytes_are_those_of_the_records_written_before() -> None:
 
 
 def test_nothing_learned_leaves_the_bytes_of_the_input() -> None:
-    """Before the first merge, with another writer, and where the input is what counts."""
+    """Without usable output sizes the bytes of the input are used.
+
+    This holds before the first merge, with another writer, and if the input size is configured to count.
+    """
     state = learn_size(State(), MergeRecordConfig.parse(PARQUET), 100, 300)
 
     assert estimate_all(State(), **PARQUET) == [1000]
@@ -38,7 +41,7 @@ def test_nothing_learned_leaves_the_bytes_of_the_input() -> None:
 
 
 def test_another_writer_begins_anew_and_nothing_teaches_nothing() -> None:
-    """An output without records says nothing of their size."""
+    """Another writer starts a new estimate, and an output without records does not change it."""
     parquet, orc = (MergeRecordConfig.parse({**PARQUET, "writer": kind}) for kind in ("parquet", "orc"))
     state = learn_size(State(), parquet, 100, 300)
 

@@ -1,4 +1,4 @@
-"""Every MergeRecord vector, through the planner alone."""
+"""Tests of every MergeRecord vector with the planner alone, without Spark."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from tests.conformance import merge_record
 
 ROOT = Path(__file__).parents[3]
 VECTORS = json.loads((ROOT / "conformance/vectors/merge_record.json").read_text(encoding="utf-8"))["vectors"]
-# Generated, or of the output's format: the definition leaves them open.
+# Not compared: these values are generated or depend on the output format, and the definition leaves them
+# open.
 OPEN = {"uuid", "path", "mime.type", "filename"}
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["id"])
 def test_planning_gives_what_the_vector_expects(vector: Any, tmp_path: Path) -> None:
-    """Merged files as a set per trigger, the others as sets; where we differ from NiFi, our expectation."""
+    """The plan merges the expected files per trigger, compared as sets.
+
+    Where this package differs from NiFi, the expectation of this package counts.
+    """
     expected = vector["expected"]
     expected = vector.get("expected_canonical_schema") or vector.get("expected_persistent_bins") or expected
 
@@ -36,7 +40,7 @@ def test_planning_gives_what_the_vector_expects(vector: Any, tmp_path: Path) -> 
 
 
 def test_single_triggers_leave_what_is_full_enough() -> None:
-    """Where a vector says what one trigger of NiFi does, a run without the empty-queue pass does that."""
+    """A run without the empty-queue pass gives the result of a single NiFi trigger, if a vector has it."""
     differing = [vector for vector in VECTORS if "expected_single_trigger" in vector]
 
     for vector in differing:

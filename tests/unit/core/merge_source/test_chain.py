@@ -1,4 +1,4 @@
-"""Which links hold a cluster together."""
+"""Tests of finding the links between the members of a cluster."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ def build_member(entity: Any, *keys: Any) -> Any:
 
 
 def test_an_entity_alone_has_no_links() -> None:
-    """One member, whatever its keys, needs no link; no member needs none either."""
+    """A cluster of one member or none has no links."""
     assert build_chain([build_member(A1, ("a.x = a.x", "left", "n:1"), ("a.x = a.x", "right", "n:1"))]) == []
     assert build_chain([]) == []
 
 
 def test_a_chain_goes_through_an_entity_that_shares_with_both() -> None:
-    """The worked example: a1 and c1 have nothing in common but b1."""
+    """A chain leads through an entity that shares a value with both.
+
+    In the example, a1 and c1 share values only with b1.
+    """
     members = [
         build_member(A1, ("a.f1 = b.f1", "left", "n:1")),
         build_member(B1, ("a.f1 = b.f1", "right", "n:1"), ("b.f2 = lower(c.f3)", "left", "s:x")),
@@ -44,7 +47,10 @@ def test_a_chain_goes_through_an_entity_that_shares_with_both() -> None:
 
 
 def test_a_value_on_one_side_only_links_nothing() -> None:
-    """Two entities of A that share a left value are one only through an entity of B that has it right."""
+    """Two entities of A with the same left value are linked only through B.
+
+    The entity of B must have the value on the right.
+    """
     left = ("a.x = b.x", "left", "n:1")
     assert build_chain([build_member(A1, left), build_member(A2, left)]) == []
 
@@ -56,7 +62,7 @@ def test_a_value_on_one_side_only_links_nothing() -> None:
 
 
 def test_the_same_value_under_two_rules_is_two_keys() -> None:
-    """A value links within its own rule."""
+    """A value links entities only within its own rule."""
     members = [
         build_member(A1, ("a.x = b.x", "left", "n:1")),
         build_member(B1, ("a.y = b.y", "right", "n:1")),
@@ -66,7 +72,10 @@ def test_the_same_value_under_two_rules_is_two_keys() -> None:
 
 
 def test_the_way_to_a_member_is_the_shortest() -> None:
-    """B2 shares a value with A1 itself, so it is not reached through others."""
+    """The path to a member is the shortest.
+
+    B2 shares a value with A1, so no other entity lies between them.
+    """
     members = [
         build_member(A1, ("a.x = b.x", "left", "n:1"), ("a.y = b.y", "left", "s:k")),
         build_member(A2, ("a.x = b.x", "left", "n:1"), ("a.x = b.x", "left", "n:2")),
@@ -78,7 +87,7 @@ def test_the_way_to_a_member_is_the_shortest() -> None:
 
 
 def test_a_value_that_thousands_share_is_walked_through_once() -> None:
-    """Links grow with the members, not with their square."""
+    """The number of links for a shared value grows with the members and not with their square."""
     right = ("a.x = b.x", "right", "n:1")
     members = [build_member(A1, ("a.x = b.x", "left", "n:1"))]
     members += [build_member(EntityRef("B", str(number)), right) for number in range(20_000)]
@@ -93,7 +102,10 @@ KEYS = st.tuples(
 
 @given(st.lists(st.lists(KEYS, max_size=4), min_size=1, max_size=8))
 def test_every_link_is_one_and_all_that_can_be_reached_is(held: Any) -> None:
-    """Against the definition: each link joins a left with a right, and all that they can reach is."""
+    """Each link joins a left side with a right side.
+
+    All entities that links can reach are linked, as in the definition.
+    """
     entities = [EntityRef("A", str(number)) for number in range(len(held))]
     keys = dict(zip(entities, map(set, held), strict=True))
 

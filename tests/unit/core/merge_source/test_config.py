@@ -1,4 +1,4 @@
-"""What a merge source may be asked, and what is said when it may not."""
+"""Tests of the merge source configuration and its error messages."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ def list_problems(**settings: Any) -> list[str]:
     ],
 )
 def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
-    """One wrong setting gives one problem, at its place and in documented words."""
+    """One wrong setting gives one error, at its path and with the documented text."""
     assert list_problems(**settings) == [message]
 
 
 def test_all_problems_come_at_once() -> None:
-    """Problems of fields, between fields and inside expressions are reported together."""
+    """Errors of fields, between fields and inside expressions are reported together."""
     problems = list_problems(
         version=1,
         max_merged=5,
@@ -118,14 +118,14 @@ def test_all_problems_come_at_once() -> None:
 
 
 def test_a_dataset_id_in_place_of_its_alias_is_explained() -> None:
-    """Who writes the dataset's id is told its alias."""
+    """A dataset ID in place of its alias is rejected with the alias to use."""
     with pytest.raises(ConfigError, match="dataset 'A' has the alias 'a'"):
         MergeSourceConfig.parse(TWO | {"equality": [["eq", "A.x", "b.x"]]})
 
 
 @pytest.mark.parametrize("dataset", ["lake.crm.people", "s3://lake/people", "/data/people", "people-1"])
 def test_any_reference_without_blanks_is_a_dataset(dataset: str) -> None:
-    """Datasets are named here as everywhere else, with an alias behind."""
+    """A dataset reference without blanks is accepted, with an alias after it."""
     assert MergeSourceConfig.parse({"datasets": [f"  {dataset}\tp "]}).dataset_ids == (dataset,)
 
 
@@ -134,12 +134,15 @@ def test_any_reference_without_blanks_is_a_dataset(dataset: str) -> None:
     [({}, 50_000), ({"max_merged": 2}, 2), ({"version": 1}, None), ({"version": 2.0}, 50_000)],
 )
 def test_the_limit_of_a_cluster(settings: dict[str, Any], most: int | None) -> None:
-    """Version 2 has a limit, given or not; version 1 has none."""
+    """Version 2 always has a limit for clusters, given or default; version 1 has none."""
     assert MergeSourceConfig.parse(TWO | settings).most_merged == most
 
 
 def test_the_version_is_2_unless_somebody_says_1() -> None:
-    """Also of a pasted source, whose system would refuse max_merged in one that does not say it."""
+    """The default version is 2, also for a pasted Sesam source.
+
+    Sesam itself would reject max_merged in a source without a version.
+    """
     assert MergeSourceConfig.parse({"datasets": ["A a"]}).version == 2
     assert MergeSourceConfig.parse({"datasets": ["A a"], "type": "merge"}).version == 2
     assert MergeSourceConfig.parse({"datasets": ["A a"], "max_merged": 5}).most_merged == 5
@@ -148,7 +151,7 @@ def test_the_version_is_2_unless_somebody_says_1() -> None:
 
 
 def test_adjacent_is_another_word_for_neighbours() -> None:
-    """Both words for Sesam's own rule are taken."""
+    """`adjacent` is accepted as Sesam's word for `neighbours`."""
     assert (
         MergeSourceConfig.parse(TWO | {"equality_sets_mode": "adjacent"}).equality_sets_mode == "neighbours"
     )
@@ -185,14 +188,14 @@ def test_adjacent_is_another_word_for_neighbours() -> None:
     ],
 )
 def test_what_is_probably_not_meant_is_said(settings: dict[str, Any], said: list[str]) -> None:
-    """Warnings name what is allowed and surprising, and nothing else."""
+    """Each probable mistake gives a warning, and nothing else does."""
     rules = {} if {"equality", "equality_sets"} & settings.keys() else {"equality": [["eq", "a.x", "b.x"]]}
 
     assert list_warnings(MergeSourceConfig.parse(TWO | rules | settings)) == said
 
 
 def test_a_pipe_gives_its_source_and_its_id() -> None:
-    """A whole pipe and a bare source object say the same; the pipe's id is the target."""
+    """A whole pipe and its source object give the same configuration; the pipe's ID is the target."""
     source = {"type": "merge", "version": 2, "datasets": ["A a"]}
 
     assert from_pipe({"_id": "result", "type": "pipe", "source": source}) == source | {"target": "result"}
@@ -202,5 +205,5 @@ def test_a_pipe_gives_its_source_and_its_id() -> None:
 
 
 def test_the_schema_of_the_configuration_can_be_had() -> None:
-    """Editors and documentation get a JSON Schema in which only datasets is required."""
+    """The JSON Schema of the configuration requires only datasets; editors and documentation use it."""
     assert MergeSourceConfig.model_json_schema()["required"] == ["datasets"]

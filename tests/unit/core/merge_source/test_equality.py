@@ -1,4 +1,4 @@
-"""Which rules a configuration makes, and what tells one rule from another."""
+"""Tests of the match rules that a configuration defines, and of rule identity."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_plan_depends_on_the_set_of_rules_alone(rules: list[list[Any]], rand
 
 @given(RULES)
 def test_the_plan_holds_every_rule_once(rules: list[list[Any]]) -> None:
-    """Every rule written is in the plan, in one of its directions, and nothing else is."""
+    """The plan holds every configured rule once, in one direction, and no other rule."""
     written = rules_of(parse_config(equality=rules))
     planned = plan_rules(parse_config(equality=rules))
 
@@ -44,7 +44,7 @@ def test_the_plan_holds_every_rule_once(rules: list[list[Any]]) -> None:
 
 
 def test_a_rule_is_written_for_people() -> None:
-    """A rule's text has both sides; its sides know their datasets."""
+    """The text of a rule has both sides, with their datasets."""
     (rule,) = rules_of(parse_config(equality=[["eq", "b.f2", ["lower", "c.f3"]]]))
 
     assert rule.text == "b.f2 = lower(c.f3)"
@@ -52,7 +52,7 @@ def test_a_rule_is_written_for_people() -> None:
 
 
 def test_all_pairs_of_a_set() -> None:
-    """A set of three makes three rules when all pairs are asked for, two when neighbours are."""
+    """A set of three gives three rules with all pairs and two rules with neighbours."""
     sets = [["a.x", "b.x", "c.x"]]
 
     assert len(rules_of(parse_config(equality_sets=sets, equality_sets_mode="all_pairs"))) == 3
@@ -60,14 +60,17 @@ def test_all_pairs_of_a_set() -> None:
 
 
 def test_a_rule_of_one_alias_with_itself() -> None:
-    """A rule may have the same side twice: that is how one dataset is deduplicated."""
+    """A rule may have the same side twice, to deduplicate one dataset."""
     (rule,) = plan_rules(parse_config(equality=[["eq", "a.x", "a.x"]]))
 
     assert rule.left == rule.right
 
 
 def test_the_signature_knows_what_changes_results() -> None:
-    """Identity, strategy, order of datasets and rules are in it; limits, comments and schedules are not."""
+    """The signature covers identity, strategy, order of datasets and rules.
+
+    Limits, comments and schedules are not part of it.
+    """
     plain = compute_signature(parse_config())
 
     assert (
@@ -88,7 +91,10 @@ def test_the_signature_knows_what_changes_results() -> None:
 
 
 def test_columns_that_datasets_do_not_have_are_found() -> None:
-    """Each once, also inside functions; items of lists and datasets without columns have none."""
+    """Unknown columns are reported once each, also inside functions.
+
+    Items of lists and datasets without columns are not checked.
+    """
     rules = rules_of(
         parse_config(
             equality=[

@@ -1,4 +1,4 @@
-"""One side of a rule: how it is read, what it means for an entity, how it is written."""
+"""Tests of the expressions on one side of a match rule: parsing, evaluation and formatting."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def draw_calls(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expres
 
 
 def _can_replace(args: tuple[Expression, ...]) -> bool:
-    """Return whether arguments are those of one of the two forms: an object of replacements has no third."""
+    """Return whether arguments have one of the two forms of replace.
+
+    An object of replacements takes no third.
+    """
     by_object = isinstance(args[0], Constant) and isinstance(args[0].value, dict)
     return len(args) == 2 if by_object else len(args) == 3
 
@@ -73,19 +76,19 @@ def evaluate_raw(raw: Any, **entity: Any) -> Any:
 
 @given(EXPRESSIONS)
 def test_an_expression_is_read_back_as_it_was_written(expression: Expression) -> None:
-    """Reading what was written gives the same expression, whatever is in its paths."""
+    """A formatted expression is parsed to the same expression, with any characters in its paths."""
     again = parse_expression(to_raw(expression), {"a"})
 
     assert again == expression
     assert format_expression(again) == format_expression(expression)
-    assert pickle.loads(pickle.dumps(expression)) == expression  # noqa: S301 - our own
+    assert pickle.loads(pickle.dumps(expression)) == expression  # noqa: S301 - own data
 
 
 @given(EXPRESSIONS, st.dictionaries(st.sampled_from(["x", "y", "a"]), VALUES, max_size=3))
 def test_every_expression_has_a_value_for_every_entity(
     expression: Expression, entity: dict[str, Any]
 ) -> None:
-    """No value of an entity makes a function fail, and every result can be a key."""
+    """Every expression can be evaluated for every entity without failing, and every result can be a key."""
     assert isinstance(build_keys(evaluate_expression(expression, entity)), list)
 
 
@@ -103,7 +106,7 @@ def test_every_expression_has_a_value_for_every_entity(
     ],
 )
 def test_a_path_is_split_at_its_dots(raw: str, elements: tuple[str, ...]) -> None:
-    """Quotes hold dots together; a quote inside them is written twice."""
+    """A path is split at its dots. Quotes keep dots together, and a quote inside quotes is written twice."""
     assert parse_expression(raw, {"a"}) == Path("a", elements)
 
 
@@ -136,7 +139,7 @@ def test_a_path_is_split_at_its_dots(raw: str, elements: tuple[str, ...]) -> Non
     ],
 )
 def test_a_wrong_expression_is_refused(raw: Any, message: str) -> None:
-    """What means nothing is an error and never a silent null."""
+    """An invalid expression is rejected and never evaluates to null without an error."""
     with pytest.raises(ExpressionError) as refused:
         parse_expression(raw, {"a"})
 
@@ -144,12 +147,12 @@ def test_a_wrong_expression_is_refused(raw: Any, message: str) -> None:
 
 
 def test_a_tuple_is_a_list() -> None:
-    """Rules written in Python may use either."""
+    """Rules written in Python may use tuples instead of lists."""
     assert parse_expression(("lower", "a.x"), {"a"}) == parse_expression(["lower", "a.x"], {"a"})
 
 
 def test_a_misspelt_function_is_hinted_at() -> None:
-    """The error of a near miss says what was probably meant."""
+    """The error for a misspelt function suggests the nearest name."""
     with pytest.raises(ExpressionError) as refused:
         parse_expression(["lowr", "a.x"], {"a"})
 
@@ -157,7 +160,7 @@ def test_a_misspelt_function_is_hinted_at() -> None:
 
 
 def test_references_are_the_aliases_read() -> None:
-    """Constants and the current item are no references."""
+    """The references of an expression are the aliases it reads, without constants and the current item."""
     expression = parse_expression(
         ["list", "b.x", ["map", ["concat", "_.", "a.y", "a"], "a.z"], "c.x"], {"a", "b"}
     )
@@ -177,12 +180,15 @@ def test_references_are_the_aliases_read() -> None:
     ],
 )
 def test_an_expression_is_written_for_people(raw: Any, written: str) -> None:
-    """Paths stand bare, constants as JSON, functions with brackets."""
+    """The text of an expression has plain paths, constants as JSON, and functions with brackets."""
     assert format_expression(parse_expression(raw, {"a"})) == written
 
 
 def test_a_path_goes_through_lists_and_dicts() -> None:
-    """A list gives what its dicts have, one level deep; nothing else has properties."""
+    """A path through a list returns the values of its dicts, one level deep.
+
+    Other values have no properties.
+    """
     assert evaluate_raw("a.o.n", o=[{"n": None}, {"n": [1, [2]]}, {"m": 3}, [{"n": 4}], None]) == [
         None,
         1,

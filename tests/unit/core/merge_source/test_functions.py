@@ -1,4 +1,4 @@
-"""What each function of a rule computes, beyond the vectors."""
+"""Tests of the functions in match rules beyond the vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from airflow_merge_provider.core.merge_source.dtl.expressions import evaluate_expression, parse_expression
 
 CASES: dict[str, list[tuple[list[Any], Any, Any]]] = {
-    # the expression, the entity's x, what comes out
+    # Expression, value of the entity's property x, expected result.
     "text": [
         (["lower", "a.x"], None, None),
         (["lower", "a.x"], [], []),
@@ -174,7 +174,7 @@ CASES: dict[str, list[tuple[list[Any], Any, Any]]] = {
     [pytest.param(*case, id=json.dumps(case[0])) for cases in CASES.values() for case in cases],
 )
 def test_a_function_gives_its_value(raw: Any, x: Any, expected: Any) -> None:
-    """Values of the wrong type are ignored: null alone, left out of a list."""
+    """A function ignores values of the wrong type: alone they give null, and in a list they are left out."""
     result = evaluate_expression(parse_expression(raw, {"a"}), {"x": x})
 
     assert result == expected
@@ -182,7 +182,7 @@ def test_a_function_gives_its_value(raw: Any, x: Any, expected: Any) -> None:
 
 
 def test_many_stars_match_as_fast_as_one() -> None:
-    """A pattern of stars is one star: it cannot keep a run busy for ever."""
+    """Many stars in a pattern match as fast as one, so a pattern cannot block a run."""
     assert (
         evaluate_expression(parse_expression(["matches", "*" * 60 + "b", "a.x"], {"a"}), {"x": "a" * 2000})
         is False

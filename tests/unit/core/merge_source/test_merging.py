@@ -1,4 +1,4 @@
-"""What merged entities look like, and what their id is."""
+"""Tests of the properties and IDs of merged entities."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def merge_content(strategy: str, *members: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_default_unites_all_values(left: Any, right: Any, together: Any) -> None:
-    """Lists are spliced one level deep; duplicates and nulls are kept."""
+    """The default strategy unites all values.
+
+    Lists are flattened one level; duplicates and nulls are kept.
+    """
     assert merge_content("default", {"x": left}, {"x": right}) == {"x": together}
 
 
@@ -56,17 +59,23 @@ def test_default_unites_all_values(left: Any, right: Any, together: Any) -> None
     ],
 )
 def test_compact_leaves_no_duplicates(value: Any, compact: Any) -> None:
-    """A list with one value left becomes that value, unless it is a list itself."""
+    """The compact strategy removes duplicates.
+
+    A list with one remaining value becomes that value, unless the value is a list.
+    """
     assert merge_content("compact", {"x": value}) == {"x": compact}
 
 
 def test_compact_drops_empty_lists() -> None:
-    """A property without a value is none."""
+    """The compact strategy drops properties with an empty list."""
     assert merge_content("compact", {"x": []}, {"x": []}) == {}
 
 
 def test_list_keeps_the_members_apart() -> None:
-    """Internal properties stay out unless they are asked for; the marks of deletion always do."""
+    """The list strategy keeps the members separate.
+
+    Internal properties are included on request only; deletion markers always.
+    """
     member = {"_id": "a", "$ids": ["p"], "_ts": 5, "_deleted": True, "x": 1}
 
     assert merge_members([member], "list")["$merged"] == [{"_id": "a", "$ids": ["p"], "x": 1}]
@@ -76,7 +85,10 @@ def test_list_keeps_the_members_apart() -> None:
 
 
 def test_ids_are_the_original_ones() -> None:
-    """What was merged before brings its ids, each once; null counts as absent."""
+    """The IDs of an output are the original IDs of its members.
+
+    Members that were merged before add their IDs, each once, and null counts as missing.
+    """
     members: list[dict[str, Any]] = [
         {"_id": "m", "$ids": ["p", "q", "p"]},
         {"_id": "r", "$ids": None},
@@ -90,7 +102,7 @@ def test_ids_are_the_original_ones() -> None:
 def test_the_order_of_arrival_says_nothing(
     members: dict[Member, dict[str, Any]], strategy: str, identity: str
 ) -> None:
-    """However the members come, the output is the same."""
+    """The output does not depend on the order of the members."""
     entities = {member: {"_id": member.id, **found} for member, found in members.items()}
     turned = dict(reversed(entities.items()))
 
@@ -101,14 +113,14 @@ def test_the_order_of_arrival_says_nothing(
 
 @given(st.lists(PROPERTIES, min_size=1, max_size=3))
 def test_compact_twice_is_compact_once(members: list[dict[str, Any]]) -> None:
-    """What is compact stays as it is."""
+    """Compacting a compact entity does not change it."""
     once = merge_content("compact", *members)
 
     assert merge_content("compact", once) == once
 
 
 def test_ids_order_by_code_point() -> None:
-    """The offset comes first, then the id: no number, no locale, no UTF-16."""
+    """Members are ordered by offset and then by ID in code point order, not by number, locale or UTF-16."""
     ids = ["Z", "z10", "z2", "é", "\ufffd", "\U0001f600"]
 
     for shuffled in itertools.permutations([(0, id_) for id_ in ids]):
@@ -126,12 +138,15 @@ def test_ids_order_by_code_point() -> None:
     ],
 )
 def test_only_true_deletes(marks: dict[str, Any], deleted: bool) -> None:
-    """Nothing that merely looks like true deletes an entity."""
+    """Only the boolean true marks an entity as deleted."""
     assert is_deleted(marks) is deleted
 
 
 def test_a_deleted_entity_stands_alone() -> None:
-    """It keeps its properties and the mark of a tombstone upstream, which a live entity drops."""
+    """A deleted entity is not merged.
+
+    It keeps its properties and the tombstone marker of the source; a live entity drops the marker.
+    """
     member = Member(2, "c2")
     tombstone = {"_id": "c2", "_deleted": True, "$replaced": True, "x": 1}
 

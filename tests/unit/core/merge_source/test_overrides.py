@@ -1,4 +1,4 @@
-"""Which decisions count, and what is refused."""
+"""Tests of which overrides are active and which are rejected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def build_row(kind: Any = "same", left: Any = "A/a1", right: Any = "/lake/erp/e1
 
 
 def test_entities_are_named_by_dataset_and_id() -> None:
-    """Both may have slashes: the longest dataset that fits is meant."""
+    """Entities are named by dataset and ID.
+
+    Both may contain slashes: the longest dataset that matches is used.
+    """
     found = parse_overrides([build_row(), build_row("different", "A/a/1", "/lake/erp/old/x")], NAMES, NOON)
 
     assert found.same == ((Member(0, "a1"), Member(1, "e1")),)
@@ -40,12 +43,12 @@ def test_entities_are_named_by_dataset_and_id() -> None:
     ],
 )
 def test_a_decision_counts_until_it_ends(until: Any, counts: Any) -> None:
-    """Times without a zone are UTC; a date means its beginning."""
+    """An override is active until its end time. Times without a zone are UTC; a date means its beginning."""
     assert bool(parse_overrides([build_row(until=until)], NAMES, NOON).same) is counts
 
 
 def test_the_mark_changes_with_what_counts_and_with_nothing_else() -> None:
-    """Reasons, order and repetition are no decisions."""
+    """The overrides hash depends on the active overrides only, not on reasons, order or repetition."""
     one, other = build_row(reason="phone call"), build_row(left="A/a2")
 
     mark = parse_overrides([one, other], NAMES, NOON).mark
@@ -57,7 +60,10 @@ def test_the_mark_changes_with_what_counts_and_with_nothing_else() -> None:
 
 
 def test_pairs_that_are_the_same_share_a_key() -> None:
-    """Each has it on its own side, under a rule of their two datasets."""
+    """The two entities of a must-link pair share a key.
+
+    Each has it on its own side, under a rule of their two datasets.
+    """
     found = parse_overrides([build_row(), build_row(left="/lake/erp/e1", right="A/a2")], NAMES, NOON)
 
     assert [rule.text for rule in found.build_rules(NAMES)] == [
@@ -72,7 +78,7 @@ def test_pairs_that_are_the_same_share_a_key() -> None:
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
-    """Each row with its problem; an ended one may be anything."""
+    """Each invalid row is reported with its error, all together; an ended row is not checked."""
     rows = [
         build_row("maybe"),
         build_row(left="B/b1"),
@@ -96,7 +102,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 
 def test_a_pair_that_is_decided_both_ways_is_refused() -> None:
-    """In whichever order the two are named."""
+    """A pair with contradicting overrides is rejected, in any order of the two entities."""
     rows = [build_row(), build_row("different", "/lake/erp/e1", "A/a1")]
 
     with pytest.raises(DataError, match="A/a1 and /lake/erp/e1 are decided to be the same and different"):

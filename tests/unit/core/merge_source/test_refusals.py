@@ -1,4 +1,4 @@
-"""The words in which a run refuses."""
+"""Tests of the texts of the errors that stop a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_merge_provider.core.merge_source.refusals import (
 
 
 def test_a_cluster_above_the_limit() -> None:
-    """The message names size, limit and the first members, of every cluster that is shown."""
+    """The error names size, limit and the first members of every listed cluster."""
     members = [("A", "a1"), ("A", "a2"), ("B", "b1")]
 
     error = refuse_oversized_clusters(2, [OversizedCluster(4, members), OversizedCluster(3, members)], 5)
@@ -32,7 +32,7 @@ def test_a_cluster_above_the_limit() -> None:
 
 
 def test_two_outputs_with_one_id() -> None:
-    """The way out depends on how ids are made."""
+    """The suggested fix for two outputs with one ID depends on how IDs are created."""
     first = refuse_duplicate_outputs([OverlappingClusters("x1", ("A", "x1"), ("B", "x1"))], 1, "first")
     composite = refuse_duplicate_outputs(
         [OverlappingClusters("0|a|0|b", ("A", "a"), ("A", "a|0|b"))], 1, "composite"
@@ -45,7 +45,7 @@ def test_two_outputs_with_one_id() -> None:
 
 
 def test_what_version_one_refuses() -> None:
-    """Version 1 takes neither a moved dataset nor one id in two datasets."""
+    """Version 1 rejects a moved dataset and one ID in two datasets."""
     moved = refuse_moved_dataset(["A", "B"], ["B"])
 
     assert moved is not None
@@ -57,7 +57,7 @@ def test_what_version_one_refuses() -> None:
 
 
 def test_what_no_run_takes() -> None:
-    """An entity without an id, and an empty source where that is an error."""
+    """Every run rejects an entity without an ID, and an empty source if that is configured as an error."""
     assert str(refuse_missing_id("A")).startswith("dataset 'A': entity without a string _id")
     assert refuse_empty_source().message.startswith("if_source_empty: ")
     assert not refuse_empty_source().retryable
@@ -65,7 +65,7 @@ def test_what_no_run_takes() -> None:
 
 @pytest.mark.parametrize(("ignored", "waits"), [(True, ("B",)), (False, ("B", "C"))])
 def test_who_is_waited_for(ignored: bool, waits: tuple[str, ...]) -> None:
-    """An unpopulated dataset is always waited for, a missing one only when that is asked for."""
+    """A run always waits for an unpopulated dataset, and for a missing dataset only if that is configured."""
     config = MergeSourceConfig.parse({"datasets": ["A a", "B b", "C c"]})
 
     assert (

@@ -1,4 +1,4 @@
-"""Which rules of survivorship there are, and what is refused."""
+"""Tests of the survivorship rules: accepted notations and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATASETS = ["crm", "erp"]
 
 
 def test_every_form_of_a_rule_is_read() -> None:
-    """A word, a preference, a list of both, and a group whose properties go together."""
+    """A rule is a word, a preference, a list of both, or a group whose properties come from one member."""
     raw = {
         "email": ["most_common", {"prefer": ["erp"]}],
         "address": {"group": ["street", "zip"], "rule": "most_complete"},
@@ -55,7 +55,7 @@ def test_every_form_of_a_rule_is_read() -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(raw: Any, said: Any) -> None:
-    """One mistake gives one problem."""
+    """One mistake gives one error with its path."""
     (found,) = map(str, find_problems(raw, DATASETS))
 
     assert found.startswith(said)

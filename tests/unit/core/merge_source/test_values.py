@@ -1,4 +1,4 @@
-"""When two values are the same."""
+"""Tests of value equality and of keys of values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VALUES = st.recursive(
 
 
 def is_equal(left: Any, right: Any) -> bool:
-    """Compare without keys: by kind, numbers exactly; inside lists and dicts null is a value."""
+    """Compare values without keys: by kind, numbers exactly; null is a value inside lists and dicts."""
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(is_equal, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
@@ -68,7 +68,7 @@ def decode_json(value: Any) -> tuple[str, Any]:
 
 @given(VALUES, VALUES)
 def test_equal_keys_mean_equal_values(left: Any, right: Any) -> None:
-    """The key of two values is the same exactly when the values are; null has none."""
+    """Two values have the same key exactly if they are equal; null has no key."""
     assert (build_key(left) is None) == (left is None)
     if left is not None and right is not None:
         assert (build_key(left) == build_key(right)) == is_equal(left, right)
@@ -76,7 +76,7 @@ def test_equal_keys_mean_equal_values(left: Any, right: Any) -> None:
 
 @given(st.lists(VALUES, max_size=4))
 def test_a_list_joins_by_each_item(items: list[Any]) -> None:
-    """The keys of a list are those of its items, once each, in their order."""
+    """A list has the keys of its items, each once, in order."""
     keys = [build_key(item) for item in items if item is not None]
 
     assert build_keys(items) == list(dict.fromkeys(keys))
@@ -84,7 +84,7 @@ def test_a_list_joins_by_each_item(items: list[Any]) -> None:
 
 @given(st.lists(VALUES, max_size=5))
 def test_distinct_values_keep_the_first(items: list[Any]) -> None:
-    """No two values left are the same, and every value dropped equals one that is left."""
+    """The distinct values contain no equal pair, and every removed value equals a remaining one."""
     left = distinct_values(items)
 
     assert not any(is_equal(one, other) for one, other in itertools.combinations(left, 2))
@@ -122,7 +122,7 @@ def test_distinct_values_keep_the_first(items: list[Any]) -> None:
         ("~f1_0", "s:~f1_0"),
         ("~f1e99999999999999999999", "s:~f1e99999999999999999999"),
         (dt.date(2020, 1, 1), "d:2020-01-01"),
-        (dt.datetime(2020, 1, 1, 2), "t:2020-01-01T02:00:00.000000000Z"),  # noqa: DTZ001 - meant
+        (dt.datetime(2020, 1, 1, 2), "t:2020-01-01T02:00:00.000000000Z"),  # noqa: DTZ001 - intended
         (
             dt.datetime(2020, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2))),
             "t:2020-01-01T00:00:00.000000000Z",
@@ -136,13 +136,13 @@ def test_distinct_values_keep_the_first(items: list[Any]) -> None:
     ],
 )
 def test_the_key_of_a_value(value: Any, key: str) -> None:
-    """Each kind has its letter, and each value one way to write it."""
+    """Each kind of value has its own letter in the key, and each value has exactly one notation."""
     assert build_key(value) == key
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "~fNaN", "~f-Infinity", Decimal("NaN")])
 def test_what_is_not_finite_equals_nothing(value: Any) -> None:
-    """NaN and the infinities have no key, alone, in a list and inside another value."""
+    """NaN and infinities have no key, alone, in a list or inside another value."""
     assert build_key(value) is None
     assert build_keys([value, 1]) == ["n:1"]
     assert build_key([1, {"a": value}]) is None
@@ -150,13 +150,13 @@ def test_what_is_not_finite_equals_nothing(value: Any) -> None:
 
 
 def test_a_number_of_any_size_has_a_short_time_to_its_key() -> None:
-    """Integers beyond what Python writes as text have a key, too."""
+    """Integers longer than Python converts to text have a key too, and it is built quickly."""
     assert build_key(10**5000) == "n:1e5000"
     assert build_key(10**5000 + 1) != build_key(10**5000)
 
 
 def test_an_object_of_no_known_type_is_refused() -> None:
-    """What cannot stand in an entity has no silent key."""
+    """An object of an unknown type is rejected, because it cannot be part of an entity."""
     with pytest.raises(TypeError, match="object"):
         build_key(object())
 
@@ -165,11 +165,14 @@ def test_an_object_of_no_known_type_is_refused() -> None:
     ("value", "text"), [("a", True), ("~zfoo", True), ("~:a:b", False), (1, False), (None, False)]
 )
 def test_text_is_a_string_of_no_other_kind(value: Any, text: bool) -> None:
-    """A transit-coded value is no text; an unknown tag makes one."""
+    """Only a plain string is a text.
+
+    A transit-encoded value is not a text; a value with an unknown tag is.
+    """
     assert is_text(value) is text
 
 
 def test_tagged_gives_kind_and_content() -> None:
-    """Kind and content of a value stand for it wherever a function looks inside."""
+    """Functions that inspect a value use its kind and content."""
     assert decode_value("~rx") == ("r", "x")
     assert decode_value([1]) == ("l", [1])

@@ -1,4 +1,4 @@
-"""The vectors of the merge source that need no tables: values, expressions, rules, errors, decisions."""
+"""Tests of the merge source vectors without tables: values, expressions, rules, errors, decisions."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def build_config(vector: Vector) -> dict[str, Any]:
 
 
 def is_same(left: Any, right: Any) -> bool:
-    """JSON text tells 1 from 1.0 and from true."""
+    """Compare as JSON text, which distinguishes 1 from 1.0 and from true."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 @parametrize_section("value_equality")
 def test_two_values_join_when_they_share_a_key(vector: Vector) -> None:
-    """Two values join exactly when one of their keys is the same, in both directions."""
+    """Two values join exactly if they share a key, in both directions."""
     shared = set(build_keys(vector["left"])) & set(build_keys(vector["right"]))
 
     assert bool(shared) is vector["expect"]
@@ -50,7 +50,7 @@ def test_two_values_join_when_they_share_a_key(vector: Vector) -> None:
 
 @parametrize_section("expressions")
 def test_an_expression_gives_its_value(vector: Vector) -> None:
-    """An expression gives the value the documentation prints, and reads back to the same."""
+    """An expression has the value in the documentation, and its text is parsed to the same expression."""
     expression = parse_expression(vector["expr"], {"a"})
 
     assert is_same(evaluate_expression(expression, vector["entity"]), vector["expect"])
@@ -59,7 +59,7 @@ def test_an_expression_gives_its_value(vector: Vector) -> None:
 
 @parametrize_section("rules")
 def test_a_configuration_makes_its_rules(vector: Vector) -> None:
-    """Rules come in the written order: equality, then what the sets imply."""
+    """Rules are in the configured order: equality first, then those that the sets imply."""
     config = MergeSourceConfig.parse(build_config(vector))
 
     assert [rule.source for rule in rules_of(config)] == vector["expect_rules"]
@@ -71,7 +71,7 @@ def test_a_configuration_makes_its_rules(vector: Vector) -> None:
     ids=lambda vector: vector["id"],
 )
 def test_a_wrong_configuration_is_refused(vector: Vector) -> None:
-    """The message holds the quoted text."""
+    """The error message holds the quoted text."""
     with pytest.raises(ConfigError) as refused:
         MergeSourceConfig.parse(build_config(vector))
 
@@ -84,7 +84,7 @@ def test_a_wrong_configuration_is_refused(vector: Vector) -> None:
     ids=lambda vector: vector["id"],
 )
 def test_a_right_configuration_survives_the_request_file(vector: Vector) -> None:
-    """A configuration written as JSON and read again is the same, with the same warnings."""
+    """A valid configuration that is written as JSON and read again is the same, with the same warnings."""
     config = MergeSourceConfig.parse(build_config(vector))
 
     again = MergeSourceConfig.parse(json.loads(config.model_dump_json()))
@@ -95,7 +95,7 @@ def test_a_right_configuration_survives_the_request_file(vector: Vector) -> None
 
 @parametrize_section("populated")
 def test_a_source_is_populated(vector: Vector) -> None:
-    """The source is populated when none of its initial datasets is waited for."""
+    """The source is populated if it waits for none of its initial datasets."""
     config = MergeSourceConfig.parse(vector["config"])
 
     assert is_populated(config, vector["state"]) is vector["expect"]
@@ -103,7 +103,7 @@ def test_a_source_is_populated(vector: Vector) -> None:
 
 @parametrize_section("sink_populated")
 def test_an_output_becomes_populated(vector: Vector) -> None:
-    """The output's flag follows set_initial_offset, the source and how far the run came."""
+    """The flag of the output depends on set_initial_offset, on the source and on how far the run came."""
     became = output_populated(
         vector["set_initial_offset"], source_populated=vector["source_populated"], run=vector["run"]
     )
@@ -113,7 +113,7 @@ def test_an_output_becomes_populated(vector: Vector) -> None:
 
 @parametrize_section("signalling")
 def test_signalling_is_decided(vector: Vector) -> None:
-    """The source's own word counts first, then the global setting and the schedule."""
+    """The setting of the source takes precedence over the global setting and the schedule."""
     decided = is_signalling(
         vector["supports_signalling"],
         vector["schedule"],

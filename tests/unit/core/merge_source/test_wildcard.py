@@ -1,4 +1,4 @@
-"""Patterns of ``*`` and ``?``: what they match, and that no text takes them long."""
+"""Tests of patterns with ``*`` and ``?``: what they match, and in bounded time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_merge_provider.core.merge_source.dtl.wildcard import matches_wildca
 
 @given(st.text("ab*?.\n", max_size=8), st.text("ab*?.\n", max_size=12))
 def test_patterns_match_as_a_regular_expression_does(pattern: str, text: str) -> None:
-    """The other way to say it: ``.*`` for ``*``, ``.`` for ``?``."""
+    """A pattern matches the same texts as a regular expression with ``.*`` for ``*`` and ``.`` for ``?``."""
     words = {"*": ".*", "?": "."}
     expected = re.compile("".join(words.get(each, re.escape(each)) for each in pattern), re.DOTALL)
 
@@ -22,7 +22,7 @@ def test_patterns_match_as_a_regular_expression_does(pattern: str, text: str) ->
 
 @pytest.mark.parametrize("pattern", ["*a*a*a*a*b", "*?a" * 20 + "b", "*" * 500 + "b", "a?" * 200 + "*b"])
 def test_no_text_takes_long(pattern: str) -> None:
-    """A hundred thousand characters that nearly match."""
+    """A text of a hundred thousand characters that nearly matches takes little time."""
     began = time.process_time()
 
     assert matches_wildcard(pattern, "a" * 100_000) is False
