@@ -42,7 +42,7 @@ class MergePlugin(AirflowPlugin):
         return views
 
     @property
-    def fastapi_apps(self) -> list[dict[str, Any]]:  # read only by the api-server
+    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # read only by the api-server
         """The app that serves the pages."""
         from airflow_merge_provider.plugins.web import app  # noqa: PLC0415 - 0.6 s CPU time in every process
 

@@ -64,7 +64,7 @@ def iterate_outcomes(
 def line_of(capability: ModuleType, spark: SparkSession, vector: Any, warehouse: Path) -> dict[str, Any]:
     """Return the outcome of a vector; any exception becomes its error."""
     try:
-        outcome: dict[str, Any] = capability.outcome(spark, vector, warehouse)
+        outcome: dict[str, Any] = capability.run_vector(spark, vector, warehouse)
     except Exception as error:  # noqa: BLE001 - one vector must not end the others
         known = vector.get("id") if isinstance(vector, dict) else None
         return {"id": known, "error": f"{type(error).__name__}: {error}"}
