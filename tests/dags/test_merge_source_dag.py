@@ -70,7 +70,7 @@ def test_a_run_that_changed_nothing_emits_no_event_and_goes_on(
 
     run = run_dag(dag)
 
-    assert list_states(run) == {"merge": "success", "after": "success"}
+    assert list_states(run) == {"merge": "success", "run_after": "success"}
     assert asset_events("file:///lake/unchanged_target") == []
 
 
@@ -228,7 +228,7 @@ def test_the_result_of_another_task_can_be_an_argument(run_dag: Any, fake_hook: 
 
     run = run_dag(dag)
 
-    assert list_states(run) == {"datasets": "success", "merge": "success"}
+    assert list_states(run) == {"list_datasets": "success", "merge": "success"}
     assert fake.requests[0].config["datasets"] == ["crm c", "erp e"]
 
 
