@@ -55,11 +55,13 @@ test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluste
 quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database (one minute)
 	$(PYTEST) -q -m "not spark and not airflow and not e2e" $(ARGS)
 
-lint: $(STAMP)  ## Check style, types and the import rule
+lint: $(STAMP)  ## Check style, types, the import rule, spelling and Markdown
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/typos
+	$(BIN)/pymarkdown scan -r *.md docs
 
 docs: $(STAMP)  ## Write the parts of the pages that come from the code
 	$(BIN)/python docs/generate.py

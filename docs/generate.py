@@ -64,7 +64,8 @@ def _render_errors() -> str:
 
 
 def _escape_cell(text: str) -> str:
-    return html.escape(text.replace("|", "\\|").replace("*", "\\*"), quote=False)
+    text = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text.replace("|", "\\|").replace("*", "\\*"))
+    return html.escape(text, quote=False)
 
 
 def _render_texts() -> str:
