@@ -98,56 +98,56 @@ def orders(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> 
         yield made
 
 
-def test_an_approved_run_writes(orders: Any) -> None:
+def test_an_approved_run_writes(orders: Orders) -> None:
     """The task waits without a process; the report of the approved run names the person who approved."""
     orders.change_values(5, "approved")
-    run = orders.start()
-    orders.wait(run, "awaiting_input")
-    before = orders.loaded()
-    asked = orders.question(run)
+    run = orders.start_run()
+    orders.wait_for_state(run, "awaiting_input")
+    before = orders.read_values()
+    asked = orders.read_question(run)
 
-    orders.answer(run, "Apply")
+    orders.answer_question(run, "Apply")
 
-    orders.wait(run, "success")
+    orders.wait_for_state(run, "success")
     assert asked["subject"].startswith("loaded: the run would write 5 rows where 10 stood")
     assert "| rows: updated | 5 |" in asked["body"]
     assert asked["options"] == ["Apply", "Reject"]
     assert "approved" not in before
-    assert orders.loaded() == orders.values
-    report = orders.airflow.xcom("approval", run, "load", "merge_report")
+    assert orders.read_values() == orders.values
+    report = orders.airflow.read_xcom("approval", run, "load", "merge_report")
     assert (report["rows"]["updated"], bool(report["approved_by"])) == (5, True)
 
 
-def test_a_rejected_run_writes_nothing(orders: Any) -> None:
+def test_a_rejected_run_writes_nothing(orders: Orders) -> None:
     """A rejected run writes nothing, and its task is skipped."""
     orders.change_values(4, "rejected")
-    run = orders.start()
-    orders.wait(run, "awaiting_input")
+    run = orders.start_run()
+    orders.wait_for_state(run, "awaiting_input")
 
-    orders.answer(run, "Reject")
+    orders.answer_question(run, "Reject")
 
-    orders.wait(run, "skipped")
-    assert "rejected" not in orders.loaded()
+    orders.wait_for_state(run, "skipped")
+    assert "rejected" not in orders.read_values()
 
 
-def test_a_run_that_has_grown_meanwhile_fails(orders: Any) -> None:
+def test_a_run_that_has_grown_meanwhile_fails(orders: Orders) -> None:
     """A run fails if its changes differ from the approved ones.
 
     A new run requests approval of the new figures.
     """
     orders.change_values(3, "grown")
-    run = orders.start()
-    orders.wait(run, "awaiting_input")
+    run = orders.start_run()
+    orders.wait_for_state(run, "awaiting_input")
     orders.change_values(7, "grown")
 
-    orders.answer(run, "Apply")
+    orders.answer_question(run, "Apply")
 
-    orders.wait(run, "failed")
-    assert "grown" not in orders.loaded()
-    reason = orders.airflow.reason("approval", run)
+    orders.wait_for_state(run, "failed")
+    assert "grown" not in orders.read_values()
+    reason = orders.airflow.read_reason("approval", run)
     assert reason.startswith("loaded: the change has grown since it was approved, from 0.3 to 0.7 of the")
-    again = orders.start()
-    orders.wait(again, "awaiting_input")
-    assert "the run would write 7 rows" in orders.question(again)["subject"]
-    orders.answer(again, "Reject")
-    orders.wait(again, "skipped")
+    again = orders.start_run()
+    orders.wait_for_state(again, "awaiting_input")
+    assert "the run would write 7 rows" in orders.read_question(again)["subject"]
+    orders.answer_question(again, "Reject")
+    orders.wait_for_state(again, "skipped")

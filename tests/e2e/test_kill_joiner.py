@@ -48,7 +48,7 @@ def test_a_killed_run_is_made_good_by_its_retry(
     assert table.run_job("r")["counts"]["outputs"] == ROWS
     assert table.read_version() == 0
 
-    for moment, runs in (("record", 0), ("settle", 1)):
+    for moment, runs in (("record_run", 0), ("settle_run", 1)):
         files = Lake(spark, tmp_path, **SETTINGS, target=f"by_{moment}", target_format="parquet")
         monkeypatch.setenv("MERGE_PROBE", moment)
         kill_join(files, lambda lines: "waiting" in lines)

@@ -35,12 +35,12 @@ def dying(name):
         return done
     return change
 
-for name in ("write", "create", "put_beside", "delete", "move"):
+for name in ("write_file", "create_file", "write_sidecar", "delete_path", "move_file"):
     setattr(Mortal, name, dying(name))
 Landing(
     Path(sys.argv[1]), min_records=2, max_records=2, correlation_attribute_name="k",
     attribute_sources=["sidecar"],
-).run(run_id="r", opened=Mortal)
+).run_job(run_id="r", opened=Mortal)
 """
 
 

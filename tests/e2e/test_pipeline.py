@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -64,27 +63,27 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -
 
 
 # Minutes: each of thirty tasks starts Spark, one after the other where they depend on each other.
-def test_what_changes_at_the_head_reaches_the_last_table(pipeline: Any) -> None:
+def test_what_changes_at_the_head_reaches_the_last_table(pipeline: Pipeline) -> None:
     """Only the first DAG is started by hand; changes reach the last table.
 
     The first run writes everything, the second one the new name of one airport, the third one nothing.
     """
     _has_every_flight(pipeline)
-    quiet = {table: pipeline.version(table) for table in ("pipeline_flights", "pipeline_weather")}
+    quiet = {table: pipeline.read_version(table) for table in ("pipeline_flights", "pipeline_weather")}
 
-    pipeline.start(rename={"BOS": "Boston Logan"})
+    pipeline.start_head(rename={"BOS": "Boston Logan"})
 
-    history = pipeline.rows("pipeline_history", "dest, dest_name, is_current")
+    history = pipeline.read_rows("pipeline_history", "dest, dest_name, is_current")
     to_boston = [row for row in history if row["dest"] == "BOS"]
     assert len(history) == FLIGHTS + TO_BOSTON
     assert {row["dest_name"] for row in to_boston if row["is_current"]} == {"Boston Logan"}
     assert len([row for row in to_boston if not row["is_current"]]) == TO_BOSTON
-    assert {table: pipeline.version(table) for table in quiet} == quiet
-    runs = {dag_id: len(pipeline.states(dag_id)) for dag_id in CHAIN[-2:]}
+    assert {table: pipeline.read_version(table) for table in quiet} == quiet
+    runs = {dag_id: len(pipeline.list_states(dag_id)) for dag_id in CHAIN[-2:]}
 
-    pipeline.start(rename={"BOS": "Boston Logan"})
+    pipeline.start_head(rename={"BOS": "Boston Logan"})
 
-    assert {dag_id: len(pipeline.states(dag_id)) for dag_id in runs} == runs
+    assert {dag_id: len(pipeline.list_states(dag_id)) for dag_id in runs} == runs
 
 
 def _has_every_flight(pipeline: Pipeline) -> None:

@@ -88,113 +88,113 @@ def lake(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> It
         yield Lake(airflow, warehouse)
 
 
-def test_nothing_listens_for_other_machines(lake: Any) -> None:
+def test_nothing_listens_for_other_machines(lake: Lake) -> None:
     """No process listens on addresses that other machines can reach, because there is no login."""
     assert lake.airflow.list_addresses() == {HOST}
 
 
-def test_a_burst_of_events_loses_nothing(lake: Any) -> None:
+def test_a_burst_of_events_loses_nothing(lake: Lake) -> None:
     """Five events at once may start a single run, but the output has the last written value."""
-    lake.rest("burst_out")
-    runs = len(lake.runs("burst_out"))
+    lake.wait_for_rest("burst_out")
+    runs = len(lake.list_runs("burst_out"))
 
     for value in range(1, 6):
-        lake.write("burst_a", value)
-        lake.tell("burst_a")
+        lake.write_value("burst_a", value)
+        lake.send_event("burst_a")
 
-    lake.until(lambda: lake.value("burst_out") == 6)
-    lake.rest("burst_out")
-    assert 1 <= len(lake.runs("burst_out")) - runs <= 5
+    lake.wait_until(lambda: lake.read_value("burst_out") == 6)
+    lake.wait_for_rest("burst_out")
+    assert 1 <= len(lake.list_runs("burst_out")) - runs <= 5
 
 
-def test_any_input_is_enough_and_a_run_without_changes_tells_nobody(lake: Any) -> None:
+def test_any_input_is_enough_and_a_run_without_changes_tells_nobody(lake: Lake) -> None:
     """An event of the other input starts a run too; it changes nothing, and its downstream task runs."""
-    if lake.value("burst_out") is None:
-        lake.write("burst_a", 1)
-        lake.tell("burst_a")
-        lake.until(lambda: lake.value("burst_out") is not None)
-    lake.rest("burst_out")
-    runs, told = len(lake.runs("burst_out")), lake.events("burst_out")
+    if lake.read_value("burst_out") is None:
+        lake.write_value("burst_a", 1)
+        lake.send_event("burst_a")
+        lake.wait_until(lambda: lake.read_value("burst_out") is not None)
+    lake.wait_for_rest("burst_out")
+    runs, told = len(lake.list_runs("burst_out")), lake.count_events("burst_out")
 
-    lake.tell("burst_b")
+    lake.send_event("burst_b")
 
-    lake.until(lambda: len(lake.runs("burst_out")) > runs)
-    lake.rest("burst_out")
-    last = lake.runs("burst_out")[-1]["dag_run_id"]
+    lake.wait_until(lambda: len(lake.list_runs("burst_out")) > runs)
+    lake.wait_for_rest("burst_out")
+    last = lake.list_runs("burst_out")[-1]["dag_run_id"]
     states = {
         each["task_id"]: each["state"]
-        for each in lake.airflow.get(f"/dags/burst_out/dagRuns/{last}/taskInstances")["task_instances"]
+        for each in lake.airflow.get_json(f"/dags/burst_out/dagRuns/{last}/taskInstances")["task_instances"]
     }
     assert states == {"wait": "success", "merge": "success", "after": "success"}
-    assert lake.events("burst_out") == told
+    assert lake.count_events("burst_out") == told
 
 
-def test_a_paused_consumer_catches_up(lake: Any) -> None:
+def test_a_paused_consumer_catches_up(lake: Lake) -> None:
     """Events during a pause start no run.
 
     The first event after it starts a run that processes all changes.
     """
-    lake.airflow.send("PATCH", "/dags/paused_out", {"is_paused": True})
+    lake.airflow.send_request("PATCH", "/dags/paused_out", {"is_paused": True})
     for value in (1, 2, 3):
-        lake.write("paused_in", value)
-        lake.tell("paused_in")
+        lake.write_value("paused_in", value)
+        lake.send_event("paused_in")
     # Longer than the scheduler takes to start a run for an event.
     time.sleep(5)
-    assert not any(run["state"] in {"running", "success"} for run in lake.runs("paused_out"))
-    lake.airflow.send("PATCH", "/dags/paused_out", {"is_paused": False})
-    lake.write("paused_in", 4)
-    lake.tell("paused_in")
+    assert not any(run["state"] in {"running", "success"} for run in lake.list_runs("paused_out"))
+    lake.airflow.send_request("PATCH", "/dags/paused_out", {"is_paused": False})
+    lake.write_value("paused_in", 4)
+    lake.send_event("paused_in")
 
-    lake.until(lambda: lake.value("paused_out") == 5)
-    lake.rest("paused_out")
-    assert lake.value("paused_out") == 5
+    lake.wait_until(lambda: lake.read_value("paused_out") == 5)
+    lake.wait_for_rest("paused_out")
+    assert lake.read_value("paused_out") == 5
 
 
-def test_an_event_during_a_run_makes_one_more(lake: Any) -> None:
+def test_an_event_during_a_run_makes_one_more(lake: Lake) -> None:
     """An event during a run does not affect that run; one further run processes the later changes."""
-    lake.write("slow_in", 1)
-    lake.tell("slow_in")
-    lake.until(lambda: any(run["state"] == "running" for run in lake.runs("slow_out")))
+    lake.write_value("slow_in", 1)
+    lake.send_event("slow_in")
+    lake.wait_until(lambda: any(run["state"] == "running" for run in lake.list_runs("slow_out")))
     time.sleep(2)
-    lake.write("slow_in", 2)
-    lake.tell("slow_in")
+    lake.write_value("slow_in", 2)
+    lake.send_event("slow_in")
 
-    lake.until(lambda: lake.value("slow_out") == 3)
-    lake.rest("slow_out")
-    assert len(lake.runs("slow_out")) == 2
-    assert lake.value("slow_out") == 3
+    lake.wait_until(lambda: lake.read_value("slow_out") == 3)
+    lake.wait_for_rest("slow_out")
+    assert len(lake.list_runs("slow_out")) == 2
+    assert lake.read_value("slow_out") == 3
 
 
-def test_a_loop_comes_to_rest(lake: Any) -> None:
+def test_a_loop_comes_to_rest(lake: Lake) -> None:
     """Two DAGs that are inputs of each other run until nothing changes, and then stop."""
-    lake.write("loop_start", 1)
-    lake.tell("loop_start")
+    lake.write_value("loop_start", 1)
+    lake.send_event("loop_start")
 
-    lake.until(lambda: lake.value("loop_there") == 6)
-    lake.rest("loop_there", "loop_back", seconds=15)
-    assert lake.value("loop_back") == 6
+    lake.wait_until(lambda: lake.read_value("loop_there") == 6)
+    lake.wait_for_rest("loop_there", "loop_back", seconds=15)
+    assert lake.read_value("loop_back") == 6
 
 
-def test_a_change_from_outside_starts_a_run(lake: Any) -> None:
+def test_a_change_from_outside_starts_a_run(lake: Lake) -> None:
     """A watcher detects a new table version that was written outside Airflow, and starts a run."""
-    lake.write("watched_in", 1)
-    lake.until(lambda: lake.value("watched_out") == 2)
+    lake.write_value("watched_in", 1)
+    lake.wait_until(lambda: lake.read_value("watched_out") == 2)
 
-    lake.write("watched_in", 5)
-    lake.until(lambda: lake.value("watched_out") == 6)
-    lake.rest("watched_out")
-    assert lake.value("watched_out") == 6
+    lake.write_value("watched_in", 5)
+    lake.wait_until(lambda: lake.read_value("watched_out") == 6)
+    lake.wait_for_rest("watched_out")
+    assert lake.read_value("watched_out") == 6
 
 
-def test_a_mark_by_hand_ends_a_wait(lake: Any) -> None:
+def test_a_mark_by_hand_ends_a_wait(lake: Lake) -> None:
     """The sensor waits in the triggerer until a person marks the dataset as populated by REST."""
-    run = lake.airflow.trigger("waiting_out")
+    run = lake.airflow.trigger_run("waiting_out")
     path = f"/dags/waiting_out/dagRuns/{run}/taskInstances/wait"
-    lake.until(lambda: lake.airflow.get(path)["state"] == "deferred")
+    lake.wait_until(lambda: lake.airflow.get_json(path)["state"] == "deferred")
 
-    store = f"/assets/{lake.asset('waiting_in')['id']}/state-store/populated"
-    lake.airflow.send("PUT", store, {"value": {"by": "vera"}})
+    store = f"/assets/{lake.find_asset('waiting_in')['id']}/state-store/populated"
+    lake.airflow.send_request("PUT", store, {"value": {"by": "vera"}})
 
-    lake.until(lambda: lake.airflow.get(path)["state"] == "success")
-    found = lake.airflow.xcom("waiting_out", run, "wait", "return_value")
+    lake.wait_until(lambda: lake.airflow.get_json(path)["state"] == "success")
+    found = lake.airflow.read_xcom("waiting_out", run, "wait", "return_value")
     assert found == {"waiting_in": {"version": None, "origin": "mark"}}
