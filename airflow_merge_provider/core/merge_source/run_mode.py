@@ -23,8 +23,6 @@ from airflow_merge_provider.core.source_offset import SourceOffset, is_same_read
 
 # The key in the state of a run that holds the columns of each dataset.
 COLUMNS = "columns"
-# The key in the state of a run that holds the columns of each dataset.
-COLUMNS = "columns"
 OVERRIDES_HASH = "overrides_hash"
 # Keys in the states of earlier releases.
 _FORMER_OVERRIDES_HASH = "decided"

@@ -106,7 +106,7 @@ class FileTarget(Target):
             state={**state, **about, "outputs": outputs},
         )
         if not self.folder.record_run(entry):
-            self.folder.remove(stage)
+            self.folder.remove_path(stage)
             raise self._build_conflict_error(number, state)
         self.folder.settle_run(entry)
         return WriteResult(number, outputs)
@@ -124,7 +124,7 @@ class FileTarget(Target):
         try:
             writer.save(self.folder.build_uri(stage))
         except Exception as error:
-            self.folder.remove(stage)
+            self.folder.remove_path(stage)
             self._require_first(number, state, error)
             raise
         return int(seen.get["rows"])

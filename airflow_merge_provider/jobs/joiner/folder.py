@@ -126,7 +126,7 @@ class Folder:
         ):
             # Every run is settled before the next one commits. A newer entry without a ".done" file for this
             # number means that another run used the number, and that its entry has been removed since.
-            self.remove(name)
+            self.remove_path(name)
             return False
         return True
 
@@ -142,18 +142,18 @@ class Folder:
 
         ``_SUCCESS`` does not exist meanwhile, so that readers can wait for it.
         """
-        self.remove(_SUCCESS)
+        self.remove_path(_SUCCESS)
         for name in entry.added:
             # If the file does not exist, another run has already moved it.
             with contextlib.suppress(FileNotFoundError):
                 self._fs.mv(self._resolve_path(f"{entry.stage}/{name}"), self._resolve_path(name))
         for name in entry.removed:
-            self.remove(name)
+            self.remove_path(name)
         self._fs.pipe_file(self._resolve_path(_SUCCESS), b"")
         self._fs.pipe_file(self._resolve_path(self._name_done_file(entry.number)), b"")
         self._remove_old_runs(entry.number)
 
-    def remove(self, name: str) -> None:
+    def remove_path(self, name: str) -> None:
         """Remove a file or a folder; do nothing if it does not exist."""
         remove_busy_folder(partial(self._fs.rm, self._resolve_path(name), recursive=True))
 
@@ -182,11 +182,11 @@ class Folder:
         for path in self._fs.ls(self._resolve_path(_OURS), detail=False):
             name = path.rstrip("/").rpartition("/")[2]
             if name.partition("-")[0].isdigit() and int(name.partition("-")[0]) <= number:
-                self.remove(f"{_OURS}/{name}")
+                self.remove_path(f"{_OURS}/{name}")
         for old in self._list_numbers():
             if old <= number - _KEPT:
-                self.remove(self._name_done_file(old))
-                self.remove(self._name_entry(old))
+                self.remove_path(self._name_done_file(old))
+                self.remove_path(self._name_entry(old))
 
     def _list_names(self, below: str = "") -> list[str]:
         self._fs.invalidate_cache()

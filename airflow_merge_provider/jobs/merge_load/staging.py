@@ -94,7 +94,7 @@ class StagedLoad:
         return F.broadcast(found) if self.loaded < SMALL_LOAD_MAX_ROWS else found
 
     @property
-    def missing_columns(self) -> Column:
+    def has_null_key(self) -> Column:
         """The condition for rows with a NULL in a key column."""
         return any_of(quote_column(key).isNull() for key in self.wanted.keys)
 
@@ -106,7 +106,7 @@ class StagedLoad:
         wanted = self.wanted
         groups = self.rows.groupBy(*map(quote_column, wanted.unique)).agg(
             F.count("*").alias("n"),
-            F.count_if(self.missing_columns).alias("missing"),
+            F.count_if(self.has_null_key).alias("missing"),
             F.count_if(FLAGGED).alias("flagged"),
         )
         counted = groups.select(
@@ -139,7 +139,7 @@ class StagedLoad:
             named = ", ".join(self.wanted.keys)
             hint = "filter them out with source_filter, or repair the step that writes them"
             shown = [*self.wanted.keys, *(name for name in self.layout.names if name not in self.wanted.keys)]
-            examples = _list_examples(self.every.where(self.missing_columns), shown[:_EXAMPLE_COLUMNS])
+            examples = _list_examples(self.every.where(self.has_null_key), shown[:_EXAMPLE_COLUMNS])
             message = f"{self.name} has {missing} rows with a NULL in {named}, such as {examples}"
             raise DataError.from_problems([Problem(named, "null-key", message, hint)])
 

@@ -143,7 +143,7 @@ def test_a_run_that_died_after_it_happened_is_finished_by_the_next(
     join = lake(target_format="parquet")
     join.run_job("r1")
     join.write_rows("purchases", ONE_MORE, mode="append")
-    dies_in = {"before": "settle_run", "while": "remove", "after": "_remove_old_runs"}[moment]
+    dies_in = {"before": "settle_run", "while": "remove_path", "after": "_remove_old_runs"}[moment]
     monkeypatch.setattr(Folder, dies_in, raise_interrupt)
     with pytest.raises(KeyboardInterrupt):
         join.run_job("r2")

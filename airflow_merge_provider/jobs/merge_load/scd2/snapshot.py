@@ -124,7 +124,7 @@ class Snapshot:
             *refer_to_columns(naming.keys),
             F.when(~quote_column(FLAGGED), content).alias(_LOADED),
             quote_column(FLAGGED).alias(_CAME),
-            history.taken.missing_columns.alias(_MISSING),
+            history.taken.has_null_key.alias(_MISSING),
         )
         pairs = covering.join(loaded, self._keys, "full_outer").observe(
             met,

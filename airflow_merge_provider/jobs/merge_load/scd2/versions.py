@@ -71,7 +71,7 @@ def find_changes(
         taken = replace(taken.check_rows(), flagged=0)
         return insert_all(taken, _open_versions(taken, config, boundary), names, "opened", held)
     loaded = taken.rows.groupBy(quote_column(TRACKED).alias(HASH_COLUMN)).agg(
-        F.count(F.lit(1)).alias(_LOADED), F.count_if(taken.missing_columns).alias(_MISSING)
+        F.count(F.lit(1)).alias(_LOADED), F.count_if(taken.has_null_key).alias(_MISSING)
     )
     loaded = keep_rows(loaded, held)
     counted = loaded.agg(
