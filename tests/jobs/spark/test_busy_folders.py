@@ -14,7 +14,7 @@ from airflow_merge_provider.jobs.merge_record.files.storage import open_storage
 
 
 @pytest.mark.parametrize(
-    "find_remover", [lambda root: open_storage(root).delete_path, lambda root: Folder(root).remove]
+    "find_remover", [lambda root: open_storage(root).delete_path, lambda root: Folder(root).remove_path]
 )
 def test_a_folder_is_removed_while_somebody_writes_into_it(
     find_remover: Callable[[str], Callable[[str], None]], tmp_path: Path
