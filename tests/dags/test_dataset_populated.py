@@ -49,10 +49,11 @@ def test_a_deferred_sensor_ends_when_the_dataset_is_populated(
     run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the dataset is not populated, the sensor defers to the triggerer until it is."""
+    from airflow_merge_provider.hooks import population
     from airflow_merge_provider.triggers import dataset_populated as trigger
 
     create_table(tmp_path / "late", properties=OURS)
-    look = trigger.get_status
+    look = population.get_status
 
     def look_later(*args: Any, **kwargs: Any) -> Any:
         create_table(tmp_path / "late", properties=FLAGGED)

@@ -88,12 +88,13 @@ def test_a_run_that_requires_it_waits_in_the_triggerer(
     run_dag: Any, fake_hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that requires populated sources waits in the triggerer; Spark starts once they are populated."""
+    from airflow_merge_provider.hooks import population
     from airflow_merge_provider.triggers import dataset_populated as trigger
 
     fake = fake_hook(build_unchanged())
     create_table(tmp_path / "crm")
     create_table(tmp_path / "erp", properties=OURS)
-    look = trigger.get_status
+    look = population.get_status
 
     def look_later(*args: Any, **kwargs: Any) -> Any:
         assert fake.requests == []

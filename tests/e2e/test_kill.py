@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import JobError
-from airflow_merge_provider.core.protocol import JobResult
+from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.launch import JobProcess
 from tests.jobs import probe
@@ -190,6 +190,7 @@ def test_a_run_that_fails_says_little_and_why(places: Any) -> None:
 
     outcome = running.wait_for_end()
 
+    assert isinstance(outcome, JobFailure)
     assert outcome.message.startswith("[USER_RAISED_EXCEPTION] amounts are negative")
     assert len(running.lines) <= 20
     assert not any("\tat " in line for line in running.lines), running.lines

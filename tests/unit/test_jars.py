@@ -64,7 +64,7 @@ def test_the_two_jars_are_fetched_once(machine: Any) -> None:
 
 def test_first_uses_at_the_same_time_do_not_disturb_each_other(machine: Any) -> None:
     """Several workers can download the jars at once on a new machine."""
-    found: list[object] = []
+    found: list[tuple[str, ...]] = []
 
     def find_jars() -> None:
         found.append(jars.delta_jars())

@@ -9,10 +9,15 @@ import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
+from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from tests.unit.test_docs import ROOT, _format_default, read_rows, read_section
 
-CONFIGS = {"upsert": UpsertConfig, "delete_insert": DeleteInsertConfig, "scd2": Scd2Config}
+CONFIGS: dict[str, type[LoadConfig]] = {
+    "upsert": UpsertConfig,
+    "delete_insert": DeleteInsertConfig,
+    "scd2": Scd2Config,
+}
 PAGES = {name: (ROOT / f"docs/operators/{name}.md").read_text(encoding="utf-8") for name in CONFIGS}
 EXAMPLES = {
     "upsert": {"source": "s", "target": "t", "primary_key": "id"},

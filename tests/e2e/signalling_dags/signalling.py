@@ -83,7 +83,7 @@ def read_state(place: Path) -> dict[str, list[int]] | None:
     return next((json.loads(mark) for mark in marks if mark), None)
 
 
-_spark_job.SparkJobHook = CopyingHook  # type: ignore[assignment]
+_spark_job.SparkJobHook = CopyingHook  # type: ignore[assignment,attr-defined]
 
 
 def merge_pipe(name: str, *datasets: str, **source: Any) -> DAG:

@@ -74,7 +74,7 @@ def test_late_and_repeated_events_end_as_the_flights_were(stream: MakeStream, fl
 
     found = made.spark.read.format("delta").load(str(made.folder / "state")).select(*COLUMNS).toPandas()
 
-    found = found.sort_values("id").reset_index(drop=True)
+    found = pd.DataFrame(found).sort_values("id").reset_index(drop=True)
     pd.testing.assert_frame_equal(found, flights, check_dtype=False)
 
 
@@ -91,5 +91,5 @@ def test_totals_of_carriers_are_those_of_a_group_by(stream: MakeStream, flights:
     found = made.spark.read.format("delta").load(str(made.folder / "state")).toPandas()
 
     wanted = columns.groupby("carrier").agg(functions).reset_index()
-    found = found.sort_values("carrier").reset_index(drop=True)
+    found = pd.DataFrame(found).sort_values("carrier").reset_index(drop=True)
     pd.testing.assert_frame_equal(found, wanted, check_dtype=False)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.jobs.merge_record.files.storage import open_storage
+from airflow_merge_provider.jobs.merge_record.files.storage import RemoteStorage, open_storage
 from tests.jobs.merge_record.test_stores import put_file, read_merged, run_job
 
 s3fs = pytest.importorskip("s3fs", reason="s3fs wants an older python-dateutil than Airflow's constraints")
@@ -29,6 +29,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     # fsspec caches clients, which have the address of the previous server.
     s3fs.S3FileSystem.clear_instance_cache()
     place = open_storage(f"s3://bucket-{uuid.uuid4().hex}/lake")
+    assert isinstance(place, RemoteStorage)
     place.fs.mkdir(place.resolve_path("").split("/")[0])
     yield place.location
     running.stop()

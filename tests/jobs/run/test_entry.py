@@ -170,7 +170,7 @@ def test_a_driver_over_connect_collects_nothing_meanwhile(
     Otherwise PySpark's client calls the server from any thread, also from one that waits for gRPC's lock.
     """
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
-    monkeypatch.setattr(entry.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     gc.enable()
 
     _, told = answer(lambda spark, request, progress: {**REPORT, "approved_by": str(gc.isenabled())})

@@ -93,6 +93,7 @@ def test_a_connect_connection_names_the_server(monkeypatch: pytest.MonkeyPatch, 
 
     process = SparkJobHook("cluster")._choose_process(request_)
 
+    assert isinstance(process, JobProcess)
     assert process._remote == f"sc://server:15002/;token={SECRET}"
 
 

@@ -115,7 +115,7 @@ def test_properties_of_nifi_become_an_operator() -> None:
     operator = MergeRecordOperator.from_properties(
         properties, {"n": "3"}, task_id="merge", warehouse="/lake", max_bin_age="1 min", **PLACES
     )
-    assert (operator.min_records, operator.max_bin_age) == ("3", "1 min")
+    assert (vars(operator)["min_records"], operator.max_bin_age) == ("3", "1 min")
 
     with pytest.raises(ConfigError, match="Max Bin Age"):
         MergeRecordOperator.from_properties({"Max Bin Ago": "1 min"}, task_id="merge", **PLACES)
