@@ -293,9 +293,10 @@ def _start_child(command: list[str], env: dict[str, str]) -> subprocess.Popen[st
 
 def _read_lines(child: subprocess.Popen[str]) -> Iterator[str]:
     """Yield the output lines of the child, without the lines that every JVM prints."""
-    for line in child.stdout or ():
-        if not line.startswith(_NOISE):
-            yield line.rstrip()
+    with child.stdout or contextlib.nullcontext(()) as output:
+        for line in output:
+            if not line.startswith(_NOISE):
+                yield line.rstrip()
 
 
 def _require_server(url: str) -> None:

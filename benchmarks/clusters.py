@@ -27,7 +27,6 @@ from airflow_merge_provider.jobs.spark.session import override_settings
 from benchmarks import entities
 from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
 
-SUITE = "clusters"
 # The maximum number of edges collected on the driver; low, so that the graph is contracted several times.
 EDGES = 100_000
 GOALS = {"ours / Spark floor": 1.5, "ours / GraphX": 0.125, "ours / Splink": 1.0, "in Spark / ours": 6.0}
@@ -65,7 +64,7 @@ def main() -> int:
     ratios["in Spark / ours"] = round(median["in Spark"] / median["ours"], 2)
     facts = {"clusters": counts, "clusters_in_truth": truth, "goals": GOALS}
     print(json.dumps([way.summarize_rounds() for way in ways.values()], indent=1))
-    written = write_results(SUITE, chosen.size, list(ways.values()), ratios, facts)
+    written = write_results("clusters", f"{chosen.size:,} entities", list(ways.values()), ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 0 if set(counts.values()) == {truth} else 1
 

@@ -75,7 +75,7 @@ def _measure_task(spark: SparkSession, folder: Path, task: str, size: int, round
     }
     facts = {"rows_that_differ": different, "goals": GOALS}
     print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
-    written = write_results(f"joiner_{task}", size, ways, ratios, facts)
+    written = write_results("joiner", f"{task}, {size:,} rows an input", ways, ratios, facts)
     print(f"{task}: {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}", flush=True)
     return different
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import threading
 import time
@@ -20,6 +21,7 @@ from airflow_merge_provider.class_archive import long_lived
 from airflow_merge_provider.core.spark_conf import session_conf
 from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs.spark.session import local_session
+from benchmarks.page import update_page
 
 OUT = Path(__file__).parent / "out"
 _SETTLED = 1.0
@@ -116,8 +118,10 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*.parquet"))
 
 
-def write_results(suite: str, size: int, ways: list[Way], ratios: Mapping[str, float], facts: Any) -> Path:
-    """Write the figures as JSON and the medians as a bar chart; return the path of the JSON file."""
+def write_results(
+    benchmark: str, measured: str, ways: list[Way], ratios: Mapping[str, float], facts: Any
+) -> Path:
+    """Write the figures as JSON, the medians as a bar chart, and both into the page; return the JSON file."""
     import matplotlib as mpl  # noqa: PLC0415 - slow to import, and needed only here
 
     mpl.use("Agg")
@@ -125,18 +129,20 @@ def write_results(suite: str, size: int, ways: list[Way], ratios: Mapping[str, f
 
     OUT.mkdir(exist_ok=True)
     figures = [way.summarize_rounds() for way in ways]
-    file = OUT / f"{suite}-{size}.json"
+    file = OUT / f"{benchmark}-{re.sub(r'[^a-z0-9]+', '-', measured.lower())}.json"
     content = {
-        "suite": suite, "size": size, "cores": len(os.sched_getaffinity(0)), "ways": figures,
+        "benchmark": benchmark, "measured": measured, "cores": len(os.sched_getaffinity(0)), "ways": figures,
         "ratios": dict(ratios), "facts": facts,
     }  # fmt: skip
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     figure, axes = plt.subplots(figsize=(7, 0.6 + 0.5 * len(ways)), layout="constrained")
     bars = axes.barh([each["way"] for each in figures], [each["median"] for each in figures], color="#2a78b8")
     axes.bar_label(bars, fmt="%.1f s", padding=4)
-    axes.set(xlabel="seconds (median of warm rounds)", title=f"{suite}, {size:,} entities")
+    axes.set(xlabel="seconds (median of warm rounds)", title=f"{benchmark}, {measured}")
     axes.invert_yaxis()
     axes.margins(x=0.15)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file.with_suffix(".png"), dpi=120)
+    medians = {each["way"]: each["median"] for each in figures}
+    update_page(benchmark, measured, medians, ratios)
     return file

@@ -31,7 +31,6 @@ from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks.changes import COLUMNS, TEXTS, VALUES, build_batch, build_states, write_table
 from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
 
-SUITE = "merge_engine"
 GOAL = 1.15
 ENGINES: Mapping[str, dict[str, str]] = {
     "deduplicate": {"sequence.field": "seq"},
@@ -199,7 +198,7 @@ def main() -> int:
 
 def run_contest(spark: SparkSession, chosen: argparse.Namespace, engine: str) -> bool:
     """Measure one engine and write its figures; return whether all tables are equal at the end."""
-    contest = Contest(spark, OUT / "data" / f"{SUITE}-{engine}-{chosen.size}", chosen, engine)
+    contest = Contest(spark, OUT / "data" / f"merge_engine-{engine}-{chosen.size}", chosen, engine)
     ways = [
         Way("read", contest.read_table),
         Way("read with a batch not folded", contest.fold_current),
@@ -217,9 +216,10 @@ def run_contest(spark: SparkSession, chosen: argparse.Namespace, engine: str) ->
         "ours / floor": round(ours / floor, 2),
         "read with a batch not folded / read": round(current / read, 2),
     }
+    measured = f"{engine}, {chosen.size:,} rows, {chosen.changes:,} changes"
     facts = {"engine": engine, "changes": chosen.changes, "tables_are_equal": same, "goal": GOAL}
     print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
-    written = write_results(f"{SUITE}_{engine}_{chosen.changes}", chosen.size, ways, ratios, facts)
+    written = write_results("merge_engine", measured, ways, ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}", flush=True)
     return same
 

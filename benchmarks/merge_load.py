@@ -106,7 +106,7 @@ def _measure_scd2(spark: SparkSession, folder: Path, size: int, rounds: int) -> 
     mine = spark.read.format("delta").load(str(folder / "target")).drop("_row_hash")
     wrong = _count_differences(mine, spark.read.parquet(str(folder / "duckdb.parquet")))
     wrong += _count_differences(mine, spark.read.format("delta").load(str(folder / "textbook")))
-    return _print_figures("load_scd2", size, ways, wrong, GOALS["scd2"])
+    return _print_figures(f"scd2, {size:,} rows", ways, wrong, GOALS["scd2"])
 
 
 def _by_key(spark: SparkSession, folder: Path, size: int, rounds: int, *, part: int) -> int:
@@ -138,7 +138,7 @@ def _by_key(spark: SparkSession, folder: Path, size: int, rounds: int, *, part: 
     theirs = spark.read.format("delta").load(str(folder / "deltars"))
     mine = [spark.read.format("delta").load(str(folder / name)) for name in ("target", "replaced")]
     wrong = sum(_count_differences(each, theirs) for each in mine)
-    return _print_figures(f"load_by_key_{part}", size, ways, wrong, GOALS["by key"])
+    return _print_figures(f"by key, {size:,} rows, a {part}th changed", ways, wrong, GOALS["by key"])
 
 
 SUITES: dict[str, Callable[[SparkSession, Path, int, int], int]] = {
@@ -197,7 +197,7 @@ def _count_differences(mine: DataFrame, theirs: DataFrame) -> int:
     return mine.exceptAll(theirs).count() + theirs.exceptAll(mine).count()
 
 
-def _print_figures(suite: str, size: int, ways: list[Way], wrong: int, goals: Mapping[str, float]) -> int:
+def _print_figures(measured: str, ways: list[Way], wrong: int, goals: Mapping[str, float]) -> int:
     """Write and print the figures, with the ratios that have limits."""
     figures = {way.name: way.summarize_rounds()["median"] for way in ways}
     ratios = {}
@@ -206,7 +206,7 @@ def _print_figures(suite: str, size: int, ways: list[Way], wrong: int, goals: Ma
         ratios[name] = round(figures[one] / figures[other], 2)
     facts = {"rows_that_differ": wrong, "goals": dict(goals)}
     print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
-    written = write_results(suite, size, ways, ratios, facts)
+    written = write_results("merge_load", measured, ways, ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return wrong
 

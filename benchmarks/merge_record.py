@@ -25,7 +25,6 @@ from airflow_merge_provider.jobs.merge_record.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
 
-SUITE = "merge_record"
 # Limits: 2.0 for 10 000 files of 100 records (read and write), 1.4 for 50 groups (read and shuffle).
 GOALS = {"read and written": 2.0, "read and shuffled": 1.4}
 SCHEMA = "id STRING, station STRING, temp DOUBLE, wind DOUBLE, gust DOUBLE, text STRING"
@@ -41,14 +40,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
     parser.add_argument("--weather", action="store_true", help="real files instead")
     chosen = parser.parse_args()
-    files = (
-        _read_weather() if chosen.weather else _build_readings(chosen.files, chosen.records, chosen.groups)
-    )
-    folder = (
-        OUT
-        / "data"
-        / ("weather" if chosen.weather else f"files-{chosen.files}-{chosen.records}-{chosen.groups}")
-    )
+    if chosen.weather:
+        measured, files, folder = "weather", _read_weather(), OUT / "data" / "weather"
+    else:
+        numbers = (chosen.files, chosen.records, chosen.groups)
+        measured = "{:,} files of {:,} records, {:,} groups".format(*numbers)
+        files = _build_readings(*numbers)
+        folder = OUT / "data" / "files-{}-{}-{}".format(*numbers)
     truth = _write_files(folder / "kept", files)
     spark = warm_session()
     ways = [
@@ -69,7 +67,7 @@ def main() -> int:
     }
     facts = {"records": truth.total(), "records_not_exactly_once": wrong, "goals": GOALS}
     print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
-    written = write_results(SUITE, truth.total(), ways, ratios, facts)
+    written = write_results("merge_record", measured, ways, ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 1 if wrong else 0
 

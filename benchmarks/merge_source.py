@@ -25,7 +25,6 @@ from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import entities
 from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
 
-SUITE = "merge_source"
 GOAL = {1_000_000: 0.5, 5_000_000: 0.2}
 
 
@@ -50,7 +49,7 @@ def main() -> int:
     ratios = {f"{way.name} / full": round(way.summarize_rounds()["median"] / whole, 2) for way in later}
     facts = {"outputs_that_differ": different, "goal": GOAL.get(chosen.size)}
     print(json.dumps([way.summarize_rounds() for way in (full, *later)], indent=1))
-    written = write_results(SUITE, chosen.size, [full, *later], ratios, facts)
+    written = write_results("merge_source", f"{chosen.size:,} entities", [full, *later], ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 1 if different else 0
 

@@ -26,7 +26,6 @@ from benchmarks import entities
 from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
 from benchmarks.peers.duckdb_merge import PROPERTIES
 
-SUITES = {"entity": "merge_source_first_run", "columns": "merge_source_first_run_columns"}
 GOAL = 1.3
 
 
@@ -34,7 +33,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=1_000_000, help="entities (1000000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
-    parser.add_argument("--values", choices=list(SUITES), default="entity", help="the form of the target")
+    parser.add_argument(
+        "--values", choices=["entity", "columns"], default="entity", help="the form of the target"
+    )
     chosen = parser.parse_args()
     folder = OUT / "data" / f"{chosen.size}"
     clusters = entities.write_datasets(folder, chosen.size)
@@ -53,7 +54,9 @@ def main() -> int:
     counted = ways[0].rounds[-1]["golden"]
     facts = {"clusters": counted, "clusters_in_truth": clusters, "rows_that_differ": different, "goal": GOAL}
     print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
-    written = write_results(SUITES[chosen.values], chosen.size, ways, ratios, facts)
+    written = write_results(
+        "merge_source_first_run", f"{chosen.size:,} entities, {chosen.values}", ways, ratios, facts
+    )
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 1 if different or counted != clusters else 0
 

@@ -36,6 +36,14 @@ class QuietSubmitHook(SparkSubmitHook):
         command: list[str] = super()._build_spark_submit_command(application)
         return [command[0], "--load-spark-defaults", *command[1:]]
 
+    def submit(self, application: str = "", **kwargs: Any) -> str | None:
+        """Submit the application and close the pipe of its output, which the stock hook leaves open."""
+        try:
+            return super().submit(application, **kwargs)
+        finally:
+            if self._submit_sp is not None and self._submit_sp.stdout is not None:
+                self._submit_sp.stdout.close()
+
 
 class SubmitProcess:
     """One request through spark-submit in client mode; ``kill_process`` ends it."""

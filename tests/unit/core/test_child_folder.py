@@ -43,7 +43,8 @@ def start_holder() -> tuple[subprocess.Popen[str], Path]:
     """Start a process that creates a folder and keeps it."""
     process = subprocess.Popen([sys.executable, "-c", _HOLD], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    return process, Path(process.stdout.readline().strip())
+    with process.stdout as output:
+        return process, Path(output.readline().strip())
 
 
 def test_a_folder_is_private_and_goes_with_its_block() -> None:
