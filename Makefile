@@ -16,6 +16,9 @@ MINUTES ?= 5
 # A file's tests stay in one process, which may have one Spark; files that take long come first.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+# The floor is that of the whole suite: with ARGS nothing is measured.
+COVERAGE = $(if $(ARGS),,--cov --cov-report=term)
+
 define NEED_JAVA
 import sys
 from airflow_merge_provider import jars
@@ -47,7 +50,7 @@ ui: $(STAMP)  ## Start that Airflow with its runs and print its address (Ctrl-C 
 	@cd dags && $(BIN)/python -m demo ui
 
 test: $(STAMP)  ## Run every test but those of test-e2e (20 minutes on two cores; ARGS="-k words" picks some)
-	$(PYTEST) --durations=15 -m "not e2e" $(ARGS)
+	$(PYTEST) $(COVERAGE) --durations=15 -m "not e2e" $(ARGS)
 
 test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluster and killed processes (15 minutes)
 	$(PYTEST) -v --durations=15 -m e2e tests/e2e $(ARGS)

@@ -251,7 +251,8 @@ class Sequence:
         """Rename a column of a source, and undo that after a run has rejected it."""
         place = self._list_sources()[-1]
         rows = self._spark.read.format("delta").load(str(place)).toArrow()
-        old = rows.column_names[1]
+        # Columns of a merge source that begin with an underscore are no properties: nobody needs them.
+        old = next(name for name in rows.column_names[1:] if not name.startswith("_"))
         names = [f"{name}_new" if name == old else name for name in rows.column_names]
         write_deltalake(str(place), rows.rename_columns(names), mode="overwrite", schema_mode="overwrite")
 
