@@ -28,7 +28,7 @@ class MergeRecordOperator(SparkJobOperator):
 
     Each record is written exactly once, and every output records the reason for its merge.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated. Sizes and periods are NiFi's texts
+    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated. Sizes and periods are NiFi's strings
     (``"128 MB"``, ``"30 secs"``) or native values (bytes, ``timedelta``). ``full_refresh`` puts the files of
     open bins back into the queue.
 
@@ -49,7 +49,7 @@ class MergeRecordOperator(SparkJobOperator):
     :param max_bin_size: the size in bytes from which a bin is full; None is no limit.
     :param max_bin_age: the age at which a bin is merged even if it is not full; None is no limit.
     :param max_bins: the maximum number of open bins; the oldest one above it is merged. None is no limit.
-    :param attributes: attributes to compute for each file, as texts with ``${attribute}`` placeholders.
+    :param attributes: attributes to compute for each file, as strings with ``${attribute}`` placeholders.
     :param attribute_sources: of ``metadata``, ``path``, ``sidecar``, lowest precedence first.
     :param partition_by: attributes by the fields they come from: files are split by these fields first.
     :param arrival_order: ``modified``, ``path`` or ``attribute:<name>``.
@@ -185,13 +185,13 @@ class MergeRecordOperator(SparkJobOperator):
         if self.deferrable and not self.dry_run_only and not self.full_refresh:
             trigger = self._build_trigger(context)
             if trigger is not None and trigger.find_reason() is None:
-                self.log.info("Nothing to merge: waiting for files or for the next expiry")
+                self.log.info("Nothing to merge: waiting until a file arrives or a bin expires")
                 self.defer(trigger=trigger, method_name="execute_when_due", timeout=self.execution_timeout)
         return self._merge_files(context)
 
     def execute_when_due(self, context: Context, event: str) -> dict[str, Any]:
         """Run the job after the wait."""
-        self.log.info("There is something to do: %s", event)
+        self.log.info("Running the merge: %s", event)
         return self._merge_files(context)
 
     def _merge_files(self, context: Context) -> dict[str, Any]:
@@ -227,9 +227,11 @@ class MergeRecordOperator(SparkJobOperator):
             return []
         timetable = self.dag.timetable
         if is_by_assets_alone(timetable):
-            return ["assets alone start this DAG: after the last file nothing ends its bins by their age"]
+            return ["only assets trigger this DAG: after the last file, no run merges bins by max_bin_age"]
         pause = longest_pause(timetable)
         if pause is None or 2 * pause <= timedelta(microseconds=config.max_bin_age.microseconds):
             return []
         age = config.max_bin_age.text
-        return [f"up to {pause} may pass between two runs, over half of max_bin_age {age}: run more often"]
+        return [
+            f"up to {pause} may pass between two runs, over half of max_bin_age {age}: schedule more runs"
+        ]

@@ -31,8 +31,8 @@ PLACES = ("source", "merged", "failure", "original", "state_path")
 _SOURCES = ("metadata", "path", "sidecar")
 # Formats whose schema can only be determined from the records.
 _INFERRED = ("csv", "json", "json-array")
-_ORIGINAL = "name where merged sources go, or set original_action to 'keep' or 'delete'"
-_READER = 'must be a format or {"format": …, "schema": …, "options": {…}}'
+_ORIGINAL = "set the folder for merged source files, or set original_action to 'keep' or 'delete'"
+_READER = 'must be the name of a format or an object {"format": …, "schema": …, "options": {…}}'
 
 
 def _build_word_validator(*words: str) -> BeforeValidator:
@@ -84,14 +84,14 @@ def _read_schema(value: Any) -> Any:
     if isinstance(value, Mapping) and isinstance(value.get("fields"), list | tuple) and value["fields"]:
         for field in value["fields"]:
             if not isinstance(field, Mapping) or not {"name", "type"} <= field.keys():
-                raise ValueError("every field of a schema needs a name and a type")
+                raise ValueError("every field of the schema must have a name and a type")
         return dict(value)
-    raise ValueError("schema must be a text such as 'id INT, v STRING' or an object with fields")
+    raise ValueError("schema must be a DDL string such as 'id INT, v STRING' or an object with fields")
 
 
 def _attribute_sources(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(each in _SOURCES for each in value):
-        raise ValueError(f"must be a list of {', '.join(_SOURCES)}")
+        raise ValueError(f"must be a list with values from {', '.join(_SOURCES)}")
     return tuple(value)
 
 
@@ -102,7 +102,7 @@ def _read_texts(value: Any) -> dict[str, str] | None:
     if not isinstance(value, Mapping) or not all(
         isinstance(each, str) and each for pair in value.items() for each in pair
     ):
-        raise ValueError("must be an object of non-empty texts")
+        raise ValueError("must be an object of non-empty strings")
     return dict(value)
 
 
@@ -116,7 +116,7 @@ def _arrival_order(value: Any) -> str:
 
 def _read_folder(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError("must name a place: a bare id, or a location with / or ://")
+        raise ValueError("must be a folder: the ID of a folder in the warehouse, or a location with / or ://")
     return value.strip().rstrip("/") or "/"
 
 
@@ -147,90 +147,99 @@ class MergeRecordConfig(Config):
 
     unknown_word: ClassVar[str] = "unknown property"
 
-    source: Place | None = Field(None, description="Where files wait to be merged.")
-    merged: Place | None = Field(None, description="Where merged files go.")
-    failure: Place | None = Field(None, description="Where the files of failed bins go.")
-    original: Place | None = Field(None, description="Where merged sources are moved to.")
+    source: Place | None = Field(None, description="The folder of incoming files.")
+    merged: Place | None = Field(None, description="The folder for merged files.")
+    failure: Place | None = Field(None, description="The folder for the files of failed bins.")
+    original: Place | None = Field(None, description="The folder to which merged source files are moved.")
     original_action: Literal["move", "keep", "delete"] = Field(
-        "move", description="What happens to merged sources."
+        "move", description="Whether the run moves, keeps or deletes merged source files."
     )
     state_path: Place | None = Field(
-        None, description="A folder for open bins, plans, manifests and the ledger."
+        None, description="The folder for open bins, plans, manifests and the ledger of this task only."
     )
     reader: Described = Field(
         {"format": "json", "schema": None, "options": {}},
-        description="Format, schema and options of the files that wait.",
+        description="Format, schema and options of incoming files.",
     )
     writer: Annotated[dict[str, Any] | None, _build_validator(_read_format)] = Field(
-        None, description="Format, schema and options of merged files; those of the reader when not given."
+        None,
+        description="Format, schema and options of merged files; by default the format and options of the "
+        "reader, and the schema of the sources.",
     )
     merge_strategy: Annotated[str, _build_word_validator(BIN_PACKING, DEFRAGMENT)] = Field(
-        BIN_PACKING, description="By thresholds, or by the fragment.* attributes."
+        BIN_PACKING, description="How files are merged: by thresholds, or by their fragment.* attributes."
     )
     correlation_attribute_name: Annotated[str | None, Field(min_length=1)] = Field(
-        None, description="The attribute that files of one bin have in common."
+        None, description="The attribute whose value is the same for all files of a bin."
     )
     attribute_strategy: Annotated[
         str, _build_word_validator(attribute_rules.COMMON, attribute_rules.ALL_UNIQUE)
-    ] = Field(attribute_rules.COMMON, description="Which attributes a merged file inherits.")
-    min_records: Count = Field(1, description="Fewest records of a bin that is full.")
+    ] = Field(attribute_rules.COMMON, description="Which attributes of its sources a merged file inherits.")
+    min_records: Count = Field(1, description="The minimum number of records of a full bin.")
     max_records: Limit = Field(
-        1000, description="From so many records on a bin is full; a file is never cut."
+        1000, description="The number of records from which a bin is full; files are never split."
     )
-    min_bin_size: Size = Field(0, description="Fewest bytes of a bin that is full.")
+    min_bin_size: Size = Field(0, description="The minimum size of a full bin in bytes.")
     max_bin_size: MostSize = Field(
-        None, description="From so many bytes on a bin is full; no limit when not given."
+        None, description="The size in bytes from which a bin is full; no limit by default."
     )
     max_bin_age: Span = Field(
-        None, description="A bin that is older ends, full or not; never when not given."
+        None, description="The age at which a bin is merged even if it is not full; no limit by default."
     )
-    max_bins: Limit = Field(10, description="Most open bins; one more ends the oldest.")
+    max_bins: Limit = Field(
+        10, description="The maximum number of open bins; if a new bin exceeds it, the oldest is merged."
+    )
     attributes: Annotated[dict[str, str] | None, BeforeValidator(_read_texts)] = Field(
-        None, description="Attributes computed per file, as texts with ${attribute} in them."
+        None, description="Attributes to compute for each file, as strings with ${attribute} placeholders."
     )
     attribute_sources: Annotated[tuple[str, ...], BeforeValidator(_attribute_sources)] = Field(
-        _SOURCES, description="Where attributes come from, the weakest first."
+        _SOURCES, description="Where attributes come from, lowest precedence first."
     )
     partition_by: Annotated[dict[str, str] | None, BeforeValidator(_read_texts)] = Field(
-        None, description="Attributes by the fields they come from: each file is split by these fields first."
+        None,
+        description="Attributes with the fields that they come from: files are first split by these fields.",
     )
     arrival_order: Annotated[str, BeforeValidator(_arrival_order)] = Field(
-        "modified", description="In which order files are binned: modified, path or attribute:<name>."
+        "modified",
+        description="The order in which files are added to bins: modified, path or attribute:<name>.",
     )
-    settle_time: Span = Field(None, description="Files younger than this wait for the next run.")
+    settle_time: Span = Field(
+        None, description="The minimum age of a file; younger files wait for the next run."
+    )
     bin_age_from: Literal["arrival", "first_seen"] = Field(
-        "arrival", description="Whether a bin is as old as its first file or as the run that saw it first."
+        "arrival",
+        description="Whether a bin's age starts when its first file arrived or when a run first listed it.",
     )
     complete_full_enough: bool = Field(
         default=True,
-        description="Whether a run ends the bins that have their minimums, as an empty queue does.",
+        description="Whether a run merges bins that reach their minimums, like NiFi with an empty queue.",
     )
-    flush: bool = Field(default=False, description="Whether a run ends every open bin.")
+    flush: bool = Field(default=False, description="Whether a run merges every open bin.")
     schema_identity: Literal["canonical", "text"] = Field(
         "canonical", description="Whether schemas are compared by their fields or by their text."
     )
     schema_merge: Literal["none", "union"] = Field(
-        "none", description="Whether files of different schemas share bins, with the union of their fields."
+        "none", description="Whether files with different schemas share bins, with the union of their fields."
     )
     fragment_index_policy: Literal["order", "ignore", "strict"] = Field(
         "order",
-        description="Whether fragment.index orders a set, is not looked at, or must be there once each.",
+        description="Whether fragment.index orders a set, is ignored, or must be present and unique.",
     )
     failure_scope: Literal["bin", "flowfile"] = Field(
-        "bin", description="Whether a malformed record fails the whole bin or its file alone."
+        "bin", description="Whether a malformed record fails the whole bin or only its file."
     )
     size_basis: Literal["input", "estimated_output", "uncompressed"] = Field(
         "input",
-        description="Whether bytes are those of the files, those that the output is expected to have, or "
-        "those of the files unpacked.",
+        description="Whether sizes are those of the input files, estimates of the output, or the "
+        "uncompressed sizes of the input files.",
     )
     validate: Literal["on_arrival", "on_merge"] = Field(  # type: ignore[assignment] # BaseModel's old method
         "on_arrival",
-        description="Whether malformed records are looked for when a file arrives or when its bin is merged.",
+        description="Whether malformed records are detected when a file arrives or when its bin is merged.",
     )
     trust_record_count: bool = Field(
         default=False,
-        description="Whether the record.count of a sidecar is believed; such a file is validated on merge.",
+        description="Whether record.count of a sidecar replaces counting; such a file is validated on merge.",
     )
 
     @property
@@ -258,16 +267,24 @@ class MergeRecordConfig(Config):
         if not moves and known.get("original") is not None:
             action = known["original_action"]
             yield Problem(
-                "original", "unused", f"is not used with original_action {action!r}", "leave it out"
+                "original", "unused", f"is not supported with original_action {action!r}", "remove it"
             )
         yield from _partition_problems(known)
         reader = known.get("reader")
         if reader and reader["format"] == "xml":
             if reader["schema"] is None:
-                yield Problem("reader", "schema", "format xml needs a schema", 'such as "id INT, v STRING"')
+                yield Problem(
+                    "reader",
+                    "schema",
+                    "format 'xml' requires a schema",
+                    'set one, such as "id INT, v STRING"',
+                )
             if "rowTag" not in reader["options"]:
                 yield Problem(
-                    "reader", "options", "format xml needs the option rowTag", "name the element of a record"
+                    "reader",
+                    "options",
+                    "format 'xml' requires the option rowTag",
+                    "set it to the name of the element that contains a record",
                 )
 
 
@@ -275,22 +292,22 @@ def list_warnings(config: MergeRecordConfig) -> list[str]:
     """Return warnings about settings that are valid but probably not intended."""
     found = []
     if config.max_bin_age is None and not config.flush and not config.complete_full_enough:
-        found.append("no max_bin_age: bins below a maximum wait for ever")
+        found.append("max_bin_age is not set: bins below a maximum stay open until more files arrive")
     elif (
         config.max_bin_age is None
         and (config.min_records > 1 or config.min_bin_size)
         and not config.defragment
     ):
-        found.append("no max_bin_age: bins below the minimums wait for ever")
+        found.append("max_bin_age is not set: bins below the minimums stay open until more files arrive")
     if config.defragment and config.max_bin_age is None:
-        found.append("no max_bin_age: incomplete sets of fragments wait for ever")
+        found.append("max_bin_age is not set: incomplete sets of fragments stay open until more files arrive")
     if config.defragment and config.correlation_attribute_name:
-        found.append("correlation_attribute_name has no effect with Defragment")
+        found.append("correlation_attribute_name has no effect with merge_strategy 'Defragment'")
     if not config.knows_schema:
         if config.validate == "on_merge":
-            found.append("validate 'on_merge' has no effect without a schema of the reader")
+            found.append("validate 'on_merge' has no effect unless the reader has a schema")
         if config.trust_record_count:
-            found.append("trust_record_count has no effect without a schema of the reader")
+            found.append("trust_record_count has no effect unless the reader has a schema")
     return found
 
 
@@ -300,17 +317,17 @@ def _partition_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
         return
     at = "partition_by"
     if known.get("merge_strategy") == DEFRAGMENT:
-        hint = "merge by a correlation attribute"
-        yield Problem(at, "conflict", "cannot be combined with Defragment", hint)
+        hint = "set correlation_attribute_name instead"
+        yield Problem(at, "conflict", "cannot be combined with merge_strategy 'Defragment'", hint)
     if known.get("validate") == "on_merge" or known.get("trust_record_count"):
         what = "cannot be combined with validate 'on_merge' or trust_record_count"
-        yield Problem(at, "conflict", what, "files are split when they arrive: leave these out")
+        yield Problem(at, "conflict", what, "files are split on arrival: remove these options")
 
 
 def _threshold_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
     least, most = known.get("min_records"), known.get("max_records")
     if least is not None and most is not None and most < least:
-        hint = "max_records is 1000 when not given"
+        hint = "the default of max_records is 1000"
         yield Problem("max_records", "threshold", f"{most} is below min_records {least}", hint)
     least, most = known.get("min_bin_size"), known.get("max_bin_size")
     if least is not None and most is not None and most < least:
@@ -330,7 +347,7 @@ def _place_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         if path is None:
             yield Problem(
-                name, "place", f"{known[name]!r} is a catalog table", "files need a folder: write a location"
+                name, "place", f"{known[name]!r} is a catalog table", "set the location of a folder"
             )
             continue
         for other, taken in places.items():
@@ -339,7 +356,7 @@ def _place_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
                     name,
                     "place",
                     f"{known[name]!r} and {other} {known[other]!r} overlap",
-                    "give each a folder of its own",
+                    "use separate folders",
                 )
         places[name] = path
 

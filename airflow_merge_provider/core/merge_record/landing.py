@@ -121,9 +121,9 @@ def find_reason_to_run(state: State, found: Listing, now: int, config: MergeReco
     if fresh := found.find_new_files(state):
         return f"{len(fresh)} new files"
     if gone := [uri for uri, version in state.waiting.items() if found.versions.get(uri) != version]:
-        return f"{len(gone)} files of open bins have changed or vanished"
+        return f"{len(gone)} files of open bins have changed or no longer exist"
     reasons = plan_merges(state, NewFiles(), now, config).reasons
-    return ", ".join(f"{count} bins: {code}" for code, count in reasons.items()) or None
+    return ", ".join(f"{count} bins are due ({code})" for code, count in reasons.items()) or None
 
 
 def _is_hidden(name: str) -> bool:

@@ -54,7 +54,7 @@ def from_properties(
             try:
                 arguments[argument] = _read_value(argument, value, environment or {})
             except KeyError as error:
-                hint = "the environment has no such name"
+                hint = "add its value to environment"
                 problems.append(
                     Problem(name, "expression", f"unknown name {error.args[0]!r} in {value!r}", hint)
                 )

@@ -41,7 +41,7 @@ def describe_malformed(name: str, why: str) -> Reason:
 def describe_incomplete(found: int, expected: int | None, ended_by: Reason) -> Reason:
     """Return the reason for a set of fragments that ended incomplete."""
     wanted = "an unknown number of" if expected is None else expected
-    return Reason("INCOMPLETE", f"{found} of {wanted} fragments were there: {ended_by.text}")
+    return Reason("INCOMPLETE", f"The set has {found} of {wanted} fragments: {ended_by.text}")
 
 
 def count_invalid(value: str) -> Reason:
@@ -56,9 +56,9 @@ def count_differs(one: int, other: int) -> Reason:
 
 def index_missing(name: str) -> Reason:
     """Return the reason for a fragment without an integer index where the policy requires one."""
-    return Reason("FRAGMENT_INDEX_MISSING", f"{name} has no integer fragment.index")
+    return Reason("FRAGMENT_INDEX_MISSING", f"fragment.index of {name} is missing or not an integer")
 
 
 def index_repeated(index: int) -> Reason:
     """Return the reason for two fragments with the same index where the policy requires different ones."""
-    return Reason("FRAGMENT_INDEX_REPEATED", f"fragment.index {index} is there more than once")
+    return Reason("FRAGMENT_INDEX_REPEATED", f"fragment.index {index} appears more than once in the set")

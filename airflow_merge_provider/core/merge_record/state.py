@@ -82,8 +82,8 @@ class State:
         """
         if raw.get("format") != FORMAT:
             raise DataError(
-                f"the state has format {raw.get('format')!r}, this version reads {FORMAT}: "
-                "use the version that wrote it"
+                f"the state has format {raw.get('format')!r}, this package version supports only {FORMAT}: "
+                "use the package version that wrote it"
             )
         return cls(
             generation=raw["generation"],

@@ -63,7 +63,7 @@ def data_size(value: Any) -> int:
         return value
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if not found:
-        raise ValueError("must be a size with its unit, such as '128 MB' (B, KB, MB, GB, TB)")
+        raise ValueError("must be a size with a unit, such as '128 MB' (B, KB, MB, GB, TB)")
     number, unit = found.groups()
     return int(Decimal(number) * 1024 ** _POWERS[unit.upper()])
 
@@ -82,7 +82,7 @@ def parse_period(value: Any) -> Period:
     found = _PERIOD.fullmatch(value.strip()) if isinstance(value, str) else None
     nanos = _UNITS.get(found[2].lower()) if found else None
     if found is None or nanos is None:
-        raise ValueError("must be a number with its unit of time, such as '30 secs' or '1.5 hours'")
+        raise ValueError("must be a period with a unit of time, such as '30 secs' or '1.5 hours'")
     return Period(int(Decimal(found[1]) * nanos), value.strip())
 
 

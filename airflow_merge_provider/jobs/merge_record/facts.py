@@ -35,10 +35,10 @@ from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, inspect_files
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
 
-_COLON = "Hadoop cannot read names with a colon"
+_COLON = "its path contains a colon, which Hadoop does not support"
 _COUNT = "record.count"
-_OVERFULL = "a line goes on after its object"
-_NO_FIELDS = "its records have no fields, which only JSON can write"
+_OVERFULL = "a line has further text after its JSON object"
+_NO_FIELDS = "its records have no fields, which only JSON formats support"
 _FIELDLESS = ("json", "json-array")
 _FOOTERS = {
     "parquet": containers.parquet_footer,
@@ -62,9 +62,7 @@ def find_arrivals(
     for file in queue.files:
         fact = facts.get(file.uri) or FileFacts(unreadable=file.wrong or _COLON)
         if taken := find_taken_name(fact.schema.names):
-            fact = FileFacts(
-                unreadable=fact.unreadable or f"a field is called {taken}, as a column of our own"
-            )
+            fact = FileFacts(unreadable=fact.unreadable or f"the field name {taken!r} is reserved")
         if fact.records and not fact.schema.fields and config.output["format"] not in _FIELDLESS:
             fact = replace(fact, unreadable=fact.unreadable or _NO_FIELDS)
         key = fact.schema.build_key(config.schema_identity)
@@ -110,7 +108,7 @@ def check_files(
     broken = {}
     for file in files:
         fact = facts[file.uri]
-        miscounted = f"it has {fact.records} records, not {file.records} as it was told"
+        miscounted = f"it has {fact.records} records, but {file.records} are expected"
         wrong = fact.unreadable or fact.malformed or (miscounted if fact.records != file.records else None)
         if wrong:
             broken[file.uuid] = wrong
@@ -305,7 +303,7 @@ def _count_records(records: Records, kind: TypedReader, uris: Sequence[str]) -> 
 def _find_wrong_fields(schema: Schema) -> str | None:
     """Return why Spark cannot read records with these fields, or None."""
     if taken := find_taken_name(schema.names):
-        return f"a field is called {taken}, as a column of our own"
+        return f"the field name {taken!r} is reserved"
     try:
         spark_schema(schema)
     except Exception as error:  # noqa: BLE001 - any error in a file's own schema affects only this file
@@ -322,11 +320,11 @@ def _wrong_header(columns: Any, explicit: Schema | None, *, has_header: bool) ->
     if isinstance(columns, UnreadableError):
         return str(columns)
     if len(set(columns)) < len(columns):
-        return "its header names a column twice"
+        return "its header contains a column more than once"
     if taken := find_taken_name(columns):
-        return f"a field is called {taken}, as a column of our own"
+        return f"the field name {taken!r} is reserved"
     if has_header and not columns:
         return "it has no header"
     if has_header and explicit is not None and columns != explicit.names:
-        return f"its header is {', '.join(columns)}; the schema wants {', '.join(explicit.names)}"
+        return f"its header is {', '.join(columns)}, but the schema columns are {', '.join(explicit.names)}"
     return None

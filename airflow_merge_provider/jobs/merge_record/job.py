@@ -106,7 +106,9 @@ class _Run:
         """Plan without writing anything, and return the report."""
         state, _ = self.journal.read_state()
         if self.journal.find_unfinished_plan(state):
-            self.reporter.add_warnings(["a run before has left a plan: the next run carries it out first"])
+            self.reporter.add_warnings(
+                ["an earlier run left an unfinished plan: the next run executes it first"]
+            )
         made, arrived = self._plan_merges(state)
         self.plans.append(made)
         return self._build_report(self._build_result(state, arrived))
@@ -120,7 +122,7 @@ class _Run:
         left = self.journal.find_unfinished_plan(state)
         is_done = False
         if left is not None:
-            self.progress.log_line(f"resuming the plan of {left['token']['run_id']}")
+            self.progress.log_line(f"resuming the unfinished plan of run {left['token']['run_id']}")
             self._resumed = left["token"]["run_id"]
             resumed = Plan.from_json(left["plan"])
             done = self._execute_plan(
@@ -154,8 +156,8 @@ class _Run:
             arrived = estimate_sizes(arrived, state, self.config)
         made = self._check_and_plan(state, arrived, lost, places)
         self.progress.log_line(
-            f"{len(new.files)} new files, {found.unsettled} not settled; {len(made.merges)} merges, "
-            f"{len(made.failures)} failures, {len(made.state.bins)} bins stay open"
+            f"planned {len(made.merges)} merges and {len(made.failures)} failed bins from {len(new.files)} "
+            f"new files; {found.unsettled} files are not settled, {len(made.state.bins)} bins stay open"
         )
         return made, len(new.files)
 
@@ -191,7 +193,7 @@ class _Run:
         lost = [uri for uri in moved if uri not in found.versions]
         if moved:
             self.reporter.add_warnings(
-                [f"{len(moved)} files of open bins have changed or vanished: taken out of them"]
+                [f"{len(moved)} files of open bins have changed or no longer exist: removed from the bins"]
             )
         state = remove_files(state, moved)
         partial = {uri: ids for uri, ids in state.partial.items() if uri not in moved}
@@ -200,7 +202,7 @@ class _Run:
         regrouped = bool(state.bins) and state.fingerprint != compute_fingerprint(self.config)
         if regrouped:
             self.reporter.add_warnings(
-                ["the configuration groups files differently now: open bins are dissolved"]
+                ["the configuration groups files differently than before: open bins are dissolved"]
             )
         return (dissolve_bins(state) if regrouped or self.request.full_refresh else state), lost
 
@@ -264,8 +266,8 @@ class _Run:
         published = publisher.publish_plan(made, is_resumed=is_resumed)
         if published.changed:
             number, named = len(published.changed), ", ".join(published.changed[:_NAMED])
-            what = f"{number} files have changed or vanished before they were merged ({named})"
-            self.reporter.add_warnings([f"{what}: their bins are planned anew"])
+            what = f"{number} files have changed or no longer exist since they were planned ({named})"
+            self.reporter.add_warnings([f"{what}: the next run plans them again"])
         return published
 
     def _build_result(self, before: State, arrived: int, ledger: str | None = None) -> RunResult:
@@ -274,9 +276,9 @@ class _Run:
         if self.request.full_refresh:
             mode, reason = "full", f"{FULL_REFRESH}: open bins are dissolved"
         elif self._resumed is not None:
-            mode, reason = "incremental", f"the plan of run {self._resumed} was carried out"
+            mode, reason = "incremental", f"the unfinished plan of run {self._resumed} was executed"
         elif not before.generation:
-            mode, reason = "initial", "no run has planned before"
+            mode, reason = "initial", "first run with this state_path"
         else:
             mode, reason = "incremental", f"{arrived} new files"
         found = build_result(mode, reason, self.plans, self.uris, self.config)
@@ -316,7 +318,7 @@ def _resolve_config(request: JobRequest) -> MergeRecordConfig:
     """
     config = MergeRecordConfig.parse(request.config)
     problems = [
-        Problem(name, "missing", "is required", "name a folder")
+        Problem(name, "missing", "is required", "set a folder")
         for name in PLACES
         if getattr(config, name) is None and name != "original"
     ]
@@ -340,7 +342,7 @@ def _resolve_schema(given: Any) -> dict[str, Any]:
     """Convert a schema in DDL or JSON to JSON fields, and check that every type is known."""
     struct = StructType.fromDDL(given) if isinstance(given, str) else spark_schema(Schema.from_json(given))
     if not isinstance(struct, StructType):
-        raise ValueError(f"{given!r} is no list of fields")  # noqa: TRY004 - the caller handles ValueError
+        raise ValueError(f"{given!r} is not a list of fields (use DDL such as 'id INT, v STRING')")  # noqa: TRY004 - the caller handles ValueError
     schema = schema_of(struct) if isinstance(given, str) else Schema.from_json(given)
     return schema.as_json()
 

@@ -84,7 +84,9 @@ def list_result_warnings(result: RunResult, config: MergeRecordConfig) -> list[s
     evicted = result.details["reasons"].get(EVICTED.code, 0)
     if not evicted:
         return []
-    return [f"{evicted} bins were ended by max_bins {config.max_bins} before they were full: raise it"]
+    return [
+        f"{evicted} bins were ended by max_bins {config.max_bins} before they were full: increase max_bins"
+    ]
 
 
 def count_open(state: State) -> dict[str, int]:

@@ -112,7 +112,9 @@ def _write_merges(
     _save_frame(ordered, spark, config, staging.build_uri(folder), is_text=is_text)
     planned, written = sum(merge.records for merge in merges), observed.get["records"]
     if written != planned:
-        raise JobError(f"{planned} records were counted, {written} were written: a source changed meanwhile")
+        raise JobError(
+            f"{planned} records were planned, but {written} were written: a source file changed meanwhile"
+        )
     return _find_outputs(staging, folder, merges)
 
 
@@ -230,7 +232,7 @@ def _find_outputs(staging: Storage, folder: str, merges: Sequence[PlannedMerge])
         slot = int(part.name.split(f"/{_SLOT}=", 1)[1].split("/", 1)[0])
         parts.setdefault(slot, []).append(part)
     if [len(parts.get(slot, ())) for slot in range(len(merges))] != [1] * len(merges):
-        raise JobError("Spark has not written one file for each bin: set spark.speculation to false")
+        raise JobError("Spark did not write exactly one file for each bin: set spark.speculation to false")
     return {
         merge.id: StagedFile(part.name, suffix_of(part.name), part.size)
         for slot, merge in enumerate(merges)

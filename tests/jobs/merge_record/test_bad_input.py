@@ -116,7 +116,7 @@ def test_a_header_that_is_not_the_schemas_fails_alone(lean: SparkSession, tmp_pa
 
     assert made.read_merged() == ["name,age\nx,1\n"]
     reason = made.read_attributes(tmp_path / "failure" / "a.csv")["failure.reason"]
-    assert "its header is age, name; the schema wants name, age" in reason
+    assert "its header is age, name, but the schema columns are name, age" in reason
 
 
 def test_records_without_fields_are_records(lean: SparkSession, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_record_count_is_believed_and_found_out(lean: SparkSession, tmp_path: 
     assert report["counts"]["merged"] == 2
     assert made.list_names("failure") == ["wrong.csv"]
     reason = made.read_attributes(tmp_path / "failure" / "wrong.csv")["failure.reason"]
-    assert "it has 3 records, not 4 as it was told" in reason
+    assert "it has 3 records, but 4 are expected" in reason
 
 
 def test_packed_files_count_by_what_they_hold(lean: SparkSession, tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_two_runs_at_once_are_one(tmp_path: Path) -> None:
 
     class Interrupting(type(made.engine)):  # type: ignore[misc]
         def stage_merges(self, *args: Any) -> Any:
-            with pytest.raises(ConflictError, match="d/merge/first is at work") as error:
+            with pytest.raises(ConflictError, match="d/merge/first holds the lease") as error:
                 landing_again.run_job(run_id="second")
             refused.append(error.value.retryable)
             return super().stage_merges(*args)
@@ -315,7 +315,7 @@ def test_a_folder_that_was_moved_is_carried_on(action: Any, tmp_path: Path) -> N
         moved.run_job(run_id="later", at=2, flush=True)
 
         assert moved.read_ids() == [["a", "b"], ["c", "d"], ["e", "f"], ["g"]], change
-        assert not any("have changed or vanished" in each for each in report["warnings"]), change
+        assert not any("have changed or no longer exist" in each for each in report["warnings"]), change
         if not is_dead:
             break
     assert change > 10

@@ -40,7 +40,7 @@ def merge_beside(made: Landing, good: tuple[str, ...] = ("good.json",)) -> dict[
     [
         pytest.param(build_avro(AVRO_SCHEMA, b"", count=1, size=-26), "block is damaged", id="negative size"),
         pytest.param(build_avro(AVRO_SCHEMA, b"", count=-1, size=0), "block is damaged", id="negative count"),
-        pytest.param(build_avro('"long"', encode_zigzag(1)), "is no record", id="no record"),
+        pytest.param(build_avro('"long"', encode_zigzag(1)), "is not a record", id="no record"),
         pytest.param(
             build_avro('{"type": "record", "name": "r"}', encode_zigzag(1)), "fields", id="no fields"
         ),
@@ -55,7 +55,7 @@ def merge_beside(made: Landing, good: tuple[str, ...] = ("good.json",)) -> dict[
             "__merge_slot",
             id="our column",
         ),
-        pytest.param(b"Obj\x01" + b"\xff" * 40, "longer than Avro's", id="endless number"),
+        pytest.param(b"Obj\x01" + b"\xff" * 40, "longer than 10 bytes", id="endless number"),
     ],
 )
 def test_avro(content: Any, reason: Any, lean: SparkSession, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_sidecars(sidecar: Any, lean: SparkSession, tmp_path: Path) -> None:
 
     attributes = merge_beside(made)
 
-    assert "is no JSON object of texts" in attributes["failure.reason"]
+    assert "is not a flat JSON object" in attributes["failure.reason"]
     assert made.read_ids() == [[7]]
 
 

@@ -160,7 +160,7 @@ def test_a_file_that_changes_or_vanishes_leaves_its_bin(tmp_path: Path) -> None:
 
     assert made.read_ids() == [["a2", "a3", "c"]]
     assert report["counts"]["lost_files"] == 1
-    assert any("changed or vanished" in warning for warning in report["warnings"])
+    assert any("changed or no longer exist" in warning for warning in report["warnings"])
     assert {line["outcome"] for line in made.read_ledger()} == {"merged", "lost"}
 
 

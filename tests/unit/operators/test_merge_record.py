@@ -196,7 +196,7 @@ HOURLY = CronTriggerTimetable("0 * * * *", timezone="UTC")
         (timedelta(minutes=20), "30 mins", "0:20:00 may pass between two runs"),
         (timedelta(minutes=15), "30 mins", None),
         (AssetOrTimeSchedule(timetable=HOURLY, assets=[ASSET]), "30 mins", "1:00:00 may pass"),
-        ([ASSET], "1 day", "assets alone start this DAG"),
+        ([ASSET], "1 day", "only assets trigger this DAG"),
         (None, "1 sec", None),
         ("0 * * * *", None, None),
     ],

@@ -63,19 +63,19 @@ def test_a_new_file_is_a_reason_once_it_has_settled(landing: Any, tmp_path: Path
 
 def test_an_expired_bin_is_a_reason(landing: Any) -> None:
     """An expired bin ends the wait, also without new files."""
-    assert landing(max_bin_age="1 hour", bin_age=3601).find_reason() == "1 bins: AGE"
+    assert landing(max_bin_age="1 hour", bin_age=3601).find_reason() == "1 bins are due (AGE)"
 
 
 def test_lower_thresholds_are_a_reason(landing: Any) -> None:
     """Lower thresholds end the wait, because they apply to open bins at once."""
-    assert landing(min_records=1).find_reason() == "1 bins: FULL_ENOUGH"
+    assert landing(min_records=1).find_reason() == "1 bins are due (FULL_ENOUGH)"
 
 
 def test_a_file_of_a_bin_that_changed_or_vanished_is_a_reason(landing: Any, tmp_path: Path) -> None:
     """A changed or deleted file of a bin ends the wait, because it has to be removed from the bin."""
     trigger = landing()
     (tmp_path / "in" / "known.json").unlink()
-    assert trigger.find_reason() == "1 files of open bins have changed or vanished"
+    assert trigger.find_reason() == "1 files of open bins have changed or no longer exist"
 
 
 def test_a_plan_that_was_left_is_a_reason(landing: Any, tmp_path: Path) -> None:

@@ -59,13 +59,13 @@ class Journal:
         """
         self.lease.check_lease()
         if self.read_state()[0].generation != before.generation:
-            raise ConflictError(f"another run has changed the state in {self.location}: run it again")
+            raise ConflictError(f"another run has changed the state in {self.location}: retry the task")
         name = state_file(after.generation)
         created = self._create_file(name, {"state": after.as_json(), "told": told})
         if not created or self._find_state_file() != name:
             # If a run hangs before it writes its state, other runs may have written newer states meanwhile.
             # No run reads the state that it writes then.
-            raise ConflictError(f"other runs have gone on in {self.location}: run it again")
+            raise ConflictError(f"other runs have written newer states in {self.location}: retry the task")
         self.clear_old_files(after)
 
     def find_unfinished_plan(self, state: State) -> dict[str, Any] | None:
@@ -83,12 +83,12 @@ class Journal:
         self.lease.check_lease()
         name = plan_file(made.state.generation)
         if not self._create_file(name, {**beside, "plan": made.as_json()}):
-            raise ConflictError(f"another run has planned in {self.location}: run it again")
+            raise ConflictError(f"another run has written a plan in {self.location}: retry the task")
         # If this run hangs here, other runs may use this number and remove their plan file. The number must
         # not be used a second time.
         if self.read_state()[0].generation >= made.state.generation:
             self._storage.delete_path(name)
-            raise ConflictError(f"other runs have gone on in {self.location}: run it again")
+            raise ConflictError(f"other runs have written newer states in {self.location}: retry the task")
 
     def clear_old_files(self, state: State) -> None:
         """Delete the plan of a state, and all older states but the most recent one."""
@@ -109,7 +109,7 @@ class Journal:
         if self._create_file(_manifest_name(merge_id), manifest):
             return
         if (self.read_manifest(merge_id) or {}).get(WITHDRAWN):
-            raise ConflictError(f"another run has withdrawn a merge in {self.location}: run it again")
+            raise ConflictError(f"another run has withdrawn a merge in {self.location}: retry the task")
 
     def withdraw_merge(self, merge_id: str) -> None:
         """Write a manifest that prevents the merge from being published, even by a run that hangs meanwhile.
@@ -121,7 +121,7 @@ class Journal:
         if not self._create_file(_manifest_name(merge_id), nothing):
             found = self.read_manifest(merge_id) or {}
             if not found.get(WITHDRAWN):
-                raise ConflictError(f"another run has published a merge in {self.location}: run it again")
+                raise ConflictError(f"another run has published a merge in {self.location}: retry the task")
 
     def write_ledger(self, generation: int, lines: Iterable[Mapping[str, Any]]) -> str:
         """Write the ledger lines of a run, one for each ended bin, and return the URI of the file."""
@@ -147,7 +147,7 @@ class Journal:
             raw: dict[str, Any] = json.loads(content)
         except ValueError as error:
             raise DataError(
-                f"{self._storage.build_uri(name)} is damaged: {error}; restore it from a copy"
+                f"{self._storage.build_uri(name)} is damaged: restore it from a backup ({error})"
             ) from None
         written_at = raw.get(LOCATION, self.location)
         if written_at != self.location:

@@ -60,7 +60,7 @@ class Lease:
         """
         if not self._is_mine(self._read_lease()):
             raise ConflictError(
-                f"another run has taken over the lease in {self._storage.location}: run it again"
+                f"another run has taken over the lease in {self._storage.location}: retry the task"
             )
 
     def _take_lease(self, owner: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ class Lease:
         if not self._is_over(held):
             who = "/".join(str(held.get("owner", {}).get(name)) for name in ("dag_id", "task_id", "run_id"))
             raise ConflictError(
-                f"{who} is at work in {self._storage.location}: run it again when that has ended, "
+                f"run {who} holds the lease in {self._storage.location}: retry the task after that run ends, "
                 "or set max_active_tis_per_dag=1"
             )
         # The expired lease is moved to a name with its own id. If two runs find it expired, only one of them
@@ -80,7 +80,9 @@ class Lease:
             self._storage.move_file(_LEASE, self._storage, over)
         self._storage.delete_path(over)
         if not self._storage.create_file(_LEASE, self._build_content(owner)):
-            raise ConflictError(f"another run has just begun in {self._storage.location}: run it again")
+            raise ConflictError(
+                f"another run has just taken the lease in {self._storage.location}: retry the task"
+            )
 
     def _renew_lease(self, owner: Mapping[str, Any], stop: threading.Event) -> None:
         while not stop.wait(_RENEW_SECONDS):

@@ -84,7 +84,11 @@ def _with_attributes(
             found |= rules.of_path(entry.name)
         elif entry.name in sidecars:
             told = sidecars[entry.name]
-            wrong = None if told is not None else f"{name}{SIDECAR} is no JSON object of texts"
+            wrong = (
+                None
+                if told is not None
+                else f"{name}{SIDECAR} is not a flat JSON object of at most {_MOST_SIDECAR >> 20} MiB"
+            )
             found |= told or {}
     found |= rules.compute_attributes(config.attributes or {}, found)
     return QueuedFile(entry, uri, found, _find_wrong_name(name) or wrong)
@@ -93,10 +97,10 @@ def _with_attributes(
 def _find_wrong_name(name: str) -> str | None:
     """Return why a file with this name cannot be merged, or None."""
     if not _is_text(name):
-        return "its name is no UTF-8"
+        return "its name is not valid UTF-8"
     if len(name.encode()) + len(SIDECAR) > LONGEST_NAME:
         return (
-            f"its name is longer than {LONGEST_NAME - len(SIDECAR)} bytes, and leaves no room for a sidecar's"
+            f"its name is longer than {LONGEST_NAME - len(SIDECAR)} bytes, which leaves no room for {SIDECAR}"
         )
     return None
 

@@ -94,8 +94,8 @@ class LocalCopies:
             self._reached[scheme] = _is_known(self._spark, location)
             if not self._reached[scheme] and not self.is_near():
                 raise SetupError(
-                    f"Spark has no file system for {scheme}: add the store's jars to it, such as hadoop-aws "
-                    "for s3a, or run Spark on this machine"
+                    f"Spark has no file system for {scheme}: add the jars of the store to Spark, such as "
+                    "hadoop-aws for s3a, or run Spark on this machine"
                 )
         return self._reached[scheme]
 

@@ -58,7 +58,7 @@ def ask_files(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], 
         except UnreadableError as error:
             return error
         except FileNotFoundError:
-            return UnreadableError("it has vanished")
+            return UnreadableError("it no longer exists")
         except Exception as error:  # noqa: BLE001 - any error of a reader affects only its file
             return UnreadableError(describe_error(error))
 
@@ -85,7 +85,7 @@ def measure_length(file: BinaryIO) -> int:
     while chunk := file.read(_CHUNK):
         total += len(chunk)
         if total > _MOST_UNPACKED:
-            raise UnreadableError(f"it unpacks to more than {_MOST_UNPACKED >> 30} GiB")
+            raise UnreadableError(f"its uncompressed content is larger than {_MOST_UNPACKED >> 30} GiB")
     return total
 
 
@@ -107,7 +107,7 @@ def avro_header(file: BinaryIO) -> Told:
     A file is unreadable if a block is truncated or not followed by the sync marker of the file.
     """
     if file.read(len(_MAGIC)) != _MAGIC:
-        raise UnreadableError("it is no Avro file")
+        raise UnreadableError("it is not an Avro file")
     text = _read_avro_metadata(file).get("avro.schema", b"").decode()
     marker = file.read(_SYNC)
     records = 0
@@ -122,7 +122,7 @@ def avro_header(file: BinaryIO) -> Told:
         records += count
     schema = json.loads(text)
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise UnreadableError("its Avro schema is no record")
+        raise UnreadableError("its Avro schema is not a record")
     return Schema(tuple(_avro_fields(schema)), text), records
 
 
@@ -140,7 +140,7 @@ def first_line(options: Mapping[str, str]) -> Callable[[BinaryIO], tuple[str, ..
         csv.reader([], delimiter=separator, quotechar=quote or None)
     except (LookupError, TypeError) as error:
         raise ConfigError.from_problems(
-            [Problem("reader.options", "options", str(error), "see Spark's options of CSV")]
+            [Problem("reader.options", "options", str(error), "see the CSV options of Spark")]
         ) from None
 
     def read_cells(file: BinaryIO) -> tuple[str, ...]:
@@ -193,7 +193,7 @@ def _read_avro_long(file: BinaryIO, first: bytes | None = None) -> int:
             return (number >> 1) ^ -(number & 1)
         shift += 7
         if shift >= 7 * _LONG_BYTES:
-            raise UnreadableError("a number in it is longer than Avro's are")
+            raise UnreadableError(f"an integer in it is longer than {_LONG_BYTES} bytes, the maximum in Avro")
         byte = file.read(1)[0]
 
 

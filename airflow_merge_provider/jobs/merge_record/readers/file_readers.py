@@ -64,7 +64,7 @@ class FileSummary:
     @property
     def complaint(self) -> str:
         """The error message for a file with invalid records."""
-        return f"{self.wrong} of {self.records} cannot be parsed"
+        return f"{self.wrong} of {self.records} records cannot be parsed"
 
 
 class FileReader(Protocol):
@@ -148,7 +148,11 @@ class ContainerReader(SchemaReader):
 
     def build_fact(self, uri: str, seen: FileSummary) -> FileFacts:
         records = self.told[uri]
-        wrong = None if seen.records == records else f"it is damaged after {seen.records} of {records}"
+        wrong = (
+            None
+            if seen.records == records
+            else f"it is damaged, {seen.records} of {records} records can be read"
+        )
         return FileFacts(self.schema, records, malformed=wrong)
 
 

@@ -65,7 +65,7 @@ def inspect_files(
             records.unpersist_frames()
             if broken is None:
                 return facts | _isolate_broken(records, rest, config, error)
-            facts[broken] = FileFacts(unreadable="Spark cannot read it to its end")
+            facts[broken] = FileFacts(unreadable="Spark cannot read it completely")
             rest = [_select_files(group, {*group.uris} - {broken}, records) for group in rest]
             rest = [group for group in rest if group.uris]
             continue

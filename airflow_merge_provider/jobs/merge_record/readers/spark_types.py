@@ -53,7 +53,7 @@ def spark_type(kind: Type) -> T.DataType:
         return T.DecimalType(int(found[1]), int(found[2]))
     word = word if word in _WORDS else str(normalize_type(word))
     if word not in _WORDS:
-        raise ValueError(f"unknown type {kind!r} (known: {', '.join(_WORDS)}, decimal(p,s))")
+        raise ValueError(f"unknown type {kind!r} (use one of {', '.join(_WORDS)}, decimal(p,s))")
     return _WORDS[word]
 
 
@@ -77,7 +77,7 @@ def _build_nested_type(kind: Mapping[str, Any]) -> T.DataType:
     for name in ("map", "values"):
         if name in kind:
             return T.MapType(T.StringType(), spark_type(kind[name]))
-    raise ValueError(f"unknown type {dict(kind)!r} (known: fields, array, map)")
+    raise ValueError(f"unknown type {dict(kind)!r} (use an object with the key fields, array or map)")
 
 
 def _build_field(field: T.StructField) -> Field:

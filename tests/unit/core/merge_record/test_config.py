@@ -27,7 +27,7 @@ def test_sizes(text: Any, size: Any) -> None:
 @pytest.mark.parametrize("text", ["1024", "5 KiB", "", "-1 B", "B", ".5 KB", -1, True, None, 1.5, "\uff11 B"])
 def test_what_is_no_size(text: Any) -> None:
     """A size text needs its unit; numbers must be whole and not negative."""
-    with pytest.raises(ValueError, match="size with its unit"):
+    with pytest.raises(ValueError, match="size with a unit"):
         data_size(text)
 
 
