@@ -151,10 +151,10 @@ class MergeRecordOperator(SparkJobOperator):
         poll_interval: float = 60.0,
         **kwargs: Any,
     ) -> None:
-        given = dict(locals())
+        arguments = dict(locals())
         super().__init__(**kwargs)
         for name in self.config_fields:
-            setattr(self, name, given[name])
+            setattr(self, name, arguments[name])
         self.max_bin_age = period_text(max_bin_age)
         self.settle_time = period_text(settle_time)
         # A None argument is not passed on, and the job would use the default limit.
@@ -205,18 +205,18 @@ class MergeRecordOperator(SparkJobOperator):
         """Return the trigger to wait with; None if the arguments are invalid, which the run reports."""
         self._render_natively()
         try:
-            _, given = self._parse_config()
-            references = self.list_references(MergeRecordConfig.parse(given))
-            places = {
-                name: resolve_dataset(place, self.warehouse or find_warehouse(), at=name).path
-                for name, place in references.items()
+            _, raw_config = self._parse_config()
+            references = self.list_references(MergeRecordConfig.parse(raw_config))
+            paths = {
+                name: resolve_dataset(reference, self.warehouse or find_warehouse(), at=name).path
+                for name, reference in references.items()
             }
         except MergeError:
             return None
-        return LandingTrigger({**given, **places}, self.poll_interval, run_token(context).model_dump())
+        return LandingTrigger({**raw_config, **paths}, self.poll_interval, run_token(context).model_dump())
 
     def list_references(self, config: MergeRecordConfig) -> dict[str, str]:
-        return {name: place for name in PLACES if (place := getattr(config, name)) is not None}
+        return {name: location for name in PLACES if (location := getattr(config, name)) is not None}
 
     def list_warnings(self, config: MergeRecordConfig) -> list[str]:
         return [*list_warnings(config), *self._schedule_warnings(config)]

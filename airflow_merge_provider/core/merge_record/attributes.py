@@ -22,16 +22,16 @@ def inherit_attributes(sources: Iterable[Attributes], strategy: str) -> dict[str
     Keep Only Common keeps the attributes that every source has with the same value. Keep All Unique keeps the
     attributes that no two sources have with different values.
     """
-    kept: dict[str, str] = {}
+    first_values: dict[str, str] = {}
     in_conflict: set[str] = {"uuid"}
     common: set[str] | None = None
     for attributes in sources:
         common = set(attributes) if common is None else common & attributes.keys()
         for name, value in attributes.items():
-            if kept.setdefault(name, value) != value:
+            if first_values.setdefault(name, value) != value:
                 in_conflict.add(name)
-    wanted = set(kept) if strategy == ALL_UNIQUE else common or set()
-    return {name: value for name, value in kept.items() if name in wanted - in_conflict}
+    names = set(first_values) if strategy == ALL_UNIQUE else common or set()
+    return {name: value for name, value in first_values.items() if name in names - in_conflict}
 
 
 def of_path(relative: str) -> dict[str, str]:
@@ -51,6 +51,6 @@ def compute_attributes(templates: Mapping[str, str], attributes: Attributes) -> 
     {'both': '1-'}
     """
     return {
-        name: _PLACE.sub(lambda found: attributes.get(found[1].strip(), ""), template)
+        name: _PLACE.sub(lambda match: attributes.get(match[1].strip(), ""), template)
         for name, template in templates.items()
     }

@@ -48,15 +48,15 @@ class Bin:
 
     def remove_flowfiles(self, uuids: Iterable[str]) -> Bin:
         """Return the bin without these FlowFiles, as if they had never been added."""
-        gone = set(uuids)
-        rest = Bin(self.seq, self.group, self.created_at)
+        removed_uuids = set(uuids)
+        remaining_bin = Bin(self.seq, self.group, self.created_at)
         for source in self.sources:
-            if source.uuid not in gone:
-                rest.add_flowfile(source)
-        rest.expected = next(
-            (count for count in map(fragment_count, rest.sources) if isinstance(count, int)), None
+            if source.uuid not in removed_uuids:
+                remaining_bin.add_flowfile(source)
+        remaining_bin.expected = next(
+            (count for count in map(fragment_count, remaining_bin.sources) if isinstance(count, int)), None
         )
-        return rest
+        return remaining_bin
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,29 +78,29 @@ class Bins:
         self.next_seq = next_seq
         self._config = config
         self._now = now
-        self._open = {each.group: each for each in sorted(open_bins, key=lambda each: each.seq)}
+        self._open = {bin_.group: bin_ for bin_ in sorted(open_bins, key=lambda bin_: bin_.seq)}
         # Files that waited together are not separated by their age: only bins of earlier runs end on arrival.
         self._first_of_run = next_seq
 
     @property
     def open(self) -> list[Bin]:
         """The open bins, the oldest first."""
-        return sorted(self._open.values(), key=lambda each: each.seq)
+        return sorted(self._open.values(), key=lambda bin_: bin_.seq)
 
     def offer_flowfile(self, flowfile: FlowFile) -> None:
         """Add one FlowFile to the open bin of its group, or open a bin for it."""
         group = self._find_group(flowfile)
-        found = self._open.get(group)
+        open_bin = self._open.get(group)
         if flowfile.unreadable is not None:
             self._fail_alone(flowfile, group, reasons.describe_unreadable(flowfile.unreadable))
             return
         if flowfile.malformed is not None and self._config.failure_scope == "flowfile":
             self._fail_alone(flowfile, group, reasons.describe_malformed(flowfile.name, flowfile.malformed))
             return
-        bin_ = found or self._open_bin(group, flowfile.arrival)
+        bin_ = open_bin or self._open_bin(group, flowfile.arrival)
         bin_.add_flowfile(flowfile)
         is_open = self._check_bin(bin_, flowfile)
-        if found is None and is_open:
+        if open_bin is None and is_open:
             self._open[group] = bin_
             if self._config.max_bins is not None and len(self._open) > self._config.max_bins:
                 self._complete_bin(self.open[0], reasons.EVICTED)
@@ -131,8 +131,8 @@ class Bins:
         """Check a bin that has just received a FlowFile; return True while it stays open."""
         if newcomer.malformed is not None:
             self._fail_bin(bin_, reasons.describe_malformed(newcomer.name, newcomer.malformed), newcomer.uuid)
-        elif self._config.defragment and (wrong := _check_fragment_count(bin_, newcomer)):
-            self._fail_bin(bin_, wrong, newcomer.uuid)
+        elif self._config.defragment and (problem := _check_fragment_count(bin_, newcomer)):
+            self._fail_bin(bin_, problem, newcomer.uuid)
         elif self._is_full(bin_):
             self._complete_bin(bin_, reasons.FULL)
         elif bin_.seq < self._first_of_run and self._is_older(bin_):
@@ -157,9 +157,9 @@ class Bins:
         records, size = self._config.max_records, self._config.max_bin_size
         return (records is not None and bin_.records >= records) or (size is not None and bin_.bytes >= size)
 
-    def _complete_all(self, wanted: Callable[[Bin], bool], reason: Reason) -> None:
+    def _complete_all(self, is_due: Callable[[Bin], bool], reason: Reason) -> None:
         for bin_ in self.open:
-            if wanted(bin_):
+            if is_due(bin_):
                 self._complete_bin(bin_, reason)
 
     def _complete_bin(self, bin_: Bin, reason: Reason) -> None:
@@ -169,8 +169,8 @@ class Bins:
             if len(sources) != bin_.expected:
                 self._fail_bin(bin_, reasons.describe_incomplete(len(sources), bin_.expected, reason), None)
                 return
-            if self._config.fragment_index_policy == "strict" and (wrong := _index_problem(sources)):
-                self._fail_bin(bin_, *wrong)
+            if self._config.fragment_index_policy == "strict" and (index_problem := _index_problem(sources)):
+                self._fail_bin(bin_, *index_problem)
                 return
             if self._config.fragment_index_policy != "ignore":
                 sources = _by_index(sources)
@@ -180,9 +180,9 @@ class Bins:
         self._end_bin(EndedBin(bin_, reason, tuple(bin_.sources), failed=True, culprit=culprit))
 
     def _fail_alone(self, flowfile: FlowFile, group: Group, reason: Reason) -> None:
-        alone = self._open_bin(group, flowfile.arrival)
-        alone.add_flowfile(flowfile)
-        self._fail_bin(alone, reason, flowfile.uuid)
+        bin_ = self._open_bin(group, flowfile.arrival)
+        bin_.add_flowfile(flowfile)
+        self._fail_bin(bin_, reason, flowfile.uuid)
 
     def _end_bin(self, ended: EndedBin) -> None:
         if self._open.get(ended.bin.group) is ended.bin:
@@ -219,14 +219,14 @@ def _by_index(sources: tuple[FlowFile, ...]) -> tuple[FlowFile, ...]:
 
 def _index_problem(sources: tuple[FlowFile, ...]) -> tuple[Reason, str] | None:
     """Return the fragment that violates the strict policy, with the reason."""
-    seen: set[int] = set()
+    indexes: set[int] = set()
     for source in sources:
         index = _parse_integer(source.attributes.get(INDEX))
         if not isinstance(index, int):
             return reasons.index_missing(source.name), source.uuid
-        if index in seen:
+        if index in indexes:
             return reasons.index_repeated(index), source.uuid
-        seen.add(index)
+        indexes.add(index)
     return None
 
 

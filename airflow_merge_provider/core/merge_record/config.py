@@ -35,41 +35,41 @@ _ORIGINAL = "set the folder for merged source files, or set original_action to '
 _READER = 'must be the name of a format or an object {"format": …, "schema": …, "options": {…}}'
 
 
-def _build_word_validator(*words: str) -> BeforeValidator:
+def _build_word_validator(*choices: str) -> BeforeValidator:
     """Return a validator that accepts the words as NiFi spells them, in any case, or their first part."""
 
     def check(value: Any) -> str:
-        given = value.strip().lower().replace("_", "-") if isinstance(value, str) else ""
-        for word in words:
-            if given in {word.lower(), word.lower().removesuffix(" algorithm").removesuffix(" attributes")}:
+        text = value.strip().lower().replace("_", "-") if isinstance(value, str) else ""
+        for word in choices:
+            if text in {word.lower(), word.lower().removesuffix(" algorithm").removesuffix(" attributes")}:
                 return word
-        raise ValueError(f"must be {' or '.join(repr(word) for word in words)}")
+        raise ValueError(f"must be {' or '.join(repr(word) for word in choices)}")
 
     return BeforeValidator(check)
 
 
 def _read_format(value: Any) -> dict[str, Any]:
     """Parse ``{"format": …, "schema": …, "options": {…}}``, or the name of a format alone."""
-    given = {"format": value} if isinstance(value, str) else value
-    if not isinstance(given, Mapping):
+    settings = {"format": value} if isinstance(value, str) else value
+    if not isinstance(settings, Mapping):
         raise ValueError(_READER)  # noqa: TRY004 - what users read of a wrong value
-    known = ("format", "schema", "options")
-    for name in given:
-        if name not in known:
+    keys = ("format", "schema", "options")
+    for name in settings:
+        if name not in keys:
             raise ValueError(
-                f"unknown key {name!r} ({did_you_mean(str(name), known) or 'known: ' + ', '.join(known)})"
+                f"unknown key {name!r} ({did_you_mean(str(name), keys) or 'known: ' + ', '.join(keys)})"
             )
-    kind = str(given.get("format", "")).strip().lower()
+    kind = str(settings.get("format", "")).strip().lower()
     kind = {"jsonl": "json", "json-lines": "json", "ndjson": "json"}.get(kind, kind)
     if kind not in FORMATS:
         hint = did_you_mean(kind, FORMATS) or f"known: {', '.join(FORMATS)}"
-        raise ValueError(f"unknown format {given.get('format')!r} ({hint})")
-    options = given.get("options") or {}
+        raise ValueError(f"unknown format {settings.get('format')!r} ({hint})")
+    options = settings.get("options") or {}
     if not isinstance(options, Mapping):
         raise ValueError("options must be an object")  # noqa: TRY004 - as above
     return {
         "format": kind,
-        "schema": _read_schema(given.get("schema")),
+        "schema": _read_schema(settings.get("schema")),
         "options": {
             str(name): str(option).lower() if isinstance(option, bool) else str(option)
             for name, option in options.items()
@@ -90,7 +90,7 @@ def _read_schema(value: Any) -> Any:
 
 
 def _attribute_sources(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(each in _SOURCES for each in value):
+    if not isinstance(value, list | tuple) or not all(source in _SOURCES for source in value):
         raise ValueError(f"must be a list with values from {', '.join(_SOURCES)}")
     return tuple(value)
 
@@ -100,7 +100,7 @@ def _read_texts(value: Any) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(
-        isinstance(each, str) and each for pair in value.items() for each in pair
+        isinstance(text, str) and text for pair in value.items() for text in pair
     ):
         raise ValueError("must be an object of non-empty strings")
     return dict(value)
@@ -290,76 +290,78 @@ class MergeRecordConfig(Config):
 
 def list_warnings(config: MergeRecordConfig) -> list[str]:
     """Return warnings about settings that are valid but probably not intended."""
-    found = []
+    warnings = []
     if config.max_bin_age is None and not config.flush and not config.complete_full_enough:
-        found.append("max_bin_age is not set: bins below a maximum stay open until more files arrive")
+        warnings.append("max_bin_age is not set: bins below a maximum stay open until more files arrive")
     elif (
         config.max_bin_age is None
         and (config.min_records > 1 or config.min_bin_size)
         and not config.defragment
     ):
-        found.append("max_bin_age is not set: bins below the minimums stay open until more files arrive")
+        warnings.append("max_bin_age is not set: bins below the minimums stay open until more files arrive")
     if config.defragment and config.max_bin_age is None:
-        found.append("max_bin_age is not set: incomplete sets of fragments stay open until more files arrive")
+        warnings.append(
+            "max_bin_age is not set: incomplete sets of fragments stay open until more files arrive"
+        )
     if config.defragment and config.correlation_attribute_name:
-        found.append("correlation_attribute_name has no effect with merge_strategy 'Defragment'")
+        warnings.append("correlation_attribute_name has no effect with merge_strategy 'Defragment'")
     if not config.knows_schema:
         if config.validate == "on_merge":
-            found.append("validate 'on_merge' has no effect unless the reader has a schema")
+            warnings.append("validate 'on_merge' has no effect unless the reader has a schema")
         if config.trust_record_count:
-            found.append("trust_record_count has no effect unless the reader has a schema")
-    return found
+            warnings.append("trust_record_count has no effect unless the reader has a schema")
+    return warnings
 
 
-def _partition_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
+def _partition_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield problems for options that do not work with split files, whose records are read on arrival."""
-    if not known.get("partition_by"):
+    if not options.get("partition_by"):
         return
     at = "partition_by"
-    if known.get("merge_strategy") == DEFRAGMENT:
+    if options.get("merge_strategy") == DEFRAGMENT:
         hint = "set correlation_attribute_name instead"
         yield Problem(at, "conflict", "cannot be combined with merge_strategy 'Defragment'", hint)
-    if known.get("validate") == "on_merge" or known.get("trust_record_count"):
-        what = "cannot be combined with validate 'on_merge' or trust_record_count"
-        yield Problem(at, "conflict", what, "files are split on arrival: remove these options")
+    if options.get("validate") == "on_merge" or options.get("trust_record_count"):
+        message = "cannot be combined with validate 'on_merge' or trust_record_count"
+        yield Problem(at, "conflict", message, "files are split on arrival: remove these options")
 
 
-def _threshold_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
-    least, most = known.get("min_records"), known.get("max_records")
-    if least is not None and most is not None and most < least:
+def _threshold_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
+    minimum, maximum = options.get("min_records"), options.get("max_records")
+    if minimum is not None and maximum is not None and maximum < minimum:
         hint = "the default of max_records is 1000"
-        yield Problem("max_records", "threshold", f"{most} is below min_records {least}", hint)
-    least, most = known.get("min_bin_size"), known.get("max_bin_size")
-    if least is not None and most is not None and most < least:
-        yield Problem("max_bin_size", "threshold", f"{most} bytes are below min_bin_size {least} bytes")
+        yield Problem("max_records", "threshold", f"{maximum} is below min_records {minimum}", hint)
+    minimum, maximum = options.get("min_bin_size"), options.get("max_bin_size")
+    if minimum is not None and maximum is not None and maximum < minimum:
+        yield Problem("max_bin_size", "threshold", f"{maximum} bytes are below min_bin_size {minimum} bytes")
 
 
-def _place_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
+def _place_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield problems for locations that are tables, or nested: a file must not become its own source."""
-    places: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for name in PLACES:
-        if known.get(name) is None:
+        if options.get(name) is None:
             continue
         try:
-            path = resolve_dataset(known[name], "/", at=name).path
+            path = resolve_dataset(options[name], "/", at=name).path
         except ConfigError as error:
             yield from error.problems
             continue
         if path is None:
             yield Problem(
-                name, "place", f"{known[name]!r} is a catalog table", "set the location of a folder"
+                name, "place", f"{options[name]!r} is a catalog table", "set the location of a folder"
             )
             continue
-        for other, taken in places.items():
-            if _is_inside(path, taken) or _is_inside(taken, path):
+        for other_name, other_path in paths.items():
+            if _is_inside(path, other_path) or _is_inside(other_path, path):
                 yield Problem(
                     name,
                     "place",
-                    f"{known[name]!r} and {other} {known[other]!r} overlap",
+                    f"{options[name]!r} and {other_name} {options[other_name]!r} overlap",
                     "use separate folders",
                 )
-        places[name] = path
+        paths[name] = path
 
 
-def _is_inside(path: str, other: str) -> bool:
-    return f"{path.rstrip('/')}/".startswith(f"{other.rstrip('/')}/")
+def _is_inside(path: str, folder: str) -> bool:
+    return f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")

@@ -42,8 +42,8 @@ class FileEntry:
     @classmethod
     def from_stat(cls, name: str, stat: Mapping[str, Any]) -> FileEntry:
         """Build the entry from fsspec's metadata; an object store's tag is the most reliable version."""
-        changed = next((stat[word] for word in _TIMES if stat.get(word)), 0)
-        seconds = changed.timestamp() if hasattr(changed, "timestamp") else float(changed)
+        modified = next((stat[key] for key in _TIMES if stat.get(key)), 0)
+        seconds = modified.timestamp() if hasattr(modified, "timestamp") else float(modified)
         size = int(stat.get("size") or 0)
         version = str(stat.get("ETag") or stat.get("etag") or f"{size}-{seconds!r}").strip('"')
         return cls(name, size, int(seconds * _MICROSECONDS), version)
@@ -51,8 +51,8 @@ class FileEntry:
     @classmethod
     def of_file(cls, name: str, stat: os.stat_result) -> FileEntry:
         """Build the entry from local file metadata; for a link, the metadata of the link, not its target."""
-        found = cls.from_stat(name, {"size": stat.st_size, "mtime": stat.st_mtime})
-        return replace(found, is_link=True) if S_ISLNK(stat.st_mode) else found
+        entry = cls.from_stat(name, {"size": stat.st_size, "mtime": stat.st_mtime})
+        return replace(entry, is_link=True) if S_ISLNK(stat.st_mode) else entry
 
 
 def walk_folder(location: str, prefix: str = "") -> Iterator[FileEntry]:
@@ -60,18 +60,18 @@ def walk_folder(location: str, prefix: str = "") -> Iterator[FileEntry]:
 
     Links are not followed: they may lead out of the folder, or form a cycle.
     """
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(location) as found:
-        for each in found:
-            name = f"{prefix}{each.name}"
-            if each.is_dir(follow_symlinks=False):
-                yield from walk_folder(each.path, f"{name}/")
-            elif each.is_file(follow_symlinks=False) or each.is_symlink():
-                yield from _stat_entry(each, name)
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(location) as entries:
+        for entry in entries:
+            name = f"{prefix}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                yield from walk_folder(entry.path, f"{name}/")
+            elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
+                yield from _stat_entry(entry, name)
 
 
-def _stat_entry(each: os.DirEntry[str], name: str) -> Iterator[FileEntry]:
+def _stat_entry(entry: os.DirEntry[str], name: str) -> Iterator[FileEntry]:
     with suppress(FileNotFoundError):
-        yield FileEntry.of_file(name, each.stat(follow_symlinks=False))
+        yield FileEntry.of_file(name, entry.stat(follow_symlinks=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +92,16 @@ class Listing:
 
     def find_new_files(self, state: State) -> dict[str, FileEntry]:
         """Return the settled files that no run has read in their current version, by URI."""
-        known = {**state.done, **state.waiting}
-        return {uri: entry for uri, entry in self.settled.items() if known.get(uri) != entry.version}
+        known_versions = {**state.done, **state.waiting}
+        return {uri: entry for uri, entry in self.settled.items() if known_versions.get(uri) != entry.version}
 
 
 def sort_listing(entries: Iterable[FileEntry], location: str, config: MergeRecordConfig, now: int) -> Listing:
     """Classify a listing: skip temporary and hidden names and links, and let young files wait."""
-    every = list(entries)
-    seen = [entry for entry in every if not entry.is_link and not _is_hidden(entry.name)]
-    sidecars = {entry.name: entry.version for entry in seen if entry.name.endswith(SIDECAR)}
-    files = {f"{location}/{entry.name}": entry for entry in seen if entry.name not in sidecars}
+    all_entries = list(entries)
+    visible_entries = [entry for entry in all_entries if not entry.is_link and not _is_hidden(entry.name)]
+    sidecars = {entry.name: entry.version for entry in visible_entries if entry.name.endswith(SIDECAR)}
+    files = {f"{location}/{entry.name}": entry for entry in visible_entries if entry.name not in sidecars}
     settle = config.settle_time.microseconds if config.settle_time else 0
     names = {entry.name for entry in files.values()}
     return Listing(
@@ -110,18 +110,22 @@ def sort_listing(entries: Iterable[FileEntry], location: str, config: MergeRecor
         sidecars=sidecars,
         unsettled=sum(bool(settle) and now - entry.modified < settle for entry in files.values()),
         others=frozenset(
-            entry.name for entry in every if entry.name not in names and not _is_skipped_by_spark(entry.name)
+            entry.name
+            for entry in all_entries
+            if entry.name not in names and not _is_skipped_by_spark(entry.name)
         ),
-        links=frozenset(entry.name for entry in every if entry.is_link and not _is_hidden(entry.name)),
+        links=frozenset(entry.name for entry in all_entries if entry.is_link and not _is_hidden(entry.name)),
     )
 
 
-def find_reason_to_run(state: State, found: Listing, now: int, config: MergeRecordConfig) -> str | None:
+def find_reason_to_run(state: State, listing: Listing, now: int, config: MergeRecordConfig) -> str | None:
     """Return why a run has work to do (new files, changed files, bins that expire), or None."""
-    if fresh := found.find_new_files(state):
-        return f"{len(fresh)} new files"
-    if gone := [uri for uri, version in state.waiting.items() if found.versions.get(uri) != version]:
-        return f"{len(gone)} files of open bins have changed or no longer exist"
+    if new_files := listing.find_new_files(state):
+        return f"{len(new_files)} new files"
+    if changed_uris := [
+        uri for uri, version in state.waiting.items() if listing.versions.get(uri) != version
+    ]:
+        return f"{len(changed_uris)} files of open bins have changed or no longer exist"
     reasons = plan_merges(state, NewFiles(), now, config).reasons
     return ", ".join(f"{count} bins are due ({code})" for code, count in reasons.items()) or None
 

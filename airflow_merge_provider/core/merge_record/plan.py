@@ -101,12 +101,12 @@ class Plan:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Plan:
         """Parse the form that ``as_json`` returns."""
-        merges = ({**each, "schema": Schema.from_json(each["schema"])} for each in raw["merges"])
+        merges = ({**merge, "schema": Schema.from_json(merge["schema"])} for merge in raw["merges"])
         return cls(
             now=raw["now"],
             state=State.from_json(raw["state"]),
-            merges=tuple(PlannedMerge(**_read_ended(each)) for each in merges),
-            failures=tuple(PlannedFailure(**_read_ended(each)) for each in raw["failures"]),
+            merges=tuple(PlannedMerge(**_read_ended(merge)) for merge in merges),
+            failures=tuple(PlannedFailure(**_read_ended(failure)) for failure in raw["failures"]),
             lost=tuple(raw["lost"]),
             finished={uri: tuple(ids) for uri, ids in raw["finished"].items()},
             schemas={key: Schema.from_json(schema) for key, schema in raw["schemas"].items()},
@@ -120,7 +120,7 @@ class Plan:
     @property
     def reasons(self) -> dict[str, int]:
         """The number of ended bins by reason."""
-        ended = [*(each.reason for each in self.merges), *(each.reason for each in self.failures)]
+        ended = [*(merge.reason for merge in self.merges), *(failure.reason for failure in self.failures)]
         return dict(Counter(reason.code for reason in ended))
 
 
@@ -150,56 +150,70 @@ def plan_merges(
     for flowfile in arrivals.flowfiles:
         bins.offer_flowfile(flowfile)
     bins.end_bins(queue_was_empty=config.complete_full_enough or not arrivals.flowfiles)
-    every = [_fail_unreadable(ended, broken) for ended in bins.ended]
-    number = state.generation + 1
-    merges = tuple(_build_merge(ended, schemas, now, config, number) for ended in every if not ended.failed)
-    failures = tuple(_build_failure(ended, number) for ended in every if ended.failed)
+    ended_bins = [_fail_unreadable(ended, broken) for ended in bins.ended]
+    generation = state.generation + 1
+    merges = tuple(
+        _build_merge(ended, schemas, now, config, generation) for ended in ended_bins if not ended.failed
+    )
+    failures = tuple(_build_failure(ended, generation) for ended in ended_bins if ended.failed)
     used = {source.schema for bin_ in bins.open for source in bin_.sources}
-    after = replace(
+    new_state = replace(
         state,
-        generation=number,
+        generation=generation,
         fingerprint=compute_fingerprint(config),
         next_seq=bins.next_seq,
         bins=tuple(bins.open),
         schemas={key: schemas[key].as_json() for key in sorted(used) if key in schemas},
     )
     ended_schemas = {source.schema for merge in merges for source in merge.sources}
-    kept = {key: schema for key, schema in schemas.items() if key in ended_schemas}
-    made = Plan(now, after, merges, failures, tuple(lost), schemas=kept)
-    return _record_merged_files(made, config)
+    merge_schemas = {key: schema for key, schema in schemas.items() if key in ended_schemas}
+    plan = Plan(now, new_state, merges, failures, tuple(lost), schemas=merge_schemas)
+    return _record_merged_files(plan, config)
 
 
-def reduce_plan(made: Plan, before: State, published: Collection[str], config: MergeRecordConfig) -> Plan:
+def reduce_plan(
+    plan: Plan, previous_state: State, published: Collection[str], config: MergeRecordConfig
+) -> Plan:
     """Return the part of a plan that remains if only some merges were published; its failures stay.
 
     The files of the other merges are new to the next plan, which adds them to bins in their order; bins that
     were open before keep them. If only some parts of a file were published, its other parts are offered
     again.
 
-    :param before: the state that the plan was made for.
+    :param previous_state: the state that the plan was made for.
     :param published: the ids of merges.
     """
-    merges = tuple(merge for merge in made.merges if merge.id in published)
-    every: list[PlannedMerge | PlannedFailure] = [*merges, *made.failures]
-    ended = {source.uuid for each in every for source in each.sources}
-    before = remove_files(before, made.lost)
-    bins = tuple(rest for bin_ in before.bins if (rest := bin_.remove_flowfiles(ended)).sources)
-    kept = {source.uuid for bin_ in bins for source in bin_.sources}
-    begun = {source.uri for merge in merges for source in merge.sources} | set(before.partial)
-    others = [source for merge in made.merges for source in merge.sources] + made.state.sources
-    returned = tuple(source for source in others if source.uri in begun and source.uuid not in ended | kept)
-    used = {source.schema for bin_ in bins for source in bin_.sources} | {each.schema for each in returned}
-    schemas = {**before.schemas, **made.state.schemas}
-    schemas |= {key: schema.as_json() for key, schema in made.schemas.items()}
+    merges = tuple(merge for merge in plan.merges if merge.id in published)
+    results: list[PlannedMerge | PlannedFailure] = [*merges, *plan.failures]
+    ended_uuids = {source.uuid for result in results for source in result.sources}
+    previous_state = remove_files(previous_state, plan.lost)
+    bins = tuple(
+        remaining_bin
+        for bin_ in previous_state.bins
+        if (remaining_bin := bin_.remove_flowfiles(ended_uuids)).sources
+    )
+    waiting_uuids = {source.uuid for bin_ in bins for source in bin_.sources}
+    started_uris = {source.uri for merge in merges for source in merge.sources} | set(previous_state.partial)
+    other_sources = [source for merge in plan.merges for source in merge.sources] + plan.state.sources
+    returned = tuple(
+        source
+        for source in other_sources
+        if source.uri in started_uris and source.uuid not in ended_uuids | waiting_uuids
+    )
+    schema_keys = {source.schema for bin_ in bins for source in bin_.sources} | {
+        flowfile.schema for flowfile in returned
+    }
+    schemas = {**previous_state.schemas, **plan.state.schemas}
+    schemas |= {key: schema.as_json() for key, schema in plan.schemas.items()}
     state = replace(
-        made.state,
+        plan.state,
         bins=bins,
         returned=returned,
-        partial=before.partial,
-        done=before.done,
-        schemas={key: schemas[key] for key in sorted(used) if key in schemas},
+        partial=previous_state.partial,
+        done=previous_state.done,
+        schemas={key: schemas[key] for key in sorted(schema_keys) if key in schemas},
     )
-    return _record_merged_files(replace(made, state=state, merges=merges), config)
+    return _record_merged_files(replace(plan, state=state, merges=merges), config)
 
 
 def next_expiry(state: State, config: MergeRecordConfig) -> int | None:
@@ -215,8 +229,8 @@ def project_record(record: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
 
 
 def _find_value(record: Mapping[str, Any], field: Field) -> Any:
-    found = (name for name in (field["name"], *(field.get("aliases") or ())) if name in record)
-    return record.get(next(found, ""))
+    names = (name for name in (field["name"], *(field.get("aliases") or ())) if name in record)
+    return record.get(next(names, ""))
 
 
 def _fail_unreadable(ended: EndedBin, broken: Mapping[str, str]) -> EndedBin:
@@ -237,11 +251,11 @@ def _set_apart(state: State, arrivals: NewFiles, broken: Mapping[str, str]) -> t
     old = [source for bin_ in state.bins for source in bin_.sources if source.uuid in broken]
     bins = (bin_.remove_flowfiles(broken) for bin_ in state.bins)
     flowfiles = [
-        replace(each, malformed=broken[each.uuid]) if each.uuid in broken else each
-        for each in (*old, *arrivals.flowfiles)
+        replace(flowfile, malformed=broken[flowfile.uuid]) if flowfile.uuid in broken else flowfile
+        for flowfile in (*old, *arrivals.flowfiles)
     ]
-    kept = replace(state, bins=tuple(bin_ for bin_ in bins if bin_.sources))
-    return kept, replace(arrivals, flowfiles=tuple(flowfiles))
+    new_state = replace(state, bins=tuple(bin_ for bin_ in bins if bin_.sources))
+    return new_state, replace(arrivals, flowfiles=tuple(flowfiles))
 
 
 def _build_merge(
@@ -280,8 +294,8 @@ def _build_failure(ended: EndedBin, generation: int) -> PlannedFailure:
 
 def _output_schema(schemas: Sequence[Schema], config: MergeRecordConfig) -> Schema:
     """Return the fields of an output: the writer's own, the union, or those of the first source."""
-    if (own := config.output["schema"]) is not None:
-        return Schema.from_json(own)
+    if (writer_schema := config.output["schema"]) is not None:
+        return Schema.from_json(writer_schema)
     if config.schema_merge == "union":
         return unite_schemas(_list_distinct(schemas))
     # A file without records may have no fields, so the first file that has fields determines the schema.
@@ -314,18 +328,18 @@ def _describe_threshold(ended: EndedBin, config: MergeRecordConfig) -> dict[str,
     return {"bytes": ended.bin.bytes, "max_bin_size": config.max_bin_size}
 
 
-def _record_merged_files(made: Plan, config: MergeRecordConfig) -> Plan:
+def _record_merged_files(plan: Plan, config: MergeRecordConfig) -> Plan:
     """Add to the state the files that are merged in part, and those that are merged and stay in place."""
-    waiting = made.state.waiting
-    failed = {source.uri for failure in made.failures for source in failure.sources}
-    merged = {uri: list(ids) for uri, ids in made.state.partial.items()}
-    done = dict(made.state.done)
-    for merge in made.merges:
+    waiting = plan.state.waiting
+    failed = {source.uri for failure in plan.failures for source in failure.sources}
+    ids_by_uri = {uri: list(ids) for uri, ids in plan.state.partial.items()}
+    done = dict(plan.state.done)
+    for merge in plan.merges:
         for source in merge.sources:
-            merged.setdefault(source.uri, []).append(merge.id)
+            ids_by_uri.setdefault(source.uri, []).append(merge.id)
             if config.original_action == "keep" and source.uri not in waiting:
                 done[source.uri] = source.version
-    ids = {uri: tuple(dict.fromkeys(found)) for uri, found in merged.items()}
-    partial = {uri: found for uri, found in ids.items() if uri in waiting}
-    finished = {uri: found for uri, found in ids.items() if uri not in waiting and uri not in failed}
-    return replace(made, state=replace(made.state, partial=partial, done=done), finished=finished)
+    ids = {uri: tuple(dict.fromkeys(merge_ids)) for uri, merge_ids in ids_by_uri.items()}
+    partial = {uri: merge_ids for uri, merge_ids in ids.items() if uri in waiting}
+    finished = {uri: merge_ids for uri, merge_ids in ids.items() if uri not in waiting and uri not in failed}
+    return replace(plan, state=replace(plan.state, partial=partial, done=done), finished=finished)

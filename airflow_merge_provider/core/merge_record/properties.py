@@ -67,5 +67,5 @@ def _read_value(argument: str, value: Any, environment: Mapping[str, str]) -> An
     if not isinstance(value, str):
         return value
     if argument in _WITH_EXPRESSIONS:
-        return _EXPRESSION.sub(lambda found: environment[found[1].strip()], value)
+        return _EXPRESSION.sub(lambda match: environment[match[1].strip()], value)
     return value.strip().lower() if argument in _WORDS else value

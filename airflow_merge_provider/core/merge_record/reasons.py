@@ -38,10 +38,10 @@ def describe_malformed(name: str, why: str) -> Reason:
     return Reason("MALFORMED", f"A record of {name} cannot be read: {why}")
 
 
-def describe_incomplete(found: int, expected: int | None, ended_by: Reason) -> Reason:
+def describe_incomplete(count: int, expected: int | None, ended_by: Reason) -> Reason:
     """Return the reason for a set of fragments that ended incomplete."""
-    wanted = "an unknown number of" if expected is None else expected
-    return Reason("INCOMPLETE", f"The set has {found} of {wanted} fragments: {ended_by.text}")
+    expected_text = "an unknown number of" if expected is None else expected
+    return Reason("INCOMPLETE", f"The set has {count} of {expected_text} fragments: {ended_by.text}")
 
 
 def count_invalid(value: str) -> Reason:
@@ -49,9 +49,9 @@ def count_invalid(value: str) -> Reason:
     return Reason("FRAGMENT_COUNT_INVALID", f"fragment.count is not an integer: {value!r}")
 
 
-def count_differs(one: int, other: int) -> Reason:
+def count_differs(first: int, second: int) -> Reason:
     """Return the reason for fragments of a set with different values of fragment.count."""
-    return Reason("FRAGMENT_COUNT_DIFFERS", f"fragment.count differs within the set: {one} and {other}")
+    return Reason("FRAGMENT_COUNT_DIFFERS", f"fragment.count differs within the set: {first} and {second}")
 
 
 def index_missing(name: str) -> Reason:

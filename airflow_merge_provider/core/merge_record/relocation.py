@@ -9,36 +9,36 @@ LOCATION = "location"
 _KEPT = "attributes"
 
 
-def find_roots(before: str, after: str) -> tuple[str, str]:
+def find_roots(old_path: str, new_path: str) -> tuple[str, str]:
     """Return the old and the new root of a move, given a folder below them before and after the move.
 
     >>> find_roots("/old/lake/state", "/mnt/lake/state")
     ('/old', '/mnt')
     """
     while True:
-        parent_before, _, name_before = before.rpartition("/")
-        parent_after, _, name_after = after.rpartition("/")
-        if name_before != name_after or not parent_before or not parent_after:
-            return before, after
-        before, after = parent_before, parent_after
+        old_parent, _, old_name = old_path.rpartition("/")
+        new_parent, _, new_name = new_path.rpartition("/")
+        if old_name != new_name or not old_parent or not new_parent:
+            return old_path, new_path
+        old_path, new_path = old_parent, new_parent
 
 
-def relocate_files(raw: Any, before: str, after: str) -> Any:
+def relocate_files(raw: Any, old_folder: str, new_folder: str) -> Any:
     """Return JSON in which the locations of files below one folder are replaced by locations below another.
 
     >>> relocate_files({"uri": "/old/in/a", "done": {"/old/in/b": "1"}, "key": "/older"}, "/old", "/mnt")
     {'uri': '/mnt/in/a', 'done': {'/mnt/in/b': '1'}, 'key': '/older'}
     """
     if isinstance(raw, str):
-        is_inside = raw == before or raw.startswith(f"{before}/")
-        return after + raw[len(before) :] if is_inside else raw
+        is_inside = raw == old_folder or raw.startswith(f"{old_folder}/")
+        return new_folder + raw[len(old_folder) :] if is_inside else raw
     if isinstance(raw, list):
-        return [relocate_files(each, before, after) for each in raw]
+        return [relocate_files(item, old_folder, new_folder) for item in raw]
     if isinstance(raw, dict):
         return {
-            relocate_files(name, before, after): each
+            relocate_files(name, old_folder, new_folder): value
             if name == _KEPT
-            else relocate_files(each, before, after)
-            for name, each in raw.items()
+            else relocate_files(value, old_folder, new_folder)
+            for name, value in raw.items()
         }
     return raw

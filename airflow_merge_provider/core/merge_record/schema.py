@@ -105,16 +105,18 @@ def _canonical_field(field: Field) -> dict[str, Any]:
 
 
 def _union_fields(left: Sequence[Field], right: Sequence[Field]) -> list[Field]:
-    rest = list(right)
+    remaining_fields = list(right)
     fields: list[Field] = []
     for field in left:
-        partner = next((other for other in rest if _list_names(field) & _list_names(other)), None)
+        partner = next(
+            (candidate for candidate in remaining_fields if _list_names(field) & _list_names(candidate)), None
+        )
         if partner is None:
             fields.append({**field, "nullable": True})
             continue
-        rest.remove(partner)
+        remaining_fields.remove(partner)
         fields.append(_union_field(field, partner))
-    return fields + [{**field, "nullable": True} for field in rest]
+    return fields + [{**field, "nullable": True} for field in remaining_fields]
 
 
 def _union_field(left: Field, right: Field) -> Field:
@@ -136,15 +138,19 @@ def _list_names(field: Field) -> set[str]:
 
 
 def _union_type(left: Type, right: Type) -> Type:
-    one, other = normalize_type(left), normalize_type(right)
-    if one == other:
+    left_form, right_form = normalize_type(left), normalize_type(right)
+    if left_form == right_form:
         return left
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        if "fields" in one and "fields" in other:
+    if isinstance(left_form, Mapping) and isinstance(right_form, Mapping):
+        if "fields" in left_form and "fields" in right_form:
             return {"fields": _union_fields(left["fields"], right["fields"])}
-        if one.keys() == other.keys():
+        if left_form.keys() == right_form.keys():
             return {name: _union_type(left[name], right[name]) for name in left}
-    if isinstance(one, str) and isinstance(other, str) and (wider := _find_wider_type(one, other)):
+    if (
+        isinstance(left_form, str)
+        and isinstance(right_form, str)
+        and (wider := _find_wider_type(left_form, right_form))
+    ):
         return wider
     return _unite_types(left, right)
 
@@ -158,28 +164,28 @@ def _unite_types(left: Type, right: Type) -> Type:
     return members
 
 
-def _find_wider_type(one: str, other: str) -> str | None:
+def _find_wider_type(left: str, right: str) -> str | None:
     """Return the type that can hold the values of both, or None."""
-    if one in _NUMBERS and other in _NUMBERS:
-        return max(one, other, key=_NUMBERS.index)
-    if one in _TEXTS and other in _TEXTS:
+    if left in _NUMBERS and right in _NUMBERS:
+        return max(left, right, key=_NUMBERS.index)
+    if left in _TEXTS and right in _TEXTS:
         return "string"
-    sizes = [_decimal_size(word) for word in (one, other)]
+    sizes = [_decimal_size(word) for word in (left, right)]
     if None in sizes:
-        floats = {one, other} & {"float", "double"}
-        return "double" if floats and any("decimal" in word for word in (one, other)) else None
+        floats = {left, right} & {"float", "double"}
+        return "double" if floats and any("decimal" in word for word in (left, right)) else None
     # The maximum of the digits before and after the decimal point: every value of both types fits.
-    whole = max(size[0] for size in sizes if size)
+    integer_digits = max(size[0] for size in sizes if size)
     scale = max(size[1] for size in sizes if size)
-    return f"decimal({min(whole + scale, _WIDEST)},{scale})"
+    return f"decimal({min(integer_digits + scale, _WIDEST)},{scale})"
 
 
 def _decimal_size(word: str) -> tuple[int, int] | None:
     """Return the digits before and after the decimal point."""
     if word in _DIGITS:
         return _DIGITS[word], 0
-    found = _DECIMAL.fullmatch(word)
-    return (int(found[1]) - int(found[2]), int(found[2])) if found else None
+    match = _DECIMAL.fullmatch(word)
+    return (int(match[1]) - int(match[2]), int(match[2])) if match else None
 
 
 def _hash_text(text: str) -> str:

@@ -23,7 +23,7 @@ def estimate_sizes(arrivals: NewFiles, state: State, config: MergeRecordConfig) 
     if config.size_basis != "estimated_output" or learned.get("writer") != _hash_writer(config):
         return arrivals
     records, size = learned["records"], learned["bytes"]
-    files = (replace(each, bytes=each.records * size // records) for each in arrivals.flowfiles)
+    files = (replace(flowfile, bytes=flowfile.records * size // records) for flowfile in arrivals.flowfiles)
     return replace(arrivals, flowfiles=tuple(files))
 
 
@@ -32,8 +32,8 @@ def learn_size(state: State, config: MergeRecordConfig, records: int, size: int)
     if not records:
         return state
     writer = _hash_writer(config)
-    before = state.learned if state.learned.get("writer") == writer else {"records": 0, "bytes": 0}
-    sums = {"records": before["records"] + records, "bytes": before["bytes"] + size}
+    previous_sums = state.learned if state.learned.get("writer") == writer else {"records": 0, "bytes": 0}
+    sums = {"records": previous_sums["records"] + records, "bytes": previous_sums["bytes"] + size}
     return replace(state, learned={"writer": writer, **sums})
 
 

@@ -89,12 +89,12 @@ class State:
             generation=raw["generation"],
             fingerprint=raw["fingerprint"],
             next_seq=raw["next_bin"],
-            bins=tuple(_bin_of(each) for each in raw["bins"]),
+            bins=tuple(_bin_of(bin_) for bin_ in raw["bins"]),
             schemas=raw["schemas"],
             done=raw["done"],
             partial={uri: tuple(ids) for uri, ids in raw["partial"].items()},
             learned=raw.get("learned", {}),
-            returned=tuple(FlowFile.from_json(each) for each in raw.get("returned", ())),
+            returned=tuple(FlowFile.from_json(source) for source in raw.get("returned", ())),
         )
 
 
@@ -110,18 +110,18 @@ def state_file(generation: int) -> str:
 
 def find_state_file(names: Iterable[str]) -> str | None:
     """Return the file of the last state among the names of a folder; None if there is none."""
-    found = list(names)
-    first = _FIRST_STATE if _FIRST_STATE in found else None
-    return max((name for name in found if _STATE.fullmatch(name)), default=first)
+    all_names = list(names)
+    first = _FIRST_STATE if _FIRST_STATE in all_names else None
+    return max((name for name in all_names if _STATE.fullmatch(name)), default=first)
 
 
 def list_old_states(names: Iterable[str], generation: int) -> list[str]:
     """Return the state files that are obsolete once a state is written: all but it and the one before."""
-    found = list(names)
-    if state_file(generation) not in found:
+    all_names = list(names)
+    if state_file(generation) not in all_names:
         return []
     last = state_file(generation - 1)
-    return [name for name in found if name == _FIRST_STATE or (_STATE.fullmatch(name) and name < last)]
+    return [name for name in all_names if name == _FIRST_STATE or (_STATE.fullmatch(name) and name < last)]
 
 
 def compute_fingerprint(config: MergeRecordConfig) -> str:
@@ -135,20 +135,20 @@ def dissolve_bins(state: State) -> State:
 
     The bins of a file that has been merged in part stay open.
     """
-    kept = tuple(bin_ for bin_ in state.bins if any(source.uri in state.partial for source in bin_.sources))
-    return replace(state, bins=kept)
+    bins = tuple(bin_ for bin_ in state.bins if any(source.uri in state.partial for source in bin_.sources))
+    return replace(state, bins=bins)
 
 
 def remove_files(state: State, uris: Iterable[str]) -> State:
     """Return the state without these files, which changed or vanished, as if they had never been binned."""
-    gone = set(uris)
-    if not gone:
+    removed_uris = set(uris)
+    if not removed_uris:
         return state
     bins = (
-        bin_.remove_flowfiles(source.uuid for source in bin_.sources if source.uri in gone)
+        bin_.remove_flowfiles(source.uuid for source in bin_.sources if source.uri in removed_uris)
         for bin_ in state.bins
     )
-    returned = tuple(source for source in state.returned if source.uri not in gone)
+    returned = tuple(source for source in state.returned if source.uri not in removed_uris)
     return replace(state, bins=tuple(bin_ for bin_ in bins if bin_.sources), returned=returned)
 
 

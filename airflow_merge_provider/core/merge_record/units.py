@@ -20,8 +20,8 @@ _MICROSECOND = 1000
 _SECOND = 1_000_000_000
 # The nanoseconds of each unit, and all of its spellings.
 _UNITS = {
-    word: nanos
-    for nanos, words in (
+    spelling: nanos
+    for nanos, spellings in (
         (1, "ns nano nanos nanosecond nanoseconds"),
         (1_000_000, "ms milli millis millisecond milliseconds"),
         (_SECOND, "s sec secs second seconds"),
@@ -30,7 +30,7 @@ _UNITS = {
         (86_400 * _SECOND, "d day days"),
         (604_800 * _SECOND, "w wk wks week weeks"),
     )
-    for word in words.split()
+    for spelling in spellings.split()
 }
 
 
@@ -61,10 +61,10 @@ def data_size(value: Any) -> int:
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if not found:
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if not match:
         raise ValueError("must be a size with a unit, such as '128 MB' (B, KB, MB, GB, TB)")
-    number, unit = found.groups()
+    number, unit = match.groups()
     return int(Decimal(number) * 1024 ** _POWERS[unit.upper()])
 
 
@@ -79,11 +79,11 @@ def parse_period(value: Any) -> Period:
     if isinstance(value, Period):
         return value
     value = period_text(value)
-    found = _PERIOD.fullmatch(value.strip()) if isinstance(value, str) else None
-    nanos = _UNITS.get(found[2].lower()) if found else None
-    if found is None or nanos is None:
+    match = _PERIOD.fullmatch(value.strip()) if isinstance(value, str) else None
+    nanos = _UNITS.get(match[2].lower()) if match else None
+    if match is None or nanos is None:
         raise ValueError("must be a period with a unit of time, such as '30 secs' or '1.5 hours'")
-    return Period(int(Decimal(found[1]) * nanos), value.strip())
+    return Period(int(Decimal(match[1]) * nanos), value.strip())
 
 
 def period_text(value: Any) -> Any:

@@ -80,10 +80,10 @@ class SparkEngine:
         """Write merged files to the staging folder, and return them by the ID of their merge."""
         with session_settings(self._spark):
             spool = self._records.spool
-            spool.copy_files(source, [each.uri for merge in merges for each in merge.sources])
-            near = spool.open_staging(staging)
-            staged = stage_merges(self._records, merges, schemas, config, near)
-            spool.take_back(near, staging, [each.name for each in staged.values()])
+            spool.copy_files(source, [flowfile.uri for merge in merges for flowfile in merge.sources])
+            spark_staging = spool.open_staging(staging)
+            staged = stage_merges(self._records, merges, schemas, config, spark_staging)
+            spool.take_back(spark_staging, staging, [file.name for file in staged.values()])
             return staged
 
     def close(self) -> None:

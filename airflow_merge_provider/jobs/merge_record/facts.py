@@ -61,8 +61,8 @@ def find_arrivals(
     schemas = {}
     for file in queue.files:
         fact = facts.get(file.uri) or FileFacts(unreadable=file.wrong or _COLON)
-        if taken := find_taken_name(fact.schema.names):
-            fact = FileFacts(unreadable=fact.unreadable or f"the field name {taken!r} is reserved")
+        if reserved_name := find_taken_name(fact.schema.names):
+            fact = FileFacts(unreadable=fact.unreadable or f"the field name {reserved_name!r} is reserved")
         if fact.records and not fact.schema.fields and config.output["format"] not in _FIELDLESS:
             fact = replace(fact, unreadable=fact.unreadable or _NO_FIELDS)
         key = fact.schema.build_key(config.schema_identity)
@@ -94,24 +94,28 @@ def check_files(
     """Validate files that were not validated on arrival; return the errors by FlowFile UUID."""
     groups = []
     for key in dict.fromkeys(file.schema for file in files):
-        alike = [file for file in files if file.schema == key]
-        uris = tuple(file.uri for file in alike)
+        schema_files = [file for file in files if file.schema == key]
+        uris = tuple(file.uri for file in schema_files)
         if config.reader["format"] in _FOOTERS:
-            told = {file.uri: file.records for file in alike}
-            kind: FileReader = ContainerReader(config.reader, schemas[key], told)
+            record_counts = {file.uri: file.records for file in schema_files}
+            file_reader: FileReader = ContainerReader(config.reader, schemas[key], record_counts)
         else:
-            kind = TypedReader(config.reader, schemas[key])
+            file_reader = TypedReader(config.reader, schemas[key])
         groups.append(
-            FileGroup(kind, uris, records.spool.find_places(uris), sum(file.size for file in alike))
+            FileGroup(
+                file_reader, uris, records.spool.find_places(uris), sum(file.size for file in schema_files)
+            )
         )
     facts = inspect_files(records, groups, config)
     broken = {}
     for file in files:
         fact = facts[file.uri]
-        miscounted = f"it has {fact.records} records, but {file.records} are expected"
-        wrong = fact.unreadable or fact.malformed or (miscounted if fact.records != file.records else None)
-        if wrong:
-            broken[file.uuid] = wrong
+        count_problem = f"it has {fact.records} records, but {file.records} are expected"
+        problem = (
+            fact.unreadable or fact.malformed or (count_problem if fact.records != file.records else None)
+        )
+        if problem:
+            broken[file.uuid] = problem
     return broken
 
 
@@ -126,30 +130,36 @@ def _find_facts(
     if not files:
         return {}
     facts, sizes = _check_packed(source, files, config)
-    rest = [file for file in files if file.uri not in facts]
-    kinds, told = _sort_files(source, rest, config)
-    facts |= told
-    trusted = _read_trusted_counts(rest, config)
+    remaining_files = [file for file in files if file.uri not in facts]
+    readers, driver_facts = _sort_files(source, remaining_files, config)
+    facts |= driver_facts
+    trusted = _read_trusted_counts(remaining_files, config)
     is_late = config.validate == "on_merge" and config.knows_schema
     groups: list[FileGroup] = []
     overfull: frozenset[str] = frozenset()
     if config.reader["format"] == "json" and not is_late:
-        rest = [file for file in rest if file.uri not in trusted]
-        groups, kinds, overfull = _gather_lines(records, source, rest, kinds, config)
-    for kind, uris in kinds:
-        now = tuple(uri for uri in uris if uri not in trusted)
-        if isinstance(kind, SchemaReader):
-            facts |= {uri: kind.build_late_fact(trusted[uri]) for uri in uris if uri in trusted}
-        if is_late and isinstance(kind, ContainerReader):
-            facts |= {uri: kind.build_late_fact(kind.told[uri]) for uri in now}
+        remaining_files = [file for file in remaining_files if file.uri not in trusted]
+        groups, readers, overfull = _gather_lines(records, source, remaining_files, readers, config)
+    for file_reader, uris in readers:
+        pending_uris = tuple(uri for uri in uris if uri not in trusted)
+        if isinstance(file_reader, SchemaReader):
+            facts |= {uri: file_reader.build_late_fact(trusted[uri]) for uri in uris if uri in trusted}
+        if is_late and isinstance(file_reader, ContainerReader):
+            facts |= {uri: file_reader.build_late_fact(file_reader.told[uri]) for uri in pending_uris}
             continue
-        records.spool.copy_files(source, now)
-        if is_late and isinstance(kind, TypedReader):
-            facts |= _count_records(records, kind, now)
-        elif now:
-            together = is_whole and len(now) == len(files)
-            places = [records.spool.find_folder(source)] if together else records.spool.find_places(now)
-            groups.append(FileGroup(kind, now, places, sum(sizes[uri] for uri in now)))
+        records.spool.copy_files(source, pending_uris)
+        if is_late and isinstance(file_reader, TypedReader):
+            facts |= _count_records(records, file_reader, pending_uris)
+        elif pending_uris:
+            reads_folder = is_whole and len(pending_uris) == len(files)
+            locations = (
+                [records.spool.find_folder(source)]
+                if reads_folder
+                else records.spool.find_places(pending_uris)
+            )
+            groups.append(
+                FileGroup(file_reader, pending_uris, locations, sum(sizes[uri] for uri in pending_uris))
+            )
     facts |= inspect_files(records, groups, config)
     facts |= {uri: _refuse_overfull(facts[uri], config) for uri in overfull}
     if config.size_basis != "uncompressed":
@@ -161,7 +171,7 @@ def _gather_lines(
     records: Records,
     source: Storage,
     files: Sequence[QueuedFile],
-    kinds: list[tuple[FileReader, list[str]]],
+    readers: list[tuple[FileReader, list[str]]],
     config: MergeRecordConfig,
 ) -> tuple[list[FileGroup], list[tuple[FileReader, list[str]]], frozenset[str]]:
     """Read the files of JSON lines that the driver reads faster than Spark does.
@@ -169,16 +179,16 @@ def _gather_lines(
     :return: the groups of the gathered files, the readers of the remaining files with their URIs, and the
         URIs of files that have a line with further text after its object.
     """
-    options, near = list(config.reader["options"]), records.spool.is_near()
+    options, is_near = list(config.reader["options"]), records.spool.is_near()
     has_schema = config.reader["schema"] is not None
-    worth = gather.is_worth_it(files, options, is_near=near, has_schema=has_schema)
+    worth = gather.is_worth_it(files, options, is_near=is_near, has_schema=has_schema)
     lines = gather.gather_objects(source, files) if worth else None
     if lines is None:
-        return [], kinds, frozenset()
-    ((kind, uris),) = kinds
+        return [], readers, frozenset()
+    ((file_reader, uris),) = readers
     size = sum(file.entry.size for file in files)
-    group = FileGroup(kind, tuple(lines.names), (), size, records.create_frame(lines))
-    return [group], [(kind, [uri for uri in uris if uri not in lines.names])], lines.overfull
+    group = FileGroup(file_reader, tuple(lines.names), (), size, records.create_frame(lines))
+    return [group], [(file_reader, [uri for uri in uris if uri not in lines.names])], lines.overfull
 
 
 def _refuse_overfull(fact: FileFacts, config: MergeRecordConfig) -> FileFacts:
@@ -231,18 +241,18 @@ def _sort_files(
 def _by_footer(
     source: Storage, files: Sequence[QueuedFile], reader: Mapping[str, Any], explicit: Schema | None
 ) -> tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]:
-    told = containers.ask_files(source, [file.entry.name for file in files], _FOOTERS[reader["format"]])
+    footers = containers.ask_files(source, [file.entry.name for file in files], _FOOTERS[reader["format"]])
     facts: dict[str, FileFacts] = {}
     schemas: dict[str, Schema] = {}
     counts: dict[str, dict[str, int]] = {}
     for file in files:
-        answer = told[file.entry.name]
+        answer = footers[file.entry.name]
         if isinstance(answer, UnreadableError):
             facts[file.uri] = FileFacts(unreadable=str(answer))
             continue
         schema, records = explicit or answer[0], answer[1]
-        if wrong := _find_wrong_fields(schema):
-            facts[file.uri] = FileFacts(unreadable=wrong)
+        if problem := _find_wrong_fields(schema):
+            facts[file.uri] = FileFacts(unreadable=problem)
             continue
         if not records:
             facts[file.uri] = FileFacts(schema)
@@ -252,7 +262,10 @@ def _by_footer(
         key = schema.build_key("text")
         schemas[key] = schema
         counts.setdefault(key, {})[file.uri] = records
-    return [(ContainerReader(reader, schemas[key], mine), list(mine)) for key, mine in counts.items()], facts
+    return [
+        (ContainerReader(reader, schemas[key], file_counts), list(file_counts))
+        for key, file_counts in counts.items()
+    ], facts
 
 
 def _by_header(
@@ -268,8 +281,8 @@ def _by_header(
     for file in files:
         line = lines[file.entry.name]
         columns = line if has_header or isinstance(line, UnreadableError) else _number_columns(line)
-        if wrong := _wrong_header(columns, explicit, has_header=has_header):
-            facts[file.uri] = FileFacts(unreadable=wrong)
+        if problem := _wrong_header(columns, explicit, has_header=has_header):
+            facts[file.uri] = FileFacts(unreadable=problem)
         elif not columns:
             facts[file.uri] = FileFacts(explicit or Schema())
         else:
@@ -290,20 +303,20 @@ def _read_trusted_counts(files: Sequence[QueuedFile], config: MergeRecordConfig)
     return {uri: int(text) for uri, text in texts.items() if text.isascii() and text.isdigit()}
 
 
-def _count_records(records: Records, kind: TypedReader, uris: Sequence[str]) -> dict[str, FileFacts]:
+def _count_records(records: Records, file_reader: TypedReader, uris: Sequence[str]) -> dict[str, FileFacts]:
     """Count the records of files that are validated later, with as little parsing as possible."""
     if not uris:
         return {}
-    frame = kind.read_rows(records.spark, records.spool.find_places(uris))
+    frame = file_reader.read_rows(records.spark, records.spool.find_places(uris))
     rows = frame.groupBy(FILE).agg(F.count(F.lit(1)).alias("records")).toArrow().to_pylist()
-    found = {row[FILE]: row["records"] for row in rows}
-    return {uri: kind.build_late_fact(found.get(records.format_file(uri), 0)) for uri in uris}
+    record_counts = {row[FILE]: row["records"] for row in rows}
+    return {uri: file_reader.build_late_fact(record_counts.get(records.format_file(uri), 0)) for uri in uris}
 
 
 def _find_wrong_fields(schema: Schema) -> str | None:
     """Return why Spark cannot read records with these fields, or None."""
-    if taken := find_taken_name(schema.names):
-        return f"the field name {taken!r} is reserved"
+    if reserved_name := find_taken_name(schema.names):
+        return f"the field name {reserved_name!r} is reserved"
     try:
         spark_schema(schema)
     except Exception as error:  # noqa: BLE001 - any error in a file's own schema affects only this file
@@ -312,7 +325,7 @@ def _find_wrong_fields(schema: Schema) -> str | None:
 
 
 def _number_columns(line: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"_c{place}" for place in range(len(line)))
+    return tuple(f"_c{index}" for index in range(len(line)))
 
 
 def _wrong_header(columns: Any, explicit: Schema | None, *, has_header: bool) -> str | None:
@@ -321,8 +334,8 @@ def _wrong_header(columns: Any, explicit: Schema | None, *, has_header: bool) ->
         return str(columns)
     if len(set(columns)) < len(columns):
         return "its header contains a column more than once"
-    if taken := find_taken_name(columns):
-        return f"the field name {taken!r} is reserved"
+    if reserved_name := find_taken_name(columns):
+        return f"the field name {reserved_name!r} is reserved"
     if has_header and not columns:
         return "it has no header"
     if has_header and explicit is not None and columns != explicit.names:

@@ -109,95 +109,99 @@ class _Run:
             self.reporter.add_warnings(
                 ["an earlier run left an unfinished plan: the next run executes it first"]
             )
-        made, arrived = self._plan_merges(state)
-        self.plans.append(made)
-        return self._build_report(self._build_result(state, arrived))
+        plan, new_file_count = self._plan_merges(state)
+        self.plans.append(plan)
+        return self._build_report(self._build_result(state, new_file_count))
 
     def carry_out(self) -> dict[str, Any]:
         """Complete an unfinished plan, then plan and merge new files, and return the report."""
         token = self.request.run.model_dump()
-        state, before = self.journal.read_state()
-        done: RunResult | None = None
+        state, previous_report = self.journal.read_state()
+        result: RunResult | None = None
         self.journal.clear_old_files(state)
-        left = self.journal.find_unfinished_plan(state)
+        unfinished_plan = self.journal.find_unfinished_plan(state)
         is_done = False
-        if left is not None:
-            self.progress.log_line(f"resuming the unfinished plan of run {left['token']['run_id']}")
-            self._resumed = left["token"]["run_id"]
-            resumed = Plan.from_json(left["plan"])
-            done = self._execute_plan(
-                resumed, state, MergeRecordConfig.parse(left["config"]), is_resumed=True
+        if unfinished_plan is not None:
+            self.progress.log_line(
+                f"resuming the unfinished plan of run {unfinished_plan['token']['run_id']}"
+            )
+            self._resumed = unfinished_plan["token"]["run_id"]
+            resumed = Plan.from_json(unfinished_plan["plan"])
+            result = self._execute_plan(
+                resumed, state, MergeRecordConfig.parse(unfinished_plan["config"]), is_resumed=True
             )
             state, _ = self.journal.read_state()
             # A retry of the task that wrote the plan is complete, unless merges of the plan were withdrawn.
-            is_done = left["token"] == token and len(self.plans[-1].merges) == len(resumed.merges)
+            is_done = unfinished_plan["token"] == token and len(self.plans[-1].merges) == len(resumed.merges)
         if not is_done:
-            made, arrived = self._plan_merges(state)
-            if not made.is_idle or arrived or _is_different(made.state, state):
-                done = self._execute_plan(made, state, self.config, arrived)
-        if done is None and before.get("token") == token and RESULT in before:
+            plan, new_file_count = self._plan_merges(state)
+            if not plan.is_idle or new_file_count or _is_different(plan.state, state):
+                result = self._execute_plan(plan, state, self.config, new_file_count)
+        if result is None and previous_report.get("token") == token and RESULT in previous_report:
             # A retry reports the result of an earlier attempt that had completed everything.
-            done = RunResult.from_state(before)
-        return self._build_report(done, state)
+            result = RunResult.from_state(previous_report)
+        return self._build_report(result, state)
 
     def _plan_merges(self, state: State) -> tuple[Plan, int]:
         """List the source folder, inspect new files, and return the plan and the number of new files."""
-        places = self._open_places(self.config)
+        folders = self._open_places(self.config)
         with self.progress.time_step("list"):
-            found = self._list_files(places, self.config)
-            state, lost = self._compare_with_listing(state, found)
-            if found.links:
+            listing = self._list_files(folders, self.config)
+            state, lost = self._compare_with_listing(state, listing)
+            if listing.links:
                 self.reporter.add_warnings(
-                    [f"{len(found.links)} symbolic links are not followed, such as {min(found.links)}"]
+                    [f"{len(listing.links)} symbolic links are not followed, such as {min(listing.links)}"]
                 )
-            new = build_queue(places.source, found, found.find_new_files(state).values(), self.config)
+            queue = build_queue(folders.source, listing, listing.find_new_files(state).values(), self.config)
         with self.progress.time_step("count"):
-            arrived = self.engine.find_arrivals(places.source, new, self.config, self.request.started_at)
-            arrived = estimate_sizes(arrived, state, self.config)
-        made = self._check_and_plan(state, arrived, lost, places)
+            arrivals = self.engine.find_arrivals(folders.source, queue, self.config, self.request.started_at)
+            arrivals = estimate_sizes(arrivals, state, self.config)
+        plan = self._check_and_plan(state, arrivals, lost, folders)
         self.progress.log_line(
-            f"planned {len(made.merges)} merges and {len(made.failures)} failed bins from {len(new.files)} "
-            f"new files; {found.unsettled} files are not settled, {len(made.state.bins)} bins stay open"
+            f"planned {len(plan.merges)} merges and {len(plan.failures)} failed bins from {len(queue.files)} "
+            f"new files; {listing.unsettled} files are not settled, {len(plan.state.bins)} bins stay open"
         )
-        return made, len(new.files)
+        return plan, len(queue.files)
 
-    def _check_and_plan(self, state: State, arrived: NewFiles, lost: Sequence[str], places: Folders) -> Plan:
+    def _check_and_plan(
+        self, state: State, arrivals: NewFiles, lost: Sequence[str], folders: Folders
+    ) -> Plan:
         """Build the plan, and validate files that have not been validated yet when their bin is to be merged.
 
         Planning is repeated without the invalid files until every file of the planned merges is valid.
         """
         broken: dict[str, str] = {}
-        seen: set[str] = set()
+        checked_uuids: set[str] = set()
         while True:
             with self.progress.time_step("plan"):
                 now = self.request.started_at
-                made = plan_merges(state, arrived, now, self.config, lost=lost, broken=broken)
-            sources = [source for merge in made.merges for source in merge.sources]
-            files = [each for each in sources if each.unchecked and each.uuid not in seen]
+                plan = plan_merges(state, arrivals, now, self.config, lost=lost, broken=broken)
+            sources = [source for merge in plan.merges for source in merge.sources]
+            files = [file for file in sources if file.unchecked and file.uuid not in checked_uuids]
             if not files:
-                return made
-            seen |= {each.uuid for each in files}
+                return plan
+            checked_uuids |= {file.uuid for file in files}
             with self.progress.time_step("validate"):
-                broken |= self.engine.check_files(places.source, files, made.schemas, self.config)
+                broken |= self.engine.check_files(folders.source, files, plan.schemas, self.config)
 
-    def _list_files(self, places: Folders, config: MergeRecordConfig) -> Listing:
-        source = places.source
+    def _list_files(self, folders: Folders, config: MergeRecordConfig) -> Listing:
+        source = folders.source
         return sort_listing(source.list_files(), source.location, config, self.request.started_at)
 
-    def _compare_with_listing(self, state: State, found: Listing) -> tuple[State, list[str]]:
+    def _compare_with_listing(self, state: State, listing: Listing) -> tuple[State, list[str]]:
         """Remove changed and missing files from the bins, and dissolve bins if the grouping has changed.
 
         :return: the new state, and the URIs of the missing files.
         """
-        moved = [uri for uri, version in state.waiting.items() if found.versions.get(uri) != version]
-        lost = [uri for uri in moved if uri not in found.versions]
-        if moved:
+        changed_uris = [uri for uri, version in state.waiting.items() if listing.versions.get(uri) != version]
+        lost = [uri for uri in changed_uris if uri not in listing.versions]
+        if changed_uris:
             self.reporter.add_warnings(
-                [f"{len(moved)} files of open bins have changed or no longer exist: removed from the bins"]
+                [f"{len(changed_uris)} files of open bins have changed or no longer exist: removed from bins"]
             )
-        state = remove_files(state, moved)
-        partial = {uri: ids for uri, ids in state.partial.items() if uri not in moved}
-        done = {uri: version for uri, version in state.done.items() if uri in found.versions}
+        state = remove_files(state, changed_uris)
+        partial = {uri: ids for uri, ids in state.partial.items() if uri not in changed_uris}
+        done = {uri: version for uri, version in state.done.items() if uri in listing.versions}
         state = replace(state, partial=partial, done=done)
         regrouped = bool(state.bins) and state.fingerprint != compute_fingerprint(self.config)
         if regrouped:
@@ -208,10 +212,10 @@ class _Run:
 
     def _execute_plan(
         self,
-        made: Plan,
-        before: State,
+        plan: Plan,
+        previous_state: State,
         config: MergeRecordConfig,
-        arrived: int = 0,
+        new_file_count: int = 0,
         *,
         is_resumed: bool = False,
     ) -> RunResult:
@@ -219,70 +223,72 @@ class _Run:
 
         :raises Exception: what kept merges from being written, once everything else is done and remembered.
         """
-        if made.is_idle:
-            self.plans.append(made)
-            done = self._build_result(before, arrived)
-            self.journal.save_state(before, made.state, self.reporter.build_state(done))
-            return done
+        if plan.is_idle:
+            self.plans.append(plan)
+            result = self._build_result(previous_state, new_file_count)
+            self.journal.save_state(previous_state, plan.state, self.reporter.build_state(result))
+            return result
         if not is_resumed:
             self.journal.write_plan(
-                made, {"token": self.request.run.model_dump(), "config": _to_raw_config(config)}
+                plan, {"token": self.request.run.model_dump(), "config": _to_raw_config(config)}
             )
-        places = self._open_places(config)
-        published = self._publish_merges(made, places, config, is_resumed=is_resumed)
-        if len(published.manifests) < len(made.merges):
-            made = reduce_plan(made, before, published.manifests, config)
-        self.plans.append(made)
+        folders = self._open_places(config)
+        published = self._publish_merges(plan, folders, config, is_resumed=is_resumed)
+        if len(published.manifests) < len(plan.merges):
+            plan = reduce_plan(plan, previous_state, published.manifests, config)
+        self.plans.append(plan)
         manifests = published.manifests.values()
         self.uris |= {id_: str(manifest["uri"]) for id_, manifest in published.manifests.items()}
         with self.progress.time_step("move"):
             self.journal.lease.check_lease()
-            routing.route_sources(made, places, config)
-            place = self.journal.write_ledger(
-                made.state.generation, routing.build_ledger(made, self.uris, config)
+            routing.route_sources(plan, folders, config)
+            ledger_uri = self.journal.write_ledger(
+                plan.state.generation, routing.build_ledger(plan, self.uris, config)
             )
-        done = self._build_result(before, arrived, ledger=place)
+        result = self._build_result(previous_state, new_file_count, ledger=ledger_uri)
         written = (sum(manifest[name] for manifest in manifests) for name in ("records", "bytes"))
         self.journal.save_state(
-            before, learn_size(made.state, config, *written), self.reporter.build_state(done)
+            previous_state, learn_size(plan.state, config, *written), self.reporter.build_state(result)
         )
         if published.error is not None:
             raise published.error
-        return done
+        return result
 
     def _publish_merges(
-        self, made: Plan, places: Folders, config: MergeRecordConfig, *, is_resumed: bool
+        self, plan: Plan, folders: Folders, config: MergeRecordConfig, *, is_resumed: bool
     ) -> PublishResult:
         """Publish the merges of a plan, and warn about files that have changed since it was made."""
         publisher = Publisher(
             self.engine,
             self.journal,
-            places,
+            folders,
             config,
             self.progress,
             self.opened,
-            lambda: self._list_files(places, config).versions,
+            lambda: self._list_files(folders, config).versions,
         )
-        published = publisher.publish_plan(made, is_resumed=is_resumed)
+        published = publisher.publish_plan(plan, is_resumed=is_resumed)
         if published.changed:
             number, named = len(published.changed), ", ".join(published.changed[:_NAMED])
-            what = f"{number} files have changed or no longer exist since they were planned ({named})"
-            self.reporter.add_warnings([f"{what}: the next run plans them again"])
+            message = f"{number} files have changed or no longer exist since they were planned ({named})"
+            self.reporter.add_warnings([f"{message}: they are planned again"])
         return published
 
-    def _build_result(self, before: State, arrived: int, ledger: str | None = None) -> RunResult:
+    def _build_result(
+        self, previous_state: State, new_file_count: int, ledger: str | None = None
+    ) -> RunResult:
         """Build the result of the plans that were executed so far, or previewed."""
         mode: RunMode
         if self.request.full_refresh:
             mode, reason = "full", f"{FULL_REFRESH}: open bins are dissolved"
         elif self._resumed is not None:
             mode, reason = "incremental", f"the unfinished plan of run {self._resumed} was executed"
-        elif not before.generation:
+        elif not previous_state.generation:
             mode, reason = "initial", "first run with this state_path"
         else:
-            mode, reason = "incremental", f"{arrived} new files"
-        found = build_result(mode, reason, self.plans, self.uris, self.config)
-        return replace(found, details={**found.details, "ledger": ledger})
+            mode, reason = "incremental", f"{new_file_count} new files"
+        result = build_result(mode, reason, self.plans, self.uris, self.config)
+        return replace(result, details={**result.details, "ledger": ledger})
 
     def _open_places(self, config: MergeRecordConfig) -> Folders:
         return Folders(
@@ -292,23 +298,25 @@ class _Run:
             original=self.opened(config.original) if config.original else None,
         )
 
-    def _build_report(self, done: RunResult | None, state: State | None = None) -> dict[str, Any]:
-        if done is None:
+    def _build_report(self, result: RunResult | None, state: State | None = None) -> dict[str, Any]:
+        if result is None:
             state = state or State()
             unchanged = RowCounts.for_noop()
             details = build_details(state, self.config)
-            done = RunResult("noop", "no new files, and no bin is due", unchanged, count_open(state), details)
-        self.reporter.add_warnings(list_result_warnings(done, self.config))
-        return self.reporter.build_report(done, changed=bool(done.counts.get("merged")))
+            result = RunResult(
+                "noop", "no new files, and no bin is due", unchanged, count_open(state), details
+            )
+        self.reporter.add_warnings(list_result_warnings(result, self.config))
+        return self.reporter.build_report(result, changed=bool(result.counts.get("merged")))
 
 
-def _is_different(after: State, before: State) -> bool:
+def _is_different(new_state: State, previous_state: State) -> bool:
     """Return whether two states differ in more than their generation and fingerprint.
 
     A new fingerprint has no effect if there are no bins; existing bins are dissolved, which is a difference.
     """
-    same = replace(after, generation=before.generation, fingerprint=before.fingerprint)
-    return same.as_json() != before.as_json()
+    same = replace(new_state, generation=previous_state.generation, fingerprint=previous_state.fingerprint)
+    return same.as_json() != previous_state.as_json()
 
 
 def _resolve_config(request: JobRequest) -> MergeRecordConfig:
@@ -338,12 +346,16 @@ def _resolve_config(request: JobRequest) -> MergeRecordConfig:
     return config.model_copy(update=changes)
 
 
-def _resolve_schema(given: Any) -> dict[str, Any]:
+def _resolve_schema(raw_schema: Any) -> dict[str, Any]:
     """Convert a schema in DDL or JSON to JSON fields, and check that every type is known."""
-    struct = StructType.fromDDL(given) if isinstance(given, str) else spark_schema(Schema.from_json(given))
+    struct = (
+        StructType.fromDDL(raw_schema)
+        if isinstance(raw_schema, str)
+        else spark_schema(Schema.from_json(raw_schema))
+    )
     if not isinstance(struct, StructType):
-        raise ValueError(f"{given!r} is not a list of fields (use DDL such as 'id INT, v STRING')")  # noqa: TRY004 - the caller handles ValueError
-    schema = schema_of(struct) if isinstance(given, str) else Schema.from_json(given)
+        raise ValueError(f"{raw_schema!r} is not a list of fields (use DDL such as 'id INT, v STRING')")  # noqa: TRY004 - the caller handles ValueError
+    schema = schema_of(struct) if isinstance(raw_schema, str) else Schema.from_json(raw_schema)
     return schema.as_json()
 
 

@@ -34,27 +34,38 @@ def part_key(struct: StructType, partition_by: Mapping[str, str]) -> Column:
     return F.to_json(F.array(*values), {"ignoreNullFields": "false"})
 
 
-def split_files(records: Records, whole: NewFiles, config: MergeRecordConfig) -> NewFiles:
+def split_files(records: Records, arrivals: NewFiles, config: MergeRecordConfig) -> NewFiles:
     """Replace each file by its parts, in the order of their first records, with one Spark job per schema.
 
     An unreadable file is not split, because its parts are unknown; it fails on its own.
     """
     if not config.partition_by:
-        return whole
-    sound = [each for each in whole.flowfiles if not each.unreadable and not each.malformed and each.records]
+        return arrivals
+    valid_files = [
+        flowfile
+        for flowfile in arrivals.flowfiles
+        if not flowfile.unreadable and not flowfile.malformed and flowfile.records
+    ]
     parts: dict[str, list[FlowFile]] = {}
-    for key in dict.fromkeys(flowfile.schema for flowfile in sound):
-        alike = {records.format_file(each.uri): each for each in sound if each.schema == key}
-        for file, counted in _count_parts(records, alike, key, whole.schemas[key], config).items():
-            parts[alike[file].uuid] = list(_build_parts(alike[file], counted, config.partition_by))
+    for key in dict.fromkeys(flowfile.schema for flowfile in valid_files):
+        schema_files = {
+            records.format_file(flowfile.uri): flowfile for flowfile in valid_files if flowfile.schema == key
+        }
+        for file_name, part_counts in _count_parts(
+            records, schema_files, key, arrivals.schemas[key], config
+        ).items():
+            parts[schema_files[file_name].uuid] = list(
+                _build_parts(schema_files[file_name], part_counts, config.partition_by)
+            )
     flowfiles = [
         part
-        for each in whole.flowfiles
+        for flowfile in arrivals.flowfiles
         for part in parts.get(
-            each.uuid, [replace(each, unreadable=each.unreadable or each.malformed, malformed=None)]
+            flowfile.uuid,
+            [replace(flowfile, unreadable=flowfile.unreadable or flowfile.malformed, malformed=None)],
         )
     ]
-    return NewFiles(tuple(flowfiles), whole.schemas)
+    return NewFiles(tuple(flowfiles), arrivals.schemas)
 
 
 def _count_parts(
@@ -62,28 +73,28 @@ def _count_parts(
 ) -> dict[str, list[tuple[str, int]]]:
     """Return the key and record count of every part by file, in the order of their first records."""
     struct = spark_schema(schema)
-    frame = records.read_records(key, schema, config.reader, [each.uri for each in files.values()])
+    frame = records.read_records(key, schema, config.reader, [file.uri for file in files.values()])
     keyed = frame.withColumn(PART, part_key(struct, config.partition_by or {}))
-    place = F.min(F.struct(BLOCK, POSITION)).alias("first")
-    rows = keyed.groupBy(FILE, PART).agg(F.count(F.lit(1)).alias("records"), place)
-    found: dict[str, list[tuple[str, int]]] = {}
+    first_position = F.min(F.struct(BLOCK, POSITION)).alias("first")
+    rows = keyed.groupBy(FILE, PART).agg(F.count(F.lit(1)).alias("records"), first_position)
+    part_counts: dict[str, list[tuple[str, int]]] = {}
     for row in rows.orderBy(FILE, "first").toArrow().to_pylist():
         if row[FILE] in files:
-            found.setdefault(row[FILE], []).append((row[PART], row["records"]))
-    return found
+            part_counts.setdefault(row[FILE], []).append((row[PART], row["records"]))
+    return part_counts
 
 
 def _build_parts(
-    file: FlowFile, counted: list[tuple[str, int]], partition_by: Mapping[str, str]
+    file: FlowFile, part_counts: list[tuple[str, int]], partition_by: Mapping[str, str]
 ) -> Iterator[FlowFile]:
     """Build a FlowFile for each part; its bytes are those of the file in proportion to its records."""
-    for index, (key, records) in enumerate(counted):
+    for index, (key, records) in enumerate(part_counts):
         pairs = zip(partition_by, json.loads(key), strict=True)
         values = {name: text for name, text in pairs if text is not None and not text.startswith(_MARK)}
         fragment = {
             "fragment.identifier": file.uuid,
             "fragment.index": str(index),
-            "fragment.count": str(len(counted)),
+            "fragment.count": str(len(part_counts)),
         }
         yield replace(
             file,
@@ -108,11 +119,11 @@ def _read_value(struct: StructType, path: str) -> Column:
 def _find_field(struct: StructType, path: str) -> tuple[Column, Any]:
     if path in struct.names:
         return quote_column(path), struct[path].dataType
-    first, _, rest = path.partition(".")
+    first, _, nested_path = path.partition(".")
     value, kind = (
         (quote_column(first), struct[first].dataType) if first in struct.names else (F.lit(None), None)
     )
-    for name in rest.split(".") if rest else ():
+    for name in nested_path.split(".") if nested_path else ():
         if not isinstance(kind, StructType) or name not in kind.names:
             return F.lit(None), None
         value, kind = value.getField(name), kind[name].dataType

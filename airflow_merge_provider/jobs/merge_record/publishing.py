@@ -46,37 +46,37 @@ class Publisher:
     opened: Callable[[str], Storage]
     list_versions: Callable[[], Mapping[str, str]]
 
-    def publish_plan(self, made: Plan, *, is_resumed: bool) -> PublishResult:
+    def publish_plan(self, plan: Plan, *, is_resumed: bool) -> PublishResult:
         """Publish every merge that is neither published nor withdrawn and whose files have not changed.
 
         :param is_resumed: whether a run before may have carried out a part of the plan.
         :raises ConflictError: when another run has gone on with the plan.
         """
-        if not made.merges:
+        if not plan.merges:
             return PublishResult({})
         prefix = f"_staging-{self.journal.key}-"
         staging = f"{prefix}{self.journal.lease.id[:_MARK_LENGTH]}"
         # Staging folders of all plans are removed. With Spark Connect, a job continues after its client has
         # been killed, and may write files again that a retry has removed.
-        for left in self.places.merged.list_prefixed(prefix):
-            self.places.merged.delete_path(left)
-        manifests, undecided = self._find_decided(made) if is_resumed else ({}, list(made.merges))
+        for staging_folder in self.places.merged.list_prefixed(prefix):
+            self.places.merged.delete_path(staging_folder)
+        manifests, undecided = self._find_decided(plan) if is_resumed else ({}, list(plan.merges))
         changed: list[str] = []
         if is_resumed:
             undecided, changed = self._split_off_changed(undecided)
         error: Exception | None = None
         while undecided and error is None:
-            undecided, gone, error = self._write_merges(made, undecided, staging, manifests)
-            changed += gone
+            undecided, changed_uris, error = self._write_merges(plan, undecided, staging, manifests)
+            changed += changed_uris
         if self.places.merged.list_prefixed(staging):
             self.places.merged.delete_path(staging)
-        for merge in made.merges:
+        for merge in plan.merges:
             if merge.id not in manifests:
                 self.journal.withdraw_merge(merge.id)
         return PublishResult(manifests, tuple(changed), error)
 
     def _write_merges(
-        self, made: Plan, merges: Sequence[PlannedMerge], folder: str, manifests: dict[str, dict[str, Any]]
+        self, plan: Plan, merges: Sequence[PlannedMerge], folder: str, manifests: dict[str, dict[str, Any]]
     ) -> tuple[list[PlannedMerge], list[str], Exception | None]:
         """Write merges and publish those whose files have not changed meanwhile.
 
@@ -86,32 +86,32 @@ class Publisher:
         try:
             with self.progress.time_step("write"):
                 staged = self.engine.stage_merges(
-                    self.places.source, merges, made.schemas, self.config, staging
+                    self.places.source, merges, plan.schemas, self.config, staging
                 )
         except Exception as error:  # noqa: BLE001 - raised again once the plan is reduced to published merges
-            kept, changed = self._split_off_changed(merges)
+            unchanged_merges, changed = self._split_off_changed(merges)
             if changed:
                 # The error is assumed to come from the changed or missing files.
                 self.places.merged.delete_path(folder)
-                return kept, changed, None
+                return unchanged_merges, changed, None
             return [], [], error
-        kept, changed = self._split_off_changed(merges)
+        unchanged_merges, changed = self._split_off_changed(merges)
         with self.progress.time_step("publish"):
-            manifests |= routing.publish_merges(kept, staged, staging, self.places, self.journal)
+            manifests |= routing.publish_merges(unchanged_merges, staged, staging, self.places, self.journal)
         return [], changed, None
 
-    def _find_decided(self, made: Plan) -> tuple[dict[str, dict[str, Any]], list[PlannedMerge]]:
+    def _find_decided(self, plan: Plan) -> tuple[dict[str, dict[str, Any]], list[PlannedMerge]]:
         """Return the manifests of merges that an earlier run has published, and the undecided merges."""
         manifests: dict[str, dict[str, Any]] = {}
         undecided: list[PlannedMerge] = []
-        for merge in made.merges:
-            found = self.journal.read_manifest(merge.id)
+        for merge in plan.merges:
+            manifest = self.journal.read_manifest(merge.id)
             # A run may have crashed after it moved the output and before it wrote the manifest.
-            found = found or routing.find_output(merge, self.places, self.journal)
-            if found is None:
+            manifest = manifest or routing.find_output(merge, self.places, self.journal)
+            if manifest is None:
                 undecided.append(merge)
-            elif not found.get(WITHDRAWN):
-                manifests[merge.id] = found
+            elif not manifest.get(WITHDRAWN):
+                manifests[merge.id] = manifest
         return manifests, undecided
 
     def _split_off_changed(self, merges: Sequence[PlannedMerge]) -> tuple[list[PlannedMerge], list[str]]:
@@ -123,5 +123,7 @@ class Publisher:
             for source in merge.sources
             if versions.get(source.uri) != source.version
         }
-        kept = [merge for merge in merges if changed.isdisjoint(source.uri for source in merge.sources)]
-        return kept, sorted(changed)
+        unchanged_merges = [
+            merge for merge in merges if changed.isdisjoint(source.uri for source in merge.sources)
+        ]
+        return unchanged_merges, sorted(changed)

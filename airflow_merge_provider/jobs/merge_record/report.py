@@ -30,9 +30,9 @@ def build_result(
 
     :param uris: the places of merged files by the ids of their merges, as far as they were published.
     """
-    merges = [merge for each in plans for merge in each.merges]
-    failures = [failure for each in plans for failure in each.failures]
-    reasons: Counter[str] = sum((Counter(each.reasons) for each in plans), Counter())
+    merges = [merge for plan in plans for merge in plan.merges]
+    failures = [failure for plan in plans for failure in plan.failures]
+    reasons: Counter[str] = sum((Counter(plan.reasons) for plan in plans), Counter())
     state = plans[-1].state
     outputs = sum(merge.records for merge in merges)
     counts = {
@@ -41,7 +41,7 @@ def build_result(
         "files": sum(len(merge.sources) for merge in merges),
         "failed": len(failures),
         "failed_files": sum(len(failure.sources) for failure in failures),
-        "lost_files": sum(len(each.lost) for each in plans),
+        "lost_files": sum(len(plan.lost) for plan in plans),
         **count_open(state),
     }
     details = build_details(

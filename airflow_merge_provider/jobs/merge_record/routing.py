@@ -39,41 +39,41 @@ def publish_merges(
     merges: Sequence[PlannedMerge],
     staged: Mapping[str, StagedFile],
     staging: Storage,
-    places: Folders,
+    folders: Folders,
     journal: Journal,
 ) -> dict[str, dict[str, Any]]:
     """Publish merged files and commit each with its manifest; return the manifests by merge ID."""
-    manifests = places.merged.for_each(
-        lambda merge: _publish_merge(merge, staged[merge.id], staging, places, journal), merges
+    manifests = folders.merged.for_each(
+        lambda merge: _publish_merge(merge, staged[merge.id], staging, folders, journal), merges
     )
     return {merge.id: manifest for merge, manifest in zip(merges, manifests, strict=True)}
 
 
 def _publish_merge(
-    merge: PlannedMerge, staged: StagedFile, staging: Storage, places: Folders, journal: Journal
+    merge: PlannedMerge, staged: StagedFile, staging: Storage, folders: Folders, journal: Journal
 ) -> dict[str, Any]:
     """Write the sidecar of a merged file, move the file to the target, and commit it with its manifest."""
     name = f"{_PREFIX}-{merge.id}{staged.suffix}"
-    places.merged.write_file(f"{name}{SIDECAR}", _write_json(_describe_output(merge, name)))
+    folders.merged.write_file(f"{name}{SIDECAR}", _write_json(_describe_output(merge, name)))
     journal.lease.check_lease()
-    staging.move_file(staged.name, places.merged, name)
-    return _commit_output(merge, name, staged.size, places, journal)
+    staging.move_file(staged.name, folders.merged, name)
+    return _commit_output(merge, name, staged.size, folders, journal)
 
 
-def find_output(merge: PlannedMerge, places: Folders, journal: Journal) -> dict[str, Any] | None:
+def find_output(merge: PlannedMerge, folders: Folders, journal: Journal) -> dict[str, Any] | None:
     """Commit an output that a run had moved to the target before it crashed; None if there is none."""
-    found = places.merged.list_prefixed(f"{_PREFIX}-{merge.id}")
-    names = [name for name in found if not name.endswith(SIDECAR)]
-    entry = places.merged.find_entry(names[0]) if names else None
-    return None if entry is None else _commit_output(merge, names[0], entry.size, places, journal)
+    prefixed_names = folders.merged.list_prefixed(f"{_PREFIX}-{merge.id}")
+    names = [name for name in prefixed_names if not name.endswith(SIDECAR)]
+    entry = folders.merged.find_entry(names[0]) if names else None
+    return None if entry is None else _commit_output(merge, names[0], entry.size, folders, journal)
 
 
 def _commit_output(
-    merge: PlannedMerge, name: str, size: int, places: Folders, journal: Journal
+    merge: PlannedMerge, name: str, size: int, folders: Folders, journal: Journal
 ) -> dict[str, Any]:
     manifest = {
         "merge_id": merge.id,
-        "uri": places.merged.build_uri(name),
+        "uri": folders.merged.build_uri(name),
         "records": merge.records,
         "bytes": size,
         "reason": merge.reason.text,
@@ -89,7 +89,7 @@ def _describe_output(merge: PlannedMerge, name: str) -> dict[str, str]:
     return {"filename": name, "path": "./", **merge.attributes, "uuid": merge.id}
 
 
-def route_sources(plan: Plan, places: Folders, config: MergeRecordConfig) -> None:
+def route_sources(plan: Plan, folders: Folders, config: MergeRecordConfig) -> None:
     """Move finished and failed sources out of the source folder.
 
     Failed sources go to the failure folder, merged ones to the original folder, unless ``original_action``
@@ -100,11 +100,11 @@ def route_sources(plan: Plan, places: Folders, config: MergeRecordConfig) -> Non
     steps: list[Callable[[], None]] = []
     if config.original_action != "keep":
         steps += [
-            _build_original_step(merged[uri], ids, places, config) for uri, ids in plan.finished.items()
+            _build_original_step(merged[uri], ids, folders, config) for uri, ids in plan.finished.items()
         ]
     for failure in plan.failures:
-        steps += [_build_failure_step(source, failure, places) for source in failure.sources]
-    places.source.for_each(lambda step: step(), steps)
+        steps += [_build_failure_step(source, failure, folders) for source in failure.sources]
+    folders.source.for_each(lambda step: step(), steps)
 
 
 def build_ledger(plan: Plan, uris: Mapping[str, str], config: MergeRecordConfig) -> Iterator[dict[str, Any]]:
@@ -143,23 +143,23 @@ def _build_line(ended: PlannedMerge | PlannedFailure, now: int) -> dict[str, Any
 
 
 def _build_original_step(
-    source: FlowFile, ids: Iterable[str], places: Folders, config: MergeRecordConfig
+    source: FlowFile, ids: Iterable[str], folders: Folders, config: MergeRecordConfig
 ) -> Callable[[], None]:
-    name = _build_name(source, places)
+    name = _build_name(source, folders)
 
     def route_original() -> None:
-        if claimed := places.source.claim_file(name, source.version):
-            if config.original_action == "delete" or places.original is None:
-                places.source.delete_path(claimed)
+        if claimed := folders.source.claim_file(name, source.version):
+            if config.original_action == "delete" or folders.original is None:
+                folders.source.delete_path(claimed)
             else:
-                _move_claimed(source, claimed, places, places.original, {"merge.uuid": ",".join(ids)})
-        _delete_sidecar(source, name, places)
+                _move_claimed(source, claimed, folders, folders.original, {"merge.uuid": ",".join(ids)})
+        _delete_sidecar(source, name, folders)
 
     return route_original
 
 
-def _build_failure_step(source: FlowFile, failure: PlannedFailure, places: Folders) -> Callable[[], None]:
-    name = _build_name(source, places)
+def _build_failure_step(source: FlowFile, failure: PlannedFailure, folders: Folders) -> Callable[[], None]:
+    name = _build_name(source, folders)
     added = {
         "failure.reason": failure.reason.text,
         "failure.code": failure.reason.code,
@@ -169,40 +169,40 @@ def _build_failure_step(source: FlowFile, failure: PlannedFailure, places: Folde
         added["failure.culprit"] = culprit
 
     def route_failure() -> None:
-        if claimed := places.source.claim_file(name, source.version):
-            _move_claimed(source, claimed, places, places.failure, added)
-        _delete_sidecar(source, name, places)
+        if claimed := folders.source.claim_file(name, source.version):
+            _move_claimed(source, claimed, folders, folders.failure, added)
+        _delete_sidecar(source, name, folders)
 
     return route_failure
 
 
-def _delete_sidecar(source: FlowFile, name: str, places: Folders) -> None:
+def _delete_sidecar(source: FlowFile, name: str, folders: Folders) -> None:
     """Delete the sidecar that was read with a file, but not a newer one that belongs to a future file."""
     sidecar = f"{name}{SIDECAR}"
-    if source.sidecar and (claimed := places.source.claim_file(sidecar, source.sidecar)):
-        places.source.delete_path(claimed)
+    if source.sidecar and (claimed := folders.source.claim_file(sidecar, source.sidecar)):
+        folders.source.delete_path(claimed)
 
 
 def _move_claimed(
-    source: FlowFile, claimed: str, places: Folders, target: Storage, added: Mapping[str, str]
+    source: FlowFile, claimed: str, folders: Folders, target: Storage, added: Mapping[str, str]
 ) -> None:
     """Move a claimed file to the target folder under its own name, with its sidecar.
 
     If the name is taken or too long, the UUID of the FlowFile becomes part of the name. A claimed file that
     no longer exists has already been moved.
     """
-    there = _build_name(source, places)
-    if _is_too_long(there) or target.find_entry(there) is not None:
-        folder, slash, last = there.rpartition("/")
+    target_name = _build_name(source, folders)
+    if _is_too_long(target_name) or target.find_entry(target_name) is not None:
+        folder, slash, last = target_name.rpartition("/")
         stem, dot, ending = last.partition(".")
-        there = f"{folder}{slash}{stem}-{source.uuid}{dot}{ending}"
-        if _is_too_long(there):
-            there = f"{folder}{slash}{stem[:_SHORT]}-{source.uuid}{dot}{ending[-_SHORT:]}"
+        target_name = f"{folder}{slash}{stem}-{source.uuid}{dot}{ending}"
+        if _is_too_long(target_name):
+            target_name = f"{folder}{slash}{stem[:_SHORT]}-{source.uuid}{dot}{ending[-_SHORT:]}"
     target.write_sidecar(
-        f"{there}{SIDECAR}", _write_json({**source.attributes, "uuid": source.uuid, **added})
+        f"{target_name}{SIDECAR}", _write_json({**source.attributes, "uuid": source.uuid, **added})
     )
     with suppress(FileNotFoundError):
-        places.source.move_file(claimed, target, there)
+        folders.source.move_file(claimed, target, target_name)
 
 
 def _is_too_long(name: str) -> bool:
@@ -213,8 +213,8 @@ def _find_culprit(failure: PlannedFailure) -> str | None:
     return next((source.name for source in failure.sources if source.uuid == failure.culprit), None)
 
 
-def _build_name(source: FlowFile, places: Folders) -> str:
-    return source.uri.removeprefix(f"{places.source.location}/")
+def _build_name(source: FlowFile, folders: Folders) -> str:
+    return source.uri.removeprefix(f"{folders.source.location}/")
 
 
 def _write_json(content: Mapping[str, str]) -> bytes:

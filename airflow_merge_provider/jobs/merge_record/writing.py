@@ -79,8 +79,8 @@ def stage_merges(
 
 def suffix_of(part: str) -> str:
     """Return the suffix of a part file, which denotes format and compression; ``.json`` for text files."""
-    found = _SUFFIX.search(part)
-    return found[1].replace(".txt", ".json") if found else ""
+    match = _SUFFIX.search(part)
+    return match[1].replace(".txt", ".json") if match else ""
 
 
 def _write_merges(
@@ -92,12 +92,15 @@ def _write_merges(
     folder: str,
 ) -> dict[str, StagedFile]:
     spark, schema = records.spark, merges[0].schema
-    places: dict[str, list[_Place]] = {}
+    placements: dict[str, list[_Place]] = {}
     for slot, merge in enumerate(merges):
         for seq, source in enumerate(merge.sources):
             if source.records:
-                places.setdefault(source.schema, []).append((source, slot, seq))
-    parts = [_read_sources(records, alike, schemas[key], schema, config) for key, alike in places.items()]
+                placements.setdefault(source.schema, []).append((source, slot, seq))
+    parts = [
+        _read_sources(records, schema_placements, schemas[key], schema, config)
+        for key, schema_placements in placements.items()
+    ]
     frame = reduce(DataFrame.unionByName, parts)
     observed = Observation("merge_record")
     frame = frame.observe(observed, F.count(F.lit(1)).alias("records"))
@@ -119,41 +122,46 @@ def _write_merges(
 
 
 def _read_sources(
-    records: Records, alike: Sequence[_Place], own: Schema, target: Schema, config: MergeRecordConfig
+    records: Records, placements: Sequence[_Place], schema: Schema, target: Schema, config: MergeRecordConfig
 ) -> DataFrame:
     """Read all sources of one schema at once, and add to each record its bin and its position there."""
-    rows = [(records.format_file(source.uri), source.part, slot, seq) for source, slot, seq in alike]
-    uris = list(dict.fromkeys(source.uri for source, _, _ in alike))
+    rows = [(records.format_file(source.uri), source.part, slot, seq) for source, slot, seq in placements]
+    uris = list(dict.fromkeys(source.uri for source, _, _ in placements))
     names = (FILE, PART, _SLOT, _SEQ)
     kinds = (pa.string(), pa.string(), pa.int32(), pa.int32())
     columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-    places = create_dataframe(records.spark, pa.table(columns, names=list(names)))
-    frame = records.read_records(alike[0][0].schema, own, config.reader, uris)
+    positions = create_dataframe(records.spark, pa.table(columns, names=list(names)))
+    frame = records.read_records(placements[0][0].schema, schema, config.reader, uris)
     on = [FILE]
     if config.partition_by:
-        frame = frame.withColumn(PART, part_key(spark_schema(own), config.partition_by))
+        frame = frame.withColumn(PART, part_key(spark_schema(schema), config.partition_by))
         on.append(PART)
     else:
-        places = places.drop(PART)
-    joined = frame.join(F.broadcast(places), on)
-    return joined.select(_SLOT, *_ORDER, *_project_fields(own, target))
+        positions = positions.drop(PART)
+    joined = frame.join(F.broadcast(positions), on)
+    return joined.select(_SLOT, *_ORDER, *_project_fields(schema, target))
 
 
-def _project_fields(own: Schema, target: Schema) -> list[Column]:
+def _project_fields(schema: Schema, target: Schema) -> list[Column]:
     """Build the columns of the target schema from fields matched by name or alias; missing ones are NULL."""
-    here = set(own.names)
+    source_names = set(schema.names)
     columns = []
     for field in target.fields:
         name = field["name"]
-        found = next((each for each in (name, *(field.get("aliases") or ())) if each in here), None)
-        value = F.lit(None) if found is None else quote_column(found)
-        columns.append(_cast_value(value, own, found, field["type"]).alias(name))
+        source_name = next(
+            (candidate for candidate in (name, *(field.get("aliases") or ())) if candidate in source_names),
+            None,
+        )
+        value = F.lit(None) if source_name is None else quote_column(source_name)
+        columns.append(_cast_value(value, schema, source_name, field["type"]).alias(name))
     return columns
 
 
-def _cast_value(value: Column, own: Schema, found: str | None, kind: object) -> Column:
+def _cast_value(value: Column, schema: Schema, source_name: str | None, kind: object) -> Column:
     target = spark_type(kind)
-    source = next((spark_type(field["type"]) for field in own.fields if field["name"] == found), None)
+    source = next(
+        (spark_type(field["type"]) for field in schema.fields if field["name"] == source_name), None
+    )
     if source == target:
         return value
     nested = (
@@ -170,11 +178,11 @@ def _as_arrays(
     """Convert the records of each bin to the lines of one JSON array."""
     slots = pa.array(range(len(merges)), pa.int32())
     last = create_dataframe(spark, pa.table({_SLOT: slots, _LAST: [merge.records for merge in merges]}))
-    place = F.row_number().over(Window.partitionBy(_SLOT).orderBy(*_ORDER))
+    position = F.row_number().over(Window.partitionBy(_SLOT).orderBy(*_ORDER))
     text = _text_of(schema)
-    before = F.when(place == 1, "[").otherwise("")
-    after = F.when(place == F.col(_LAST), "]").otherwise(",")
-    line = F.concat(before, text, after).alias(_LINE)
+    prefix = F.when(position == 1, "[").otherwise("")
+    suffix = F.when(position == F.col(_LAST), "]").otherwise(",")
+    line = F.concat(prefix, text, suffix).alias(_LINE)
     return frame.join(F.broadcast(last), _SLOT).select(_SLOT, *_ORDER, line)
 
 
@@ -186,7 +194,7 @@ def _text_of(schema: Schema) -> Column:
 
 
 def _save_frame(
-    frame: DataFrame, spark: SparkSession, config: MergeRecordConfig, place: str, *, is_text: bool = False
+    frame: DataFrame, spark: SparkSession, config: MergeRecordConfig, location: str, *, is_text: bool = False
 ) -> None:
     output = config.output
     # These options override session settings that could split the file of a bin.
@@ -195,7 +203,7 @@ def _save_frame(
         options = {"ignoreNullFields": "false", **options}
     kind = "text" if is_text else formats.spark_format(spark, output["format"])
     writer = frame.write.format(kind).options(**options).mode("overwrite")
-    (writer.partitionBy(_SLOT) if _SLOT in frame.columns else writer).save(place)
+    (writer.partitionBy(_SLOT) if _SLOT in frame.columns else writer).save(location)
 
 
 def _write_empty(
@@ -207,7 +215,7 @@ def _write_empty(
 ) -> dict[str, StagedFile]:
     """Write a file without records for each merge: only a header, an empty array, or an empty file."""
     kind = config.output["format"]
-    found: dict[str, StagedFile] = {}
+    staged_files: dict[str, StagedFile] = {}
     content = _EMPTY.get(kind)
     suffix = f".{kind.removesuffix('-array')}"
     if content is None and merges[0].schema.fields:
@@ -218,8 +226,8 @@ def _write_empty(
     for merge in merges:
         name = f"{folder}/empty-{merge.id}"
         staging.write_file(name, content or b"")
-        found[merge.id] = StagedFile(name, suffix, len(content or b""))
-    return found
+        staged_files[merge.id] = StagedFile(name, suffix, len(content or b""))
+    return staged_files
 
 
 def _find_outputs(staging: Storage, folder: str, merges: Sequence[PlannedMerge]) -> dict[str, StagedFile]:

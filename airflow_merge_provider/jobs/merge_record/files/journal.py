@@ -52,21 +52,21 @@ class Journal:
         raw = None if name is None else self._read_json(name)
         return (State(), {}) if raw is None else (State.from_json(raw["state"]), raw["told"])
 
-    def save_state(self, before: State, after: State, told: Mapping[str, Any]) -> None:
+    def save_state(self, previous_state: State, new_state: State, report_data: Mapping[str, Any]) -> None:
         """Write the next state, and delete the plan that led to it.
 
         :raises ConflictError: when another run has saved one meanwhile.
         """
         self.lease.check_lease()
-        if self.read_state()[0].generation != before.generation:
+        if self.read_state()[0].generation != previous_state.generation:
             raise ConflictError(f"another run has changed the state in {self.location}: retry the task")
-        name = state_file(after.generation)
-        created = self._create_file(name, {"state": after.as_json(), "told": told})
+        name = state_file(new_state.generation)
+        created = self._create_file(name, {"state": new_state.as_json(), "told": report_data})
         if not created or self._find_state_file() != name:
             # If a run hangs before it writes its state, other runs may have written newer states meanwhile.
             # No run reads the state that it writes then.
             raise ConflictError(f"other runs have written newer states in {self.location}: retry the task")
-        self.clear_old_files(after)
+        self.clear_old_files(new_state)
 
     def find_unfinished_plan(self, state: State) -> dict[str, Any] | None:
         """Return the content of the plan file that an earlier run left unfinished, or None.
@@ -75,18 +75,18 @@ class Journal:
         """
         return self._read_json(plan_file(state.generation + 1))
 
-    def write_plan(self, made: Plan, beside: Mapping[str, Any]) -> None:
+    def write_plan(self, plan: Plan, run_metadata: Mapping[str, Any]) -> None:
         """Write a plan exactly once; from then on, this run or a later one executes it.
 
         :raises ConflictError: when another run has written one.
         """
         self.lease.check_lease()
-        name = plan_file(made.state.generation)
-        if not self._create_file(name, {**beside, "plan": made.as_json()}):
+        name = plan_file(plan.state.generation)
+        if not self._create_file(name, {**run_metadata, "plan": plan.as_json()}):
             raise ConflictError(f"another run has written a plan in {self.location}: retry the task")
         # If this run hangs here, other runs may use this number and remove their plan file. The number must
         # not be used a second time.
-        if self.read_state()[0].generation >= made.state.generation:
+        if self.read_state()[0].generation >= plan.state.generation:
             self._storage.delete_path(name)
             raise ConflictError(f"other runs have written newer states in {self.location}: retry the task")
 
@@ -119,8 +119,8 @@ class Journal:
         self.lease.check_lease()
         nothing = {"merge_id": merge_id, WITHDRAWN: True, "uri": None, "records": 0, "sources": []}
         if not self._create_file(_manifest_name(merge_id), nothing):
-            found = self.read_manifest(merge_id) or {}
-            if not found.get(WITHDRAWN):
+            manifest = self.read_manifest(merge_id) or {}
+            if not manifest.get(WITHDRAWN):
                 raise ConflictError(f"another run has published a merge in {self.location}: retry the task")
 
     def write_ledger(self, generation: int, lines: Iterable[Mapping[str, Any]]) -> str:

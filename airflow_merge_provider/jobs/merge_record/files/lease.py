@@ -66,19 +66,21 @@ class Lease:
     def _take_lease(self, owner: Mapping[str, Any]) -> None:
         if self._storage.create_file(_LEASE, self._build_content(owner)):
             return
-        held = self._read_lease() or {}
-        if not self._is_over(held):
-            who = "/".join(str(held.get("owner", {}).get(name)) for name in ("dag_id", "task_id", "run_id"))
+        current_lease = self._read_lease() or {}
+        if not self._is_over(current_lease):
+            owner_name = "/".join(
+                str(current_lease.get("owner", {}).get(name)) for name in ("dag_id", "task_id", "run_id")
+            )
             raise ConflictError(
-                f"run {who} holds the lease in {self._storage.location}: retry the task after that run ends, "
-                "or set max_active_tis_per_dag=1"
+                f"run {owner_name} holds the lease in {self._storage.location}: retry the task after that "
+                "run ends, or set max_active_tis_per_dag=1"
             )
         # The expired lease is moved to a name with its own id. If two runs find it expired, only one of them
         # gets the next lease.
-        over = f"lease-{held.get('id')}.over"
+        expired_name = f"lease-{current_lease.get('id')}.over"
         with suppress(FileNotFoundError):
-            self._storage.move_file(_LEASE, self._storage, over)
-        self._storage.delete_path(over)
+            self._storage.move_file(_LEASE, self._storage, expired_name)
+        self._storage.delete_path(expired_name)
         if not self._storage.create_file(_LEASE, self._build_content(owner)):
             raise ConflictError(
                 f"another run has just taken the lease in {self._storage.location}: retry the task"
@@ -91,10 +93,10 @@ class Lease:
                 if self._is_mine(self._read_lease()):
                     self._storage.write_file(_LEASE, self._build_content(owner))
 
-    def _is_over(self, held: Mapping[str, Any]) -> bool:
+    def _is_over(self, lease: Mapping[str, Any]) -> bool:
         """Return whether the process of a lease has ended, or the lease has not been renewed in time."""
-        if (gone := _is_gone(held.get("process"))) is not None:
-            return gone
+        if (has_ended := _is_gone(lease.get("process"))) is not None:
+            return has_ended
         # Both timestamps come from the store, because the clocks of two machines may differ by minutes.
         probe = f"lease-{self.id}.now"
         self._storage.write_file(probe, b"")
@@ -106,17 +108,17 @@ class Lease:
 
     def _build_content(self, owner: Mapping[str, Any]) -> bytes:
         # Only earlier versions of this package read ``expires``.
-        told = {"id": self.id, "owner": owner, "expires": time.time() + _LEASE_SECONDS}
-        return json.dumps({**told, "process": identify_process(os.getpid())}).encode()
+        lease = {"id": self.id, "owner": owner, "expires": time.time() + _LEASE_SECONDS}
+        return json.dumps({**lease, "process": identify_process(os.getpid())}).encode()
 
-    def _is_mine(self, held: Mapping[str, Any] | None) -> bool:
-        return held is not None and held.get("id") == self.id
+    def _is_mine(self, lease: Mapping[str, Any] | None) -> bool:
+        return lease is not None and lease.get("id") == self.id
 
     def _read_lease(self) -> dict[str, Any] | None:
         content = self._storage.read_file(_LEASE)
         with suppress(ValueError):
-            found = None if content is None else json.loads(content)
-            return found if isinstance(found, dict) else None
+            lease = None if content is None else json.loads(content)
+            return lease if isinstance(lease, dict) else None
         return None
 
 
@@ -136,9 +138,9 @@ def identify_process(pid: int) -> dict[str, Any] | None:
 
 def _is_gone(process: Any) -> bool | None:
     """Return whether a process has ended; None if this process cannot determine it."""
-    mine = identify_process(os.getpid())
-    if mine is None or not isinstance(process, dict):
+    own_process = identify_process(os.getpid())
+    if own_process is None or not isinstance(process, dict):
         return None
-    if any(process.get(name) != mine[name] for name in ("boot", "namespace")):
+    if any(process.get(name) != own_process[name] for name in ("boot", "namespace")):
         return None
     return identify_process(int(process["pid"])) != process

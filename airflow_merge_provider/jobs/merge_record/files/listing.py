@@ -44,18 +44,23 @@ class FileQueue:
 
 
 def build_queue(
-    source: Storage, found: Listing, fresh: Iterable[FileEntry], config: MergeRecordConfig
+    source: Storage, listing: Listing, new_entries: Iterable[FileEntry], config: MergeRecordConfig
 ) -> FileQueue:
     """Read the attributes of new files and return the files in queue order."""
-    entries = list(fresh)
-    told = _read_sidecars(source, entries, found.sidecars) if "sidecar" in config.attribute_sources else {}
-    versions = found.sidecars
+    entries = list(new_entries)
+    sidecar_attributes = (
+        _read_sidecars(source, entries, listing.sidecars) if "sidecar" in config.attribute_sources else {}
+    )
+    versions = listing.sidecars
     files = [
-        replace(_with_attributes(source, entry, told, config), sidecar=versions.get(f"{entry.name}{SIDECAR}"))
+        replace(
+            _with_attributes(source, entry, sidecar_attributes, config),
+            sidecar=versions.get(f"{entry.name}{SIDECAR}"),
+        )
         for entry in entries
     ]
-    files.sort(key=lambda each: _build_order(each, config.arrival_order))
-    return FileQueue(tuple(files), len(files) == len(found.versions) and not found.others)
+    files.sort(key=lambda file: _build_order(file, config.arrival_order))
+    return FileQueue(tuple(files), len(files) == len(listing.versions) and not listing.others)
 
 
 def _read_sidecars(
@@ -75,23 +80,23 @@ def _with_attributes(
 ) -> QueuedFile:
     folder, _, name = entry.name.rpartition("/")
     uri = source.build_uri(entry.name)
-    found: dict[str, str] = {"filename": name, "path": f"{folder}/" if folder else "./"}
-    wrong = None
+    attributes: dict[str, str] = {"filename": name, "path": f"{folder}/" if folder else "./"}
+    problem = None
     for kind in config.attribute_sources:
         if kind == "metadata":
-            found |= _build_metadata(uri, entry)
+            attributes |= _build_metadata(uri, entry)
         elif kind == "path":
-            found |= rules.of_path(entry.name)
+            attributes |= rules.of_path(entry.name)
         elif entry.name in sidecars:
-            told = sidecars[entry.name]
-            wrong = (
+            sidecar = sidecars[entry.name]
+            problem = (
                 None
-                if told is not None
+                if sidecar is not None
                 else f"{name}{SIDECAR} is not a flat JSON object of at most {_MOST_SIDECAR >> 20} MiB"
             )
-            found |= told or {}
-    found |= rules.compute_attributes(config.attributes or {}, found)
-    return QueuedFile(entry, uri, found, _find_wrong_name(name) or wrong)
+            attributes |= sidecar or {}
+    attributes |= rules.compute_attributes(config.attributes or {}, attributes)
+    return QueuedFile(entry, uri, attributes, _find_wrong_name(name) or problem)
 
 
 def _find_wrong_name(name: str) -> str | None:
@@ -137,8 +142,8 @@ def _parse_sidecar(content: bytes | None) -> dict[str, str] | None:
         return None
     if not isinstance(raw, dict) or any(isinstance(value, dict | list) for value in raw.values()):
         return None
-    found = {name: value if isinstance(value, str) else json.dumps(value) for name, value in raw.items()}
-    return found if all(_is_text(f"{name}{value}") for name, value in found.items()) else None
+    attributes = {name: value if isinstance(value, str) else json.dumps(value) for name, value in raw.items()}
+    return attributes if all(_is_text(f"{name}{value}") for name, value in attributes.items()) else None
 
 
 def _build_order(file: QueuedFile, order: str) -> tuple[Any, ...]:

@@ -30,7 +30,7 @@ _CLAIMED = ".claimed-"
 _MARK_LENGTH = 32
 # Keeps a name with a mark within the maximum length, even if its characters take several bytes.
 _STEM_LENGTH = 40
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -96,9 +96,9 @@ class Storage(ABC):
         """Return the URI that Spark and users use for a file."""
         return f"{self.location}/{name}"
 
-    def for_each(self, do: Callable[[Thing], Result], things: Iterable[Thing]) -> list[Result]:
+    def for_each(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Call a function for each item, in any order, and return the results in the order of the items."""
-        return [do(thing) for thing in things]
+        return [call(item) for item in items]
 
     def write_sidecar(self, name: str, content: bytes) -> None:
         """Write a sidecar, not necessarily atomically.
@@ -138,8 +138,8 @@ class LocalStorage(Storage):
 
     def list_prefixed(self, prefix: str) -> list[str]:
         try:
-            with os.scandir(self.location) as found:
-                return sorted(each.name for each in found if each.name.startswith(prefix))
+            with os.scandir(self.location) as entries:
+                return sorted(entry.name for entry in entries if entry.name.startswith(prefix))
         except FileNotFoundError:
             return []
 
@@ -147,20 +147,20 @@ class LocalStorage(Storage):
         # File systems cannot delete or move a file on the condition that it has a certain version. After the
         # rename, no other process uses the file.
         folder, slash, _ = name.rpartition("/")
-        mark = hashlib.sha256(os.fsencode(f"{name}\n{version}")).hexdigest()[:_MARK_LENGTH]
-        aside = f"{folder}{slash}{_CLAIMED}{mark}"
-        if self.find_entry(aside) is None:
-            found = self.find_entry(name)
-            if found is None or found.version != version:
+        digest = hashlib.sha256(os.fsencode(f"{name}\n{version}")).hexdigest()[:_MARK_LENGTH]
+        claimed_name = f"{folder}{slash}{_CLAIMED}{digest}"
+        if self.find_entry(claimed_name) is None:
+            entry = self.find_entry(name)
+            if entry is None or entry.version != version:
                 return None
             with contextlib.suppress(FileNotFoundError):
-                Path(self.resolve_path(name)).rename(self.resolve_path(aside))
-        claimed = self.find_entry(aside)
-        if claimed is not None and claimed.version != version:
+                Path(self.resolve_path(name)).rename(self.resolve_path(claimed_name))
+        claimed_entry = self.find_entry(claimed_name)
+        if claimed_entry is not None and claimed_entry.version != version:
             # The file was replaced between check and rename, in this run or in one that crashed here.
-            self._give_back(aside, name, mark)
+            self._give_back(claimed_name, name, digest)
             return None
-        return None if claimed is None else aside
+        return None if claimed_entry is None else claimed_name
 
     def write_file(self, name: str, content: bytes) -> None:
         with NewFile(Path(self.resolve_path(name))) as new:
@@ -188,14 +188,14 @@ class LocalStorage(Storage):
         if not isinstance(target, LocalStorage):
             _move_between_stores(self, name, target, target_name)
             return
-        here, there = Path(self.resolve_path(name)), Path(target.resolve_path(target_name))
+        source_path, target_path = Path(self.resolve_path(name)), Path(target.resolve_path(target_name))
         try:
-            here.replace(there)
+            source_path.replace(target_path)
         except OSError:
             # The target folder does not exist yet, or is on another disk.
-            os.lstat(here)
-            there.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(here, there)
+            os.lstat(source_path)
+            target_path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(source_path, target_path)
 
     def write_stream(self, name: str, content: BinaryIO) -> None:
         with NewFile(Path(self.resolve_path(name))) as new:
@@ -206,15 +206,15 @@ class LocalStorage(Storage):
         """Return the full path of a file."""
         return f"{self.location}/{name}"
 
-    def _give_back(self, aside: str, name: str, mark: str) -> None:
+    def _give_back(self, claimed_name: str, name: str, digest: str) -> None:
         """Move a claimed file back to its name, or to a new name next to it if the name is in use again."""
         folder, slash, last = name.rpartition("/")
         stem, dot, ending = last.partition(".")
-        for free in (name, f"{folder}{slash}{stem[:_STEM_LENGTH]}-{mark}{dot}{ending}"):
+        for free_name in (name, f"{folder}{slash}{stem[:_STEM_LENGTH]}-{digest}{dot}{ending}"):
             with contextlib.suppress(FileExistsError):
-                os.link(self.resolve_path(aside), self.resolve_path(free), follow_symlinks=False)
+                os.link(self.resolve_path(claimed_name), self.resolve_path(free_name), follow_symlinks=False)
                 break
-        Path(self.resolve_path(aside)).unlink()
+        Path(self.resolve_path(claimed_name)).unlink()
 
     def _write_content(self, path: Path, content: bytes) -> None:
         try:
@@ -240,17 +240,17 @@ class RemoteStorage(Storage):
             ) from None
         self._root = root.rstrip("/")
 
-    def for_each(self, do: Callable[[Thing], Result], things: Iterable[Thing]) -> list[Result]:
+    def for_each(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Call the function in parallel threads, because requests to a store have a high latency."""
         with ThreadPoolExecutor(_THREADS) as pool:
-            return list(pool.map(do, things))
+            return list(pool.map(call, items))
 
     def list_files(self) -> list[FileEntry]:
         self.fs.invalidate_cache()
         if not self.fs.exists(self._root):
             return []
-        found = self.fs.find(self._root, detail=True)
-        return [FileEntry.from_stat(path[len(self._root) + 1 :], stat) for path, stat in found.items()]
+        file_stats = self.fs.find(self._root, detail=True)
+        return [FileEntry.from_stat(path[len(self._root) + 1 :], stat) for path, stat in file_stats.items()]
 
     def read_file(self, name: str) -> bytes | None:
         try:
@@ -271,13 +271,13 @@ class RemoteStorage(Storage):
 
     def list_prefixed(self, prefix: str) -> list[str]:
         self.fs.invalidate_cache(self._root)
-        found = self.fs.glob(f"{self._root}/{prefix}*")
-        return sorted(str(path)[len(self._root) + 1 :] for path in found)
+        paths = self.fs.glob(f"{self._root}/{prefix}*")
+        return sorted(str(path)[len(self._root) + 1 :] for path in paths)
 
     def claim_file(self, name: str, version: str) -> str | None:
         # Object stores have no rename: the file keeps its name, and the caller deletes or moves it at once.
-        found = self.find_entry(name)
-        return name if found is not None and found.version == version else None
+        entry = self.find_entry(name)
+        return name if entry is not None and entry.version == version else None
 
     def write_file(self, name: str, content: bytes) -> None:
         self.fs.pipe_file(self.resolve_path(name), content)

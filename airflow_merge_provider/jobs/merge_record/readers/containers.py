@@ -42,7 +42,7 @@ class UnreadableError(Exception):
     """Raised if a file is not valid for its reader; the message contains the reason."""
 
 
-Told = tuple[Schema, int]
+FileMetadata = tuple[Schema, int]
 
 
 def ask_files(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], Any]) -> dict[str, Any]:
@@ -89,19 +89,19 @@ def measure_length(file: BinaryIO) -> int:
     return total
 
 
-def parquet_footer(file: BinaryIO) -> Told:
+def parquet_footer(file: BinaryIO) -> FileMetadata:
     """Return the schema and the number of records of a Parquet file."""
     footer = parquet.ParquetFile(file)
     return _convert_arrow_schema(footer.schema_arrow), footer.metadata.num_rows
 
 
-def orc_footer(file: BinaryIO) -> Told:
+def orc_footer(file: BinaryIO) -> FileMetadata:
     """Return the schema and the number of records of an ORC file."""
     footer = orc.ORCFile(file)
     return _convert_arrow_schema(footer.schema), footer.nrows
 
 
-def avro_header(file: BinaryIO) -> Told:
+def avro_header(file: BinaryIO) -> FileMetadata:
     """Return the schema of an Avro file, and the number of records from its block headers.
 
     A file is unreadable if a block is truncated or not followed by the sync marker of the file.
@@ -177,10 +177,10 @@ def _read_avro_metadata(file: BinaryIO) -> dict[str, bytes]:
 
 def _read_avro_bytes(file: BinaryIO) -> bytes:
     size = _read_avro_long(file)
-    found = file.read(size) if 0 <= size <= _MOST_METADATA else b""
-    if len(found) != size:
+    content = file.read(size) if 0 <= size <= _MOST_METADATA else b""
+    if len(content) != size:
         raise UnreadableError("its Avro header is damaged")
-    return found
+    return content
 
 
 def _read_avro_long(file: BinaryIO, first: bytes | None = None) -> int:
@@ -210,7 +210,7 @@ def _avro_fields(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _avro_type(kind: Any) -> tuple[Any, bool]:
     """Return the schema type of an Avro type, and whether it is nullable."""
     if isinstance(kind, list):
-        members = [_avro_type(each)[0] for each in kind if each != "null"]
+        members = [_avro_type(member)[0] for member in kind if member != "null"]
         return (members[0] if len(members) == 1 else members), "null" in kind
     if isinstance(kind, str):
         return _AVRO_PLAIN.get(kind, kind), False

@@ -54,7 +54,7 @@ class FileFacts:
 class FileSummary:
     """The summary of one file from Spark: the numbers of its records and of its invalid records.
 
-    ``told`` is a text whose content depends on the reader.
+    ``told`` is a string whose content depends on the reader.
     """
 
     records: int = 0
@@ -70,13 +70,13 @@ class FileSummary:
 class FileReader(Protocol):
     """A reader that inspects files in one way."""
 
-    def read_raw(self, spark: SparkSession, places: Sequence[str]) -> DataFrame:
+    def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
         """Read the frame to inspect; this frame may be cached."""
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         """Aggregate the frame by file, to the columns ``FILE``, records, wrong and told."""
 
-    def build_fact(self, uri: str, seen: FileSummary) -> FileFacts:
+    def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
         """Build the facts of a file from its summary."""
 
 
@@ -100,8 +100,8 @@ class SchemaReader:
         self.schema = schema
         self._reader = reader
 
-    def read_raw(self, spark: SparkSession, places: Sequence[str]) -> DataFrame:
-        return formats.read_leniently(spark, self._reader, spark_schema(self.schema), places)
+    def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
+        return formats.read_leniently(spark, self._reader, spark_schema(self.schema), locations)
 
     def parse_records(self, raw: DataFrame, schema: Schema) -> DataFrame:
         return raw
@@ -123,14 +123,14 @@ class TypedReader(SchemaReader):
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         return _aggregate_by_file(raw, F.col(BAD).isNotNull(), _hash_columns(self.schema))
 
-    def build_fact(self, uri: str, seen: FileSummary) -> FileFacts:
-        return FileFacts(self.schema, seen.records, malformed=seen.complaint if seen.wrong else None)
+    def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
+        return FileFacts(self.schema, summary.records, malformed=summary.complaint if summary.wrong else None)
 
-    def read_rows(self, spark: SparkSession, places: Sequence[str]) -> DataFrame:
+    def read_rows(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
         """Read one row for each record, with as little parsing as possible."""
         if self._reader["format"] == "json":
-            return formats.read_texts(spark, places, whole=False).where(F.trim("value") != "")
-        return self.read_raw(spark, places)
+            return formats.read_texts(spark, locations, whole_files=False).where(F.trim("value") != "")
+        return self.read_raw(spark, locations)
 
 
 class ContainerReader(SchemaReader):
@@ -139,21 +139,21 @@ class ContainerReader(SchemaReader):
     Reading all pages of a file must return the number of records in its own metadata (``told``).
     """
 
-    def __init__(self, reader: Mapping[str, Any], schema: Schema, told: Mapping[str, int]) -> None:
+    def __init__(self, reader: Mapping[str, Any], schema: Schema, record_counts: Mapping[str, int]) -> None:
         super().__init__(reader, schema)
-        self.told = told
+        self.told = record_counts
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         return _aggregate_by_file(raw, F.lit(False), _hash_columns(self.schema))
 
-    def build_fact(self, uri: str, seen: FileSummary) -> FileFacts:
+    def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
         records = self.told[uri]
-        wrong = (
+        problem = (
             None
-            if seen.records == records
-            else f"it is damaged, {seen.records} of {records} records can be read"
+            if summary.records == records
+            else f"it is damaged, {summary.records} of {records} records can be read"
         )
-        return FileFacts(self.schema, records, malformed=wrong)
+        return FileFacts(self.schema, records, malformed=problem)
 
 
 class JsonLinesReader:
@@ -165,8 +165,8 @@ class JsonLinesReader:
         self._options = reader["options"]
         self._schemas: dict[str, Schema] = {}
 
-    def read_raw(self, spark: SparkSession, places: Sequence[str]) -> DataFrame:
-        return formats.read_texts(spark, places, whole=False).where(F.trim("value") != "")
+    def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
+        return formats.read_texts(spark, locations, whole_files=False).where(F.trim("value") != "")
 
     def of_lines(self, lines: DataFrame) -> DataFrame:
         """Return gathered lines as they are."""
@@ -177,8 +177,8 @@ class JsonLinesReader:
         is_object = record.isNotNull() & F.ltrim("value").startswith("{") & ~_goes_on(F.col("value"))
         return _aggregate_variants(raw.select(FILE, record.alias("record"), is_object.alias("is_object")))
 
-    def build_fact(self, uri: str, seen: FileSummary) -> FileFacts:
-        return _build_inferred_fact(seen, self._schemas)
+    def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
+        return _build_inferred_fact(summary, self._schemas)
 
     def parse_records(self, raw: DataFrame, schema: Schema) -> DataFrame:
         record = F.from_json("value", spark_schema(schema), dict(self._options) or None).alias("record")
@@ -194,21 +194,21 @@ class JsonArraysReader:
     def __init__(self) -> None:
         self._schemas: dict[str, Schema] = {}
 
-    def read_raw(self, spark: SparkSession, places: Sequence[str]) -> DataFrame:
-        return formats.read_texts(spark, places, whole=True).where(F.trim("value") != "")
+    def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
+        return formats.read_texts(spark, locations, whole_files=True).where(F.trim("value") != "")
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         # A text with invalid bytes is accepted here, and rejected when it is read again for writing.
         text = F.when(F.is_valid_utf8("value"), F.col("value"))
-        whole = raw.select(FILE, F.try_parse_json(text).alias("record"))
+        documents = raw.select(FILE, F.try_parse_json(text).alias("record"))
         # A file may also contain a single object.
         members = F.coalesce(F.try_variant_get("record", "$", "array<variant>"), F.array("record"))
-        records = whole.select(FILE, F.explode(members).alias("record"))
+        records = documents.select(FILE, F.explode(members).alias("record"))
         is_object = F.schema_of_variant("record").startswith("OBJECT")
         return _aggregate_variants(records.select(FILE, "record", is_object.alias("is_object")))
 
-    def build_fact(self, uri: str, seen: FileSummary) -> FileFacts:
-        return _build_inferred_fact(seen, self._schemas)
+    def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
+        return _build_inferred_fact(summary, self._schemas)
 
 
 class CsvColumnsReader:
@@ -220,32 +220,32 @@ class CsvColumnsReader:
         self._reader = reader
         self._names = names
 
-    def read_raw(self, spark: SparkSession, places: Sequence[str]) -> DataFrame:
+    def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
         texts = StructType([StructField(name, StringType()) for name in self._names])
-        return formats.read_leniently(spark, self._reader, texts, places)
+        return formats.read_leniently(spark, self._reader, texts, locations)
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         kinds = F.array(*[F.collect_set(_classify_text(quote_column(name))) for name in self._names])
         return _aggregate_by_file(raw, F.col(BAD).isNotNull(), F.to_json(kinds))
 
-    def build_fact(self, uri: str, seen: FileSummary) -> FileFacts:
-        if seen.wrong:
-            return FileFacts(records=seen.records, unreadable=seen.complaint)
-        found = json.loads(seen.told) if seen.told else [()] * len(self._names)
-        pairs = zip(self._names, found, strict=True)
+    def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
+        if summary.wrong:
+            return FileFacts(records=summary.records, unreadable=summary.complaint)
+        kind_lists = json.loads(summary.told) if summary.told else [()] * len(self._names)
+        pairs = zip(self._names, kind_lists, strict=True)
         fields = ({"name": name, "type": _choose_type(kinds), "nullable": True} for name, kinds in pairs)
-        return FileFacts(Schema(tuple(fields)), seen.records)
+        return FileFacts(Schema(tuple(fields)), summary.records)
 
     def parse_records(self, raw: DataFrame, schema: Schema) -> DataFrame:
         fields = (cast_to(quote_column(field["name"]), spark_type(field["type"])) for field in schema.fields)
         return raw.select(
-            *[each.alias(name) for each, name in zip(fields, schema.names, strict=True)], *PLACE
+            *[column.alias(name) for column, name in zip(fields, schema.names, strict=True)], *PLACE
         )
 
 
-def _aggregate_by_file(frame: DataFrame, wrong: Column, told: Column) -> DataFrame:
+def _aggregate_by_file(frame: DataFrame, wrong: Column, detail: Column) -> DataFrame:
     counts = F.count(F.lit(1)).alias("records"), F.count_if(wrong).alias("wrong")
-    return frame.groupBy(FILE).agg(*counts, told.cast("string").alias("told"))
+    return frame.groupBy(FILE).agg(*counts, detail.cast("string").alias("told"))
 
 
 def _hash_columns(schema: Schema) -> Column:
@@ -274,18 +274,18 @@ def _aggregate_variants(records: DataFrame) -> DataFrame:
     return _aggregate_by_file(records, wrong, schema)
 
 
-def _build_inferred_fact(seen: FileSummary, known: dict[str, Schema]) -> FileFacts:
+def _build_inferred_fact(summary: FileSummary, schemas: dict[str, Schema]) -> FileFacts:
     """Build the facts of a file from the schema that Spark inferred; each distinct text is parsed once."""
-    if seen.wrong:
+    if summary.wrong:
         # A schema cannot be inferred for a file if one of its records is invalid.
-        return FileFacts(records=seen.records, unreadable=seen.complaint)
-    if seen.told is None:
+        return FileFacts(records=summary.records, unreadable=summary.complaint)
+    if summary.told is None:
         return FileFacts()
-    if seen.told not in known:
-        row = StructType.fromDDL(f"record {seen.told.replace('OBJECT<', 'STRUCT<')}")
+    if summary.told not in schemas:
+        row = StructType.fromDDL(f"record {summary.told.replace('OBJECT<', 'STRUCT<')}")
         struct = row["record"].dataType if isinstance(row, StructType) else None
-        known[seen.told] = build_inferred_schema(struct) if isinstance(struct, StructType) else NOTHING
-    return FileFacts(known[seen.told], seen.records)
+        schemas[summary.told] = build_inferred_schema(struct) if isinstance(struct, StructType) else NOTHING
+    return FileFacts(schemas[summary.told], summary.records)
 
 
 def _classify_text(text: Column) -> Column:
@@ -299,5 +299,8 @@ def _classify_text(text: Column) -> Column:
 
 
 def _choose_type(kinds: Iterable[str]) -> str:
-    found = set(kinds)
-    return next((word for words, word in _TYPES if found and found <= words), "string")
+    present_kinds = set(kinds)
+    return next(
+        (type_name for type_kinds, type_name in _TYPES if present_kinds and present_kinds <= type_kinds),
+        "string",
+    )

@@ -42,14 +42,14 @@ def session_settings(spark: SparkSession) -> Iterator[None]:
         # Larger tables from the driver are parsed by all cores, not while Spark plans the query.
         "spark.sql.execution.arrow.localRelationThreshold": "1MB",
     }
-    before = {name: spark.conf.get(name, None) for name in settings}
+    previous_values = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
             spark.conf.set(name, value)
         yield
     finally:
-        for name, old in before.items():
-            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+        for name, previous_value in previous_values.items():
+            spark.conf.unset(name) if previous_value is None else spark.conf.set(name, previous_value)
 
 
 def read_strictly(
@@ -80,9 +80,11 @@ def read_leniently(
     return _add_place(_build_reader(spark, reader, options).schema(schema).load(_escape_patterns(uris)))
 
 
-def read_texts(spark: SparkSession, uris: Sequence[str], *, whole: bool) -> DataFrame:
+def read_texts(spark: SparkSession, uris: Sequence[str], *, whole_files: bool) -> DataFrame:
     """Read lines, or whole files, as the column ``value``, with the columns ``PLACE``."""
-    reader = spark.read.format("text").option("wholetext", whole).option("recursiveFileLookup", value=True)
+    reader = (
+        spark.read.format("text").option("wholetext", whole_files).option("recursiveFileLookup", value=True)
+    )
     return _add_place(reader.load(_escape_patterns(uris)))
 
 
@@ -134,19 +136,19 @@ def options_of(described: Mapping[str, Any]) -> dict[str, str]:
     CSV files have a header, and JSON arrays may span several lines.
     """
     kind = described["format"]
-    ours: dict[str, str] = {}
+    defaults: dict[str, str] = {}
     if kind == "csv":
-        ours = {"header": "true"}
+        defaults = {"header": "true"}
     elif kind == "json-array":
-        ours = {"multiLine": "true"}
-    return {**ours, **described["options"]}
+        defaults = {"multiLine": "true"}
+    return {**defaults, **described["options"]}
 
 
 def _build_reader(
     spark: SparkSession, reader: Mapping[str, Any], options: Mapping[str, str]
 ) -> DataFrameReader:
-    asked = {**options_of(reader), **options, "recursiveFileLookup": "true"}
-    return spark.read.format(spark_format(spark, reader["format"])).options(**asked)
+    all_options = {**options_of(reader), **options, "recursiveFileLookup": "true"}
+    return spark.read.format(spark_format(spark, reader["format"])).options(**all_options)
 
 
 def _escape_patterns(uris: Sequence[str]) -> list[str]:

@@ -66,18 +66,18 @@ def gather_objects(source: Storage, files: Sequence[QueuedFile]) -> GatheredLine
     first = 0
     for batch in _batch_files(plain):
         contents = source.for_each(lambda file: source.read_file(file.entry.name), batch)
-        table, sound, long = _split_lines(batch, contents, first)
+        table, file_names, overfull_uris = _split_lines(batch, contents, first)
         tables.append(table)
-        names |= sound
-        overfull |= long & sound.keys()
+        names |= file_names
+        overfull |= overfull_uris & file_names.keys()
         first += len(batch)
     if not names:
         return None
-    whole = pa.concat_tables(tables)
-    position = pa.array(range(whole.num_rows), pa.int64())
-    block = pa.nulls(whole.num_rows, pa.int64()).fill_null(0)
+    all_lines = pa.concat_tables(tables)
+    position = pa.array(range(all_lines.num_rows), pa.int64())
+    block = pa.nulls(all_lines.num_rows, pa.int64()).fill_null(0)
     return GatheredLines(
-        whole.append_column(BLOCK, block).append_column(POSITION, position), names, frozenset(overfull)
+        all_lines.append_column(BLOCK, block).append_column(POSITION, position), names, frozenset(overfull)
     )
 
 
@@ -107,22 +107,28 @@ def _split_lines(
     trimmed = pc.utf8_trim_whitespace(lines)
     is_line = pc.not_equal(trimmed, "")
     wrong = pc.and_(is_line, pc.invert(pc.starts_with(trimmed, "{")))
-    odd = {int(place) for place in pc.unique(owners.filter(wrong)).to_pylist()}
-    odd |= {place for place, text in enumerate(texts) if text is None}
-    mine = pc.and_(is_line, pc.invert(pc.is_in(owners, pa.array(sorted(odd), owners.type))))
-    names = pa.array([str(first + place) for place in range(len(batch))], pa.string())
-    kept: dict[str, Any] = {LINE: lines.filter(mine), FILE: names.take(owners.filter(mine))}
-    sound = {file.uri: str(first + place) for place, file in enumerate(batch) if place not in odd}
-    return pa.table(kept), sound, {batch[place].uri for place in _find_overfull(trimmed, owners, is_line)}
+    invalid_indexes = {int(index) for index in pc.unique(owners.filter(wrong)).to_pylist()}
+    invalid_indexes |= {index for index, text in enumerate(texts) if text is None}
+    is_valid = pc.and_(is_line, pc.invert(pc.is_in(owners, pa.array(sorted(invalid_indexes), owners.type))))
+    names = pa.array([str(first + index) for index in range(len(batch))], pa.string())
+    columns: dict[str, Any] = {LINE: lines.filter(is_valid), FILE: names.take(owners.filter(is_valid))}
+    file_names = {
+        file.uri: str(first + index) for index, file in enumerate(batch) if index not in invalid_indexes
+    }
+    return (
+        pa.table(columns),
+        file_names,
+        {batch[index].uri for index in _find_overfull(trimmed, owners, is_line)},
+    )
 
 
 def _find_overfull(lines: Any, owners: Any, is_line: Any) -> set[int]:
     """Return the owners of lines that do not end with their object, or that contain a second object."""
     cut = pc.and_(is_line, pc.invert(pc.ends_with(lines, "}")))
-    found = set(pc.unique(owners.filter(cut)).to_pylist())
+    overfull_owners = set(pc.unique(owners.filter(cut)).to_pylist())
     doubtful = pc.and_(is_line, pc.match_substring_regex(lines, r"\}\s*\{"))
     pairs = zip(lines.filter(doubtful).to_pylist(), owners.filter(doubtful).to_pylist(), strict=True)
-    return found | {owner for line, owner in pairs if _is_two(line)}
+    return overfull_owners | {owner for line, owner in pairs if _is_two(line)}
 
 
 def _is_two(line: str) -> bool:

@@ -59,9 +59,9 @@ class Records:
             return raw, False
         # Spark uses cached data for every frame with the same plan, even if files of these names changed.
         # A unique column gives each cached frame a plan of its own.
-        kept = raw.withColumn(_ONCE, F.lit(uuid.uuid4().hex)).persist()
-        self._cached.append(kept)
-        return kept, True
+        cached_frame = raw.withColumn(_ONCE, F.lit(uuid.uuid4().hex)).persist()
+        self._cached.append(cached_frame)
+        return cached_frame, True
 
     def keep_records(
         self, key: str, uris: Iterable[str], raw: DataFrame, parse: Parse, *, is_shared: bool
@@ -73,17 +73,21 @@ class Records:
         self, key: str, schema: Schema, reader: Mapping[str, Any], uris: Iterable[str]
     ) -> DataFrame:
         """Return the records of files of one schema, with ``PLACE``; may include records of other files."""
-        rest = dict.fromkeys(uris)
+        remaining_uris = dict.fromkeys(uris)
         frames = []
-        for kept in self._kept.get(key, ()):
-            mine = [uri for uri in rest if uri in kept.uris]
-            if mine:
-                raw = self.select_rows(kept.raw, mine) if kept.is_shared else kept.raw
-                frames.append(kept.parse(raw))
-                rest = {uri: None for uri in rest if uri not in kept.uris}
-        if rest:
-            places = self.spool.find_places(rest)
-            frames.append(formats.read_strictly(self.spark, reader, spark_schema(schema), places))
+        for cached_frame in self._kept.get(key, ()):
+            cached_uris = [uri for uri in remaining_uris if uri in cached_frame.uris]
+            if cached_uris:
+                raw = (
+                    self.select_rows(cached_frame.raw, cached_uris)
+                    if cached_frame.is_shared
+                    else cached_frame.raw
+                )
+                frames.append(cached_frame.parse(raw))
+                remaining_uris = {uri: None for uri in remaining_uris if uri not in cached_frame.uris}
+        if remaining_uris:
+            locations = self.spool.find_places(remaining_uris)
+            frames.append(formats.read_strictly(self.spark, reader, spark_schema(schema), locations))
         names = [quote_column(name) for name in (*schema.names, *PLACE)]
         return reduce(DataFrame.unionByName, (frame.select(*names) for frame in frames))
 

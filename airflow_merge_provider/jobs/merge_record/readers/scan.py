@@ -53,30 +53,34 @@ def inspect_files(
     :raises Exception: what Spark says of all files alike, or what a wrong option of the reader leads to.
     """
     facts: dict[str, FileFacts] = {}
-    rest = [group for group in groups if group.uris]
-    while rest:
-        raws = [records.cache_frame(group.read_raw(records), group.size) for group in rest]
-        frames = [group.kind.aggregate_by_file(raw) for group, (raw, _) in zip(rest, raws, strict=True)]
+    remaining_groups = [group for group in groups if group.uris]
+    while remaining_groups:
+        raws = [records.cache_frame(group.read_raw(records), group.size) for group in remaining_groups]
+        frames = [
+            group.kind.aggregate_by_file(raw) for group, (raw, _) in zip(remaining_groups, raws, strict=True)
+        ]
         try:
-            seen = _collect_summaries(frames)
+            summaries = _collect_summaries(frames)
         except Exception as error:  # noqa: BLE001 - raised again unless one file causes it
             # The error is not always from pyspark: failures while rows are fetched come from py4j.
-            broken = _find_named_file(rest, records, str(error))
+            broken = _find_named_file(remaining_groups, records, str(error))
             records.unpersist_frames()
             if broken is None:
-                return facts | _isolate_broken(records, rest, config, error)
+                return facts | _isolate_broken(records, remaining_groups, config, error)
             facts[broken] = FileFacts(unreadable="Spark cannot read it completely")
-            rest = [_select_files(group, {*group.uris} - {broken}, records) for group in rest]
-            rest = [group for group in rest if group.uris]
+            remaining_groups = [
+                _select_files(group, {*group.uris} - {broken}, records) for group in remaining_groups
+            ]
+            remaining_groups = [group for group in remaining_groups if group.uris]
             continue
-        for group, (raw, is_kept) in zip(rest, raws, strict=True):
-            found = {
-                uri: group.kind.build_fact(uri, seen.get(records.format_file(uri), FileSummary()))
+        for group, (raw, is_kept) in zip(remaining_groups, raws, strict=True):
+            group_facts = {
+                uri: group.kind.build_fact(uri, summaries.get(records.format_file(uri), FileSummary()))
                 for uri in group.uris
             }
-            facts |= found
+            facts |= group_facts
             if is_kept:
-                _keep_parsed(records, group.kind, raw, found, config)
+                _keep_parsed(records, group.kind, raw, group_facts, config)
         break
     return facts
 
@@ -134,15 +138,15 @@ def _find_named_file(groups: Sequence[FileGroup], records: Records, message: str
     return next((uri for uri in uris if _is_named(records.spool.find_place(uri), message)), None)
 
 
-def _is_named(place: str, message: str) -> bool:
-    names = {place, formats.spark_file(place)}
-    names |= {name.replace("file:/", "file:///", 1) for name in names} | {f"file://{place}"}
+def _is_named(location: str, message: str) -> bool:
+    names = {location, formats.spark_file(location)}
+    names |= {name.replace("file:/", "file:///", 1) for name in names} | {f"file://{location}"}
     return any(f"reading file {name}." in message for name in names)
 
 
 def _select_files(group: FileGroup, uris: Collection[str], records: Records) -> FileGroup:
-    kept = tuple(uri for uri in group.uris if uri in uris)
-    if len(kept) == len(group.uris):
+    selected_uris = tuple(uri for uri in group.uris if uri in uris)
+    if len(selected_uris) == len(group.uris):
         return group
-    lines = None if group.lines is None else records.select_rows(group.lines, kept)
-    return replace(group, uris=kept, places=records.spool.find_places(kept), lines=lines)
+    lines = None if group.lines is None else records.select_rows(group.lines, selected_uris)
+    return replace(group, uris=selected_uris, places=records.spool.find_places(selected_uris), lines=lines)

@@ -49,8 +49,8 @@ def spark_type(kind: Type) -> T.DataType:
     if isinstance(kind, Mapping):
         return _build_nested_type(kind)
     word = str(kind).replace(" ", "").lower()
-    if found := _DECIMAL.fullmatch(word):
-        return T.DecimalType(int(found[1]), int(found[2]))
+    if match := _DECIMAL.fullmatch(word):
+        return T.DecimalType(int(match[1]), int(match[2]))
     word = word if word in _WORDS else str(normalize_type(word))
     if word not in _WORDS:
         raise ValueError(f"unknown type {kind!r} (use one of {', '.join(_WORDS)}, decimal(p,s))")
