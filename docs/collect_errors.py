@@ -62,16 +62,32 @@ def _find_area(path: Path) -> str:
 
 def _collect_calls(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
     """Yield code, message and hint of the problems and errors that functions build or raise."""
-    for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)):
-        names = _list_assigned(function)
-        for call in (each for each in ast.walk(function) if isinstance(each, ast.Call) and each.args):
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and node.args]
+        previous = 0
+        for call in sorted(calls, key=lambda node: node.lineno):
             called, args = ast.unparse(call.func), call.args
             if called == "Problem" and len(args) >= _PROBLEM_MIN:
-                hints = _render_text(args[3], names) if len(args) > _PROBLEM_MIN else [""]
-                code = _render_text(args[1], names)[0]
-                yield from ((code, text, hint) for text in _render_text(args[2], names) for hint in hints)
+                names = _list_assigned(function, previous, call.lineno)
+                previous = call.lineno
+                yield from _list_alternatives(args[1:4], names)
             elif called in _CODES:
+                names = _list_assigned(function, 0, call.lineno)
                 yield from ((_CODES[called], *_split_hint(text)) for text in _render_text(args[0], names))
+
+
+def _list_alternatives(
+    args: list[ast.expr], names: Mapping[str, list[ast.expr]]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield code, message and hint of a problem; what is assigned together belongs together."""
+    codes, messages, *rest = ([*_render_text(arg, names)] for arg in args)
+    hints = rest[0] if rest else [""]
+    if len(messages) == len(hints):
+        pairs = list(zip(messages, hints, strict=True))
+    else:
+        pairs = [(message, hint) for message in messages for hint in hints]
+    for number, (message, hint) in enumerate(pairs):
+        yield codes[number] if len(codes) == len(pairs) else codes[0], message, hint
 
 
 def _collect_known(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
@@ -83,20 +99,28 @@ def _collect_known(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
                 yield _CODES[kind], *_split_hint(_render_text(each.elts[2], {})[0])
 
 
-def _list_assigned(function: ast.AST) -> dict[str, list[ast.expr]]:
-    """Return the values assigned to each name inside a function: one text, or several alternatives."""
-    found: dict[str, list[ast.expr]] = {}
-    for each in ast.walk(function):
-        if not isinstance(each, ast.Assign):
+def _list_assigned(function: ast.AST, after: int, before: int) -> dict[str, list[ast.expr]]:
+    """Return the values that a call between two lines may find in each name.
+
+    These are the values assigned after the line of the previous call; if there are none, the last one before.
+    """
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign) or node.lineno > before:
             continue
-        target, value = each.targets[0], each.value
+        target, value = node.targets[0], node.value
         pairs = [(target, value)]
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
             pairs = list(zip(target.elts, value.elts, strict=False))
         for name, text in pairs:
             if isinstance(name, ast.Name):
-                found.setdefault(name.id, []).append(text)
-    return found
+                assigned.setdefault(name.id, []).append(text)
+    return {name: _select_values(values, after) for name, values in assigned.items()}
+
+
+def _select_values(values: list[ast.expr], after: int) -> list[ast.expr]:
+    values = sorted(values, key=lambda value: value.lineno)
+    return [value for value in values if value.lineno > after] or values[-1:]
 
 
 def _render_text(text: ast.expr, names: Mapping[str, list[ast.expr]]) -> list[str]:

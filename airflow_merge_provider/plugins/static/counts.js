@@ -52,12 +52,12 @@ export const COUNTS = {
   },
   "merge_record": {
     "merged": "Merged files that the run wrote. (files)",
-    "outputs": "Records of the merged files. (records)",
+    "outputs": "Records in the merged files. (records)",
     "files": "Source files that were merged. (files)",
     "failed": "Bins that failed. (bins)",
     "failed_files": "Source files of failed bins. (files)",
-    "lost_files": "Files of open bins that vanished. (files)",
-    "open_bins": "Bins that wait for more files. (bins)",
+    "lost_files": "Files of open bins that no longer exist. (files)",
+    "open_bins": "Open bins after the run. (bins)",
     "open_files": "Source files in open bins. (files)"
   },
   "merge_source": {
