@@ -47,7 +47,7 @@ def resolve_dataset(ref: str | Mapping[str, Any], warehouse: str | None, *, at: 
     >>> resolve_dataset("s3://lake/customers/", None).uri
     's3://lake/customers'
 
-    :raises ConfigError: when the reference means nothing, or needs a warehouse and there is none.
+    :raises ConfigError: if the reference is not valid, or requires a warehouse and there is none.
     """
     if isinstance(ref, Mapping):
         return _from_object(ref, warehouse, at)
@@ -58,27 +58,27 @@ def resolve_dataset(ref: str | Mapping[str, Any], warehouse: str | None, *, at: 
         if not warehouse:
             raise _refuse_dataset(
                 at,
-                f"dataset {name!r} needs a warehouse",
-                "give warehouse=…, set it on the merge_store connection, or set [merge] warehouse",
+                f"dataset {name!r} requires a warehouse",
+                "set warehouse=…, the warehouse of the merge_store connection, or [merge] warehouse",
             )
         if not _is_location(warehouse):
             raise _refuse_dataset(
-                "warehouse", f"{warehouse!r} is no location", "write an absolute path or a URI"
+                "warehouse", f"{warehouse!r} is not a valid location", "use an absolute path or a URI"
             )
         return Dataset(id=name, path=f"{_normalize_location(warehouse).rstrip('/')}/{name}")
     if _TABLE.match(name):
         return Dataset(id=name, table=name)
     raise _refuse_dataset(
         at,
-        f"{name!r} names no dataset",
-        "write a bare id (letters, digits, _ and -), catalog.schema.table, or a location with / or ://",
+        f"{name!r} is not a valid dataset",
+        "use a bare ID (letters, digits, _ and -), catalog.schema.table, or a location with / or ://",
     )
 
 
 def _read_name(ref: Any, at: str) -> str:
     """Return the text of a reference, after checking that it is a text."""
     if not isinstance(ref, str) or not ref.strip():
-        raise _refuse_dataset(at, f"a dataset must be named by a text, not {ref!r}")
+        raise _refuse_dataset(at, f"a dataset must be a non-empty string, not {ref!r}")
     return ref.strip()
 
 

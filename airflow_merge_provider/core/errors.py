@@ -48,7 +48,7 @@ class MergeError(Exception):
         lines = [_shorten_text(str(problem)) for problem in problems[:_PROBLEMS_MAX]]
         found = found or len(problems)
         if found > 1:
-            shown = "" if found == len(lines) else f", the first {len(lines)} here"
+            shown = "" if found == len(lines) else f", first {len(lines)} shown"
             lines = [f"{lines[0]} [1 of {found} problems{shown}]", *(f"- {line}" for line in lines[1:])]
         return cls("\n".join(lines), problems)
 

@@ -23,7 +23,7 @@ _PLAIN = (bool, int, float, str, Decimal, dt.date, dt.time, dt.timedelta)
 # Replacements for pydantic's messages; all other error types keep the message of pydantic.
 _WORDS = {
     "missing": "is required",
-    "string_type": "must be a text",
+    "string_type": "must be a string",
     "bool_type": "must be a boolean",
     "int_type": "must be an integer",
     "tuple_type": "must be a list",
@@ -97,7 +97,7 @@ class Config(BaseModel):
 
 
 def require_plain(content: Any) -> None:
-    """Check that content has only texts, numbers, booleans, dates, lists and objects, within the size limits.
+    """Check that content has only strings, numbers, booleans, dates, lists and objects, within the limits.
 
     :raises ConfigError: if there is such a value, at its path.
     """
@@ -108,14 +108,14 @@ def require_plain(content: Any) -> None:
         seen += 1
         if seen > VALUES_MAX:
             raise _build_value_error(
-                (), f"there are more than {VALUES_MAX} values, those of aliases included"
+                (), f"the configuration contains more than {VALUES_MAX} values, including those of aliases"
             )
         if len(loc) > DEPTH_MAX:
-            raise _build_value_error(loc[:1], f"is nested more than {DEPTH_MAX} deep")
+            raise _build_value_error(loc[:1], f"is nested more than {DEPTH_MAX} levels deep")
         if isinstance(value, Mapping):
             odd = [name for name in value if not isinstance(name, str) or _is_cut(name)]
             if odd:
-                raise _build_value_error(loc, f"the key {odd[0]!a} is no text")
+                raise _build_value_error(loc, f"the key {odd[0]!a} is not a valid string")
             waiting += [(each, (*loc, name)) for name, each in value.items()]
         elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
             waiting += [(each, (*loc, place)) for place, each in enumerate(value)]
@@ -125,12 +125,12 @@ def require_plain(content: Any) -> None:
 
 def _require_scalar(value: Any, loc: tuple[int | str, ...]) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise _build_value_error(loc, f"{value} is no number that can be written down")
+        raise _build_value_error(loc, f"{value} is not a finite number")
     if isinstance(value, str) and _is_cut(value):
-        raise _build_value_error(loc, f"holds half a character: {value[:40]!a}")
+        raise _build_value_error(loc, f"contains an unpaired surrogate: {value[:40]!a}")
     if value is not None and not isinstance(value, _PLAIN):
-        hint = "write a text, a number, a boolean, a list or an object"
-        raise _build_value_error(loc, f"a value of type {type(value).__name__!r} has no meaning here", hint)
+        hint = "use a string, a number, a boolean, a list or an object"
+        raise _build_value_error(loc, f"a value of type {type(value).__name__!r} is not supported", hint)
 
 
 def _is_cut(text: str) -> bool:

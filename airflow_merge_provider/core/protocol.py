@@ -68,16 +68,23 @@ class JobRequest(Message):
     job: Job
     config: dict[str, Any]
     run: RunToken
-    warehouse: str | None = Field(None, description="Where datasets named by a bare id live.")
-    started_at: int = Field(description="Microseconds since 1970 UTC; every time the run writes.")
+    warehouse: str | None = Field(
+        None, description="The location of datasets that are referenced by a bare ID."
+    )
+    started_at: int = Field(
+        description="Microseconds since 1970 UTC; the timestamp of everything that the run writes."
+    )
     run_after: int | None = Field(
-        None, description="Microseconds since 1970 UTC; no attempt of the run has begun before."
+        None, description="Microseconds since 1970 UTC; no attempt of the run has started earlier."
     )
     until: Until = "commit"
     full_refresh: bool = False
-    population: Population | None = Field(None, description="What the flag of the output depends on.")
+    population: Population | None = Field(
+        None, description="The settings that determine the populated flag of the output."
+    )
     max_change_ratio: float | None = Field(
-        None, description="The share of the target's rows that the run may write; above it, it stops."
+        None,
+        description="The largest share of the target's rows that a run may change; above it, the run stops.",
     )
 
 
@@ -97,7 +104,9 @@ class JobFailure(Message):
     problems: tuple[dict[str, str], ...] = ()
     retryable: bool
     trace: str = ""
-    report: dict[str, Any] = Field({}, description="What a run that would change too much would do.")
+    report: dict[str, Any] = Field(
+        {}, description="The planned changes of a run that exceeds the change limit."
+    )
 
     def to_error(self) -> MergeError:
         """Return the failure as the error that was raised in the Spark process."""
@@ -112,7 +121,7 @@ class JobFailure(Message):
 def read_request(path: Path) -> JobRequest:
     """Read a request file.
 
-    :raises ConfigError: when it is no request of this protocol version.
+    :raises ConfigError: if it is not a request of this protocol version.
     """
     try:
         return JobRequest.model_validate_json(path.read_text(encoding="utf-8"))
@@ -122,8 +131,8 @@ def read_request(path: Path) -> JobRequest:
         problem = Problem(
             where,
             "request",
-            f"not a request of protocol {PROTOCOL_VERSION}: {first['msg']}",
-            "the package of the worker and of the Spark driver must be the same version",
+            f"the request does not match protocol {PROTOCOL_VERSION}: {first['msg']}",
+            "install the same version of the package on the worker and on the Spark driver",
         )
         raise ConfigError.from_problems([problem]) from None
 
@@ -132,7 +141,7 @@ def read_result(path: Path, elapsed: float) -> JobResult | JobFailure:
     """Read a result file.
 
     :param elapsed: the seconds that the run took, from its launch on.
-    :raises JobError: when the file is no result of this protocol version.
+    :raises JobError: if the file is not a result of this protocol version.
     """
     text = path.read_text(encoding="utf-8")
     try:
@@ -143,4 +152,4 @@ def read_result(path: Path, elapsed: float) -> JobResult | JobFailure:
     try:
         return JobFailure.model_validate_json(text)
     except ValidationError as error:
-        raise JobError(f"{path.name} is no result of protocol {PROTOCOL_VERSION}: {error}") from None
+        raise JobError(f"{path.name} does not match protocol {PROTOCOL_VERSION}: {error}") from None

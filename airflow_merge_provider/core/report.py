@@ -46,29 +46,29 @@ class _ReportPart(BaseModel):
 class TargetReport(_ReportPart):
     """The target of a run and its versions."""
 
-    dataset: str = Field(description="The dataset as its configuration names it.")
-    uri: str = Field(description="Where it is.")
-    version_before: int | None = Field(description="The version that the run found; null if there was none.")
-    version: int | None = Field(
-        description="The version that holds the result of the run; null if there is none."
-    )
+    dataset: str = Field(description="The dataset as it is named in the configuration.")
+    uri: str = Field(description="The location of the dataset, or `table:` and the name of a catalog table.")
+    version_before: int | None = Field(description="The version before the run; null if there was none.")
+    version: int | None = Field(description="The version with the result of the run; null if there is none.")
 
 
 class SourceReport(_ReportPart):
     """A source of a run and the version that was read."""
 
-    uri: str = Field(description="Where it is.")
-    version: int | None = Field(description="The version that was read; null if it does not exist.")
-    rows: int | None = Field(description="The rows it has at that version; null if only a scan could tell.")
+    uri: str = Field(description="The location of the dataset, or `table:` and the name of a catalog table.")
+    version: int | None = Field(description="The version that was read; null if the source does not exist.")
+    rows: int | None = Field(
+        description="The number of rows at that version; null if only a scan can determine it."
+    )
 
 
 class RowCounts(_ReportPart):
     """How the commit of a run changes the rows of the target."""
 
-    inserted: int | None = Field(None, description="Rows that were not there before.")
-    updated: int | None = Field(None, description="Rows that were there before with other values.")
-    deleted: int | None = Field(None, description="Rows that are not there any more.")
-    unchanged: int | None = Field(None, description="Rows that stay as they were.")
+    inserted: int | None = Field(None, description="New rows.")
+    updated: int | None = Field(None, description="Existing rows with changed values.")
+    deleted: int | None = Field(None, description="Removed rows.")
+    unchanged: int | None = Field(None, description="Rows that did not change.")
 
     @classmethod
     def for_noop(cls, unchanged: int | None = None) -> Self:
@@ -88,37 +88,38 @@ class RowCounts(_ReportPart):
 
 
 class Report(_ReportPart):
-    """What a run did, or what a dry run would do."""
+    """The report of a run or a dry run."""
 
     job: str = Field(description="The capability that ran.")
     run_mode: RunMode = Field(
-        description="`initial`: the first run; `full`: everything was evaluated; `incremental`: what has"
-        " changed since the previous run; `noop`: nothing had to be done."
+        description="`initial`: the first run; `full`: all data was evaluated; `incremental`: only changes"
+        " since the previous run were evaluated; `noop`: nothing had to be done."
     )
-    run_mode_reason: str = Field(description="Why the run took this mode.")
+    run_mode_reason: str = Field(description="The reason for the run mode.")
     changed: bool = Field(description="Whether the run changed rows of the target.")
     dry_run: bool = Field(description="Whether the run stopped before its commit.")
     target: TargetReport = Field(description="The target and its versions.")
     sources: dict[str, SourceReport] = Field(description="The sources by name.")
-    rows: RowCounts = Field(description="What the run did to the rows of the target.")
-    counts: dict[str, int | None] = Field(description="The counts of the capability.")
-    details: dict[str, Any] = Field(description="What else the capability tells.")
+    rows: RowCounts = Field(description="The effect of the run on the rows of the target.")
+    counts: dict[str, int | None] = Field(description="The counts that are specific to the capability.")
+    details: dict[str, Any] = Field(description="Other information that is specific to the capability.")
     seconds: dict[str, float] = Field(
-        description="The duration of every step; with `launch` (starting and ending the process) and `other`"
-        " they add up to the duration of the run."
+        description="The duration of every step; with `launch` (starting and stopping the process) and"
+        " `other`, they add up to the duration of the run."
     )
-    warnings: list[str] = Field(description="What the user should look at.")
+    warnings: list[str] = Field(description="Warnings that the user should check.")
     populated: bool | None = Field(
-        None, description="Whether the target is populated; null if it carries no such mark."
+        None, description="Whether the target is populated; null if the run does not determine it."
     )
     became_populated: bool = Field(
         default=False, description="Whether the target became populated by this run."
     )
     approved_by: str | None = Field(
-        None, description="Who approved a run that changes more than the limit; null if nobody had to."
+        None,
+        description="The user who approved a run above the change limit; null without an approval.",
     )
     truncated: list[str] = Field(
-        [], description="The parts that were shortened because the report was too long for Airflow."
+        [], description="The parts that were truncated because the report exceeds 4 KiB."
     )
 
 
@@ -150,9 +151,9 @@ def summarize_report(report: Mapping[str, Any]) -> str:
     target = report["target"]
     rows = ", ".join(f"{count} {kind}" for kind, count in report["rows"].items() if count is not None)
     if report["dry_run"]:
-        return f"{mode} dry run ({reason}): would leave {target['dataset']} with {rows or 'unknown rows'}"
+        return f"{mode} dry run ({reason}): would result in {rows or 'unknown'} rows in {target['dataset']}"
     at = "" if target["version"] is None else f", version {target['version']}"
-    return f"{mode} run ({reason}): {rows or 'unknown rows'}, {target['dataset']}{at}"
+    return f"{mode} run ({reason}): {rows or 'unknown'} rows in {target['dataset']}{at}"
 
 
 def add_launch_seconds(report: Mapping[str, Any], elapsed: float) -> dict[str, Any]:

@@ -44,11 +44,14 @@ class Risk:
 
     def describe_risk(self, limit: float) -> str:
         """Return a sentence that compares the changes of the run with the limit."""
-        does = f"the run would write {self.changed}"
-        share = f"{self.ratio:g} of them"
+        does = f"the run would write {self.changed} rows to a target of {self.before} rows"
+        share = f"a change ratio of {self.ratio:g}"
         if self.after is not None:
-            does, share = f"the run would leave {self.after}", f"a change by {share}"
-        return f"{does} rows where {self.before} stood, {share}; the limit is {limit:g}"
+            does, share = (
+                f"the run would replace {self.before} rows with {self.after} rows",
+                f"a net change ratio of {self.ratio:g}",
+            )
+        return f"{does}, {share}; the limit is {limit:g}"
 
     def list_warnings(self, limit: float | None) -> list[str]:
         """Return the warning of a dry run whose real run would be stopped."""
@@ -57,10 +60,10 @@ class Risk:
     def check_limit(self, limit: float | None, report: Mapping[str, Any]) -> None:
         """Stop a run before its commit if it exceeds the limit; ``report`` lets a person assess it.
 
-        :raises RiskError: when the run would change too much.
+        :raises RiskError: if the run exceeds the limit.
         """
         if limit is not None and self.is_above(limit):
-            hint = "look at what changed with dry_run=True; raise the limit, or set on_risk to 'ask'"
+            hint = "inspect the changes with dry_run=True, raise max_change_ratio, or set on_risk='ask'"
             problem = Problem(LIMIT, "risk", self.describe_risk(limit), hint)
             raise RiskError.from_problem(problem, {**report, "change_ratio": self.ratio})
 
@@ -70,12 +73,17 @@ def find_problems(limit: Any, on_risk: Any) -> list[Problem]:
     found = []
     is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
     if limit is not None and not (is_number and 0 <= limit <= 1):
-        hint = "0.2 allows a fifth of the rows"
-        found.append(Problem(LIMIT, "value", "must be a number from 0 to 1", hint))
+        hint = "0.2 allows a run to change a fifth of the rows"
+        found.append(Problem(LIMIT, "value", f"must be a number from 0 to 1, not {limit!r}", hint))
     if on_risk not in ("fail", "ask"):
-        found.append(Problem(ON_RISK, "value", "must be 'fail' or 'ask'"))
+        found.append(Problem(ON_RISK, "value", f"must be 'fail' or 'ask', not {on_risk!r}"))
     elif on_risk == "ask" and limit is None:
         found.append(
-            Problem(ON_RISK, "requires-option", "'ask' needs max_change_ratio", "say from where on to ask")
+            Problem(
+                ON_RISK,
+                "requires-option",
+                "'ask' requires max_change_ratio",
+                "set max_change_ratio to the share of rows above which a run requires approval",
+            )
         )
     return found

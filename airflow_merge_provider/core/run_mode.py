@@ -12,7 +12,7 @@ RunMode = Literal["initial", "full", "incremental", "noop"]
 NO_TARGET = "the target did not exist before this run"
 FULL_REFRESH = "full_refresh is set"
 CONFIG_CHANGED = "the configuration has changed since the previous run"
-STATE_EXPIRED = "the commit of the previous run is not in the target's history any more"
+STATE_EXPIRED = "the commit of the previous run is no longer in the target's history"
 TARGET_CHANGED = "another writer has changed rows of the target since the previous run"
 NOTHING_CHANGED = "no source has changed since the previous run"
 

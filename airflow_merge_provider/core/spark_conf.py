@@ -32,7 +32,7 @@ _ALWAYS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# List settings: the user's entries are appended to ours instead of replacing them.
+# List settings: the user's entries are appended to the defaults instead of replacing them.
 _JOINED = {
     "spark.sql.extensions": ",",
     "spark.jars": ",",
@@ -52,16 +52,16 @@ _OF_THE_SESSION = (
 
 # Settings that spark-submit and a Connect client ignore because they are set elsewhere, and where.
 _MISPLACED = {
-    "spark.master": "the connection says where Spark runs, or --master on the command line",
-    "spark.remote": "a connection of type spark_connect names the server, or --remote on the command line",
-    "spark.submit.deployMode": "jobs run in client mode: their answer could not be read otherwise",
+    "spark.master": "set the master in the connection, or with --master on the command line",
+    "spark.remote": "set the server in a spark_connect connection, or with --remote on the command line",
+    "spark.submit.deployMode": "remove it: jobs always run in client mode, so that their result can be read",
 }
 
 
 def find_misplaced(names: Iterable[str], path: str) -> list[Problem]:
     """Return a problem for every setting without effect; ``path`` is where the settings are configured."""
     return [
-        Problem(f"{path}[{name!r}]", "misplaced", "has no effect among the settings", _MISPLACED[name])
+        Problem(f"{path}[{name!r}]", "misplaced", "has no effect in the Spark settings", _MISPLACED[name])
         for name in names
         if name in _MISPLACED
     ]

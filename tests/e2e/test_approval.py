@@ -109,7 +109,7 @@ def test_an_approved_run_writes(orders: Orders) -> None:
     orders.answer_question(run, "Apply")
 
     orders.wait_for_state(run, "success")
-    assert asked["subject"].startswith("loaded: the run would write 5 rows where 10 stood")
+    assert asked["subject"].startswith("loaded: the run would write 5 rows to a target of 10 rows")
     assert "| rows: updated | 5 |" in asked["body"]
     assert asked["options"] == ["Apply", "Reject"]
     assert "approved" not in before

@@ -117,7 +117,7 @@ def test_a_run_that_fails_says_why(first: Any, tmp_path: Path) -> None:
     assert done.returncode == 1
     reason, log = done.stderr.splitlines()
     assert reason.startswith("example_merge_source failed: seed_merged: ")
-    assert "was written by something else" in reason
+    assert "was written by another writer" in reason
     assert "choose another target" in reason
     assert Path(log.removeprefix("Its log is ").partition("; make clean")[0]).is_file()
     assert list_orphans(home) == []

@@ -89,7 +89,7 @@ def test_a_setting_without_effect_is_refused(
     code = cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.remote=sc://here"])
 
     assert code == 2
-    assert "--conf['spark.remote']: has no effect among the settings" in capsys.readouterr().err
+    assert "--conf['spark.remote']: has no effect in the Spark settings" in capsys.readouterr().err
     assert "request" not in asked
 
 
@@ -160,7 +160,7 @@ def test_a_run_needs_a_target_and_a_warehouse_for_bare_names(
 
     said = capsys.readouterr().err
     assert "target: is required" in said
-    assert "datasets[0]: dataset 'a' needs a warehouse" in said
+    assert "datasets[0]: dataset 'a' requires a warehouse" in said
     assert "request" not in asked
 
 
@@ -199,7 +199,7 @@ def test_check_of_a_right_file_says_so_with_its_warnings(
         ('{"job": "upsert", "job": "scd2"}', "'job' comes twice"),
         ("[" * 5000, "nested more than 100 deep"),
         ('{"a": NaN}', "NaN is not JSON"),
-        ('{"a": "\\ud800"}', "half a character"),
+        ('{"a": "\\ud800"}', "unpaired surrogate"),
     ],
 )
 def test_a_file_that_is_something_else_is_refused(

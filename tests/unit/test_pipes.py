@@ -131,7 +131,7 @@ def test_arguments_of_the_dag_win() -> None:
         ({"source": {"datasets": ["crm"]}}, "source.datasets[0]", "expected '<dataset> <alias>'"),
         ({"source": {"equality_set": []}}, "source.equality_set", "did you mean 'equality_sets'"),
         ({"source": {"datasets": ["{{ x }} c"]}}, "source.datasets[0]", "a pipe has no templates"),
-        ({"sink": {"dataset": "a b"}}, "sink.dataset", "names no dataset"),
+        ({"sink": {"dataset": "a b"}}, "sink.dataset", "is not a valid dataset"),
         ({"sink": {"set_initial_offset": "soon"}}, "sink.set_initial_offset", "must be"),
         ({"pump": {"schedule_interval": 0}}, "pump.schedule_interval", "seconds above 0"),
         ({"pump": {"cron_expression": "* *"}}, "pump.cron_expression", "five fields"),

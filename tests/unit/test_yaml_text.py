@@ -45,10 +45,10 @@ def test_yaml_means_what_json_can_say(text: str, meaning: object) -> None:
         ("[" * 50_000, "nested more than 100 deep"),
         ("- " * 50_000 + "x", "nested more than 100 deep"),
         (BOMB, "more than 100000 values|more than 100 aliases"),
-        ("&a [*a]", "nested more than 100 deep"),
+        ("&a [*a]", "nested more than 100 levels deep"),
         ("&a {x: *a}", "recursive"),
         ("a: &x 1\nb: [" + "*x, " * 200 + "]", "more than 100 aliases"),
-        ('a: "\\ud800"', "half a character|invalid Unicode"),
+        ('a: "\\ud800"', "unpaired surrogate|invalid Unicode"),
         ("? [1, 2]\n: x", "is no text"),
     ],
 )

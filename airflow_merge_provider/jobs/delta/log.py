@@ -270,7 +270,7 @@ def _list_some_files(spark: SparkSession, path: str) -> list[object] | None:
 
 
 def _not_delta(dataset: Dataset) -> DataError:
-    hint = 'an input needs its format, {"dataset": …, "format": "parquet"}; a target needs another place'
+    hint = 'set the format of an input: {"dataset": …, "format": "parquet"}; use another folder for a target'
     return DataError.from_problems(
         [Problem(dataset.id, "not-delta", f"{dataset.uri} is not a Delta table", hint)]
     )

@@ -113,10 +113,10 @@ def require_owner(spark: SparkSession, target: Dataset, owner: str) -> None:
     found = read_properties(spark, target).get(CAPABILITY)
     if found == owner:
         return
-    by = f"by {found}" if found else "by something else"
+    by = f"by {found}" if found else "by another writer"
     hint = (
-        f"choose another target; or drop the table, or set its property {CAPABILITY} = {owner} "
-        "to have all its rows replaced"
+        f"choose another target, drop the table, or set its property {CAPABILITY} = {owner} "
+        "so that the run replaces all its rows"
     )
     message = f"{target.uri} was written {by}, not by {owner}"
     raise DataError.from_problems([Problem(target.id, "foreign-target", message, hint)])

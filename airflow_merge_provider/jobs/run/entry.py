@@ -111,8 +111,8 @@ def _open_session(conf: Mapping[str, str]) -> Any:
         from airflow_merge_provider.jobs.spark.session import get_session  # noqa: PLC0415 - may be missing
     except ImportError as error:
         raise SetupError(
-            "The driver's Python cannot import pyspark: "
-            f"pip install 'airflow-merge-provider[spark]' there ({error})"
+            "The Python of the Spark driver cannot import pyspark: "
+            f"run pip install 'airflow-merge-provider[spark]' on the driver ({error})"
         ) from None
     return get_session(conf)
 

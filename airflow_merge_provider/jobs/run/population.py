@@ -142,6 +142,6 @@ def _read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]
 
 
 def _not_yet(wish: Population) -> DataError:
-    waits = f"the source is not populated yet (it is when {', '.join(map(str, wish.datasets))} are)"
-    hint = "run it again later, or put a DatasetPopulatedSensor in front"
+    waits = f"the source is not populated yet: it requires all of {', '.join(map(str, wish.datasets))}"
+    hint = "run the task again later, or add a DatasetPopulatedSensor upstream"
     return DataError.from_problems([Problem("require_populated_input", "unpopulated", waits, hint)])

@@ -61,7 +61,7 @@ class RunResult:
         """Read the result from the state of a commit; the state of an earlier release has none."""
         stored = state.get(RESULT)
         if not stored:
-            return cls("full", "the commit does not say what the run did")
+            return cls("full", "the commit does not record the result of the run")
         rows = RowCounts.model_validate(stored["rows"])
         return cls(
             stored["run_mode"], stored["reason"], rows, stored["counts"], stored["details"],
@@ -191,4 +191,4 @@ class RunReporter:
 
 
 def _build_empty_warning(name: str) -> str:
-    return f"the source {name!r} has no rows: check that it is the right dataset, and the run that writes it"
+    return f"the source {name!r} has no rows: check the name of the dataset, and the run that writes it"

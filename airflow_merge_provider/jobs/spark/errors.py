@@ -25,14 +25,14 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
             r"(Metadata|Protocol)ChangedException|DELTA_TABLE_ALREADY_EXISTS|TABLE_OR_VIEW_ALREADY_EXISTS"
         ),
         ConflictError,
-        "another run committed to the table first: nothing of this one was written; run it again",
+        "another run committed to the table first: this run wrote nothing; run it again",
     ),
     (
         r"StatusCode\.UNAUTHENTICATED|UNAUTHENTICATED:",
         SetupError,
         (
-            "the Spark Connect server has refused the token: put it into the connection (its password), or "
-            "set SPARK_CONNECT_AUTHENTICATE_TOKEN; a server of ours says at its start which file holds it"
+            "the Spark Connect server rejected the token: set it as the password of the connection or as "
+            "SPARK_CONNECT_AUTHENTICATE_TOKEN; airflow_merge_provider connect-server prints its file"
         ),
     ),
     (
@@ -41,7 +41,7 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
             r"Mkdirs failed"
         ),
         SetupError,
-        "Spark may not read or write a place: give its account the rights, or set the right credentials",
+        "Spark may not read or write a location: grant its account access, or set other credentials",
     ),
     (
         (
@@ -54,13 +54,13 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     (
         r"No FileSystem for scheme|UnsupportedFileSystemException|ClassNotFoundException.*[Ff]ile[Ss]ystem",
         SetupError,
-        "Spark does not know this kind of location: add the jar of its file system with spark.jars.packages",
+        "Spark does not support this type of location: add its file system jar with spark.jars.packages",
     ),
     (
         r"data ?source:? avro|AVRO_NOT_LOADED|Avro is built-in but external",
         SetupError,
         (
-            "Spark cannot read avro by itself: "
+            "Spark cannot read Avro without an additional jar: "
             "add org.apache.spark:spark-avro_2.13 of Spark's version with spark.jars.packages"
         ),
     ),
@@ -71,23 +71,23 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
         ),
         SetupError,
         (
-            "this Spark has no Delta jars: give them with spark.jars; a server of ours has them "
-            "(airflow_merge_provider connect-server)"
+            "Spark has no Delta jars: add them with spark.jars, or use a server that "
+            "airflow_merge_provider connect-server started, which has them"
         ),
     ),
     (
         r"CATALOG_NOT_FOUND|CatalogNotFoundException|REQUIRES_SINGLE_PART_NAMESPACE",
         SetupError,
         (
-            "Spark knows no catalog of this name: set spark.sql.catalog.<name> among the Spark settings, "
-            "or name the dataset by its location"
+            "Spark has no catalog of this name: set spark.sql.catalog.<name> in the Spark settings, "
+            "or reference the dataset by its location"
         ),
     ),
     (r"OutOfMemoryError", JobError, "Spark ran out of memory: raise spark.driver.memory"),
     (
         r"PATH_NOT_FOUND|DELTA_PATH_DOES_NOT_EXIST|DELTA_MISSING_DELTA_TABLE|TABLE_OR_VIEW_NOT_FOUND",
         DataError,
-        "a dataset is missing: check its name and the warehouse",
+        "a dataset does not exist: check its name and the warehouse",
     ),
 )
 

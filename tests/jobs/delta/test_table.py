@@ -155,7 +155,7 @@ def test_a_target_that_something_else_wrote_is_refused(spark: SparkSession, tmp_
     _build_numbers(spark, 1).write.format("delta").save(target.path)
 
     with pytest.raises(
-        DataError, match=r"was written by something else, not by merge_source \(choose another"
+        DataError, match=r"was written by another writer, not by merge_source \(choose another"
     ):
         load_previous_run(spark, target, "merge_source")
 

@@ -365,7 +365,7 @@ def test_a_target_of_another_capability_is_left_alone(lake: MakeLake) -> None:
     join = lake(target="purchases", inputs={"customers": "customers", "p": "other"})
     join.write_rows("other", PURCHASES)
 
-    with pytest.raises(DataError, match="was written by something else, not by joiner"):
+    with pytest.raises(DataError, match="was written by another writer, not by joiner"):
         join.run_job(join_keys="customers.id = p.customer", selected_fields="customers.id")
 
 
@@ -378,13 +378,13 @@ def test_a_result_of_another_size_is_stopped(lake: MakeLake, kind: str) -> None:
     join.write_rows("customers", CUSTOMERS.slice(1))
 
     dry = join.run_job(until="transform", max_change_ratio=0.4)
-    with pytest.raises(RiskError, match=r"leave 2 rows where 4 stood, a change by 0.5 of them") as refused:
+    with pytest.raises(RiskError, match=r"replace 4 rows with 2 rows, a net change ratio of 0.5") as refused:
         join.run_job(max_change_ratio=0.4)
 
     assert dry["warnings"] == [f"max_change_ratio: {refused.value.problems[0].message}"]
     assert refused.value.report["counts"]["outputs"] == 2
     assert join.run_job(max_change_ratio=0.5)["target"]["version"] == first["target"]["version"] + 1
-    with pytest.raises(RiskError, match=r"write 2 rows where 2 stood"):
+    with pytest.raises(RiskError, match=r"write 2 rows to a target of 2 rows"):
         join.run_job(write_mode="append", full_refresh=True, max_change_ratio=0.5)
 
 

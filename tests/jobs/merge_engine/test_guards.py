@@ -21,11 +21,16 @@ def test_a_run_that_changes_too_much_writes_nothing(stream: MakeStream) -> None:
     lines = len(made.read_rows("log"))
 
     dry = made.run_job(until="transform", max_change_ratio=0.5)
-    with pytest.raises(RiskError, match=r"2 rows where 2 stood, 1 of them; the limit is 0.5") as refused:
+    with pytest.raises(
+        RiskError, match=r"2 rows to a target of 2 rows, a change ratio of 1; the limit is 0.5"
+    ) as refused:
         made.run_job("late", max_change_ratio=0.5)
 
     assert dry["warnings"] == [
-        "max_change_ratio: the run would write 2 rows where 2 stood, 1 of them; the limit is 0.5"
+        (
+            "max_change_ratio: the run would write 2 rows to a target of 2 rows, "
+            "a change ratio of 1; the limit is 0.5"
+        )
     ]
     assert refused.value.report["counts"] == dry["counts"]
     assert (made.read_version(), len(made.read_rows("log"))) == (0, lines)

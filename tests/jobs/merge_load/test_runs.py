@@ -244,7 +244,7 @@ def test_a_foreign_table_is_not_touched(loads: MakeLoads) -> None:
     made = loads("upsert", **KEY)
     write_deltalake(str(made.target), pa.table({"id": [7]}))
 
-    check_refusal(lambda: made.load_rows([{"id": 1}]), "was written by something else, not by merge_load")
+    check_refusal(lambda: made.load_rows([{"id": 1}]), "was written by another writer, not by merge_load")
 
     assert made.read_version() == 0
 
@@ -327,7 +327,9 @@ def test_a_load_that_changes_too_much_writes_nothing(memory_loads: MakeLoads) ->
     made.write_source([{"id": 1, "v": "c", "gone": None}, {"id": 2, "v": "b", "gone": True}])
 
     dry = made.load_rows(until="transform", max_change_ratio=0.9)
-    with pytest.raises(RiskError, match=r"2 rows where 2 stood, 1 of them; the limit is 0.9") as refused:
+    with pytest.raises(
+        RiskError, match=r"2 rows to a target of 2 rows, a change ratio of 1; the limit is 0.9"
+    ) as refused:
         made.load_rows(max_change_ratio=0.9)
 
     assert dry["warnings"][0].startswith("max_change_ratio: the run would write 2 rows")
@@ -335,7 +337,7 @@ def test_a_load_that_changes_too_much_writes_nothing(memory_loads: MakeLoads) ->
     assert made.read_version() == 0
     assert made.load_rows(max_change_ratio=1.0)["target"]["version"] == 1
     rows = [{"id": id_, "v": "z", "gone": False} for id_ in (7, 8, 9)]
-    with pytest.raises(RiskError, match=r"leave 3 rows where 1 stood, a change by 2 of them"):
+    with pytest.raises(RiskError, match=r"replace 1 rows with 3 rows, a net change ratio of 2"):
         made.load_rows(rows, full_refresh=True, max_change_ratio=1.0)
 
 

@@ -31,7 +31,9 @@ def test_a_run_that_changes_too_much_writes_nothing(pipe: MakePipe) -> None:
     made.write_rows("A", build_table({"_id": ["a2"], "x": [1], "_updated": [5]}))
 
     dry = made.run_job("dry", until="transform", max_change_ratio=0.5)
-    with pytest.raises(RiskError, match=r"3 rows where 4 stood, 0.75 of them; the limit is 0.5") as refused:
+    with pytest.raises(
+        RiskError, match=r"3 rows to a target of 4 rows, a change ratio of 0.75; the limit is 0.5"
+    ) as refused:
         made.run_job("second", max_change_ratio=0.5)
 
     assert made.read_version() == 0

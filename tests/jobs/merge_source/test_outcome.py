@@ -119,9 +119,9 @@ def test_every_overlap_and_every_crowd_is_named() -> None:
     overlapping = build_graph([ids, ids], [[number] for number in range(24)])
     crowds = build_graph([["a1", "a2", "a3", "a4", "a5"], ["b1"]], [[0, 1], [2, 3, 4], [5]])
 
-    with pytest.raises(DataError, match="1 of 12 problems, the first 10 here") as overlaps:
+    with pytest.raises(DataError, match="1 of 12 problems, first 10 shown") as overlaps:
         assign_outputs(overlapping, parse_config(identity="first"))
-    with pytest.raises(DataError, match="1 of 12 problems, the first 10 here"):
+    with pytest.raises(DataError, match="1 of 12 problems, first 10 shown"):
         assign_outputs(overlapping, parse_config(version=1, identity="first"))
     with pytest.raises(DataError) as crowded:
         assign_outputs(crowds, parse_config(max_merged=1))

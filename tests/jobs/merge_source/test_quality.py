@@ -129,7 +129,7 @@ def test_a_table_of_somebody_else_is_not_written_to(pipe: MakePipe) -> None:
     made.write_rows("A", build_table({"_id": ["a1"]}))
     made.write_rows("precious", build_table({"_id": ["p"]}))
 
-    with pytest.raises(DataError, match="was written by something else, not by merge_source"):
+    with pytest.raises(DataError, match="was written by another writer, not by merge_source"):
         made.run_job()
 
     assert made.read_version() is None

@@ -140,7 +140,7 @@ def test_a_target_of_somebody_else_is_refused(pipe: MakePipe, kind: str) -> None
     else:
         write_deltalake(str(made.target), build_table({"precious": [1]}))
     words = (
-        "is not a Delta table" if kind == "files" else "was written by something else, not by merge_source"
+        "is not a Delta table" if kind == "files" else "was written by another writer, not by merge_source"
     )
 
     for full_refresh in (False, True):

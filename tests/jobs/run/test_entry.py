@@ -89,18 +89,22 @@ def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer: Any) -> Non
         ("SELECT nobody", "data", r"\[UNRESOLVED_COLUMN"),
         ("SELECT CAST(name AS INT) FROM VALUES ('x') AS t(name)", "data", r"\[CAST_INVALID_INPUT\]"),
         ("SELECT 1 / x FROM VALUES (0) AS t(x)", "data", r"\[DIVIDE_BY_ZERO\]"),
-        ("SELECT * FROM nowhere", "data", "a dataset is missing: check its name and the warehouse"),
+        ("SELECT * FROM nowhere", "data", "a dataset does not exist: check its name and the warehouse"),
         (
             "SELECT * FROM parquet.`/nowhere`",
             "data",
-            "a dataset is missing: check its name and the warehouse",
+            "a dataset does not exist: check its name and the warehouse",
         ),
-        ("SELECT * FROM nocatalog.crm.people", "setup", "Spark knows no catalog of this name: set spark.sql"),
-        ("DESCRIBE HISTORY nocatalog.crm.people", "setup", "Spark knows no catalog of this name: set"),
-        ("SELECT * FROM avro.`/nowhere`", "setup", "Spark cannot read avro by itself: add .*spark-avro"),
-        ("SELECT * FROM delta.`s3a://bucket/x`", "setup", "Spark does not know this kind of location"),
+        ("SELECT * FROM nocatalog.crm.people", "setup", "Spark has no catalog of this name: set spark.sql"),
+        ("DESCRIBE HISTORY nocatalog.crm.people", "setup", "Spark has no catalog of this name: set"),
+        (
+            "SELECT * FROM avro.`/nowhere`",
+            "setup",
+            "Spark cannot read Avro without an additional jar: add .*spark-avro",
+        ),
+        ("SELECT * FROM delta.`s3a://bucket/x`", "setup", "Spark does not support this type of location"),
         ("SELECT * FROM delta.`hdfs://nowhere.invalid:1/x`", "setup", "a service cannot be reached"),
-        ("DESCRIBE HISTORY delta.`gs://bucket/x`", "setup", "Spark does not know this kind of location"),
+        ("DESCRIBE HISTORY delta.`gs://bucket/x`", "setup", "Spark does not support this type of location"),
     ],
 )
 def test_what_spark_says_becomes_an_error_with_a_remedy(
@@ -149,8 +153,8 @@ def test_a_request_of_another_protocol_is_answered_too(
 
     told = read_result(tmp_path / "result.json", 0.0)
     assert code == 1
-    assert "not a request of protocol 1" in told.message
-    assert "must be the same version" in told.message
+    assert "the request does not match protocol 1" in told.message
+    assert "install the same version" in told.message
 
 
 def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:

@@ -113,7 +113,7 @@ MISTAKES: dict[str, Callable[[Lake], Any]] = {
     "a field of a join that does not exist": lambda lake: lake.run_join(selected_fields="a.id, b.maill"),
     "a condition on a column that does not exist": lambda lake: lake.run_upsert(source_filter="amuont > 1"),
     "a connection that does not exist": lambda _: SparkJobHook("spark_prod")._choose_process(None),
-    "`spark.master` among the settings": lambda _: UpsertOperator(
+    "`spark.master` in the Spark settings": lambda _: UpsertOperator(
         task_id="load", source="s", target="t", primary_key="id", conf={"spark.master": "yarn"}
     ),
     "a column disappears from the source": _lose_a_column,
@@ -128,7 +128,7 @@ MISTAKES: dict[str, Callable[[Lake], Any]] = {
     ),
     "a NULL in the key": lambda lake: lake.run_upsert("bad"),
     "several rows of one key": lambda lake: lake.run_upsert("twice"),
-    "a catalog that Spark does not know": lambda lake: lake.run_upsert("prod.crm.customers"),
+    "a catalog that does not exist": lambda lake: lake.run_upsert("prod.crm.customers"),
     "a dataset that does not exist": lambda lake: lake.run_upsert("rowz"),
     "a key twice in a pipe file": _load_pipes('{"_id": "p", "_id": "q"}', ".json"),
     "a YAML file of aliases of aliases": _load_pipes(_ALIASES, ".yaml"),

@@ -39,12 +39,12 @@ def test_another_format_has_its_options_as_text() -> None:
 @pytest.mark.parametrize(
     ("ref", "warehouse", "message"),
     [
-        ("customers", None, "at: dataset 'customers' needs a warehouse"),
-        ("customers", "lake", "warehouse: 'lake' is no location"),
-        ("", "/lake", "at: a dataset must be named by a text"),
-        (5, "/lake", "at: a dataset must be named by a text"),
-        ("a b", "/lake", "at: 'a b' names no dataset"),
-        ("a.b.c.d", "/lake", "at: 'a.b.c.d' names no dataset"),
+        ("customers", None, "at: dataset 'customers' requires a warehouse"),
+        ("customers", "lake", "warehouse: 'lake' is not a valid location"),
+        ("", "/lake", "at: a dataset must be a non-empty string"),
+        (5, "/lake", "at: a dataset must be a non-empty string"),
+        ("a b", "/lake", "at: 'a b' is not a valid dataset"),
+        ("a.b.c.d", "/lake", "at: 'a.b.c.d' is not a valid dataset"),
         ({"format": "csv"}, "/lake", "at: key 'dataset' is missing"),
         ({"dataset": "a", "fromat": "csv"}, "/lake", "at: unknown key 'fromat'"),
         ({"dataset": "a", "format": "xls"}, "/lake", "at: unknown format 'xls'"),

@@ -34,7 +34,7 @@ def test_an_error_counts_what_it_does_not_list() -> None:
     """Of thousands of problems of one kind, an error lists the first ones and counts the others."""
     error = ConfigError.from_problems([Problem("a", "x", "one"), Problem("b", "x", "two")], 3000)
 
-    assert error.message.splitlines() == ["a: one [1 of 3000 problems, the first 2 here]", "- b: two"]
+    assert error.message.splitlines() == ["a: one [1 of 3000 problems, first 2 shown]", "- b: two"]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,6 @@ def test_an_error_is_bounded() -> None:
 
     lines = error.message.splitlines()
     assert len(lines) == 20
-    assert lines[0].endswith("(this helps) [1 of 30 problems, the first 20 here]")
+    assert lines[0].endswith("(this helps) [1 of 30 problems, first 20 shown]")
     assert max(map(len, lines)) < 2100
     assert len(error.problems) == 30

@@ -51,7 +51,7 @@ def test_what_is_right_is_frozen() -> None:
     ("raw", "said"),
     [
         ({}, ["name: is required"]),
-        ({"name": 5}, ["name: must be a text"]),
+        ({"name": 5}, ["name: must be a string"]),
         ({"name": "n", "size": 3}, ["size: must be even"]),
         ({"name": "n", "mode": "c"}, ["mode: must be 'a' or 'b'"]),
         ({"name": "n", "flag": "true"}, ["flag: must be a boolean"]),
@@ -59,8 +59,8 @@ def test_what_is_right_is_frozen() -> None:
         ({"name": "n", "sise": 2}, ["sise: unknown argument 'sise' (did you mean 'size'?)"]),
         ({"name": "n", "zzz": 2}, ["zzz: unknown argument 'zzz' (known: name, size, mode, flag, text)"]),
         ({"name": "n", "size": 4}, ["mode: must be 'b' when size is 4"]),
-        ({"name": 5, "size": 4}, ["name: must be a text", "mode: must be 'b' when size is 4"]),
-        ({"name": 5, "size": 4, "mode": "c"}, ["name: must be a text", "mode: must be 'a' or 'b'"]),
+        ({"name": 5, "size": 4}, ["name: must be a string", "mode: must be 'b' when size is 4"]),
+        ({"name": 5, "size": 4, "mode": "c"}, ["name: must be a string", "mode: must be 'a' or 'b'"]),
     ],
 )
 def test_every_problem_is_said(raw: dict[str, Any], said: list[str]) -> None:

@@ -34,7 +34,7 @@ def test_another_protocol_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "request.json"
     file.write_text(text, encoding="utf-8")
 
-    with pytest.raises(ConfigError, match="not a request of protocol 1"):
+    with pytest.raises(ConfigError, match="the request does not match protocol 1"):
         read_request(file)
 
 
@@ -60,7 +60,7 @@ def test_a_broken_answer_is_an_error_of_the_job(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     file.write_text('{"ok": tr', encoding="utf-8")
 
-    with pytest.raises(JobError, match=r"result\.json is no result"):
+    with pytest.raises(JobError, match=r"result\.json does not match protocol 1"):
         read_result(file, elapsed=1.0)
 
 

@@ -114,10 +114,10 @@ def test_the_log_says_in_one_line_what_was_done() -> None:
 
     assert done == (
         "incremental run (changed since the previous run: crm): "
-        "2 inserted, 1 updated, 0 deleted, 0 unchanged, golden, version 3"
+        "2 inserted, 1 updated, 0 deleted, 0 unchanged rows in golden, version 3"
     )
     assert dry.startswith(
-        "incremental dry run (changed since the previous run: crm): would leave golden with 2"
+        "incremental dry run (changed since the previous run: crm): would result in 2 inserted"
     )
 
 

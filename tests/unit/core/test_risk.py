@@ -15,7 +15,9 @@ from airflow_merge_provider.jobs.run.entry import build_failure
 
 def test_a_run_above_the_limit_stops_and_tells_what_it_would_do() -> None:
     """The error has rows, share and limit, and the report, so that a person can decide."""
-    with pytest.raises(RiskError, match=r"30 rows where 100 stood, 0.3 of them; the limit is 0.2") as refused:
+    with pytest.raises(
+        RiskError, match=r"30 rows to a target of 100 rows, a change ratio of 0.3; the limit is 0.2"
+    ) as refused:
         Risk(30, 100).check_limit(0.2, {"counts": {"written": 30}})
 
     assert refused.value.report == {"counts": {"written": 30}, "change_ratio": 0.3}
@@ -28,7 +30,7 @@ def test_a_table_that_is_written_anew_is_weighed_by_its_number_of_rows() -> None
     The same number of rows passes every limit.
     """
     with pytest.raises(
-        RiskError, match=r"leave 40 rows where 100 stood, a change by 0.6 of them; the limit is"
+        RiskError, match=r"replace 100 rows with 40 rows, a net change ratio of 0.6; the limit is"
     ):
         Risk.for_overwrite(40, 100).check_limit(0.5, {})
 

@@ -95,7 +95,7 @@ def test_what_is_waited_for_says_why(tmp_path: Path) -> None:
 
 def test_what_cannot_be_seen_is_an_error(tmp_path: Path) -> None:
     """A wrong name and an unknown store raise an error instead of returning a status."""
-    with pytest.raises(ConfigError, match="needs a warehouse"):
+    with pytest.raises(ConfigError, match="requires a warehouse"):
         get_status(WarehouseHook(), ["customers"])
     with pytest.raises(SetupError, match="Unknown scheme"):
         read_status(tmp_path, "nowhere://lake/customers")

@@ -62,7 +62,7 @@ def test_a_setting_without_effect_is_refused() -> None:
 
     The connection defines it, so the setting would be ignored silently.
     """
-    with pytest.raises(ConfigError, match=r"conf\['spark.master'\]: has no effect .*the connection says"):
+    with pytest.raises(ConfigError, match=r"conf\['spark.master'\]: has no effect .*set the master"):
         build_operator(conf={"spark.master": "yarn", "spark.sql.shuffle.partitions": 8})
 
 

@@ -65,11 +65,13 @@ def test_a_risky_run_fails_by_default(answering: Any, capsys: pytest.CaptureFixt
     """
     fake, context = answering(raise_risk())
 
-    with pytest.raises(AirflowFailException, match="30 rows where 100 stood"):
+    with pytest.raises(AirflowFailException, match="30 rows to a target of 100 rows"):
         build_operator(max_change_ratio=0.2).execute(context)
 
     said = capsys.readouterr()
-    (line,) = [each for each in (said.out + said.err).splitlines() if "30 rows where 100 stood" in each]
+    (line,) = [
+        each for each in (said.out + said.err).splitlines() if "30 rows to a target of 100 rows" in each
+    ]
     assert "error" in line
     assert fake.requests[0].max_change_ratio == 0.2
 

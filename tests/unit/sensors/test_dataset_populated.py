@@ -39,7 +39,7 @@ def test_its_datasets_are_inlets() -> None:
     ("arguments", "message"),
     [
         ({"datasets": "A"}, "datasets: must be a list of datasets"),
-        ({"datasets": ["A", "b c"]}, r"datasets\[1\]: 'b c' names no dataset"),
+        ({"datasets": ["A", "b c"]}, r"datasets\[1\]: 'b c' is not a valid dataset"),
         ({"datasets": ["A"], "ignore_non_existent_datasets": "yes"}, "must be a boolean"),
         ({"datasets": ["A"], "mode": "reschedule"}, "mode: 'reschedule' can fail a sensor .*deferrable=True"),
     ],

@@ -36,7 +36,7 @@ def list_problems(**settings: Any) -> list[str]:
         ({"datasets": ["A 1"]}, "datasets[0]: invalid alias '1' (a letter, then letters, digits, _ and -)"),
         ({"datasets": ["A a", "A b"]}, "datasets[1]: dataset 'A' appears more than once"),
         ({"datasets": ["A a", "B a"]}, "datasets[1]: alias 'a' appears more than once"),
-        ({"datasets": ["A?B a"]}, "datasets[0]: 'A?B' names no dataset"),
+        ({"datasets": ["A?B a"]}, "datasets[0]: 'A?B' is not a valid dataset"),
         ({"version": "2"}, "version: must be 1 or 2"),
         ({"version": 3}, "version: must be 1 or 2"),
         ({"version": 1.5}, "version: must be 1 or 2"),
@@ -79,8 +79,8 @@ def list_problems(**settings: Any) -> list[str]:
         ({"if_source_empty": True}, "if_source_empty: must be 'accept' or 'fail'"),
         ({"on_config_change": "ignore"}, "on_config_change: must be 'refresh' or 'fail'"),
         ({"target": "B"}, "target: 'B' is one of the datasets that are merged"),
-        ({"target": "no such?"}, "target: 'no such?' names no dataset"),
-        ({"target": 5}, "target: must be a text"),
+        ({"target": "no such?"}, "target: 'no such?' is not a valid dataset"),
+        ({"target": 5}, "target: must be a string"),
         ({"id_column": ""}, "id_column: must not be empty"),
         ({"max_key_fanout": True}, "max_key_fanout: must be an integer >= 2"),
         ({"on_over_merge": "skip"}, "on_over_merge: must be 'fail' or 'quarantine'"),
@@ -89,7 +89,7 @@ def list_problems(**settings: Any) -> list[str]:
             {"change_detection": "feed"},
             "change_detection: must be 'auto', 'sequence', 'change_feed' or 'hash'",
         ),
-        ({"metrics": "no such?"}, "metrics: 'no such?' names no dataset"),
+        ({"metrics": "no such?"}, "metrics: 'no such?' is not a valid dataset"),
     ],
 )
 def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:

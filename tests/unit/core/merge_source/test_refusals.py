@@ -28,7 +28,7 @@ def test_a_cluster_above_the_limit() -> None:
     assert error.message.splitlines()[0].startswith(
         "max_merged: 4 entities would be merged into one, the limit is 2 (first members: A/a1, A/a2, B/b1)"
     )
-    assert error.message.splitlines()[0].endswith("[1 of 5 problems, the first 2 here]")
+    assert error.message.splitlines()[0].endswith("[1 of 5 problems, first 2 shown]")
     assert "3 entities would be" in error.message.splitlines()[1]
 
 
