@@ -29,14 +29,14 @@ _LOCK = "lock"
 _SETTLED_SECONDS = 60.0
 
 
-def build_child_environment(**more: str) -> dict[str, str]:
+def build_child_environment(**variables: str) -> dict[str, str]:
     """Return the environment of a Spark process: the current environment without what only Airflow needs."""
-    kept = {
+    environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(_OF_AIRFLOW) and name not in _OF_THE_SESSION
     }
-    return kept | more
+    return environment | variables
 
 
 def die_with_parent() -> None:
@@ -70,10 +70,10 @@ def _remove_left_folders(base: Path) -> None:
     for folder in base.glob(f"{_PREFIX}*"):
         # Another process may remove the same folder.
         with suppress(OSError):
-            found = folder.lstat()
-            is_settled = time.time() - found.st_mtime > _SETTLED_SECONDS
+            stat_result = folder.lstat()
+            is_settled = time.time() - stat_result.st_mtime > _SETTLED_SECONDS
             # Even a run as root does not touch files of other users or the targets of links.
-            is_own = found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode)
+            is_own = stat_result.st_uid == os.getuid() and stat.S_ISDIR(stat_result.st_mode)
             if is_own and is_settled and not _is_held(folder / _LOCK):
                 shutil.rmtree(folder, ignore_errors=True)
 

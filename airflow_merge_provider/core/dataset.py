@@ -95,15 +95,15 @@ def _normalize_location(text: str) -> str:
 def _from_object(ref: Mapping[str, Any], warehouse: str | None, at: str) -> Dataset:
     unknown = sorted(set(ref) - {"dataset", "format", "options"})
     if unknown or "dataset" not in ref:
-        wrong = f"unknown key {unknown[0]!r}" if unknown else "key 'dataset' is missing"
-        raise _refuse_dataset(at, f"{wrong} in {dict(ref)!r}", "known: dataset, format, options")
-    named = resolve_dataset(ref["dataset"], warehouse, at=at)
+        message = f"unknown key {unknown[0]!r}" if unknown else "key 'dataset' is missing"
+        raise _refuse_dataset(at, f"{message} in {dict(ref)!r}", "known: dataset, format, options")
+    dataset = resolve_dataset(ref["dataset"], warehouse, at=at)
     kind = str(ref.get("format", "delta")).lower()
     if kind != "delta" and kind not in FILE_FORMATS:
-        known = ", ".join(("delta", *FILE_FORMATS))
-        raise _refuse_dataset(at, f"unknown format {ref['format']!r}", f"known: {known}")
+        valid_formats = ", ".join(("delta", *FILE_FORMATS))
+        raise _refuse_dataset(at, f"unknown format {ref['format']!r}", f"known: {valid_formats}")
     options = {str(key): str(value) for key, value in (ref.get("options") or {}).items()}
-    return Dataset(named.id, kind, named.path, named.table, options)
+    return Dataset(dataset.id, kind, dataset.path, dataset.table, options)
 
 
 def _refuse_dataset(at: str, message: str, hint: str = "") -> ConfigError:

@@ -23,9 +23,9 @@ class Problem:
     hint: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.path}: " if self.path else ""
-        way_out = f" ({self.hint})" if self.hint else ""
-        return f"{where}{self.message}{way_out}"
+        prefix = f"{self.path}: " if self.path else ""
+        suffix = f" ({self.hint})" if self.hint else ""
+        return f"{prefix}{self.message}{suffix}"
 
 
 class MergeError(Exception):
@@ -40,16 +40,19 @@ class MergeError(Exception):
         self.problems = tuple(problems)
 
     @classmethod
-    def from_problems(cls, problems: Sequence[Problem], found: int | None = None) -> Self:
+    def from_problems(cls, problems: Sequence[Problem], problem_count: int | None = None) -> Self:
         """Build one error from all problems; its first line shows the first one, and the others are limited.
 
-        ``found`` is the total number of problems if ``problems`` holds only the first of them.
+        ``problem_count`` is the total number of problems if ``problems`` holds only the first of them.
         """
         lines = [_shorten_text(str(problem)) for problem in problems[:_PROBLEMS_MAX]]
-        found = found or len(problems)
-        if found > 1:
-            shown = "" if found == len(lines) else f", first {len(lines)} shown"
-            lines = [f"{lines[0]} [1 of {found} problems{shown}]", *(f"- {line}" for line in lines[1:])]
+        problem_count = problem_count or len(problems)
+        if problem_count > 1:
+            suffix = "" if problem_count == len(lines) else f", first {len(lines)} shown"
+            lines = [
+                f"{lines[0]} [1 of {problem_count} problems{suffix}]",
+                *(f"- {line}" for line in lines[1:]),
+            ]
         return cls("\n".join(lines), problems)
 
 
@@ -106,11 +109,11 @@ def _shorten_text(text: str) -> str:
     return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - _END]} … {text[-_END:]}"
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint with the known word that is most similar to ``word``, or an empty text.
+def did_you_mean(name: str, valid_names: Iterable[str]) -> str:
+    """Return a hint with the valid name that is most similar to ``name``, or an empty string.
 
     >>> did_you_mean("equality_set", ["equality", "equality_sets", "identity"])
     "did you mean 'equality_sets'?"
     """
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"did you mean '{near[0]}'?" if near else ""
+    matches = difflib.get_close_matches(name, list(valid_names), n=1, cutoff=0.6)
+    return f"did you mean '{matches[0]}'?" if matches else ""

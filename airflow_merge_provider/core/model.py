@@ -57,11 +57,11 @@ class Config(BaseModel):
             config = cls.model_validate(raw)
         except ValidationError as error:
             details = error.errors(include_url=False)
-            wrong = {str(detail["loc"][0]) for detail in details if detail["loc"]}
+            invalid_fields = {str(detail["loc"][0]) for detail in details if detail["loc"]}
             # pydantic skips the checks between fields as soon as one field is wrong; users need both.
-            known = cls._known(raw, wrong)
+            valid_fields = cls._known(raw, invalid_fields)
             problems = [cls._build_problem(detail) for detail in details]
-            raise ConfigError.from_problems([*problems, *cls.check_rules(known)]) from None
+            raise ConfigError.from_problems([*problems, *cls.check_rules(valid_fields)]) from None
         if problems := list(cls.check_rules(vars(config))):
             raise ConfigError.from_problems(problems)
         return config
@@ -72,13 +72,13 @@ class Config(BaseModel):
         yield from ()
 
     @classmethod
-    def _known(cls, raw: Mapping[str, Any], wrong: set[str]) -> dict[str, Any]:
+    def _known(cls, raw: Mapping[str, Any], invalid_fields: set[str]) -> dict[str, Any]:
         return {
             name: _validate_field(field, raw[name])
             if name in raw
             else field.get_default(call_default_factory=True)
             for name, field in cls.model_fields.items()
-            if name not in wrong
+            if name not in invalid_fields
         }
 
     @classmethod
@@ -101,24 +101,24 @@ def require_plain(content: Any) -> None:
 
     :raises ConfigError: if there is such a value, at its path.
     """
-    waiting: list[tuple[Any, tuple[int | str, ...]]] = [(content, ())]
-    seen = 0
-    while waiting:
-        value, loc = waiting.pop()
-        seen += 1
-        if seen > VALUES_MAX:
+    pending: list[tuple[Any, tuple[int | str, ...]]] = [(content, ())]
+    value_count = 0
+    while pending:
+        value, loc = pending.pop()
+        value_count += 1
+        if value_count > VALUES_MAX:
             raise _build_value_error(
                 (), f"the configuration contains more than {VALUES_MAX} values, including those of aliases"
             )
         if len(loc) > DEPTH_MAX:
             raise _build_value_error(loc[:1], f"is nested more than {DEPTH_MAX} levels deep")
         if isinstance(value, Mapping):
-            odd = [name for name in value if not isinstance(name, str) or _is_cut(name)]
-            if odd:
-                raise _build_value_error(loc, f"the key {odd[0]!a} is not a valid string")
-            waiting += [(each, (*loc, name)) for name, each in value.items()]
+            invalid_keys = [name for name in value if not isinstance(name, str) or _is_cut(name)]
+            if invalid_keys:
+                raise _build_value_error(loc, f"the key {invalid_keys[0]!a} is not a valid string")
+            pending += [(item, (*loc, name)) for name, item in value.items()]
         elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-            waiting += [(each, (*loc, place)) for place, each in enumerate(value)]
+            pending += [(item, (*loc, index)) for index, item in enumerate(value)]
         else:
             _require_scalar(value, loc)
 

@@ -85,10 +85,10 @@ def table_state(properties: Mapping[str, str], holds_rows: Callable[[], bool]) -
     'populated'
     """
     if FLAG in properties:
-        told = properties[FLAG].lower() == "true"
+        is_populated = properties[FLAG].lower() == "true"
     else:
-        told = WRITER not in properties and holds_rows()
-    return "populated" if told else "unpopulated"
+        is_populated = WRITER not in properties and holds_rows()
+    return "populated" if is_populated else "unpopulated"
 
 
 def output_populated(mode: Offset, *, source_populated: bool, run: Progressed) -> bool:

@@ -54,8 +54,8 @@ class RunToken(BaseModel):
 
     def is_same_run(self, stored: Mapping[str, Any] | None) -> bool:
         """Return whether a stored token belongs to this run, before or after it was cleared."""
-        mine = self.model_dump(exclude={"clear_number"})
-        return stored is not None and all(stored.get(name) == value for name, value in mine.items())
+        identity = self.model_dump(exclude={"clear_number"})
+        return stored is not None and all(stored.get(name) == value for name, value in identity.items())
 
     def is_same_attempt(self, stored: Mapping[str, Any] | None) -> bool:
         """Return whether a stored token belongs to this run and it was not cleared since: a retry."""
@@ -126,12 +126,12 @@ def read_request(path: Path) -> JobRequest:
     try:
         return JobRequest.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        detail = error.errors(include_url=False)[0]
+        location = ".".join(str(part) for part in detail["loc"])
         problem = Problem(
-            where,
+            location,
             "request",
-            f"the request does not match protocol {PROTOCOL_VERSION}: {first['msg']}",
+            f"the request does not match protocol {PROTOCOL_VERSION}: {detail['msg']}",
             "install the same version of the package on the worker and on the Spark driver",
         )
         raise ConfigError.from_problems([problem]) from None

@@ -76,14 +76,14 @@ class RowCounts(_ReportPart):
         return cls(inserted=0, updated=0, deleted=0, unchanged=unchanged)
 
     @classmethod
-    def for_overwrite(cls, *, before: int | None, after: int | None) -> Self:
+    def for_overwrite(cls, *, rows_before: int | None, rows_after: int | None) -> Self:
         """Return the counts of a run that replaces all rows."""
-        return cls(inserted=after, updated=0, deleted=before, unchanged=0)
+        return cls(inserted=rows_after, updated=0, deleted=rows_before, unchanged=0)
 
     @classmethod
-    def for_change(cls, *, before: int | None, inserted: int | None, updated: int, deleted: int) -> Self:
-        """Return the counts of a run that changes some of the ``before`` rows."""
-        unchanged = None if before is None else max(before - updated - deleted, 0)
+    def for_change(cls, *, rows_before: int | None, inserted: int | None, updated: int, deleted: int) -> Self:
+        """Return the counts of a run that changes some of the ``rows_before`` rows."""
+        unchanged = None if rows_before is None else max(rows_before - updated - deleted, 0)
         return cls(inserted=inserted, updated=updated, deleted=deleted, unchanged=unchanged)
 
 
@@ -136,7 +136,9 @@ def fill_counts(measures: Iterable[Measure], counts: Mapping[str, int | None]) -
 
 def clear_run_counts(measures: Iterable[Measure], counts: Mapping[str, int | None]) -> dict[str, int | None]:
     """Return the counts of a run that does nothing, given the ``counts`` of the run before."""
-    return {each.name: counts.get(each.name) if each.scope == "target" else 0 for each in measures}
+    return {
+        measure.name: counts.get(measure.name) if measure.scope == "target" else 0 for measure in measures
+    }
 
 
 def summarize_report(report: Mapping[str, Any]) -> str:
@@ -152,15 +154,15 @@ def summarize_report(report: Mapping[str, Any]) -> str:
     rows = ", ".join(f"{count} {kind}" for kind, count in report["rows"].items() if count is not None)
     if report["dry_run"]:
         return f"{mode} dry run ({reason}): would result in {rows or 'unknown'} rows in {target['dataset']}"
-    at = "" if target["version"] is None else f", version {target['version']}"
-    return f"{mode} run ({reason}): {rows or 'unknown'} rows in {target['dataset']}{at}"
+    version_text = "" if target["version"] is None else f", version {target['version']}"
+    return f"{mode} run ({reason}): {rows or 'unknown'} rows in {target['dataset']}{version_text}"
 
 
 def add_launch_seconds(report: Mapping[str, Any], elapsed: float) -> dict[str, Any]:
     """Return a report that includes the time to start and end its process; ``elapsed`` is the total."""
     seconds = report.get("seconds") or {}
-    rest = round(max(elapsed - sum(seconds.values()), 0.0), 3)
-    return {**report, "seconds": {LAUNCH: rest, **seconds}}
+    launch_seconds = round(max(elapsed - sum(seconds.values()), 0.0), 3)
+    return {**report, "seconds": {LAUNCH: launch_seconds, **seconds}}
 
 
 def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) -> dict[str, Any]:
@@ -175,27 +177,27 @@ def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) ->
     """
     if _count_bytes(report) <= limit:
         return dict(report)
-    short = dict(report)
-    short["details"] = details = dict(short.get("details") or {})
-    truncated = list(short.get("truncated") or [])
-    for name in sorted(details, key=lambda each: (-_count_bytes(details[each]), each)):
-        if _count_bytes(short) + _count_bytes(truncated) <= limit:
+    result = dict(report)
+    result["details"] = details = dict(result.get("details") or {})
+    truncated = list(result.get("truncated") or [])
+    for name in sorted(details, key=lambda key: (-_count_bytes(details[key]), key)):
+        if _count_bytes(result) + _count_bytes(truncated) <= limit:
             break
         del details[name]
         truncated.append(f"details.{_cut_text(name, _TEXT_MAX_BYTES)}")
-        short["truncated"] = truncated
-    if _count_bytes(short) <= limit:
-        return short
-    cuts: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+        result["truncated"] = truncated
+    if _count_bytes(result) <= limit:
+        return result
+    shorteners: tuple[tuple[str, Callable[[Any], Any]], ...] = (
         ("warnings", _cut_warnings), ("sources", _cut_sources), ("seconds", _cut_seconds)
     )  # fmt: skip
-    for name, cut in cuts:
-        short[name] = cut(short[name])
+    for name, shorten in shorteners:
+        result[name] = shorten(result[name])
         truncated.append(name)
-        short["truncated"] = truncated
-        if _count_bytes(short) <= limit:
-            return short
-    return {name: _cut_texts(value) for name, value in short.items()}
+        result["truncated"] = truncated
+        if _count_bytes(result) <= limit:
+            return result
+    return {name: _cut_texts(value) for name, value in result.items()}
 
 
 def _count_bytes(value: Any) -> int:
@@ -216,20 +218,20 @@ def _cut_texts(value: Any) -> Any:
     if isinstance(value, str):
         return _cut_text(value, _TEXT_MAX_BYTES)
     if isinstance(value, Mapping):
-        return {_cut_text(str(name), _TEXT_MAX_BYTES): _cut_texts(each) for name, each in value.items()}
+        return {_cut_text(str(name), _TEXT_MAX_BYTES): _cut_texts(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_cut_texts(each) for each in value]
+        return [_cut_texts(item) for item in value]
     return value
 
 
 def _cut_warnings(warnings: list[str]) -> list[str]:
-    return [_cut_text(str(each), _TEXT_MAX_BYTES) for each in warnings[:_WARNINGS_MAX]]
+    return [_cut_text(str(warning), _TEXT_MAX_BYTES) for warning in warnings[:_WARNINGS_MAX]]
 
 
 def _cut_sources(sources: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        _cut_text(name, _TEXT_MAX_BYTES // 2): _cut_texts(each)
-        for name, each in list(sources.items())[:_SOURCES_MAX]
+        _cut_text(name, _TEXT_MAX_BYTES // 2): _cut_texts(source)
+        for name, source in list(sources.items())[:_SOURCES_MAX]
     }
 
 

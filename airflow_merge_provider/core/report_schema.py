@@ -17,15 +17,16 @@ def build_report_schema(counts: Iterable[tuple[str, Sequence[Measure]]]) -> dict
     """
     schema = Report.model_json_schema(mode="serialization")
     cases = [
-        {"properties": {"job": {"const": job}, "counts": _build_counts_schema(declared)}}
-        for job, declared in counts
+        {"properties": {"job": {"const": job}, "counts": _build_counts_schema(measures)}}
+        for job, measures in counts
     ]
     return {**schema, "oneOf": cases}
 
 
 def _build_counts_schema(measures: Sequence[Measure]) -> dict[str, Any]:
     properties = {
-        each.name: {**_NULLABLE, "description": f"{each.description} ({each.unit})"} for each in measures
+        measure.name: {**_NULLABLE, "description": f"{measure.description} ({measure.unit})"}
+        for measure in measures
     }
     return {
         "type": "object",
@@ -42,19 +43,19 @@ def render_keys() -> str:
 
 def render_counts(measures: Sequence[Measure]) -> str:
     """Return the counts of a capability as a Markdown table."""
-    rows = ([f"`{each.name}`", each.unit, each.scope, each.description] for each in measures)
+    rows = ([f"`{measure.name}`", measure.unit, measure.scope, measure.description] for measure in measures)
     return _render_table(["count", "unit", "of the", "meaning"], rows)
 
 
 def _list_keys(schema: Mapping[str, Any]) -> Iterator[list[str]]:
-    for name, described in schema["properties"].items():
-        yield [f"`{name}`", described["description"]]
-        part = described.get("additionalProperties", described)
-        reference = part.get("$ref", "") if isinstance(part, Mapping) else ""
-        inner = schema.get("$defs", {}).get(reference.rpartition("/")[2], {})
-        path = f"{name}.*" if part is not described else name
-        for field, meaning in inner.get("properties", {}).items():
-            yield [f"`{path}.{field}`", meaning["description"]]
+    for name, key_schema in schema["properties"].items():
+        yield [f"`{name}`", key_schema["description"]]
+        value_schema = key_schema.get("additionalProperties", key_schema)
+        reference = value_schema.get("$ref", "") if isinstance(value_schema, Mapping) else ""
+        definition = schema.get("$defs", {}).get(reference.rpartition("/")[2], {})
+        path = f"{name}.*" if value_schema is not key_schema else name
+        for field, field_schema in definition.get("properties", {}).items():
+            yield [f"`{path}.{field}`", field_schema["description"]]
 
 
 def _render_table(titles: Sequence[str], rows: Iterator[list[str]]) -> str:

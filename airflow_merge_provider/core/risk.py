@@ -27,9 +27,9 @@ class Risk:
     after: int | None = None
 
     @classmethod
-    def for_overwrite(cls, after: int, before: int) -> Self:
+    def for_overwrite(cls, rows_after: int, rows_before: int) -> Self:
         """Build the risk of an overwrite: ``changed`` is the number of rows that it adds or removes."""
-        return cls(abs(after - before), before, after)
+        return cls(abs(rows_after - rows_before), rows_before, rows_after)
 
     @property
     def ratio(self) -> float:
@@ -44,14 +44,14 @@ class Risk:
 
     def describe_risk(self, limit: float) -> str:
         """Return a sentence that compares the changes of the run with the limit."""
-        does = f"the run would write {self.changed} rows to a target of {self.before} rows"
-        share = f"a change ratio of {self.ratio:g}"
+        change = f"the run would write {self.changed} rows to a target of {self.before} rows"
+        ratio = f"a change ratio of {self.ratio:g}"
         if self.after is not None:
-            does, share = (
+            change, ratio = (
                 f"the run would replace {self.before} rows with {self.after} rows",
                 f"a net change ratio of {self.ratio:g}",
             )
-        return f"{does}, {share}; the limit is {limit:g}"
+        return f"{change}, {ratio}; the limit is {limit:g}"
 
     def list_warnings(self, limit: float | None) -> list[str]:
         """Return the warning of a dry run whose real run would be stopped."""
@@ -70,15 +70,15 @@ class Risk:
 
 def find_problems(limit: Any, on_risk: Any) -> list[Problem]:
     """Return the problems of a limit that is not a valid share, and of an unknown ``on_risk`` value."""
-    found = []
+    problems = []
     is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
     if limit is not None and not (is_number and 0 <= limit <= 1):
         hint = "0.2 allows a run to change a fifth of the rows"
-        found.append(Problem(LIMIT, "value", f"must be a number from 0 to 1, not {limit!r}", hint))
+        problems.append(Problem(LIMIT, "value", f"must be a number from 0 to 1, not {limit!r}", hint))
     if on_risk not in ("fail", "ask"):
-        found.append(Problem(ON_RISK, "value", f"must be 'fail' or 'ask', not {on_risk!r}"))
+        problems.append(Problem(ON_RISK, "value", f"must be 'fail' or 'ask', not {on_risk!r}"))
     elif on_risk == "ask" and limit is None:
-        found.append(
+        problems.append(
             Problem(
                 ON_RISK,
                 "requires-option",
@@ -86,4 +86,4 @@ def find_problems(limit: Any, on_risk: Any) -> list[Problem]:
                 "set max_change_ratio to the share of rows above which a run requires approval",
             )
         )
-    return found
+    return problems

@@ -21,19 +21,19 @@ _NAMES_MAX = 3
 
 def describe_changed_sources(state: Mapping[str, Any], sources: Mapping[str, SourceOffset]) -> str:
     """Return the reason that names the sources that have changed since the run with the given state."""
-    before = read_offsets(state)
-    return list_names(name for name, offset in sources.items() if _has_changed(before, offset))
+    offsets = read_offsets(state)
+    return list_names(name for name, offset in sources.items() if _has_changed(offsets, offset))
 
 
-def list_names(changed: Iterable[str]) -> str:
+def list_names(source_names: Iterable[str]) -> str:
     """Return the reason of a run whose sources have changed; only a few are named."""
-    names = list(changed)
+    names = list(source_names)
     if not names:
         return NOTHING_CHANGED
-    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-    return f"changed since the previous run: {', '.join(names[:_NAMES_MAX])}{more}"
+    suffix = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return f"changed since the previous run: {', '.join(names[:_NAMES_MAX])}{suffix}"
 
 
-def _has_changed(before: Iterable[SourceOffset], offset: SourceOffset) -> bool:
-    known = find_offset(before, offset)
-    return known is None or not known.is_same_read(offset)
+def _has_changed(offsets: Iterable[SourceOffset], offset: SourceOffset) -> bool:
+    previous_offset = find_offset(offsets, offset)
+    return previous_offset is None or not previous_offset.is_same_read(offset)

@@ -64,11 +64,11 @@ def normalize_uri(uri: str) -> str:
 
 def write_offsets(offsets: Iterable[SourceOffset]) -> dict[str, Any]:
     """Return offsets as the part of a run's state that ``read_offsets`` reads."""
-    found = list(offsets)
+    entries = list(offsets)
     return {
-        _SOURCES: {each.uri: each.version for each in found},
-        _TABLES: {each.uri: each.table_id for each in found if each.table_id is not None},
-        _COMMITS: {each.uri: each.commit_id for each in found if each.commit_id is not None},
+        _SOURCES: {offset.uri: offset.version for offset in entries},
+        _TABLES: {offset.uri: offset.table_id for offset in entries if offset.table_id is not None},
+        _COMMITS: {offset.uri: offset.commit_id for offset in entries if offset.commit_id is not None},
     }
 
 
@@ -86,21 +86,22 @@ def find_offset(offsets: Iterable[SourceOffset], current: SourceOffset) -> Sourc
 
     If several locations hold the same table (copies), only the source's own location counts.
     """
-    place = normalize_uri(current.uri)
-    same = [each for each in offsets if _is_same_source(each, current, place)]
+    location = normalize_uri(current.uri)
+    matches = [offset for offset in offsets if _is_same_source(offset, current, location)]
     return next(
-        (each for each in same if normalize_uri(each.uri) == place), same[0] if len(same) == 1 else None
+        (offset for offset in matches if normalize_uri(offset.uri) == location),
+        matches[0] if len(matches) == 1 else None,
     )
 
 
 def find_replaced(offsets: Iterable[SourceOffset], current: SourceOffset) -> SourceOffset | None:
     """Return the offset of another table that was at the location of a source; None if there was none."""
-    place = normalize_uri(current.uri)
+    location = normalize_uri(current.uri)
     return next(
         (
-            each
-            for each in offsets
-            if normalize_uri(each.uri) == place and not _is_same_source(each, current, place)
+            offset
+            for offset in offsets
+            if normalize_uri(offset.uri) == location and not _is_same_source(offset, current, location)
         ),
         None,
     )
@@ -108,15 +109,18 @@ def find_replaced(offsets: Iterable[SourceOffset], current: SourceOffset) -> Sou
 
 def is_same_reads(state: Mapping[str, Any], current: Iterable[SourceOffset]) -> bool:
     """Return whether a run has read exactly these versions of exactly these sources, each at least once."""
-    before, now = read_offsets(state), list({each.uri: each for each in current}.values())
-    found = [find_offset(before, each) for each in now]
-    if len(before) != len(now):
+    previous_offsets, offsets = read_offsets(state), list({offset.uri: offset for offset in current}.values())
+    matches = [find_offset(previous_offsets, offset) for offset in offsets]
+    if len(previous_offsets) != len(offsets):
         return False
-    return all(old is not None and old.is_same_read(each) for old, each in zip(found, now, strict=True))
+    return all(
+        previous is not None and previous.is_same_read(offset)
+        for previous, offset in zip(matches, offsets, strict=True)
+    )
 
 
-def _is_same_source(each: SourceOffset, current: SourceOffset, place: str) -> bool:
-    if each.table_id is None or current.table_id is None:
+def _is_same_source(offset: SourceOffset, current: SourceOffset, location: str) -> bool:
+    if offset.table_id is None or current.table_id is None:
         # A state of an earlier release, plain files, or a dataset that does not exist (any more).
-        return normalize_uri(each.uri) == place
-    return each.table_id == current.table_id
+        return normalize_uri(offset.uri) == location
+    return offset.table_id == current.table_id

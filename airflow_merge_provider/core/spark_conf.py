@@ -93,10 +93,10 @@ def connect_conf(user: Mapping[str, str]) -> dict[str, str]:
     return {name: _ALWAYS[name] for name in _OF_THE_SESSION} | dict(user)
 
 
-def merge_settings(conf: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+def merge_settings(conf: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
     """Return settings overridden by others: lists are appended, all other settings are replaced."""
     result = dict(conf)
-    for name, value in more.items():
+    for name, value in overrides.items():
         if name in _JOINED and result.get(name):
             result[name] = f"{result[name]}{_JOINED[name]}{value}"
         else:

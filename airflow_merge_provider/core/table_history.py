@@ -97,16 +97,16 @@ def trace_lineage(
     [2, 0]
     """
     by_version = {entry.version: entry for entry in history}
-    found: list[HistoryEntry] = []
+    entries: list[HistoryEntry] = []
     version: int | None = max(by_version, default=None)
     while version is not None and version >= min(by_version):
         # A commit without a description may have changed rows.
         entry = by_version.get(version, HistoryEntry(version))
-        found.append(entry)
+        entries.append(entry)
         if entry.effect != "restore":
             version = entry.version - 1
             continue
         version = entry.restored_version
         if version is None:
             version = resolve_restore(entry)
-    return Lineage(tuple(found), is_complete=version == -1)
+    return Lineage(tuple(entries), is_complete=version == -1)

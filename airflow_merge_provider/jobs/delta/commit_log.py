@@ -73,38 +73,40 @@ class CommitLog:
 
     def list_commits(self, since: int, newest: int) -> list[Commit]:
         """Return the commits after a version up to another, oldest first."""
-        found: dict[int, list[Entry]] = {version: [] for version in range(since + 1, newest + 1)}
-        for version, entry in self.entries(list(found)):
-            found[version].append(entry)
-        return [self._build_commit(version, entries) for version, entries in found.items()]
+        entries_by_version: dict[int, list[Entry]] = {version: [] for version in range(since + 1, newest + 1)}
+        for version, entry in self.entries(list(entries_by_version)):
+            entries_by_version[version].append(entry)
+        return [self._build_commit(version, entries) for version, entries in entries_by_version.items()]
 
     def _build_commit(self, version: int, entries: Sequence[Entry]) -> Commit:
-        added = [entry["add"] for entry in entries if _has_news(entry.get("add"))]
+        add_actions = [entry["add"] for entry in entries if _has_news(entry.get("add"))]
         # A file that is added again with a deletion vector also holds deleted rows: only the table can be
         # read then.
-        marked = any(each.get(_MARKS) for each in added)
-        if marked or any(entry.get("cdc") or _has_news(entry.get("remove")) for entry in entries):
+        has_vectors = any(action.get(_MARKS) for action in add_actions)
+        if has_vectors or any(entry.get("cdc") or _has_news(entry.get("remove")) for entry in entries):
             return Commit(version, changes=True, files=[])
         files = [
-            AddedFile(self._resolve_path(each["path"]), version, each["partitionValues"] or {})
-            for each in added
+            AddedFile(self._resolve_path(action["path"]), version, action["partitionValues"] or {})
+            for action in add_actions
         ]
         return Commit(version, changes=False, files=files)
 
-    def _resolve_path(self, written: str) -> str:
+    def _resolve_path(self, logged_path: str) -> str:
         """Return the whole path of a file; the log encodes it, and it may lead to another table."""
-        path = unquote(written)
-        return path if path.startswith("/") or urlsplit(written).scheme else f"{self.place}/{path}"
+        path = unquote(logged_path)
+        return path if path.startswith("/") or urlsplit(logged_path).scheme else f"{self.place}/{path}"
 
 
 def open_commit_log(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:
     """Open the log of a Delta table: with delta-rs if it is on this machine, else with Spark."""
-    place = pinned.dataset.path or ""
+    location = pinned.dataset.path or ""
 
     def open_log(table: DeltaTable) -> CommitLog:
         table.load_as_version(pinned.version or 0)
         schema = StructType.fromJson(json.loads(table.schema().to_json()))
-        return CommitLog(place, schema, _MAPPING in table.metadata().configuration, _entries_here(place))
+        return CommitLog(
+            location, schema, _MAPPING in table.metadata().configuration, _entries_here(location)
+        )
 
     return query_delta_rs(spark, pinned.dataset, open_log) or open_commit_log_by_spark(spark, pinned)
 
@@ -112,36 +114,36 @@ def open_commit_log(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:
 def open_commit_log_by_spark(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:
     """Open the log of a Delta table with Spark, wherever the table is."""
     detail = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(pinned.dataset)}").collect()[0]
-    place = str(detail["location"])
+    location = str(detail["location"])
     schema = read_dataset(spark, pinned).schema
-    return CommitLog(place, schema, _MAPPING in detail["properties"], _entries_by_spark(spark, place))
+    return CommitLog(location, schema, _MAPPING in detail["properties"], _entries_by_spark(spark, location))
 
 
-def _entries_here(place: str) -> Callable[[Sequence[int]], Iterator[tuple[int, Entry]]]:
+def _entries_here(location: str) -> Callable[[Sequence[int]], Iterator[tuple[int, Entry]]]:
     def read_entries(versions: Sequence[int]) -> Iterator[tuple[int, Entry]]:
         for version in versions:
-            with Path(_build_log_path(place, version)).open(encoding="utf-8") as lines:
+            with Path(_build_log_path(location, version)).open(encoding="utf-8") as lines:
                 yield from ((version, json.loads(line)) for line in lines if line.strip())
 
     return read_entries
 
 
 def _entries_by_spark(
-    spark: SparkSession, place: str
+    spark: SparkSession, location: str
 ) -> Callable[[Sequence[int]], Iterator[tuple[int, Entry]]]:
     def read_entries(versions: Sequence[int]) -> Iterator[tuple[int, Entry]]:
-        read = spark.read.schema(_ENTRY).json([_build_log_path(place, version) for version in versions])
-        news = read.where("add.dataChange OR remove.dataChange OR cdc IS NOT NULL")
+        actions = spark.read.schema(_ENTRY).json([_build_log_path(location, version) for version in versions])
+        data_changes = actions.where("add.dataChange OR remove.dataChange OR cdc IS NOT NULL")
         version = F.substring(F.col("_metadata.file_name"), 1, _DIGITS).cast("bigint")
-        for row in news.select(version.alias("version"), "*").collect():
+        for row in data_changes.select(version.alias("version"), "*").collect():
             entry = row.asDict(recursive=True)
             yield entry.pop("version"), entry
 
     return read_entries
 
 
-def _build_log_path(place: str, version: int) -> str:
-    return f"{place}/_delta_log/{version:0{_DIGITS}}.json"
+def _build_log_path(location: str, version: int) -> str:
+    return f"{location}/_delta_log/{version:0{_DIGITS}}.json"
 
 
 def _has_news(file: Entry | None) -> bool:

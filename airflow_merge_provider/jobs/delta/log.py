@@ -57,13 +57,13 @@ def find_newest_version(spark: SparkSession, dataset: Dataset) -> TableVersion |
     """
     if _is_nowhere(spark, dataset):
         return None
-    found = query_delta_rs(
+    table_version = query_delta_rs(
         spark,
         dataset,
         lambda table: TableVersion(table.version(), str(table.metadata().id), str(dataset.path)),
     )
-    if found is not None:
-        return found
+    if table_version is not None:
+        return table_version
     history = _query_history(spark, dataset, 1)
     if not history:
         return None
@@ -78,8 +78,8 @@ def read_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> Hi
     """
     if _is_nowhere(spark, dataset):
         return []
-    found = query_delta_rs(spark, dataset, lambda table: _read_history(table, limit))
-    return found or _query_history(spark, dataset, limit)
+    history = query_delta_rs(spark, dataset, lambda table: _read_history(table, limit))
+    return history or _query_history(spark, dataset, limit)
 
 
 def find_restored_version(spark: SparkSession, dataset: Dataset, entry: HistoryEntry) -> int | None:
@@ -88,20 +88,22 @@ def find_restored_version(spark: SparkSession, dataset: Dataset, entry: HistoryE
     The history holds the timestamp as the user wrote it, without the time zone of the session that parsed it.
     So the version that this session would choose is confirmed by its files.
     """
-    stamp = entry.parameters.get("timestamp")
-    if stamp is None:
+    timestamp = entry.parameters.get("timestamp")
+    if timestamp is None:
         return None
     parsed = spark.sql(
-        f"SELECT unix_millis(try_cast({sql.quote_text(str(stamp))} AS TIMESTAMP)) AS at"
+        f"SELECT unix_millis(try_cast({sql.quote_text(str(timestamp))} AS TIMESTAMP)) AS at"
     ).collect()
-    at = parsed[0]["at"]
-    if at is None:
+    millis = parsed[0]["at"]
+    if millis is None:
         return None
-    earlier = [each for each in _query_history(spark, dataset, None) if each.version < entry.version]
-    chosen = next((each.version for each in earlier if each.timestamp <= at), None)
-    if chosen is None or _list_files(spark, dataset, chosen) != _list_files(spark, dataset, entry.version):
+    earlier_commits = [
+        commit for commit in _query_history(spark, dataset, None) if commit.version < entry.version
+    ]
+    version = next((commit.version for commit in earlier_commits if commit.timestamp <= millis), None)
+    if version is None or _list_files(spark, dataset, version) != _list_files(spark, dataset, entry.version):
         return None
-    return chosen
+    return version
 
 
 def read_commit_id(spark: SparkSession, location: str, version: int) -> str | None:
@@ -125,9 +127,9 @@ def read_commit_id(spark: SparkSession, location: str, version: int) -> str | No
 
 def read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
     """Return the properties of a table that exists."""
-    found = query_delta_rs(spark, dataset, lambda table: table.metadata().configuration)
-    if found is not None:
-        return found
+    properties = query_delta_rs(spark, dataset, lambda table: table.metadata().configuration)
+    if properties is not None:
+        return properties
     rows = spark.sql(f"SHOW TBLPROPERTIES {sql.quote_table(dataset)}").collect()
     return {row["key"]: row["value"] for row in rows}
 
@@ -154,8 +156,8 @@ def count_rows_at(spark: SparkSession, dataset: Dataset, version: int, *, live: 
 def _count_deleted(table: DeltaTable) -> int:
     """Count the rows that deletion vectors mark as deleted; a vector has a False for each of them."""
     vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors())
-    marks = (pc.list_flatten(batch.column("selection_vector")) for batch in vectors)
-    return sum(len(each) - each.true_count for each in marks)
+    selections = (pc.list_flatten(batch.column("selection_vector")) for batch in vectors)
+    return sum(len(selection) - selection.true_count for selection in selections)
 
 
 def non_null_columns_at(spark: SparkSession, dataset: Dataset, version: int) -> frozenset[str]:
@@ -199,7 +201,7 @@ def _is_nowhere(spark: SparkSession, dataset: Dataset) -> bool:
 
 
 def query_delta_rs(
-    spark: SparkSession, dataset: Dataset, question: Callable[[DeltaTable], Answer]
+    spark: SparkSession, dataset: Dataset, query: Callable[[DeltaTable], Answer]
 ) -> Answer | None:
     """Query a table on this machine with delta-rs; return None if delta-rs has no answer."""
     if dataset.path is None or not dataset.path.startswith("/") or not is_local(spark):
@@ -207,22 +209,22 @@ def query_delta_rs(
     try:
         from deltalake import DeltaTable  # noqa: PLC0415 - not every run needs it
 
-        return question(DeltaTable(dataset.path))
+        return query(DeltaTable(dataset.path))
     except Exception:  # noqa: BLE001 - no table, no read access, an unsupported feature: Spark is used
         return None
 
 
 def _read_history(table: DeltaTable, limit: int | None) -> History | None:
-    found = [_parse_entry(each) for each in table.history(limit)]
+    entries = [_parse_entry(line) for line in table.history(limit)]
     # The history of delta-rs leaves out commits without commit information.
-    return found if found and found[0].version == table.version() else None
+    return entries if entries and entries[0].version == table.version() else None
 
 
 def _query_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:
-    words = f"DESCRIBE HISTORY {sql.quote_table(dataset)}" + (f" LIMIT {limit}" if limit else "")
+    statement = f"DESCRIBE HISTORY {sql.quote_table(dataset)}" + (f" LIMIT {limit}" if limit else "")
     try:
         # Collect whole rows: selecting columns would cost one more Spark job.
-        rows = spark.sql(words).collect()
+        rows = spark.sql(statement).collect()
     except AnalysisException as error:
         reason = error_condition(error)
         if reason.startswith(NOT_FOUND_CONDITIONS):
@@ -237,14 +239,14 @@ def _query_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> 
 
 def _parse_entry(line: Mapping[str, Any]) -> HistoryEntry:
     """Parse an entry of a history; its time is in milliseconds (delta-rs) or a driver timestamp (Spark)."""
-    written = (line.get("operationMetrics") or {}).get("numOutputRows")
+    row_count = (line.get("operationMetrics") or {}).get("numOutputRows")
     stamp = line["timestamp"]
     return HistoryEntry(
         version=int(line["version"]),
         operation=line.get("operation") or "",
         parameters=line.get("operationParameters") or {},
         user_metadata=line.get("userMetadata"),
-        rows=None if written is None else int(written),
+        rows=None if row_count is None else int(row_count),
         timestamp=int(stamp.timestamp() * 1000) if isinstance(stamp, datetime) else int(stamp or 0),
     )
 
@@ -260,9 +262,9 @@ def _is_something_else(spark: SparkSession, path: str) -> bool:
 
 def _list_some_files(spark: SparkSession, path: str) -> list[object] | None:
     """List at most one file below a path; None if the path does not exist."""
-    found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
-        return list(found.load(path).select("path").limit(1).collect())
+        return list(reader.load(path).select("path").limit(1).collect())
     except AnalysisException as error:
         if error_condition(error).startswith(NOT_FOUND_CONDITIONS):
             return None

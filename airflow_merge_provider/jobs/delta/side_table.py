@@ -110,15 +110,15 @@ class SideTable:
         )
 
     def _commit_write(self, write: Callable[[], object], rows: DataFrame) -> CommitResult:
-        latest = self.latest_version
-        if latest is None:
+        latest_version = self.latest_version
+        if latest_version is None:
             write = partial(create_table, self.dataset, rows, self.owner)
-        number, since = self._number + 1, -1 if latest is None else latest
+        number, since = self._number + 1, -1 if latest_version is None else latest_version
         metadata = {"capability": self.owner, "number": number, _RUN: self._next_number}
-        done = commit_once(self._spark, self.dataset, self.owner, number, metadata, write, since=since)
-        self.version, self._number = done.version, number
-        self._history = self._read_history(done.version)
-        return done
+        commit = commit_once(self._spark, self.dataset, self.owner, number, metadata, write, since=since)
+        self.version, self._number = commit.version, number
+        self._history = self._read_history(commit.version)
+        return commit
 
     def restore(self) -> None:
         """Revert the writes of runs that did not commit or were undone; deletions by users are kept."""
@@ -165,11 +165,11 @@ def append_once(
         "spark.databricks.delta.write.txnAppId": get_app_id(f"{owner}/{writer}"),
         "spark.databricks.delta.write.txnVersion": str(number),
     }
-    is_there = bool(read_history(spark, dataset, 1))
-    if is_there:
+    has_table = bool(read_history(spark, dataset, 1))
+    if has_table:
         require_owner(spark, dataset, owner)
     with override_settings(spark, settings):
-        if is_there:
+        if has_table:
             append_rows(dataset, rows)
         else:
             create_table(dataset, rows, owner)

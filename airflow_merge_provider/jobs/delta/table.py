@@ -60,10 +60,10 @@ def pin_dataset(spark: SparkSession, dataset: Dataset) -> PinnedDataset:
     """
     if dataset.format != "delta":
         return PinnedDataset(dataset, _files_version(spark, dataset))
-    found = find_newest_version(spark, dataset)
-    if found is None:
+    table_version = find_newest_version(spark, dataset)
+    if table_version is None:
         return PinnedDataset(dataset, None)
-    version, table_id, location = found
+    version, table_id, location = table_version
     commit_id = read_commit_id(spark, location, version)
     return PinnedDataset(dataset, version, table_id, None, location, commit_id)
 
@@ -128,8 +128,8 @@ def count_records(spark: SparkSession, pinned: PinnedDataset, *, live: bool = Fa
 
 def count_live_rows(spark: SparkSession, pinned: PinnedDataset) -> int:
     """Return how many rows a dataset has: from its log if possible, else by a scan."""
-    known = count_records(spark, pinned, live=True)
-    return read_dataset(spark, pinned).count() if known is None else known
+    row_count = count_records(spark, pinned, live=True)
+    return read_dataset(spark, pinned).count() if row_count is None else row_count
 
 
 def find_non_null_columns(spark: SparkSession, pinned: PinnedDataset) -> frozenset[str]:
@@ -145,10 +145,10 @@ def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
             return None
         files = sorted(spark.table(sql.quote_table(dataset)).inputFiles())
         return uuid.uuid5(uuid.NAMESPACE_URL, "\n".join(files)).int & _VERSION_MASK
-    files_found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
         row = (
-            files_found.load(dataset.path)
+            reader.load(dataset.path)
             .selectExpr("count(*) AS files", "bit_xor(xxhash64(path, modificationTime, length)) AS mark")
             .collect()[0]
         )

@@ -75,10 +75,10 @@ def commit_once(
         entry = _find_attempt(spark, target, since, attempt)
         if entry is not None:
             return CommitResult(entry.version, number, entry.rows)
-        known = convert_error(error)
-        if known is None or known is error:
+        merge_error = convert_error(error)
+        if merge_error is None or merge_error is error:
             raise
-        raise known from error
+        raise merge_error from error
     entry = _find_attempt(spark, target, since, attempt)
     if entry is None:
         raise ConflictError(
@@ -110,10 +110,10 @@ def require_owner(spark: SparkSession, target: Dataset, owner: str) -> None:
 
     :raises DataError: if the properties of the table do not name ``owner`` as its creator.
     """
-    found = read_properties(spark, target).get(CAPABILITY)
-    if found == owner:
+    creator = read_properties(spark, target).get(CAPABILITY)
+    if creator == owner:
         return
-    by = f"by {found}" if found else "by another writer"
+    by = f"by {creator}" if creator else "by another writer"
     hint = (
         f"choose another target, drop the table, or set its property {CAPABILITY} = {owner} "
         "so that the run replaces all its rows"
@@ -136,8 +136,8 @@ def parse_metadata(entry: HistoryEntry) -> dict[str, Any]:
         metadata = json.loads(text)
     except ValueError:
         return {}
-    is_ours = isinstance(metadata, dict) and isinstance(metadata.get("number"), int)
-    return metadata if is_ours else {}
+    has_number = isinstance(metadata, dict) and isinstance(metadata.get("number"), int)
+    return metadata if has_number else {}
 
 
 def _find_attempt(spark: SparkSession, target: Dataset, since: int, attempt: str) -> HistoryEntry | None:

@@ -47,8 +47,8 @@ def create_table(
         writer = writer.partitionedBy(*map(sql.quote_column, partition_by))
     if any(map(has_special_characters, list_field_names(rows.schema))):
         writer = writer.tableProperty(COLUMN_MAPPING, "name")
-    born = {FLAG: "true"} if rows.sparkSession.conf.get(BORN_POPULATED, "false") == "true" else {}
-    for key, value in {"delta.enableDeletionVectors": "true", **born, **(properties or {})}.items():
+    population = {FLAG: "true"} if rows.sparkSession.conf.get(BORN_POPULATED, "false") == "true" else {}
+    for key, value in {"delta.enableDeletionVectors": "true", **population, **(properties or {})}.items():
         writer = writer.tableProperty(key, value)
     try:
         writer.create()
@@ -150,8 +150,8 @@ def merge_rows(
     changes.createOrReplaceTempView(view)
     try:
         into = "MERGE WITH SCHEMA EVOLUTION INTO" if new_columns else "MERGE INTO"
-        words = [f"{into} {sql.quote_table(target)} AS {OLD} USING {view} AS {NEW} ON {condition}", *clauses]
-        spark.sql(" ".join(words)).collect()
+        parts = [f"{into} {sql.quote_table(target)} AS {OLD} USING {view} AS {NEW} ON {condition}", *clauses]
+        spark.sql(" ".join(parts)).collect()
     finally:
         spark.catalog.dropTempView(view)
 
@@ -166,8 +166,8 @@ def can_replace_rows(spark: SparkSession, target: Dataset) -> bool:
             return False
     except PySparkException:
         return False
-    told = read_properties(spark, target)
-    return not any(told.get(each, "false").lower() == "true" for each in _FOLLOWED)
+    table_properties = read_properties(spark, target)
+    return not any(table_properties.get(feature, "false").lower() == "true" for feature in _FOLLOWED)
 
 
 def replace_rows(target: Dataset, rows: DataFrame, condition: str, *, new_columns: bool = False) -> None:

@@ -82,22 +82,22 @@ def build_failure(error: Exception) -> JobFailure:
         first_line,
     )
 
-    known = error if isinstance(error, MergeError) else convert_error(error)
-    trace = "" if known is error else "".join(traceback.format_exception(error))[-_LONGEST_TRACE:]
-    if known is None:
+    merge_error = error if isinstance(error, MergeError) else convert_error(error)
+    trace = "" if merge_error is error else "".join(traceback.format_exception(error))[-_LONGEST_TRACE:]
+    if merge_error is None:
         message = f"{type(error).__name__}: {first_line(error)}"
         return JobFailure(code="job", message=message, retryable=True, trace=trace)
     problems = tuple(
-        {"path": each.path, "code": each.code, "message": each.message, "hint": each.hint}
-        for each in known.problems
+        {"path": problem.path, "code": problem.code, "message": problem.message, "hint": problem.hint}
+        for problem in merge_error.problems
     )
     return JobFailure(
-        code=known.code,
-        message=known.message,
+        code=merge_error.code,
+        message=merge_error.message,
         problems=problems,
-        retryable=known.retryable,
+        retryable=merge_error.retryable,
         trace=trace,
-        report=known.report if isinstance(known, RiskError) else {},
+        report=merge_error.report if isinstance(merge_error, RiskError) else {},
     )
 
 

@@ -71,9 +71,9 @@ class JobRun(ABC):
         :raises RiskError: if the run would exceed the change limit; nothing is written then.
         :raises ConflictError: if another run committed first; nothing is written then.
         """
-        done = self._find_own_commit()
-        if done is not None:
-            return self.report_retry(done)
+        commit = self._find_own_commit()
+        if commit is not None:
+            return self.report_retry(commit)
         run_mode, reason = self.choose_run_mode()
         if run_mode == "noop":
             return self.report_noop(reason)
@@ -112,10 +112,12 @@ class JobRun(ABC):
 
     def count_rows(self, inserted: int | None, updated: int = 0, deleted: int = 0) -> RowCounts:
         """Return the effect of the commit on the rows of the target, given the rows that it writes."""
-        before = self.rows_before
+        rows_before = self.rows_before
         if self.is_overwrite:
-            return RowCounts.for_overwrite(before=before, after=inserted)
-        return RowCounts.for_change(before=before, inserted=inserted, updated=updated, deleted=deleted)
+            return RowCounts.for_overwrite(rows_before=rows_before, rows_after=inserted)
+        return RowCounts.for_change(
+            rows_before=rows_before, inserted=inserted, updated=updated, deleted=deleted
+        )
 
     def commit_result(
         self, result: RunResult, write: Callable[[], dict[str, Any]], *, is_needed: bool = True
@@ -136,11 +138,11 @@ class JobRun(ABC):
         limit = self.request.max_change_ratio
         if limit is None or self.last is None:
             return
-        before, rows = self.count_live_rows(), result.rows
+        rows_before, rows = self.count_live_rows(), result.rows
         if self.is_overwrite:
-            risk = Risk.for_overwrite(rows.inserted or 0, before)
+            risk = Risk.for_overwrite(rows.inserted or 0, rows_before)
         else:
-            risk = Risk((rows.inserted or 0) + (rows.updated or 0) + (rows.deleted or 0), before)
+            risk = Risk((rows.inserted or 0) + (rows.updated or 0) + (rows.deleted or 0), rows_before)
         if self.reporter.is_dry_run:
             self.reporter.add_warnings(risk.list_warnings(limit))
         elif risk.is_above(limit):

@@ -47,25 +47,37 @@ def run_with_population(
 
     :raises DataError: if the source must be populated and is not; the job has not started then.
     """
-    wish = request.population
-    if wish is None or request.until != "commit":
+    population = request.population
+    if population is None or request.until != "commit":
         return run(spark, request, progress)
-    flag = _PopulationFlag(spark, wish, resolve_dataset(wish.target, request.warehouse, at="target"))
+    flag = _PopulationFlag(
+        spark, population, resolve_dataset(population.target, request.warehouse, at="target")
+    )
     with progress.time_step("check population"):
-        was = before = flag.is_set()
-        ready = not _needs_source(wish, was=was) or _source_populated(spark, wish, request.warehouse)
-    if wish.required and not ready:
-        raise _not_yet(wish)
-    if not was and output_populated(wish.set_initial_offset, source_populated=ready, run="started"):
-        was = flag.set_flag()
-    became = output_populated(wish.set_initial_offset, source_populated=ready, run="success")
-    with override_settings(spark, {BORN_POPULATED: "true" if became else "false"}):
+        is_populated = was_populated = flag.is_set()
+        source_populated = not _needs_source(population, is_populated=is_populated) or _source_populated(
+            spark, population, request.warehouse
+        )
+    if population.required and not source_populated:
+        raise _not_yet(population)
+    if not is_populated and output_populated(
+        population.set_initial_offset, source_populated=source_populated, run="started"
+    ):
+        is_populated = flag.set_flag()
+    becomes_populated = output_populated(
+        population.set_initial_offset, source_populated=source_populated, run="success"
+    )
+    with override_settings(spark, {BORN_POPULATED: "true" if becomes_populated else "false"}):
         report = run(spark, request, progress)
-    if wish.reset and was and not became:
-        was = flag.unset_flag()
-    elif became and not was:
-        was = flag.set_flag()
-    return {**report, "populated": was, **({"became_populated": True} if was and not before else {})}
+    if population.reset and is_populated and not becomes_populated:
+        is_populated = flag.unset_flag()
+    elif becomes_populated and not is_populated:
+        is_populated = flag.set_flag()
+    return {
+        **report,
+        "populated": is_populated,
+        **({"became_populated": True} if is_populated and not was_populated else {}),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,27 +103,29 @@ class _PopulationFlag:
         return True
 
     def unset_flag(self) -> bool:
-        words = f"ALTER TABLE {sql.quote_table(self.target)} UNSET TBLPROPERTIES IF EXISTS ('{FLAG}')"
-        self.spark.sql(words).collect()
+        statement = f"ALTER TABLE {sql.quote_table(self.target)} UNSET TBLPROPERTIES IF EXISTS ('{FLAG}')"
+        self.spark.sql(statement).collect()
         return False
 
 
-def _needs_source(wish: Population, *, was: bool) -> bool:
+def _needs_source(population: Population, *, is_populated: bool) -> bool:
     """Return whether the status of the source affects the result: most runs need not read it."""
-    return wish.required or ((not was or wish.reset) and wish.set_initial_offset == "if-source-populated")
+    return population.required or (
+        (not is_populated or population.reset) and population.set_initial_offset == "if-source-populated"
+    )
 
 
-def _source_populated(spark: SparkSession, wish: Population, warehouse: str | None) -> bool:
+def _source_populated(spark: SparkSession, population: Population, warehouse: str | None) -> bool:
     """Read the status before the job pins the datasets: a later change counts for the next run."""
-    marked = {resolve_dataset(ref, warehouse).uri for ref in wish.marked}
+    marked = {resolve_dataset(ref, warehouse).uri for ref in population.marked}
     state: dict[str, State] = {}
-    datasets = [resolve_dataset(ref, warehouse, at="datasets") for ref in wish.datasets]
+    datasets = [resolve_dataset(ref, warehouse, at="datasets") for ref in population.datasets]
     for dataset in datasets:
-        found: State | None = "populated" if dataset.uri in marked else _read_state(spark, dataset)
-        if found is not None:
-            state[dataset.uri] = found
+        status: State | None = "populated" if dataset.uri in marked else _read_state(spark, dataset)
+        if status is not None:
+            state[dataset.uri] = status
     uris = [dataset.uri for dataset in datasets]
-    return not list_unpopulated(uris, state, ignore_non_existent=wish.ignore_non_existent_datasets)
+    return not list_unpopulated(uris, state, ignore_non_existent=population.ignore_non_existent_datasets)
 
 
 def _read_state(spark: SparkSession, dataset: Dataset) -> State | None:
@@ -125,9 +139,9 @@ def _read_state(spark: SparkSession, dataset: Dataset) -> State | None:
 
 
 def _holds_rows(spark: SparkSession, dataset: Dataset) -> bool:
-    counted = count_records(spark, pin_dataset(spark, dataset))
-    if counted is not None:
-        return counted > 0
+    row_count = count_records(spark, pin_dataset(spark, dataset))
+    if row_count is not None:
+        return row_count > 0
     return bool(spark.sql(f"SELECT 1 FROM {sql.quote_table(dataset)} LIMIT 1").collect())
 
 
@@ -141,7 +155,9 @@ def _read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]
         raise
 
 
-def _not_yet(wish: Population) -> DataError:
-    waits = f"the source is not populated yet: it requires all of {', '.join(map(str, wish.datasets))}"
+def _not_yet(population: Population) -> DataError:
+    message = (
+        f"the source is not populated yet: it requires all of {', '.join(map(str, population.datasets))}"
+    )
     hint = "run the task again later, or add a DatasetPopulatedSensor upstream"
-    return DataError.from_problems([Problem("require_populated_input", "unpopulated", waits, hint)])
+    return DataError.from_problems([Problem("require_populated_input", "unpopulated", message, hint)])

@@ -85,8 +85,10 @@ class PreviousRun:
         """Warnings about the target for the user, before the next run."""
         if self.changed_by is None or not self.number:
             return []
-        what = self.changed_by.operation or "a commit"
-        return [f"another writer changed rows of the target: {what} in version {self.changed_by.version}"]
+        operation = self.changed_by.operation or "a commit"
+        return [
+            f"another writer changed rows of the target: {operation} in version {self.changed_by.version}"
+        ]
 
 
 def load_previous_run(
@@ -99,7 +101,7 @@ def load_previous_run(
     """
     run_after = None if request is None or request.run_after is None else request.run_after // 1000
     history, lineage = [], Lineage((), is_complete=False)
-    own: list[RunCommit] = []
+    own_commits: list[RunCommit] = []
     for limit in (HISTORY_PAGE, 10 * HISTORY_PAGE, None):
         history = read_history(spark, target, limit)
         if not history:
@@ -108,15 +110,15 @@ def load_previous_run(
             require_owner(spark, target, capability)
         lineage = trace_lineage(history, partial(find_restored_version, spark, target))
         runs = _list_runs(lineage.entries, capability)
-        own = [run for run in runs if request and request.run.is_same_run(run.state.get(TOKEN))]
-        is_found = bool(own) or request is None or _is_reaching(history, run_after)
+        own_commits = [run for run in runs if request and request.run.is_same_run(run.state.get(TOKEN))]
+        is_found = bool(own_commits) or request is None or _is_reaching(history, run_after)
         if len(history) != limit or (runs and is_found):
             break
-    found = _build_previous_run(spark, target, capability, history, lineage)
-    if request is None or not own:
-        return found
-    attempts = [run for run in own if request.run.is_same_attempt(run.state.get(TOKEN))]
-    return replace(found, own_commit=next(iter(attempts), None), cleared_commit=own[0])
+    previous_run = _build_previous_run(spark, target, capability, history, lineage)
+    if request is None or not own_commits:
+        return previous_run
+    attempts = [run for run in own_commits if request.run.is_same_attempt(run.state.get(TOKEN))]
+    return replace(previous_run, own_commit=next(iter(attempts), None), cleared_commit=own_commits[0])
 
 
 def _build_previous_run(
@@ -134,17 +136,17 @@ def _build_previous_run(
 
 
 def _list_runs(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:
-    found = ((entry, parse_metadata(entry)) for entry in entries)
+    commits = ((entry, parse_metadata(entry)) for entry in entries)
     return [
         RunCommit(entry.version, metadata, entry.rows)
-        for entry, metadata in found
+        for entry, metadata in commits
         if metadata.get(_CAPABILITY) == capability
     ]
 
 
 def _find_foreign_change(entries: Sequence[HistoryEntry], since: int) -> HistoryEntry | None:
     """Return the newest commit after a version that changed rows, other than a RESTORE."""
-    return next((each for each in entries if each.version > since and each.effect == "rows"), None)
+    return next((entry for entry in entries if entry.version > since and entry.effect == "rows"), None)
 
 
 def _is_reaching(history: Sequence[HistoryEntry], run_after: int | None) -> bool:

@@ -24,11 +24,11 @@ class Progress:
     @contextmanager
     def time_step(self, name: str) -> Iterator[None]:
         """Measure the block and print its duration at the end; durations under the same name are added up."""
-        began = time.monotonic()
+        start = time.monotonic()
         yield
-        took = time.monotonic() - began
-        self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)
-        self.log_line(f"{name}: {took:.1f}s")
+        duration = time.monotonic() - start
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + duration, 3)
+        self.log_line(f"{name}: {duration:.1f}s")
 
     def list_seconds(self) -> dict[str, float]:
         """Return the seconds of every step, and as ``other`` the rest of the duration until now."""

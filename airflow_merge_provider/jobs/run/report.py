@@ -108,7 +108,7 @@ class RunReporter:
         """Return the common part of every commit's state: the run, the versions it read, and its result."""
         return {
             TOKEN: self.request.run.model_dump(),
-            **write_offsets(each.offset for each in self.sources.values()),
+            **write_offsets(source.offset for source in self.sources.values()),
             RESULT: replace(result, version_before=self.version_before).to_state(),
         }
 
@@ -124,7 +124,7 @@ class RunReporter:
     ) -> dict[str, Any]:
         """Return the report of a successful run; ``version`` is the version that it committed."""
         sources = self._describe_sources()
-        self.add_warnings(_build_empty_warning(name) for name, each in sources.items() if each.rows == 0)
+        self.add_warnings(_build_empty_warning(name) for name, source in sources.items() if source.rows == 0)
         target = TargetReport(
             dataset=self.target.id,
             uri=self.target.uri,
@@ -156,9 +156,11 @@ class RunReporter:
         """Return the report of a run whose earlier attempt has committed: the report of that commit."""
         result = RunResult.from_state(commit.state)
         reason = f"{result.reason}; an earlier attempt of this run committed version {commit.version}"
-        counts = {each.name: result.counts.get(each.name, 0) for each in self.measures}
-        told = RunResult(result.run_mode, reason, result.rows, counts, {**result.details, **details})
-        report = self.build_report(told, version=commit.version, changed=commit.state.get("changed", True))
+        counts = {measure.name: result.counts.get(measure.name, 0) for measure in self.measures}
+        retry_result = RunResult(result.run_mode, reason, result.rows, counts, {**result.details, **details})
+        report = self.build_report(
+            retry_result, version=commit.version, changed=commit.state.get("changed", True)
+        )
         return {**report, "target": {**report["target"], "version_before": result.version_before}}
 
     def build_noop(self, reason: str) -> dict[str, Any]:
@@ -178,13 +180,13 @@ class RunReporter:
 
     def _describe_sources(self) -> dict[str, SourceReport]:
         return {
-            name: SourceReport(uri=each.dataset.uri, version=each.version, rows=self._count_source(name))
-            for name, each in self.sources.items()
+            name: SourceReport(uri=source.dataset.uri, version=source.version, rows=self._count_source(name))
+            for name, source in self.sources.items()
         }
 
     def _count_source(self, name: str) -> int | None:
-        known = self.source_rows.get(name)
-        return self._count_rows(self.sources[name]) if known is None else known
+        row_count = self.source_rows.get(name)
+        return self._count_rows(self.sources[name]) if row_count is None else row_count
 
     def _count_rows(self, pinned: PinnedDataset) -> int | None:
         return None if self.spark is None else count_records(self.spark, pinned, live=True)

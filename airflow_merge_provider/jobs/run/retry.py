@@ -59,8 +59,10 @@ def commit_run(
     try:
         return commit_once(spark, target, capability, number, metadata, write, since=since)
     except ConflictError as error:
-        later = [entry for entry in read_history(spark, target, None) if entry.version > since]
-        if state.get("token") and any(parse_metadata(each).get("token") == state["token"] for each in later):
+        later_entries = [entry for entry in read_history(spark, target, None) if entry.version > since]
+        if state.get("token") and any(
+            parse_metadata(later_entry).get("token") == state["token"] for later_entry in later_entries
+        ):
             raise OwnAttemptWonError(error.message) from error
         raise
 

@@ -169,9 +169,9 @@ def has_condition(error: BaseException, conditions: Iterable[str]) -> bool:
 
 def _iterate_texts(error: BaseException | None) -> Iterator[str]:
     """Yield the texts of the error and its causes; the JVM stack below a text names nested causes."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    visited_ids: set[int] = set()
+    while error is not None and id(error) not in visited_ids:
+        visited_ids.add(id(error))
         yield type(error).__name__
         yield error_condition(error)
         yield str(error)

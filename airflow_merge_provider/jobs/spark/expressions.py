@@ -36,8 +36,8 @@ def _with_plain_strings(kind: DataType) -> DataType:
         key, value = map(_with_plain_strings, (kind.keyType, kind.valueType))
         return MapType(key, value, kind.valueContainsNull)
     if isinstance(kind, StructType):
-        fields = ((each.name, _with_plain_strings(each.dataType), each.nullable) for each in kind)
-        return StructType([StructField(*each) for each in fields])
+        fields = ((field.name, _with_plain_strings(field.dataType), field.nullable) for field in kind)
+        return StructType([StructField(*field) for field in fields])
     return kind
 
 
@@ -57,15 +57,17 @@ def build_array(parts: Iterable[tuple[Column, Sequence[Column]]], none: Column) 
     Spark compiles this expression. It does not compile functions that take a lambda, such as
     ``array_compact`` internally, nor the arguments of such a function.
     """
-    return F.concat(none, *(F.when(there, F.array(*items)).otherwise(F.array()) for there, items in parts))
+    return F.concat(
+        none, *(F.when(condition, F.array(*items)).otherwise(F.array()) for condition, items in parts)
+    )
 
 
 def combine_columns(
     operation: Callable[[Column, Column], Column], columns: Iterable[Column], none: Column
 ) -> Column:
     """Combine columns by an associative operation; return ``none`` if there are no columns."""
-    found = list(columns) or [none]
-    while len(found) > 1:
-        pairs = [operation(one, other) for one, other in zip(found[::2], found[1::2], strict=False)]
-        found = [*pairs, *found[len(pairs) * 2 :]]
-    return found[0]
+    terms = list(columns) or [none]
+    while len(terms) > 1:
+        pairs = [operation(left, right) for left, right in zip(terms[::2], terms[1::2], strict=False)]
+        terms = [*pairs, *terms[len(pairs) * 2 :]]
+    return terms[0]

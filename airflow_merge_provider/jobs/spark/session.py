@@ -22,8 +22,8 @@ _FEW_PARTS = 16
 
 def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session of this process: of its spark-submit, or of the server that SPARK_REMOTE names."""
-    for each in _TALKATIVE:
-        PySparkLogger.getLogger(each).disabled = True
+    for logger_name in _TALKATIVE:
+        PySparkLogger.getLogger(logger_name).disabled = True
     builder = SparkSession.builder
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)
@@ -65,14 +65,14 @@ def adaptive_execution_disabled(spark: SparkSession) -> dict[str, str]:
 @contextmanager
 def override_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Change settings of the session inside the block, and restore them afterwards."""
-    before = {key: spark.conf.get(key, None) for key in settings}
+    previous_values = {key: spark.conf.get(key, None) for key in settings}
     try:
         for key, value in settings.items():
             spark.conf.set(key, value)
         yield
     finally:
-        for key, old in before.items():
-            if old is None:
+        for key, previous_value in previous_values.items():
+            if previous_value is None:
                 spark.conf.unset(key)
             else:
-                spark.conf.set(key, old)
+                spark.conf.set(key, previous_value)

@@ -30,9 +30,9 @@ def quote_names(columns: Iterable[str]) -> str:
     return ", ".join(quote_name(column) for column in columns)
 
 
-def quote_column(named: str) -> Column:
+def quote_column(name: str) -> Column:
     """Return the column with an exact name, whatever characters the name has."""
-    return col(quote_name(named))
+    return col(quote_name(name))
 
 
 def quote_text(value: str) -> str:

@@ -39,8 +39,8 @@ def create_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return spark.createDataFrame([], from_arrow_schema(rows.schema))
 
 
-def shorten_plan(rows: DataFrame, held: ExitStack) -> DataFrame:
-    """Return rows with a plan of one step, which is valid as long as ``held`` is open.
+def shorten_plan(rows: DataFrame, stack: ExitStack) -> DataFrame:
+    """Return rows with a plan of one step, which is valid as long as ``stack`` is open.
 
     Spark Connect sends the whole plan with every request and limits how deep it nests. Observed metrics of
     the plan have to be read before.
@@ -49,7 +49,7 @@ def shorten_plan(rows: DataFrame, held: ExitStack) -> DataFrame:
         return rows
     view = f"merge_{uuid.uuid4().hex}"
     rows.createOrReplaceTempView(view)
-    held.callback(rows.sparkSession.catalog.dropTempView, view)
+    stack.callback(rows.sparkSession.catalog.dropTempView, view)
     return rows.sparkSession.table(view)
 
 

@@ -22,7 +22,7 @@ def build_storage_options(spark: SparkSession, location: str) -> dict[str, str]:
     if not location.startswith(("s3://", "s3a://")):
         return {}
     options = {
-        ours: spark.conf.get(f"spark.hadoop.fs.s3a.{name}", None) for name, ours in _S3_OPTIONS.items()
+        option: spark.conf.get(f"spark.hadoop.fs.s3a.{name}", None) for name, option in _S3_OPTIONS.items()
     }
     return {name: value for name, value in options.items() if value}
 

@@ -23,11 +23,11 @@ def exercise_spark(path: str) -> None:
     columns += ["sha2(CAST(id AS STRING), 256) AS hash", "parse_json(concat('[', id, ']')) AS entity"]
     rows = spark.range(100).selectExpr(*columns)
     commit_run(spark, target, "train", None, {}, lambda: create_table(target, rows, "train"))
-    last = load_previous_run(spark, target, "train")
+    previous_run = load_previous_run(spark, target, "train")
     changes = read_dataset(spark, pin_dataset(spark, target)).where("id < 10")
     merge_rows(spark, target, changes, _SAME, _CLAUSES)
-    replaced = lambda: replace_rows(target, changes, _SAME)  # noqa: E731 - one statement
-    commit_run(spark, target, "train", last, {}, replaced)
+    replace = lambda: replace_rows(target, changes, _SAME)  # noqa: E731 - one statement
+    commit_run(spark, target, "train", previous_run, {}, replace)
     spark.table(f"delta.`{path}`").groupBy("name").agg({"id": "max"}).toArrow()
     spark.stop()
 

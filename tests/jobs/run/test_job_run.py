@@ -51,7 +51,7 @@ class Counting(JobRun):
 
     def execute(self, run_mode: Any, reason: str) -> dict[str, Any]:
         self.evaluated += 1
-        rows = RowCounts.for_change(before=10, inserted=0, updated=5, deleted=0)
+        rows = RowCounts.for_change(rows_before=10, inserted=0, updated=5, deleted=0)
         result = RunResult(run_mode, reason, rows)
 
         def count_write() -> dict[str, Any]:

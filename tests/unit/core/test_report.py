@@ -97,9 +97,9 @@ def test_counts_are_all_there_and_none_is_made_up() -> None:
 
 def test_rows_add_up() -> None:
     """Rows that a run reads and neither updates nor deletes are counted as unchanged."""
-    assert RowCounts.for_change(before=10, inserted=1, updated=2, deleted=3).unchanged == 5
-    assert RowCounts.for_change(before=None, inserted=1, updated=2, deleted=3).unchanged is None
-    assert RowCounts.for_overwrite(before=10, after=4) == RowCounts(
+    assert RowCounts.for_change(rows_before=10, inserted=1, updated=2, deleted=3).unchanged == 5
+    assert RowCounts.for_change(rows_before=None, inserted=1, updated=2, deleted=3).unchanged is None
+    assert RowCounts.for_overwrite(rows_before=10, rows_after=4) == RowCounts(
         inserted=4, updated=0, deleted=10, unchanged=0
     )
 
