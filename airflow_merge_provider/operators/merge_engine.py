@@ -19,22 +19,23 @@ class MergeEngineOperator(SparkJobOperator):
 
     Every argument but ``emit_asset`` and ``spark_conn_id`` is templated.
 
-    :param source: the dataset whose rows are the changes.
+    :param source: the dataset of records to fold.
     :param target: the table to fold them into: a bare id, a catalog table, a location or an ``Asset``.
     :param primary_key: the columns of the key.
     :param merge_engine: ``deduplicate``, ``partial-update``, ``aggregation`` or ``first-row``.
-    :param options: table options in Paimon's names, such as ``{"sequence.field": "ts"}``.
+    :param options: table options with their names in Paimon, such as ``{"sequence.field": "ts"}``.
     :param row_kind_column: the column of the source with ``+I``, ``-U``, ``+U`` or ``-D``; without it every
         row is ``+I``.
     :param order_by: the columns that define the arrival order; by default the source's commits and files.
     :param partition_by: the columns by which a new target is partitioned.
     :param clear_column: the column of the source that lists the columns which a record sets to NULL.
     :param tombstone_retention: how long the sequence of removed keys is kept: days, or ``"12 hours"``.
-    :param compact_ratio: compact the target when this share of its stored rows is outdated.
+    :param compact_ratio: compact the target when more than this share of its stored rows is outdated.
     :param batch_id: the id of the batch; a batch that was already folded is not folded again.
     :param changelog: the table to which every run writes its net changes.
-    :param fail_on: what stops a run: ``tie``, ``null-sequence``, ``orphan-retract``, ``lone-update``.
-    :param incremental: whether a run reads only what was added to the source since the last run.
+    :param fail_on: conditions that fail a run: ``tie``, ``null-sequence``, ``orphan-retract``,
+        ``lone-update``.
+    :param incremental: whether a run reads only records that were added to the source since the previous run.
     """
 
     job = "merge_engine"

@@ -110,7 +110,7 @@ def finish_value(gathered: Any, rule: ColumnRule) -> Any:
 def describe_overflow(rule: ColumnRule, value: object) -> str:
     """Return the message for a result that does not fit its column."""
     kind = type_text(rule.column.kind)
-    return f"overflow: {rule.function} of column {rule.column.name!r} gives {value}, beyond {kind}"
+    return f"overflow: {rule.function} of column {rule.column.name!r} is {value}, out of range for {kind}"
 
 
 def _skip_nulls(
@@ -156,7 +156,7 @@ def _product_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     if isinstance(value, float):
         return _float_quotient(gathered, value)
     if not value:
-        raise FoldError(f"product of column {rule.column.name!r} cannot take back a factor of zero")
+        raise FoldError(f"product of column {rule.column.name!r} cannot retract a factor of zero")
     if find_type_family(rule.column.kind) in INTEGERS:
         whole = abs(gathered) // abs(value)
         return whole if (gathered < 0) == (value < 0) else -whole
@@ -167,8 +167,8 @@ def _product_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
             rest //= factor
     if rest != 1:
         raise FoldError(
-            f"product of column {rule.column.name!r} cannot take back {value} from {gathered}: "
-            "the quotient is no decimal with an end"
+            f"product of column {rule.column.name!r} cannot retract {value} from {gathered}: "
+            "the quotient is not a finite decimal"
         )
     exact = _WIDE.divide(Decimal(quotient.numerator), Decimal(quotient.denominator))
     return _scale_decimal(exact, rule)
@@ -297,7 +297,7 @@ def _build_nested_key(row: Mapping[str, Any], rule: ColumnRule) -> tuple[Any, ..
         if rule.options.null_strategy == "ignore":
             return None
         if rule.options.null_strategy == "error":
-            message = f"null in nested-key ({', '.join(names)}) of column {rule.column.name!r}"
+            message = f"NULL in nested-key ({', '.join(names)}) of column {rule.column.name!r}"
             raise FoldError(f"{message}: nested-key-null-strategy is error")
     return tuple(normalize_value(row[name]) for name in names)
 

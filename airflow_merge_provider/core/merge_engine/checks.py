@@ -37,7 +37,7 @@ class _Names:
         if found is not None:
             return found
         known = list(self._true.values())
-        near = hint or did_you_mean(name, known) or f"columns: {', '.join(known)}"
+        near = hint or did_you_mean(name, known) or f"available columns: {', '.join(known)}"
         self.problems.append(Problem(path, "unknown", f"there is no column {name!r}", near))
         return name
 
@@ -83,14 +83,14 @@ def list_warnings(config: MergeEngineConfig) -> list[str]:
         for column, each in options.columns.items()
         if each.function and column.casefold() in key | ordering
     ]
-    said += [f"options.{name}: has no effect here" for name in config.options_without_effect]
+    said += [f"options.{name}: has no effect (remove it)" for name in config.options_without_effect]
     if options.producer == "input":
-        said.append("options.changelog-producer: input hands on net changes here, as lookup does")
+        said.append("options.changelog-producer: input writes the net changes of a run, like lookup")
     if config.merge_engine == PARTIAL and options.sequence and not options.groups:
         said.append(
-            "options.sequence.field: orders whole rows, so of records that are older than the row the first "
-            "to come fills a column, not the newest: what the row holds depends on the order of arrival; "
-            "where records fill different columns, give these fields.<time>.sequence-group"
+            "options.sequence.field: orders whole rows, so the result depends on the order of arrival: among "
+            "records older than the row, the first to arrive fills a NULL column, not the newest "
+            "(if records fill different columns, set fields.<ordering column>.sequence-group for them)"
         )
     return said
 
@@ -129,22 +129,34 @@ def _path_hint(name: str, names: _Names) -> str:
     outer = name.split(".", maxsplit=1)[0]
     if outer == name or outer.casefold() not in names._true:  # noqa: SLF001 - its own helper
         return ""
-    return f"an option is about a whole column: fields.{outer}.…"
+    return f"an option applies to a whole column: fields.{outer}.…"
 
 
 def _key_problems(made: Plan) -> Iterator[Problem]:
     for column in made.columns:
         if column.name in made.key and not is_ordered(column.kind):
-            message = f"column {column.name!r} is {type_text(column.kind)}, which cannot be a key"
-            yield Problem("primary_key", "type", message, "take columns of plain types")
+            message = (
+                f"column {column.name!r} has type {type_text(column.kind)}, which is not supported in a key"
+            )
+            yield Problem(
+                "primary_key",
+                "type",
+                message,
+                "use columns of atomic types, such as a number, string, date or timestamp",
+            )
 
 
 def _kind_problems(made: Plan) -> Iterator[Problem]:
     name = made.options.row_kind_field
     for column in made.columns:
         if column.name == name and not is_text(column.kind):
-            message = f"rowkind.field {name!r} is {type_text(column.kind)}, and kinds are texts"
-            yield Problem("options.rowkind.field", "type", message, "write +I, -U, +U or -D into it")
+            message = f"column {name!r} of rowkind.field has type {type_text(column.kind)}, not STRING"
+            yield Problem(
+                "options.rowkind.field",
+                "type",
+                message,
+                "use a STRING column with the values +I, -U, +U or -D",
+            )
 
 
 def _order_problems(made: Plan) -> Iterator[Problem]:
@@ -153,8 +165,10 @@ def _order_problems(made: Plan) -> Iterator[Problem]:
     kinds = {column.name: column.kind for column in made.columns}
     for option, name in places:
         if name in kinds and not is_ordered(kinds[name]):
-            message = f"column {name!r} is {type_text(kinds[name])}, which has no order"
-            yield Problem(f"options.{option}", "type", message, "take a number, a time or a text")
+            message = f"column {name!r} has type {type_text(kinds[name])}, which is not orderable"
+            yield Problem(
+                f"options.{option}", "type", message, "use a number, date, timestamp or string column"
+            )
 
 
 def _rule_problems(rule: ColumnRule, made: Plan) -> Iterator[Problem]:
@@ -164,15 +178,22 @@ def _rule_problems(rule: ColumnRule, made: Plan) -> Iterator[Problem]:
     path = _function_path(rule, made)
     function, column = FUNCTIONS[name], rule.column
     if not function.accepts(column.kind):
-        message = f"{name} takes {function.takes}, and column {rule.name!r} is {type_text(column.kind)}"
-        yield Problem(path, "type", message, "choose another function, or another type upstream")
+        message = (
+            f"{name} requires {function.takes}, but column {rule.name!r} has type {type_text(column.kind)}"
+        )
+        yield Problem(path, "type", message, "set another function, or cast the column upstream")
         return
     if function.unavailable:
-        message = f"{name} of column {rule.name!r} cannot be computed here: {function.unavailable}"
-        yield Problem(path, "function", message, "keep the values as ARRAY with collect")
+        message = f"{name} of column {rule.name!r} is not supported: {function.unavailable}"
+        yield Problem(
+            path, "function", message, "store the values in an ARRAY column and set the function collect"
+        )
     if name in SERIALIZED and made.folds_rows:
-        message = f"{name} of column {rule.name!r} cannot be folded where deletes of a group remove the row"
-        yield Problem(path, "function", message, "leave remove-record-on-sequence-group out")
+        message = (
+            f"{name} of column {rule.name!r} is not supported with "
+            "partial-update.remove-record-on-sequence-group"
+        )
+        yield Problem(path, "function", message, "remove this option, or set another function")
     yield from _check_nested(rule)
 
 
@@ -196,8 +217,8 @@ def _check_nested(rule: ColumnRule) -> Iterator[Problem]:
     for suffix, names in asked:
         for name in names:
             if name not in fields:
-                hint = did_you_mean(name, fields) or f"its fields: {', '.join(fields)}"
-                message = f"{name!r} is no field of the rows in column {rule.name!r}"
+                hint = did_you_mean(name, fields) or f"available fields: {', '.join(fields)}"
+                message = f"the STRUCT of column {rule.name!r} has no field {name!r}"
                 yield Problem(f"options.fields.{rule.name}.{suffix}", "unknown", message, hint)
 
 
@@ -208,8 +229,8 @@ def _default_problems(made: Plan) -> Iterator[Problem]:
         rule.name for rule in made.rules if rule.role is ColumnRole.FREE and rule.name not in made.sequence
     ]
     if free:
-        message = f"column {free[0]!r} is in no sequence-group, where a default function cannot be used"
-        hint = "protect it with a sequence-group, or name the functions of columns one by one"
+        message = f"column {free[0]!r} is not in a sequence-group, which a default function requires"
+        hint = "add it to a sequence-group, or set fields.<column>.aggregate-function for each column instead"
         yield Problem(
-            "options.fields.default-aggregate-function", "contradiction", f"{message} (fields.…)", hint
+            "options.fields.default-aggregate-function", "contradiction", f"{message} for each column", hint
         )

@@ -35,10 +35,10 @@ def _read_columns(value: Any) -> tuple[str, ...]:
     """Parse a list of names, or a text with commas as Paimon writes it."""
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-        raise ValueError("must be a list of columns")
+        raise ValueError(f"must be a list of column names, not {value!r}")
     found = tuple(word.strip() for word in words)
     if not all(found):
-        raise ValueError("must be a list of columns, without empty names")
+        raise ValueError(f"must be a list of column names without empty names, not {value!r}")
     twice = next((word for at, word in enumerate(found) if is_among(word, found[:at])), None)
     if twice is not None:
         raise ValueError(f"column {twice!r} appears more than once")
@@ -56,7 +56,9 @@ def _read_engine(value: Any) -> Any:
     if value not in ENGINES:
         near = did_you_mean(str(value), ENGINES)
         known = f"one of {', '.join(ENGINES)}"
-        raise ValueError(f"must be {known}, not {value!r} (merge-engine)" + (f"; {near}" if near else ""))
+        raise ValueError(
+            f"must be {known}, not {value!r} (merge-engine in Paimon)" + (f"; {near}" if near else "")
+        )
     return value
 
 
@@ -64,7 +66,7 @@ def _read_options(value: Any) -> dict[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise ValueError("must be an object of table options")  # noqa: TRY004 - what pydantic understands
+        raise ValueError(f"must be an object of table options, not {value!r}")  # noqa: TRY004 - what pydantic understands
     return {str(name): each for name, each in value.items()}
 
 
@@ -72,7 +74,7 @@ def _fail_on(value: Any) -> tuple[str, ...]:
     words = _read_columns(value)
     unknown = next((word for word in words if word not in STRICT), None)
     if unknown is not None:
-        raise ValueError(f"must be some of {', '.join(STRICT)}, not {unknown!r}")
+        raise ValueError(f"must contain only {', '.join(STRICT)}, not {unknown!r}")
     return words
 
 
@@ -87,10 +89,10 @@ def _read_duration(value: Any) -> timedelta | None:
         try:
             return timedelta(**{f"{unit}s": number}) or None
         except OverflowError:
-            raise ValueError(f"{value!r} is longer than a calendar") from None
+            raise ValueError(f"{value!r} is too long: the maximum is 999999999 days") from None
     if isinstance(value, str) and value.strip() == "0":
         return None
-    raise ValueError(f"must be a number of days, or a text such as '12 hours', not {value!r}")
+    raise ValueError(f"must be a number of days, or a string such as '12 hours', not {value!r}")
 
 
 Columns = Annotated[tuple[str, ...], BeforeValidator(_read_columns)]
@@ -102,45 +104,51 @@ class MergeEngineConfig(Config):
 
     unknown_word: ClassVar[str] = "unknown argument"
 
-    source: str | None = Field(None, description="The dataset whose rows are the changes.")
-    target: str | None = Field(None, description="The table that the changes are folded into.")
+    source: str | None = Field(None, description="The dataset of records to fold.")
+    target: str | None = Field(None, description="The table that the records are folded into.")
     primary_key: Annotated[tuple[str, ...], BeforeValidator(_read_key)] = Field(
-        description="The columns of the key: records that share it become one row."
+        description="The key columns; records with the same key are folded into one row."
     )
     merge_engine: Annotated[
         Literal["deduplicate", "partial-update", "aggregation", "first-row"], BeforeValidator(_read_engine)
-    ] = Field("deduplicate", description="How the records of a key become one row.")
+    ] = Field("deduplicate", description="How the records of a key are folded into one row.")
     options: Annotated[dict[str, Any] | None, BeforeValidator(_read_options)] = Field(
-        None, description="Table options in Paimon's names, such as sequence.field."
+        None, description="Table options with their names in Paimon, such as sequence.field."
     )
     row_kind_column: Name | None = Field(
-        None, description="The column of the source with +I, -U, +U or -D; it is not stored."
+        None,
+        description="The source column with the row kind (+I, -U, +U or -D); the target does not store it.",
     )
     order_by: Columns = Field(
-        (), description="The columns that say which record of a batch came first; by default its files do."
+        (),
+        description="The columns that define the arrival order; by default, source commits and files do.",
     )
-    partition_by: Columns = Field((), description="The columns by which a new target is partitioned.")
+    partition_by: Columns = Field((), description="The partition columns of a new target.")
     clear_column: Name | None = Field(
-        None, description="The column of the source that names the columns which a record empties."
+        None, description="The source column that lists the columns which a record sets to NULL."
     )
     tombstone_retention: Annotated[timedelta | None, BeforeValidator(_read_duration)] = Field(
-        None, description="How long removed keys keep their place in the order, such as 7 days."
+        None,
+        description="How long removals are stored, so that older records are ignored, such as 7 days.",
     )
     compact_ratio: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="Compact the target when this share of its stored rows is outdated."
+        None, description="Compact the target when more than this share of its stored rows is outdated."
     )
     batch_id: Name | None = Field(
-        None, description="The name of the batch: one that the target has seen is not folded again."
+        None, description="The ID of the batch; a batch that was already folded is not folded again."
     )
     changelog: str | None = Field(
-        None, description="The table that takes the net changes of every run, with kinds and run numbers."
+        None,
+        description="The table to which runs append their net changes, with row kinds and run numbers.",
     )
     fail_on: Annotated[tuple[str, ...], BeforeValidator(_fail_on)] = Field(
         (),
-        description="What stops a run: tie, null-sequence, orphan-retract, lone-update; by default none.",
+        description="Conditions that fail a run: tie, null-sequence, orphan-retract, lone-update; "
+        "by default none.",
     )
     incremental: bool = Field(
-        default=True, description="Whether a run reads only what the source gained since the last one."
+        default=True,
+        description="Whether a run reads only records added to the source since the previous run.",
     )
 
     @property
@@ -168,15 +176,15 @@ class MergeEngineConfig(Config):
             yield from _partition_problems(engine, key, partition_by)
             yield from _retention_problems(known, options, engine)
             if known.get("clear_column") and engine in {DEDUPLICATE, FIRST_ROW}:
-                message = f"clear_column is about columns that skip nulls, and {engine} takes whole rows"
-                yield Problem("clear_column", "engine", message, "leave it out")
+                message = f"clear_column requires columns that skip NULLs, but {engine} stores whole records"
+                yield Problem("clear_column", "engine", message, "remove it")
         unordered = [word for word in known.get("fail_on", ()) if word in _OF_SEQUENCE]
         if unordered and not options.sequence:
-            message = f"{unordered[0]} is about sequence.field, which is not given"
-            yield Problem("fail_on", "contradiction", message, "name the columns that order the records")
+            message = f"{unordered[0]} requires the option sequence.field, which is not set"
+            yield Problem("fail_on", "contradiction", message, "set it to the columns that order the records")
         if known.get("row_kind_column") and options.row_kind_field:
-            message = "rowkind.field and row_kind_column both name the column with the kinds"
-            yield Problem("row_kind_column", "contradiction", message, "leave one of them out")
+            message = "row_kind_column cannot be combined with the option rowkind.field"
+            yield Problem("row_kind_column", "contradiction", message, "remove one of them")
 
     @classmethod
     def _build_problem(cls, detail: ErrorDetails) -> Problem:
@@ -197,9 +205,9 @@ def _retention_problems(known: Mapping[str, Any], options: Options, engine: str)
         return
     removes = options.remove_on_delete or options.remove_on_groups or engine == DEDUPLICATE
     if engine == FIRST_ROW or options.ignore_delete or not removes:
-        message, hint = "no row is ever removed", "leave it out, or say what removes a row"
+        message, hint = "no option removes rows", "remove it, or set an option that removes rows"
     elif not options.sequence and not options.remove_on_groups:
-        message, hint = "nothing orders the records of different batches", "set sequence.field"
+        message, hint = "no option orders the records of different batches", "set sequence.field"
     else:
         return
     yield Problem("tombstone_retention", "contradiction", f"has no effect: {message}", hint)
@@ -210,8 +218,12 @@ def _partition_problems(
 ) -> Iterator[Problem]:
     outside = [name for name in partition_by if not is_among(name, key)]
     if outside and engine in {PARTIAL, AGGREGATION}:
-        message = f"column {outside[0]!r} is not in primary_key, and a row of {engine} stays where it is"
-        yield Problem("partition_by", "contradiction", message, "add it to the key, or leave it out")
+        message = (
+            f"column {outside[0]!r} is not in primary_key, and {engine} cannot move rows between partitions"
+        )
+        yield Problem(
+            "partition_by", "contradiction", message, "add it to primary_key, or remove it from partition_by"
+        )
 
 
 def _reference_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
@@ -226,4 +238,4 @@ def _reference_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
     for path, uri in places.items():
         first = next(other for other in places if places[other] == uri)
         if first != path:
-            yield Problem(path, "duplicate", f"{known[path]!r} is the {first}, too", "name another dataset")
+            yield Problem(path, "duplicate", f"{known[path]!r} is also the {first}", "set another dataset")

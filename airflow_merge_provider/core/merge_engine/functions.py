@@ -60,14 +60,16 @@ FUNCTIONS: Mapping[str, Function] = {
     "sum": Function("a number", is_number, retracts=True),
     "product": Function("a number", is_number, retracts=True),
     "count": Function("INT or BIGINT", _accept_families("integer", "long"), retracts=True),
-    "max": Function("a type with an order", is_ordered),
-    "min": Function("a type with an order", is_ordered),
+    "max": Function("an orderable type", is_ordered),
+    "min": Function("an orderable type", is_ordered),
     "last_value": Function("any type", _accept_any, retracts=True),
     "last_non_null_value": Function("any type", _accept_any, retracts=True),
     "first_value": Function("any type", _accept_any),
     "first_non_null_value": Function("any type", _accept_any),
     "listagg": Function(
-        "STRING of any length", lambda kind: kind == "string", options=("list-agg-delimiter", "distinct")
+        "STRING (not CHAR or VARCHAR)",
+        lambda kind: kind == "string",
+        options=("list-agg-delimiter", "distinct"),
     ),
     "bool_and": Function("BOOLEAN", _accept_families("boolean")),
     "bool_or": Function("BOOLEAN", _accept_families("boolean")),
@@ -81,9 +83,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "hll_sketch": Function("BINARY", _is_bytes),
     "theta_sketch": Function("BINARY", _is_bytes),
     "rbm32": Function("BINARY", _is_bytes),
-    "rbm64": Function(
-        "BINARY", _is_bytes, unavailable="the bytes of rbm64 are a format of the Java library alone"
-    ),
+    "rbm64": Function("BINARY", _is_bytes, unavailable="its binary format exists only in the Java library"),
     "primary-key": Function("any type", _accept_any, retracts=True),
 }
 ALIASES = {"first_not_null_value": "first_non_null_value"}
@@ -100,5 +100,5 @@ def function_named(word: str) -> str | None:
 
 def unknown_function(path: str, word: str) -> Problem:
     """Return the problem of a word that is not the name of a function."""
-    hint = did_you_mean(word, FUNCTIONS) or f"known: {', '.join(FUNCTIONS)}"
+    hint = did_you_mean(word, FUNCTIONS) or f"valid functions: {', '.join(FUNCTIONS)}"
     return Problem(path, "function", f"unknown aggregate function {word!r}", hint)

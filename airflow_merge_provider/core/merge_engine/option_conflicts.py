@@ -65,7 +65,9 @@ def _key_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Prob
         return
     for option in (_PRODUCER, _NULLABLE):
         if option in options.given:
-            yield _build_problem(option, f"{option} needs a primary_key", "name the columns of the key")
+            yield _build_problem(
+                option, f"{option} requires a primary_key", "set primary_key to the key columns"
+            )
 
 
 def _sequence_problems(
@@ -77,55 +79,59 @@ def _sequence_problems(
         if own := next((own for own in options.columns if is_same_column(own, name)), None):
             option = f"fields.{own}.aggregate-function"
             if options.columns[own].function:
-                message = f"column {name!r} is in sequence.field, which always takes the record's value"
-                yield _build_problem(option, message, "leave the function out")
+                message = f"column {name!r} of sequence.field always has the value of the newest record"
+                yield _build_problem(option, message, "remove the function")
     outside = [name for name in partition_by if not is_among(name, primary_key)]
     if options.sequence and outside:
         message = (
-            f"cannot be used when primary_key ({', '.join(primary_key)}) does not contain all columns of "
+            f"is not supported if primary_key ({', '.join(primary_key)}) does not contain all columns of "
             f"partition_by ({', '.join(partition_by)})"
         )
         yield _build_problem(
-            "sequence.field", f"sequence.field {message}", f"add {', '.join(outside)} to the key"
+            "sequence.field", f"sequence.field {message}", f"add {', '.join(outside)} to primary_key"
         )
     if _SNAPSHOT in options.given:
         yield _build_problem(
             _SNAPSHOT,
-            f"{_SNAPSHOT} has no meaning here: a run is one commit, and arrival order is already its order"
-            + (" (and sequence.field would replace it)" if options.sequence else "")
-            + ("" if "write-only" in options.given else "; in Paimon it needs write-only = true as well"),
-            "leave it out",
+            f"{_SNAPSHOT} is not supported: a run is one commit, which is folded in arrival order"
+            + (" (sequence.field would replace that order)" if options.sequence else "")
+            + ("" if "write-only" in options.given else "; in Paimon it also requires write-only = true"),
+            "remove it",
         )
 
 
 def _producer_problems(options: Options, engine: str) -> Iterator[Problem]:
     if engine == FIRST_ROW and options.producer in {"input", "full-compaction"}:
-        message = f"changelog-producer of first-row is none or lookup, not {options.producer}"
+        message = f"{_PRODUCER} must be none or lookup with merge_engine first-row, not {options.producer}"
         yield _build_problem(_PRODUCER, message)
     if engine == FIRST_ROW and "deletion-vectors.enabled" in options.given:
-        message = "first-row writes no deletion vectors: its rows never change"
-        yield _build_problem("deletion-vectors.enabled", message, "leave it out")
+        message = (
+            "deletion-vectors.enabled is not supported with merge_engine first-row: its rows never change"
+        )
+        yield _build_problem("deletion-vectors.enabled", message, "remove it")
     if options.producer == "lookup" and _COMMITS in options.given:
-        message = f"{_COMMITS} cannot stand together with {_PRODUCER} = lookup"
-        yield _build_problem(_COMMITS, message, "leave one of them out")
+        message = f"{_COMMITS} cannot be combined with {_PRODUCER} = lookup"
+        yield _build_problem(_COMMITS, message, "remove one of them")
 
 
 def _removal_problems(options: Options) -> Iterator[Problem]:
-    both = "cannot stand together with"
+    both = "cannot be combined with"
     if options.ignore_delete and options.remove_on_delete:
-        yield _build_problem(_REMOVE, f"{_REMOVE} {both} ignore-delete", "leave one of them out")
+        yield _build_problem(_REMOVE, f"{_REMOVE} {both} ignore-delete", "remove one of them")
     if options.ignore_delete and options.remove_on_groups:
         yield _build_problem(
-            _REMOVE_ON_GROUP, f"{_REMOVE_ON_GROUP} {both} ignore-delete", "leave one of them out"
+            _REMOVE_ON_GROUP, f"{_REMOVE_ON_GROUP} {both} ignore-delete", "remove one of them"
         )
     if options.groups and options.remove_on_delete:
         message = f"{_REMOVE} {both} a sequence-group ({options.groups[0].option})"
-        yield _build_problem(_REMOVE, message, f"name the groups that remove the row in {_REMOVE_ON_GROUP}")
+        yield _build_problem(
+            _REMOVE, message, f"set {_REMOVE_ON_GROUP} to the ordering fields of groups that remove the row"
+        )
     ordering = [name for group in options.groups for name in group.order]
     for name in options.remove_on_groups:
         if not is_among(name, ordering):
-            message = f"{name!r} in {_REMOVE_ON_GROUP} orders no sequence-group"
-            known = f"ordering fields: {', '.join(ordering)}" if ordering else "there is no sequence-group"
+            message = f"{name!r} in {_REMOVE_ON_GROUP} is not an ordering field of a sequence-group"
+            known = f"ordering fields: {', '.join(ordering)}" if ordering else "no sequence-group is set"
             yield _build_problem(_REMOVE_ON_GROUP, message, known)
 
 
@@ -135,13 +141,17 @@ def _group_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Pr
     for group in options.groups:
         for name in dict.fromkeys(map(str.casefold, group.order)):
             if name in ordered:
-                message = f"{ordered[name]} and {group.option} are ordered by the same column {name!r}"
-                yield _build_problem(group.option, message, "one group would move the clock of the other")
+                message = f"{ordered[name]} and {group.option} have the same ordering field {name!r}"
+                yield _build_problem(
+                    group.option,
+                    message,
+                    "use different ones, because each group would change the order of the other",
+                )
             ordered.setdefault(name, group.option)
         for name in dict.fromkeys(map(str.casefold, group.protected)):
             if name in protected:
                 message = f"column {name!r} is protected by {protected[name]} and by {group.option}"
-                yield _build_problem(group.option, message, "a column belongs to one group")
+                yield _build_problem(group.option, message, "remove it from one of these groups")
             protected.setdefault(name, group.option)
         for name in (*group.order, *group.protected):
             if is_among(name, primary_key):
@@ -150,8 +160,10 @@ def _group_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Pr
                 yield _build_problem(group.option, message.replace("an protected", "a protected"))
     for name, option in protected.items():
         if ordered.get(name, option) != option:
-            message = f"column {name!r} is protected by {option} and orders {ordered[name]}"
-            yield _build_problem(option, message, "one group would move the clock of the other")
+            message = f"column {name!r} is protected by {option} and is an ordering field of {ordered[name]}"
+            yield _build_problem(
+                option, message, "remove it from one, because each group would change the order of the other"
+            )
 
 
 def _outside_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Problem]:
@@ -161,10 +173,10 @@ def _outside_problems(options: Options, primary_key: Sequence[str]) -> Iterator[
             continue
         if said.function not in {None, "last_non_null_value"}:
             message = (
-                f"column {column!r} is in no sequence-group, and outside groups only last_non_null_value "
-                f"is allowed, not {said.function}"
+                f"column {column!r} is not in a sequence-group and supports only last_non_null_value, "
+                f"not {said.function}"
             )
-            hint = "protect the column with a sequence-group, or use merge_engine aggregation"
+            hint = "add the column to a sequence-group, or set merge_engine to aggregation"
             yield _build_problem(f"fields.{column}.aggregate-function", message, hint)
 
 
@@ -174,16 +186,21 @@ def _column_problems(column: str, options: Options, engine: str) -> Iterator[Pro
     takes = FUNCTIONS[function].options if function else ()
     for suffix in sorted(said.given & options_of_functions() - set(takes)):
         having = ", ".join(name for name, each in FUNCTIONS.items() if suffix in each.options)
-        message = f"fields.{column}.{suffix} has no effect on {function or 'a column without function'}"
-        yield _build_problem(f"fields.{column}.{suffix}", message, f"it is an option of {having}")
+        message = (
+            f"fields.{column}.{suffix} has no effect on "
+            f"{function or 'a column without an aggregate function'}"
+        )
+        yield _build_problem(f"fields.{column}.{suffix}", message, f"it is supported by {having}")
     yield from _check_nested(column, said, function)
     if not said.ignore_retract:
         return
     option = f"fields.{column}.ignore-retract"
     if engine == AGGREGATION and options.remove_on_delete:
-        yield _build_problem(option, f"{option} cannot stand together with {_AGGREGATION_REMOVE}")
+        yield _build_problem(option, f"{option} cannot be combined with {_AGGREGATION_REMOVE}")
     if engine == PARTIAL and function is None:
-        yield _build_problem(option, f"{option} has no effect on a column without function", "leave it out")
+        yield _build_problem(
+            option, f"{option} has no effect on a column without an aggregate function", "remove it"
+        )
 
 
 def _check_nested(column: str, said: ColumnOptions, function: str | None) -> Iterator[Problem]:
@@ -192,9 +209,11 @@ def _check_nested(column: str, said: ColumnOptions, function: str | None) -> Ite
     key = f"fields.{column}.nested-key"
     for suffix in sorted(said.given & {"nested-sequence-field", "nested-key-null-strategy"}):
         option = f"fields.{column}.{suffix}"
-        yield _build_problem(option, f"{option} needs {key}", "name the key inside the rows")
+        yield _build_problem(
+            option, f"{option} requires {key}", "set it to the key fields of the nested rows"
+        )
     if function == "nested_partial_update":
         option = f"fields.{column}.aggregate-function"
         yield _build_problem(
-            option, f"nested_partial_update of column {column!r} needs {key}", "name the key"
+            option, f"nested_partial_update of column {column!r} requires {key}", "set it to the key fields"
         )

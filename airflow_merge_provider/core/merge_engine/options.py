@@ -104,26 +104,28 @@ def _parse_names(value: Any) -> tuple[str, ...]:
     words = value if isinstance(value, list | tuple) else str(value).split(",")
     found = tuple(str(word).strip() for word in words)
     if not all(found):
-        raise ValueError(f"must be names of columns with commas between them, not {value!r}")
+        raise ValueError(
+            f"must be a list of column names, or a string with commas between them, not {value!r}"
+        )
     return found
 
 
 def _parse_name(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"must be the name of a column, not {value!r}")
+        raise ValueError(f"must be the name of a column or function, not {value!r}")
     return value.strip()
 
 
 def _parse_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"must be a text, not {value!r}")  # noqa: TRY004 - what every reader raises
+        raise ValueError(f"must be a string, not {value!r}")  # noqa: TRY004 - what every reader raises
     return value
 
 
 def _parse_count(value: Any) -> int:
     word = str(value).strip()
     if isinstance(value, bool) or not word.isdecimal():
-        raise ValueError(f"must be a whole number of at least 0, not {value!r}")
+        raise ValueError(f"must be an integer >= 0, not {value!r}")
     return int(word)
 
 
@@ -223,7 +225,7 @@ class _OptionReader:
         elif match := _FIELD.match(key):
             self._take_field(key, match["name"], match["suffix"], value)
         else:
-            hint = did_you_mean(key, _SETTINGS) or f"known: {', '.join(_SETTINGS)}, fields.<column>.…"
+            hint = did_you_mean(key, _SETTINGS) or f"valid options: {', '.join(_SETTINGS)}, fields.<column>.…"
             self._add_problem(key, "unknown", f"unknown option {key!r}", hint)
 
     def build_options(self, given: Mapping[str, Any]) -> Options:
@@ -247,7 +249,9 @@ class _OptionReader:
             found = self._find_function(key, found)
         if key == "merge-engine" and found != self.engine:
             self._add_problem(
-                key, "contradiction", f"{key} is {found!r}, and merge_engine is {self.engine!r}"
+                key,
+                "contradiction",
+                f"{key} is {found!r}, but merge_engine is {self.engine!r} (remove this option)",
             )
         if setting.sets == "ignore_delete":
             found = found or self.settings.get("ignore_delete", False)
@@ -261,7 +265,9 @@ class _OptionReader:
             return
         if suffix not in _PARTS:
             near = did_you_mean(suffix, [*_PARTS, _GROUP])
-            hint = near.replace("'", f"'fields.{name}.", 1) or f"known: {', '.join([*_PARTS, _GROUP])}"
+            hint = (
+                near.replace("'", f"'fields.{name}.", 1) or f"valid suffixes: {', '.join([*_PARTS, _GROUP])}"
+            )
             self._add_problem(key, "unknown", f"unknown option {key!r}", hint)
             return
         self._for_engine(key, _WITH_FUNCTIONS)
@@ -277,8 +283,8 @@ class _OptionReader:
         said = value if isinstance(value, Mapping) else {"columns": value}
         for word in said:
             if word not in _GROUP_WORDS:
-                hint = did_you_mean(str(word), _GROUP_WORDS) or f"known: {', '.join(_GROUP_WORDS)}"
-                self._add_problem(key, "unknown", f"unknown word {word!r} of a group", hint)
+                hint = did_you_mean(str(word), _GROUP_WORDS) or f"valid keys: {', '.join(_GROUP_WORDS)}"
+                self._add_problem(key, "unknown", f"unknown key {word!r} of a sequence-group", hint)
         order, protected = (
             self._parse_value(key, _parse_names, name),
             self._parse_value(key, _parse_names, said.get("columns", "")),
@@ -305,8 +311,10 @@ class _OptionReader:
 
     def _for_engine(self, key: str, engines: tuple[str, ...]) -> None:
         if self.engine in ENGINES and self.engine not in engines:
-            message = f"{key} is an option of {', '.join(engines)}, and merge_engine is {self.engine!r}"
-            self._add_problem(key, "engine", message, "leave it out, or choose that engine")
+            message = f"{key} is not supported with merge_engine {self.engine!r}"
+            self._add_problem(
+                key, "engine", message, f"remove it, or set merge_engine to {' or '.join(engines)}"
+            )
 
     def _add_problem(self, key: str, code: str, message: str, hint: str = "") -> None:
         self.problems.append(Problem(f"options.{key}", code, message, hint))

@@ -28,10 +28,10 @@ class ColumnRole(StrEnum):
     """The role of a column in its engine."""
 
     KEY = "key"
-    WHOLE_ROW = "taken with the whole row"
-    SEQUENCE = "takes the newest record's value"
-    FREE = "takes the newest value that is not null"
-    ORDER = "orders a sequence group"
+    WHOLE_ROW = "set with the whole row"
+    SEQUENCE = "value of the newest record"
+    FREE = "newest value that is not NULL"
+    ORDER = "ordering field of a sequence group"
     PROTECTED = "protected by a sequence group"
     FUNCTION = "aggregated"
 
@@ -164,7 +164,7 @@ class Plan:
         return ColumnRule(column, ColumnRole.FUNCTION, function, None, said, _explain_fold(function))
 
     def _build_partial_rule(self, column: Column) -> ColumnRule:
-        whole = "deletes of a group remove the row, which only a walk through the records tells"
+        whole = "deletes of a sequence group remove the row, which depends on the records before them"
         folded = whole if self.folds_rows else ""
         place = _find_group(column.name, self.groups)
         if place is None:
@@ -192,7 +192,7 @@ _WHATEVER_THE_ORDER = ("sum", "count", "max", "min", "bool_and", "bool_or", *SER
 
 
 def _explain_fold(function: str) -> str:
-    return f"{function} is built up value by value" if function in _GATHERED else ""
+    return f"{function} combines values one by one" if function in _GATHERED else ""
 
 
 def _explain_fold_in_group(function: str, said: ColumnOptions, *, retracts: bool) -> str:
@@ -201,10 +201,10 @@ def _explain_fold_in_group(function: str, said: ColumnOptions, *, retracts: bool
     if function in {"last_value", "primary-key"}:
         # A retract takes effect at any position in the group's order, an addition only if it is not older.
         late = retracts and not said.ignore_retract
-        return f"retracts of {function} count out of order" if late else ""
+        return f"retractions of {function} take effect out of order" if late else ""
     if function in _GATHERED:
         return _explain_fold(function)
-    return f"an older record changes {function} in a sequence group"
+    return f"older records change {function} in a sequence group"
 
 
 def _find_group(name: str, groups: Sequence[SequenceGroup]) -> int | None:

@@ -13,66 +13,66 @@ from airflow_merge_provider.core.merge_engine.options import FIRST_ROW
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 
 KINDS = ("+I", "+U", "-U", "-D")
-NULL_KIND = "the row kind is null: it must be +I, +U, -U or -D"
+NULL_KIND = "the row kind is NULL: it must be +I, +U, -U or -D"
 # Followed by the invalid word.
 UNKNOWN_KIND = "the row kind must be +I, +U, -U or -D, not "
 
 # Followed by the invalid name.
-NOT_CLEARABLE = "clear_column names no column that skips nulls: "
+NOT_CLEARABLE = "clear_column must list only columns that skip NULLs, not "
 
 
 def null_key(column: str) -> str:
     """Return the message for a record with a null in its key."""
-    return f"null in column {column!r} of primary_key: fill it upstream, or set primary-key.nullable"
+    return f"NULL in column {column!r} of primary_key: fill it upstream, or set primary-key.nullable"
 
 
 def null_value(column: str) -> str:
     """Return the message for a null in a column that does not allow nulls."""
-    return f"null in column {column!r}, which is NOT NULL: fill it upstream, or drop the constraint"
+    return f"NULL in column {column!r}, which is NOT NULL: fill it upstream, or drop the constraint"
 
 
 def without_policy(plan: Plan) -> str:
     """Return the message for a retract if no option defines its effect on a row."""
     if plan.engine == FIRST_ROW:
-        return "first-row takes no -U and no -D: set ignore-delete = true to drop them"
+        return "first-row does not support -U and -D: set ignore-delete = true to drop them"
     return (
-        "partial-update takes no -U and no -D by itself: set ignore-delete = true to drop them, "
-        "partial-update.remove-record-on-delete = true to have -D remove the row, or protect columns with a "
-        "sequence-group"
+        "partial-update does not support -U and -D by default: set ignore-delete = true to drop them, "
+        "partial-update.remove-record-on-delete = true to remove the row on -D, or "
+        "fields.<column>.sequence-group to protect columns"
     )
 
 
 def cannot_retract(rule: ColumnRule) -> str:
     """Return the message for a retract of a function that does not support retracts."""
     return (
-        f"{rule.function} of column {rule.name!r} cannot take a value back (-U, -D): "
-        f"set fields.{rule.name}.ignore-retract = true to leave the column as it is"
+        f"{rule.function} of column {rule.name!r} does not support retractions (-U, -D): "
+        f"set fields.{rule.name}.ignore-retract = true to leave the column unchanged"
     )
 
 
 def broken_bitmap(rule: ColumnRule) -> str:
     """Return the message for bytes that are not a valid bitmap."""
-    return f"column {rule.name!r} holds bytes that are no {rule.function} bitmap"
+    return f"column {rule.name!r} contains bytes that are not a valid {rule.function} bitmap"
 
 
 def null_sequence(column: str) -> str:
     """Return the message for a record with a null sequence field, if ``fail_on`` rejects it."""
-    return f"null in column {column!r} of sequence.field, and fail_on has null-sequence"
+    return f"NULL in column {column!r} of sequence.field, rejected by fail_on null-sequence"
 
 
 def describe_tie(columns: Sequence[str]) -> str:
     """Return the message for records that only their arrival orders, if ``fail_on`` rejects them."""
-    return f"records with the same {', '.join(columns)} (sequence.field), and fail_on has tie"
+    return f"records with the same {', '.join(columns)} (sequence.field), rejected by fail_on tie"
 
 
-LONE_UPDATE = "-U without a record that replaces it, and fail_on has lone-update"
-ORPHAN_RETRACT = "-U or -D for a key that has no row, and fail_on has orphan-retract"
+LONE_UPDATE = "-U without a record that follows it, rejected by fail_on lone-update"
+ORPHAN_RETRACT = "-U or -D for a key that has no row, rejected by fail_on orphan-retract"
 
 
 def build_error(found: Sequence[tuple[str, int, str]]) -> DataError:
     """Build the error of a batch; each problem is its text, the number of its keys, and one of the keys."""
     problems = [
-        Problem("", "record", text, f"key {key}" + (f", and {keys - 1} more keys" if keys > 1 else ""))
+        Problem("", "record", text, f"key {key}" + (f", and {keys - 1} more" if keys > 1 else ""))
         for text, keys, key in found
     ]
     return DataError.from_problems(problems)

@@ -35,7 +35,10 @@ def find_breaks(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[P
         if name not in before or before[name] == value or (name in _ONE_WAY and value):
             continue
         path = name if name in {"merge_engine", "primary_key"} else f"options.{name}"
-        message = f"was {before[name]!r} when the target was written, and is {value!r} now"
+        message = f"was {before[name]!r} when the target was written, but is now {value!r}"
         yield Problem(
-            path, "immutable-option", message, "run once with full_refresh=True to fold the source anew"
+            path,
+            "immutable-option",
+            message,
+            "restore it, or run once with full_refresh=True to fold the source again",
         )

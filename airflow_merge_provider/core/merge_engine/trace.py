@@ -53,7 +53,7 @@ def trace_records(plan: Plan, records: Sequence[Record]) -> KeyTrace:
     for rule in plan.rules:
         if rule.function in SERIALIZED:
             made[rule.name] = ValueSource(
-                None, (), f"{rule.function} of all records; such bytes are not read here"
+                None, (), f"{rule.function} of all records; the trace does not read its binary value"
             )
     return KeyTrace(walk.alive, made if walk.alive else {}, tuple(did))
 
@@ -68,8 +68,8 @@ def _whole_row(plan: Plan, records: Sequence[Record]) -> KeyTrace:
     if winner is None:
         return KeyTrace(alive=False, values={}, did=())
     alive = records[winner].adds
-    did = [f"lost to record {winner}" for _ in records]
-    did[winner] = "gave the whole row" if alive else "removed the row"
+    did = [f"overridden by record {winner}" for _ in records]
+    did[winner] = "set the whole row" if alive else "removed the row"
     made = {name: ValueSource(records[winner].values[name], (winner,), why) for name in plan.values}
     return KeyTrace(alive, made if alive else {}, tuple(did))
 
@@ -134,11 +134,11 @@ class _TracingKeyFold(KeyFold):
 
     def _explain_no_effect(self, record: Record) -> str:
         if not record.adds and not self._plan.groups:
-            return "did nothing: what it takes back is not there"
+            return "no effect: there is no value to retract"
         for group in self._plan.groups:
             if any(record.values[name] is not None for name in group.order):
-                return f"came too late: older than the row by {', '.join(group.order)}"
-        return "did nothing: its values are null"
+                return f"late: older than the row by {', '.join(group.order)}"
+        return "no effect: its values are NULL"
 
 
 def _is_gathering(rule: ColumnRule) -> bool:
@@ -151,14 +151,12 @@ def _build_source(
 ) -> ValueSource:
     group = "" if rule.group is None else f" of the group {', '.join(plan.groups[rule.group].order)}"
     if not places:
-        return ValueSource(value, places, "no record says anything")
+        return ValueSource(value, places, "no record sets this column")
     if rule.role is ColumnRole.FUNCTION:
         return ValueSource(value, places, f"{rule.function} over {len(places)} records{group}")
     if rule.role is ColumnRole.FREE:
         emptied = value is None and rule.name.casefold() in records[places[-1]].clears
-        why = "emptied on purpose" if emptied else "the newest value that is not null"
+        why = "cleared by clear_column" if emptied else "the newest value that is not NULL"
         return ValueSource(value, places, why)
     taken_back = rule.role is ColumnRole.PROTECTED and not records[places[-1]].adds
-    return ValueSource(
-        value, places, f"the newest record{group}" + (", which takes back" if taken_back else "")
-    )
+    return ValueSource(value, places, f"the newest record{group}" + (", a retraction" if taken_back else ""))

@@ -85,11 +85,11 @@ class Aggregates:
                 total = sql.quote_column(rule.name)
                 too_much = total["value"].isNotNull() & _cast_to_column(rule).isNull()
                 lost = total["value"].isNull() & (total["values"] > 0)
-                shown = F.coalesce(total["value"].cast("string"), F.lit("a number of more than 38 digits"))
+                shown = F.coalesce(total["value"].cast("string"), F.lit("a number with more than 38 digits"))
                 words = F.concat(
-                    F.lit(f"overflow: {rule.function} of column {rule.name!r} gives "),
+                    F.lit(f"overflow: {rule.function} of column {rule.name!r} is "),
                     shown,
-                    F.lit(f", beyond {type_text(rule.column.kind)}"),
+                    F.lit(f", out of range for {type_text(rule.column.kind)}"),
                 )
                 yield F.when(too_much | lost, words)
 

@@ -137,8 +137,8 @@ class _Fold(JobRun):
         :raises DataError: if the source does not continue from where it was read.
         """
         if self.batch in self.state.get("batches", ()) and not self.request.full_refresh:
-            reason = f"batch {self.batch!r} has been folded before"
-            self.reporter.add_warnings([f"{reason}: nothing was done"])
+            reason = f"batch {self.batch!r} was already folded"
+            self.reporter.add_warnings([f"{reason}: the run does nothing"])
             return "noop", reason
         require_continuity(
             self.spark, self.config, self.target.dataset, self.source.pinned, self.last,
@@ -150,7 +150,7 @@ class _Fold(JobRun):
         if self.request.full_refresh:
             return "full", FULL_REFRESH
         if not self.config.incremental:
-            return "full", "incremental is off: the whole source is one batch"
+            return "full", "incremental is False: the whole source is one batch"
         if self.since is None:
             return "full", "the source is read for the first time"
         if self.since == self.source.pinned.version:
@@ -229,7 +229,9 @@ class _Fold(JobRun):
         try:
             version = self.target.purge_deleted_rows(committed, {**self._build_state(compact), **named})
         except PySparkException as error:
-            self.reporter.add_warnings([f"compact_ratio: not compacted this time ({first_line(error)})"])
+            self.reporter.add_warnings(
+                [f"compact_ratio: target not compacted; the next run tries again ({first_line(error)})"]
+            )
             return committed.version, found
         return version, compact
 
@@ -284,5 +286,5 @@ def _find_storage(state: Mapping[str, Any]) -> Mapping[str, int] | None:
 
 def _require_dataset(path: str, ref: str | None) -> str:
     if ref is None:
-        raise ConfigError.from_problems([Problem(path, "missing", "is required", "name a dataset")])
+        raise ConfigError.from_problems([Problem(path, "missing", "is required", "set a dataset")])
     return ref

@@ -38,7 +38,7 @@ def read_current_rows(spark: SparkSession, target: str, warehouse: str | None = 
     dataset = resolve_dataset(target, warehouse, at="target")
     last = load_previous_run(spark, dataset, _CAPABILITY)
     if last is None or "configs" not in last.state:
-        message = f"{dataset.uri} does not say what was folded into it"
+        message = f"{dataset.uri} has no run metadata of a merge engine"
         raise DataError.from_problems([Problem("target", "foreign-target", message, "run its task once")])
     rows = read_dataset(spark, PinnedDataset(dataset, last.version))
     for uri, config in last.state["configs"].items():

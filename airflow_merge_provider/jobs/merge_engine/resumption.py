@@ -39,12 +39,12 @@ def require_continuity(
         return
     if config.incremental:
         if previous.number and previous.run_version is None:
-            message = f"the history of {target.uri} does not say any more how far its source was folded"
+            message = f"the history of {target.uri} no longer contains the source offset of the previous run"
             raise build_refusal("source", message, "run once with full_refresh=True")
         if reason := _find_break(spark, source, offsets, offset):
             message = f"the changes of {source.dataset.uri} cannot be read: {reason}"
             raise build_refusal(
-                "source", message, "run once with full_refresh=True, or with incremental=False"
+                "source", message, "run once with full_refresh=True, or set incremental=False"
             )
     problems = list(
         stored_settings.find_breaks(
@@ -62,8 +62,8 @@ def build_refusal(path: str, message: str, hint: str) -> DataError:
 
 def _require_single_source(target: Dataset, others: Sequence[str]) -> None:
     if others:
-        message = f"{target.uri} holds rows of other sources, too: {', '.join(others)}"
-        raise build_refusal("full_refresh", message, "drop the target and fold every source anew")
+        message = f"{target.uri} also contains rows of other sources: {', '.join(others)}"
+        raise build_refusal("full_refresh", message, "drop the target, and fold each source again")
 
 
 def _find_break(
@@ -72,12 +72,14 @@ def _find_break(
     """Return why a source does not continue the table that was folded; None if it does."""
     if offset is None:
         if find_replaced(offsets, source.offset) is not None:
-            return "the table in this place was made anew since it was folded"
+            return "the table at this location was recreated after it was folded"
         copies = [each.uri for each in offsets if each.table_id and each.table_id == source.table_id]
-        return f"it may be any of the copies {', '.join(copies)}" if copies else None
+        return f"the folded table can be any of the copies {', '.join(copies)}" if copies else None
     if source.dataset.format != "delta" or source.version is None or is_continued(spark, source, offset):
         return None
     if offset.version is not None and source.version < offset.version:
         # Reading from the offset reports this error.
         return None
-    return f"its version {offset.version} is not the one that was folded (a copy with another history?)"
+    return (
+        f"its version {offset.version} is not the version that was folded, as in a copy with another history"
+    )

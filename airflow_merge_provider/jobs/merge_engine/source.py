@@ -34,7 +34,7 @@ from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _FEED_KINDS = {"insert": "+I", "update_preimage": "-U", "update_postimage": "+U", "delete": "-D"}
 _NAME, _PATH, _ROW, _VERSION = "__merge_name", "__merge_path", "__merge_row", "__merge_version"
-_WAY_OUT = "run once with full_refresh=True, or give whole batches with incremental=False"
+_WAY_OUT = "run once with full_refresh=True, or set incremental=False to fold the whole source in each run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class DatasetSource:
     def read_gained(self, since: int | None) -> IncrementalRead | None:
         """Return the rows gained after version ``since`` (all rows if it is None); None if there are none.
 
-        :raises DataError: if the source does not exist, or what it gained cannot be told.
+        :raises DataError: if the source does not exist, or its changes cannot be determined.
         """
         return _read_gained(self._spark, self._config, self.pinned, since)
 
@@ -80,10 +80,10 @@ def _read_gained(
     if since == pinned.version:
         return None
     if pinned.dataset.format != "delta":
-        raise _refuse_unavailable_changes(pinned, "is made of plain files, which have no versions")
+        raise _refuse_unavailable_changes(pinned, "consists of files without versions")
     if pinned.version is None or pinned.version < since:
         raise _refuse_unavailable_changes(
-            pinned, f"is at version {pinned.version}, and version {since} was already folded"
+            pinned, f"is at version {pinned.version}, but version {since} was already folded"
         )
     log = open_commit_log(spark, pinned)
     _check_names(config, log.schema.names)
@@ -113,7 +113,7 @@ def _check_names(config: MergeEngineConfig, known: Sequence[str]) -> None:
             path,
             "unknown",
             f"the source has no column {name!r}",
-            did_you_mean(name, known) or f"columns: {', '.join(known)}",
+            did_you_mean(name, known) or f"available columns: {', '.join(known)}",
         )
         for path, name in asked
         if name.casefold() not in map(str.casefold, known)
@@ -245,7 +245,7 @@ def _require_feed(
 ) -> None:
     if config.row_kind_column is not None or config.table_options.row_kind_field is not None:
         raise _refuse_unavailable_changes(
-            pinned, f"changed rows in version {version}, and its rows have kinds of their own"
+            pinned, f"changed rows in version {version}, and its rows already have row kinds"
         )
     if not has_change_feed(spark, pinned.dataset):
         raise DataError.from_problems(
@@ -253,8 +253,8 @@ def _require_feed(
                 Problem(
                     "source",
                     "changes-unavailable",
-                    f"{pinned.dataset.uri} changed rows in version {version} and keeps no change data feed",
-                    "set its property delta.enableChangeDataFeed = true, and " + _WAY_OUT,
+                    f"{pinned.dataset.uri} changed rows in version {version} and has no change data feed",
+                    "set its table property delta.enableChangeDataFeed = true, and " + _WAY_OUT,
                 )
             ]
         )
@@ -271,11 +271,11 @@ def still_there(pinned: PinnedDataset, since: int | None) -> Iterator[None]:
     except Exception as error:
         if since is not None and has_condition(error, CHANGES_GONE_CONDITIONS):
             raise _refuse_unavailable_changes(
-                pinned, f"has cleaned away files or commits after version {since}"
+                pinned, f"no longer has all files and commits after version {since}"
             ) from error
         raise
 
 
 def _refuse_unavailable_changes(pinned: PinnedDataset, why: str) -> DataError:
-    message = f"what {pinned.dataset.uri} has gained cannot be told: it {why}"
+    message = f"the changes of {pinned.dataset.uri} cannot be determined: it {why}"
     return DataError.from_problems([Problem("source", "changes-unavailable", message, _WAY_OUT)])

@@ -59,9 +59,13 @@ def _read_clears(config: MergeEngineConfig, rows: DataFrame) -> Expression:
     if kind == StringType():
         named = F.split(named, ",")
     elif kind not in (ArrayType(StringType(), True), ArrayType(StringType(), False)):
-        message = f"clear_column {config.clear_column!r} is {kind.simpleString().upper()}"
+        message = f"column {config.clear_column!r} has type {kind.simpleString().upper()}"
         raise DataError.from_problems(
-            [Problem("clear_column", "type", message, "take ARRAY<STRING>, or STRING")]
+            [
+                Problem(
+                    "clear_column", "type", message, "use ARRAY<STRING>, or STRING with commas between names"
+                )
+            ]
         )
     words = F.transform(named, lambda word: F.lower(F.trim(word)))
     return F.filter(words, lambda word: word != "")
@@ -74,7 +78,7 @@ def _find_misfits(
     wanted = {column.name.casefold(): column for column in columns}
     for name, column in given.items():
         if name not in wanted:
-            hint = "leave it out upstream, or add it to the target with ALTER TABLE … ADD COLUMNS"
+            hint = "remove it upstream, or add it to the target with ALTER TABLE … ADD COLUMNS"
             yield Problem("source", "column", f"the target has no column {column.name!r}", hint)
         elif type_text(column.kind) != type_text(wanted[name].kind):
             message = (

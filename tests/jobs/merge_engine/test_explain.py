@@ -47,7 +47,7 @@ def test_every_value_has_the_record_that_gave_it(stream: MakeStream) -> None:
         "  g = 9: the newest record of the group g (record 2)",
         "  a = 'z': the newest record of the group g (record 2)",
         "  total = 18: sum over 3 records of the group g (record 0, 1, 2)",
-        "  free = 'new': the newest value that is not null (record 2)",
+        "  free = 'new': the newest value that is not NULL (record 2)",
     ]
 
 
@@ -91,8 +91,8 @@ def test_a_removed_row_is_explained_too(stream: MakeStream) -> None:
 
     assert found["row"] is False
     assert [(each["kind"], each["did"]) for each in found["records"]] == [
-        ("+I", "lost to record 2"), ("-U", "dropped by ignore-update-before"),
-        ("+I", "lost to record 2"), ("-D", "removed the row"),
+        ("+I", "overridden by record 2"), ("-U", "dropped by ignore-update-before"),
+        ("+I", "overridden by record 2"), ("-D", "removed the row"),
     ]  # fmt: skip
     with pytest.raises(DataError, match="hold no record of"):
         explain_key("state", '{"k": 7, "day": "mon"}', warehouse=str(made.folder))

@@ -122,7 +122,7 @@ def test_a_copy_that_went_another_way_is_refused(stream: MakeStream) -> None:
     made.write_batch({"k": [1], "v": [40]}, "copy")
     made.write_batch({"k": [1], "v": [50]}, "copy")
 
-    with pytest.raises(DataError, match=r"version 1 is not the one that was folded.*full_refresh=True"):
+    with pytest.raises(DataError, match=r"version 1 is not the version that was folded.*full_refresh=True"):
         made.run_job(source="copy")
 
     assert made.read_rows() == [(1, 3)]

@@ -67,10 +67,10 @@ def test_values_are_gathered(function: str, kind: str, steps: list[Step], left: 
 @pytest.mark.parametrize(
     ("function", "kind", "steps", "said"),
     [
-        ("sum", "TINYINT", [("+", 127), ("+", 1)], "overflow: sum of column 'v' gives 128, beyond TINYINT"),
-        ("sum", "DECIMAL(4,2)", [("+", Decimal("99.99")), ("+", Decimal("0.01"))], "gives 100.00, beyond"),
-        ("product", "INT", [("+", 1), ("-", 0)], "cannot take back a factor of zero"),
-        ("product", "DECIMAL(10,2)", [("+", Decimal(1)), ("-", Decimal(3))], "no decimal with an end"),
+        ("sum", "TINYINT", [("+", 127), ("+", 1)], "overflow: sum of column 'v' is 128, out of range"),
+        ("sum", "DECIMAL(4,2)", [("+", Decimal("99.99")), ("+", Decimal("0.01"))], "is 100.00, out of range"),
+        ("product", "INT", [("+", 1), ("-", 0)], "cannot retract a factor of zero"),
+        ("product", "DECIMAL(10,2)", [("+", Decimal(1)), ("-", Decimal(3))], "not a finite decimal"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_said_in_the_column_is_an_error(

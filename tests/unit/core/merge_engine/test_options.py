@@ -83,7 +83,7 @@ def test_every_problem_is_said_at_once() -> None:
         ({"fields.k.sequence-group": "a"}, "column 'k' of primary_key cannot be an ordering field"),
         ({"fields.g.sequence-group": "a", "fields.h1.sequence-group": "g"}, "'g' is protected by fields.h1"),
         ({**GROUPS, "fields.default-aggregate-function": "sum"}, ""),
-        ({**GROUPS, "fields.a.ignore-retract": "true"}, "has no effect on a column without function"),
+        ({**GROUPS, "fields.a.ignore-retract": "true"}, "on a column without an aggregate function"),
         ({**GROUPS, "fields.a.aggregate-function": "sum", "fields.a.distinct": "true"}, "no effect on sum"),
     ],
 )  # fmt: skip
@@ -109,8 +109,13 @@ def test_types_are_checked_before_data() -> None:
 
     number, nested = list_problems("aggregation", options, schema)
 
-    assert "options.fields.v.aggregate-function: sum takes a number, and column 'v' is STRING" in number
-    assert "options.fields.w.nested-key: 'b' is no field of the rows in column 'w' (its fields: a)" in nested
+    assert (
+        "options.fields.v.aggregate-function: sum requires a number, but column 'v' has type STRING" in number
+    )
+    assert (
+        "options.fields.w.nested-key: the STRUCT of column 'w' has no field 'b' (available fields: a)"
+        in nested
+    )
 
 
 def test_keys_and_orders_need_an_order() -> None:
@@ -119,8 +124,8 @@ def test_keys_and_orders_need_an_order() -> None:
 
     said = list_problems("deduplicate", {"sequence.field": "s"}, schema)
 
-    assert "primary_key: column 'k' is ARRAY<INT>, which cannot be a key" in said[0]
-    assert "options.sequence.field: column 's' is MAP<STRING, INT>, which has no order" in said[1]
+    assert "primary_key: column 'k' has type ARRAY<INT>, which is not supported in a key" in said[0]
+    assert "options.sequence.field: column 's' has type MAP<STRING, INT>, which is not orderable" in said[1]
 
 
 def test_what_has_no_effect_is_said() -> None:
@@ -129,7 +134,7 @@ def test_what_has_no_effect_is_said() -> None:
 
     assert said == [
         "options.fields.k.aggregate-function: has no effect on a column of primary_key",
-        "options.bucket: has no effect here",
+        "options.bucket: has no effect (remove it)",
     ]
 
 
@@ -163,7 +168,8 @@ def test_only_what_needs_the_fold_is_folded() -> None:
     assert without.folded == ()
     assert [rule.name for rule in removing.folded] == list(COLUMNS)[1:]
     assert (
-        explain_plan(with_retracts)["a"] == "last_value (g); fold: retracts of last_value count out of order"
+        explain_plan(with_retracts)["a"]
+        == "last_value (g); fold: retractions of last_value take effect out of order"
     )
     assert explain_plan(with_retracts)["c"] == "protected by a sequence group (h1, h2); aggregate"
 
@@ -184,10 +190,10 @@ def test_a_group_may_be_an_object() -> None:
 @pytest.mark.parametrize(
     ("engine", "options", "said"),
     [
-        ("first-row", {}, "no row is ever removed"),
-        ("deduplicate", {"sequence.field": "g", "ignore-delete": True}, "no row is ever removed"),
-        ("aggregation", {"sequence.field": "g"}, "no row is ever removed"),
-        ("aggregation", {"aggregation.remove-record-on-delete": True}, "nothing orders the records"),
+        ("first-row", {}, "no option removes rows"),
+        ("deduplicate", {"sequence.field": "g", "ignore-delete": True}, "no option removes rows"),
+        ("aggregation", {"sequence.field": "g"}, "no option removes rows"),
+        ("aggregation", {"aggregation.remove-record-on-delete": True}, "no option orders the records"),
     ],
 )
 def test_nothing_is_remembered_where_nothing_is_removed(

@@ -59,7 +59,7 @@ def test_whole_rows_come_from_one_record(engine: str, winner: int) -> None:
     found = trace_vector(engine, {"k": "INT", "v": "INT"}, {}, build_record(v=1), build_record(v=2))
 
     assert found.values["v"].records == (winner,)
-    assert found.did[1 - winner] == f"lost to record {winner}"
+    assert found.did[1 - winner] == f"overridden by record {winner}"
 
 
 def test_functions_name_the_records_that_count() -> None:
@@ -100,7 +100,7 @@ def test_records_without_effect_say_why() -> None:
         "set a, g",
         "removed the row",
         "set a, g",
-        "came too late: older than the row by g",
-        "did nothing: its values are null",
+        "late: older than the row by g",
+        "no effect: its values are NULL",
     )
     assert found.values["a"].records == (2,)
