@@ -77,18 +77,18 @@ def comes_before(pairs: Iterable[tuple[Any, Any]], *, descending: bool = False) 
     >>> comes_before([(1, 1), (None, 5)]), comes_before([(1, 2)], descending=True)
     (True, False)
     """
-    for one, other in pairs:
-        mine, its = order_key(one), order_key(other)
-        if mine != its:
-            turned = descending and one is not None and other is not None
-            return mine > its if turned else mine < its
+    for left, right in pairs:
+        left_key, right_key = order_key(left), order_key(right)
+        if left_key != right_key:
+            is_reversed = descending and left is not None and right is not None
+            return left_key > right_key if is_reversed else left_key < right_key
     return False
 
 
 def normalize_value(value: Any) -> Any:
     """Return a canonical form of equal values, whatever their types; it can be a key of a dict."""
     if isinstance(value, Mapping):
-        return tuple((name, normalize_value(each)) for name, each in value.items())
+        return tuple((name, normalize_value(field_value)) for name, field_value in value.items())
     if isinstance(value, list | tuple):
         return tuple(map(normalize_value, value))
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
@@ -158,14 +158,14 @@ def _product_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     if not value:
         raise FoldError(f"product of column {rule.column.name!r} cannot retract a factor of zero")
     if find_type_family(rule.column.kind) in INTEGERS:
-        whole = abs(gathered) // abs(value)
-        return whole if (gathered < 0) == (value < 0) else -whole
+        magnitude = abs(gathered) // abs(value)
+        return magnitude if (gathered < 0) == (value < 0) else -magnitude
     quotient = Fraction(gathered) / Fraction(value)
-    rest = quotient.denominator
+    denominator = quotient.denominator
     for factor in (2, 5):
-        while rest % factor == 0:
-            rest //= factor
-    if rest != 1:
+        while denominator % factor == 0:
+            denominator //= factor
+    if denominator != 1:
         raise FoldError(
             f"product of column {rule.column.name!r} cannot retract {value} from {gathered}: "
             "the quotient is not a finite decimal"
@@ -218,27 +218,27 @@ def _listagg_first(value: str, rule: ColumnRule) -> str | None:
 
 
 def _join_texts(values: Sequence[str], rule: ColumnRule) -> str | None:
-    said, delimiter = [value for value in values if not is_blank(value)], rule.options.delimiter
-    if len(said) <= 1 or not rule.options.distinct:
-        return delimiter.join(said) if said else None
-    text, *more = said
+    texts, delimiter = [value for value in values if not is_blank(value)], rule.options.delimiter
+    if len(texts) <= 1 or not rule.options.distinct:
+        return delimiter.join(texts) if texts else None
+    text, *later_texts = texts
     if not delimiter:
-        for value in more:
+        for value in later_texts:
             text += value if value != text else ""
         return text
-    known, parts = set(text.split(delimiter)), [text]
-    for token in (token for value in more for token in value.split(delimiter)):
-        if token not in known and not is_blank(token):
-            known.add(token)
+    distinct_tokens, parts = set(text.split(delimiter)), [text]
+    for token in (token for value in later_texts for token in value.split(delimiter)):
+        if token not in distinct_tokens and not is_blank(token):
+            distinct_tokens.add(token)
             parts.append(token)
     return delimiter.join(parts)
 
 
 def _list_unique(values: list[Any]) -> list[Any]:
-    known: dict[Any, Any] = {}
+    unique_values: dict[Any, Any] = {}
     for value in values:
-        known.setdefault(normalize_value(value), value)
-    return list(known.values())
+        unique_values.setdefault(normalize_value(value), value)
+    return list(unique_values.values())
 
 
 def _collect_first(value: list[Any], rule: ColumnRule) -> list[Any]:
@@ -252,14 +252,15 @@ def _collect_items(values: Sequence[list[Any]], rule: ColumnRule) -> list[Any]:
 def _collect_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     if value is None or gathered is None or gathered is EMPTY:
         return gathered
-    left = list(gathered)
-    for each in value:
-        place = next(
-            (at for at, known in enumerate(left) if normalize_value(known) == normalize_value(each)), None
+    elements = list(gathered)
+    for element in value:
+        position = next(
+            (at for at, item in enumerate(elements) if normalize_value(item) == normalize_value(element)),
+            None,
         )
-        if place is not None:
-            del left[place]
-    return left
+        if position is not None:
+            del elements[position]
+    return elements
 
 
 def _index_entries(pairs: Any) -> dict[Any, tuple[Any, Any]]:
@@ -273,21 +274,25 @@ def _merge_map(values: Sequence[Any], rule: ColumnRule) -> list[Any]:
 def _merge_map_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     if value is None or gathered is None or gathered is EMPTY:
         return gathered
-    gone = _index_entries(value)
-    return [entry for key, entry in _index_entries(gathered).items() if key not in gone]
+    removed_entries = _index_entries(value)
+    return [entry for key, entry in _index_entries(gathered).items() if key not in removed_entries]
 
 
 def _merge_map_by_time(values: Sequence[Any], rule: ColumnRule) -> list[Any]:
-    time = rule.options.ts_field or row_fields(element_of(rule.column.kind))[-1]
-    known = _index_entries(values[0])
-    for key, (given, row) in chain.from_iterable(_index_entries(value).items() for value in values[1:]):
+    ts_field = rule.options.ts_field or row_fields(element_of(rule.column.kind))[-1]
+    entries = _index_entries(values[0])
+    for key, (map_key, row) in chain.from_iterable(_index_entries(value).items() for value in values[1:]):
         if row is None:
-            known.pop(key, None)
-        elif row[time] is not None:
-            _, stored = known.get(key, (given, None))
-            if stored is None or stored[time] is None or order_key(row[time]) > order_key(stored[time]):
-                known[key] = (given, row)
-    return list(known.values())
+            entries.pop(key, None)
+        elif row[ts_field] is not None:
+            _, stored = entries.get(key, (map_key, None))
+            if (
+                stored is None
+                or stored[ts_field] is None
+                or order_key(row[ts_field]) > order_key(stored[ts_field])
+            ):
+                entries[key] = (map_key, row)
+    return list(entries.values())
 
 
 def _build_nested_key(row: Mapping[str, Any], rule: ColumnRule) -> tuple[Any, ...] | None:
@@ -321,14 +326,14 @@ def _update_nested_rows(values: Sequence[list[Any]], rule: ColumnRule) -> list[A
     limit, rows = rule.options.count_limit, chain.from_iterable(values)
     if not rule.options.nested_key:
         return [row for row in rows if row is not None][: max(limit, len(values[0]))]
-    known: dict[Any, Any] = {}
+    rows_by_key: dict[Any, Any] = {}
     for row in rows:
         key = None if row is None else _build_nested_key(row, rule)
-        if key is None or (key not in known and len(known) >= limit):
+        if key is None or (key not in rows_by_key and len(rows_by_key) >= limit):
             continue
-        if key not in known or not _is_late(row, known[key], rule):
-            known[key] = row
-    return list(known.values())
+        if key not in rows_by_key or not _is_late(row, rows_by_key[key], rule):
+            rows_by_key[key] = row
+    return list(rows_by_key.values())
 
 
 def _retract_nested_rows(gathered: Any, value: Any, rule: ColumnRule) -> Any:
@@ -338,8 +343,8 @@ def _retract_nested_rows(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     if rule.options.nested_key:
         keys = {_build_nested_key(row, rule) for row in rows} - {None}
         return [row for row in gathered if _build_nested_key(row, rule) not in keys]
-    gone = {normalize_value(row) for row in rows}
-    return [row for row in gathered if normalize_value(row) not in gone]
+    removed_rows = {normalize_value(row) for row in rows}
+    return [row for row in gathered if normalize_value(row) not in removed_rows]
 
 
 def _start_nested_partial(value: list[Any], rule: ColumnRule) -> list[Any]:
@@ -347,16 +352,18 @@ def _start_nested_partial(value: list[Any], rule: ColumnRule) -> list[Any]:
 
 
 def _merge_nested_rows(values: Sequence[list[Any]], rule: ColumnRule) -> list[Any]:
-    known: dict[Any, dict[str, Any]] = {}
+    rows_by_key: dict[Any, dict[str, Any]] = {}
     for row in chain.from_iterable(values):
         key = None if row is None else _build_nested_key(row, rule)
         if key is None:
             continue
-        if key not in known:
-            known[key] = dict(row)
+        if key not in rows_by_key:
+            rows_by_key[key] = dict(row)
         else:
-            known[key].update((name, each) for name, each in row.items() if each is not None)
-    return list(known.values())
+            rows_by_key[key].update(
+                (name, field_value) for name, field_value in row.items() if field_value is not None
+            )
+    return list(rows_by_key.values())
 
 
 def _build_combined(

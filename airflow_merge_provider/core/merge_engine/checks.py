@@ -33,12 +33,14 @@ class _Names:
 
     def find_column(self, path: str, name: str, hint: str = "") -> str:
         """Return the exact name of a column, or the given name if there is no such column."""
-        found = self._true.get(name.casefold())
-        if found is not None:
-            return found
-        known = list(self._true.values())
-        near = hint or did_you_mean(name, known) or f"available columns: {', '.join(known)}"
-        self.problems.append(Problem(path, "unknown", f"there is no column {name!r}", near))
+        exact_name = self._true.get(name.casefold())
+        if exact_name is not None:
+            return exact_name
+        column_names = list(self._true.values())
+        suggestion = (
+            hint or did_you_mean(name, column_names) or f"available columns: {', '.join(column_names)}"
+        )
+        self.problems.append(Problem(path, "unknown", f"there is no column {name!r}", suggestion))
         return name
 
     def find_all(self, path: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -54,7 +56,7 @@ def plan_fold(config: MergeEngineConfig, columns: Sequence[Column], *, retracts:
     key = names.find_all("primary_key", config.primary_key)
     names.find_all("partition_by", config.partition_by)
     options = _resolve_columns(config.table_options, names)
-    made = Plan(
+    plan = Plan(
         config.merge_engine,
         tuple(columns),
         key,
@@ -64,12 +66,12 @@ def plan_fold(config: MergeEngineConfig, columns: Sequence[Column], *, retracts:
         config.clear_column is not None,
         bool(config.tombstone_retention),
     )
-    problems = [*names.problems, *_key_problems(made), *_kind_problems(made), *_order_problems(made)]
-    problems += [problem for rule in made.rules for problem in _rule_problems(rule, made)]
-    problems += _default_problems(made)
+    problems = [*names.problems, *_key_problems(plan), *_kind_problems(plan), *_order_problems(plan)]
+    problems += [problem for rule in plan.rules for problem in _rule_problems(rule, plan)]
+    problems += _default_problems(plan)
     if problems:
         raise ConfigError.from_problems(problems)
-    return made
+    return plan
 
 
 def list_warnings(config: MergeEngineConfig) -> list[str]:
@@ -77,30 +79,32 @@ def list_warnings(config: MergeEngineConfig) -> list[str]:
     options = config.table_options
     key = {name.casefold() for name in config.primary_key}
     ordering = {name.casefold() for group in options.groups for name in group.order}
-    said = [
+    warnings = [
         f"options.fields.{column}.aggregate-function: has no effect on a column of "
         + ("primary_key" if column.casefold() in key else "an ordering field")
-        for column, each in options.columns.items()
-        if each.function and column.casefold() in key | ordering
+        for column, column_options in options.columns.items()
+        if column_options.function and column.casefold() in key | ordering
     ]
-    said += [f"options.{name}: has no effect (remove it)" for name in config.options_without_effect]
+    warnings += [f"options.{name}: has no effect (remove it)" for name in config.options_without_effect]
     if options.producer == "input":
-        said.append("options.changelog-producer: input writes the net changes of a run, like lookup")
+        warnings.append("options.changelog-producer: input writes the net changes of a run, like lookup")
     if config.merge_engine == PARTIAL and options.sequence and not options.groups:
-        said.append(
+        warnings.append(
             "options.sequence.field: orders whole rows, so the result depends on the order of arrival: among "
             "records older than the row, the first to arrive fills a NULL column, not the newest "
             "(if records fill different columns, set fields.<ordering column>.sequence-group for them)"
         )
-    return said
+    return warnings
 
 
 def _resolve_columns(options: Options, names: _Names) -> Options:
     """Replace the column names in the options with their exact names."""
     columns = {}
-    for name, said in options.columns.items():
-        option = next((f"fields.{name}.{suffix}" for suffix in sorted(said.given)), f"fields.{name}")
-        columns[names.find_column(f"options.{option}", name, _path_hint(name, names))] = said
+    for name, column_options in options.columns.items():
+        option = next(
+            (f"fields.{name}.{suffix}" for suffix in sorted(column_options.given)), f"fields.{name}"
+        )
+        columns[names.find_column(f"options.{option}", name, _path_hint(name, names))] = column_options
     groups = tuple(
         SequenceGroup(
             names.find_all(f"options.{group.option}", group.order),
@@ -132,9 +136,9 @@ def _path_hint(name: str, names: _Names) -> str:
     return f"an option applies to a whole column: fields.{outer}.…"
 
 
-def _key_problems(made: Plan) -> Iterator[Problem]:
-    for column in made.columns:
-        if column.name in made.key and not is_ordered(column.kind):
+def _key_problems(plan: Plan) -> Iterator[Problem]:
+    for column in plan.columns:
+        if column.name in plan.key and not is_ordered(column.kind):
             message = (
                 f"column {column.name!r} has type {type_text(column.kind)}, which is not supported in a key"
             )
@@ -146,9 +150,9 @@ def _key_problems(made: Plan) -> Iterator[Problem]:
             )
 
 
-def _kind_problems(made: Plan) -> Iterator[Problem]:
-    name = made.options.row_kind_field
-    for column in made.columns:
+def _kind_problems(plan: Plan) -> Iterator[Problem]:
+    name = plan.options.row_kind_field
+    for column in plan.columns:
         if column.name == name and not is_text(column.kind):
             message = f"column {name!r} of rowkind.field has type {type_text(column.kind)}, not STRING"
             yield Problem(
@@ -159,11 +163,11 @@ def _kind_problems(made: Plan) -> Iterator[Problem]:
             )
 
 
-def _order_problems(made: Plan) -> Iterator[Problem]:
-    places = [("sequence.field", name) for name in made.sequence]
-    places += [(group.option, name) for group in made.groups for name in group.order]
-    kinds = {column.name: column.kind for column in made.columns}
-    for option, name in places:
+def _order_problems(plan: Plan) -> Iterator[Problem]:
+    ordering_fields = [("sequence.field", name) for name in plan.sequence]
+    ordering_fields += [(group.option, name) for group in plan.groups for name in group.order]
+    kinds = {column.name: column.kind for column in plan.columns}
+    for option, name in ordering_fields:
         if name in kinds and not is_ordered(kinds[name]):
             message = f"column {name!r} has type {type_text(kinds[name])}, which is not orderable"
             yield Problem(
@@ -171,11 +175,11 @@ def _order_problems(made: Plan) -> Iterator[Problem]:
             )
 
 
-def _rule_problems(rule: ColumnRule, made: Plan) -> Iterator[Problem]:
+def _rule_problems(rule: ColumnRule, plan: Plan) -> Iterator[Problem]:
     name = rule.function
     if name is None or rule.role is not ColumnRole.FUNCTION:
         return
-    path = _function_path(rule, made)
+    path = _function_path(rule, plan)
     function, column = FUNCTIONS[name], rule.column
     if not function.accepts(column.kind):
         message = (
@@ -188,7 +192,7 @@ def _rule_problems(rule: ColumnRule, made: Plan) -> Iterator[Problem]:
         yield Problem(
             path, "function", message, "store the values in an ARRAY column and set the function collect"
         )
-    if name in SERIALIZED and made.folds_rows:
+    if name in SERIALIZED and plan.folds_rows:
         message = (
             f"{name} of column {rule.name!r} is not supported with "
             "partial-update.remove-record-on-sequence-group"
@@ -197,24 +201,27 @@ def _rule_problems(rule: ColumnRule, made: Plan) -> Iterator[Problem]:
     yield from _check_nested(rule)
 
 
-def _function_path(rule: ColumnRule, made: Plan) -> str:
+def _function_path(rule: ColumnRule, plan: Plan) -> str:
     """Return the option that sets the function of a column."""
     if rule.options.function is not None:
         return f"options.fields.{rule.name}.aggregate-function"
-    if rule.group is not None and made.groups[rule.group].function is not None:
-        return f"options.{made.groups[rule.group].option}"
-    return "options.fields.default-aggregate-function" if made.options.default_function else "options"
+    if rule.group is not None and plan.groups[rule.group].function is not None:
+        return f"options.{plan.groups[rule.group].option}"
+    return "options.fields.default-aggregate-function" if plan.options.default_function else "options"
 
 
 def _check_nested(rule: ColumnRule) -> Iterator[Problem]:
-    said, function = rule.options, str(rule.function)
-    asked: list[tuple[str, tuple[str, ...]]] = []
-    if function == "merge_map_with_keytime" and said.ts_field is not None:
-        asked.append(("ts-field", (said.ts_field,)))
+    options, function = rule.options, str(rule.function)
+    requested_fields: list[tuple[str, tuple[str, ...]]] = []
+    if function == "merge_map_with_keytime" and options.ts_field is not None:
+        requested_fields.append(("ts-field", (options.ts_field,)))
     if function.startswith("nested_"):
-        asked += [("nested-key", said.nested_key), ("nested-sequence-field", said.nested_sequence)]
-    fields = row_fields(element_of(rule.column.kind)) if asked else ()
-    for suffix, names in asked:
+        requested_fields += [
+            ("nested-key", options.nested_key),
+            ("nested-sequence-field", options.nested_sequence),
+        ]
+    fields = row_fields(element_of(rule.column.kind)) if requested_fields else ()
+    for suffix, names in requested_fields:
         for name in names:
             if name not in fields:
                 hint = did_you_mean(name, fields) or f"available fields: {', '.join(fields)}"
@@ -222,14 +229,14 @@ def _check_nested(rule: ColumnRule) -> Iterator[Problem]:
                 yield Problem(f"options.fields.{rule.name}.{suffix}", "unknown", message, hint)
 
 
-def _default_problems(made: Plan) -> Iterator[Problem]:
-    if made.engine not in {PARTIAL, AGGREGATION} or made.options.default_function is None:
+def _default_problems(plan: Plan) -> Iterator[Problem]:
+    if plan.engine not in {PARTIAL, AGGREGATION} or plan.options.default_function is None:
         return
-    free = [
-        rule.name for rule in made.rules if rule.role is ColumnRole.FREE and rule.name not in made.sequence
+    free_columns = [
+        rule.name for rule in plan.rules if rule.role is ColumnRole.FREE and rule.name not in plan.sequence
     ]
-    if free:
-        message = f"column {free[0]!r} is not in a sequence-group, which a default function requires"
+    if free_columns:
+        message = f"column {free_columns[0]!r} is not in a sequence-group, which a default function requires"
         hint = "add it to a sequence-group, or set fields.<column>.aggregate-function for each column instead"
         yield Problem(
             "options.fields.default-aggregate-function", "contradiction", f"{message} for each column", hint

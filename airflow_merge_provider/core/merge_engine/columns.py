@@ -67,14 +67,16 @@ def type_text(kind: Any) -> str:
     """
     if not isinstance(kind, Mapping):
         return _SQL.get(kind, str(kind).upper())
-    inside = {
+    type_arguments = {
         "array": lambda: type_text(kind["elementType"]),
         "map": lambda: f"{type_text(kind['keyType'])}, {type_text(kind['valueType'])}",
-        "struct": lambda: ", ".join(f"{each['name']}: {type_text(each['type'])}" for each in kind["fields"]),
+        "struct": lambda: ", ".join(
+            f"{field['name']}: {type_text(field['type'])}" for field in kind["fields"]
+        ),
     }
     return (
-        f"{find_type_family(kind).upper()}<{inside[find_type_family(kind)]()}>"
-        if find_type_family(kind) in inside
+        f"{find_type_family(kind).upper()}<{type_arguments[find_type_family(kind)]()}>"
+        if find_type_family(kind) in type_arguments
         else str(kind)
     )
 
@@ -120,25 +122,25 @@ def find_bounds(kind: Any) -> tuple[Decimal, Decimal] | None:
     return greatest.copy_negate(), greatest
 
 
-def has_type(kind: Any, wanted: str) -> bool:
+def has_type(kind: Any, family: str) -> bool:
     """Return whether a type is of a family, or contains a type of it.
 
     >>> has_type({"type": "array", "elementType": "variant"}, "variant")
     True
     """
-    if find_type_family(kind) == wanted:
+    if find_type_family(kind) == family:
         return True
     if not isinstance(kind, Mapping):
         return False
     parts = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
     return any(
-        has_type(part, wanted) for part in [*parts, *(each["type"] for each in kind.get("fields", ()))]
+        has_type(part, family) for part in [*parts, *(field["type"] for field in kind.get("fields", ()))]
     )
 
 
 def row_fields(kind: Any) -> tuple[str, ...]:
     """Return the names of the fields of a STRUCT."""
-    return tuple(each["name"] for each in kind["fields"])
+    return tuple(field["name"] for field in kind["fields"])
 
 
 def element_of(kind: Any) -> Any:

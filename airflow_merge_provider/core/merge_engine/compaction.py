@@ -11,22 +11,24 @@ from collections.abc import Mapping
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 
 
-def count_storage(before: Mapping[str, int] | None, rows: Mapping[str, int], *, full: bool) -> dict[str, int]:
+def count_storage(
+    previous_storage: Mapping[str, int] | None, rows: Mapping[str, int], *, full: bool
+) -> dict[str, int]:
     """Return the rows of the target and their outdated versions after a run, given those before it.
 
-    :param before: the result of the previous run; the result is empty if that did not count.
+    :param previous_storage: the result of the previous run; the result is empty if that did not count.
     :param rows: the rows that the run inserts, updates and deletes; if ``full``, they are all rows.
     """
     if full:
         return {"rows": rows["inserted"], "outdated": 0}
-    if not before:
+    if not previous_storage:
         return {}
-    outdated = before["outdated"] + rows["updated"] + rows["deleted"]
-    return {"rows": before["rows"] + rows["inserted"] - rows["deleted"], "outdated": outdated}
+    outdated = previous_storage["outdated"] + rows["updated"] + rows["deleted"]
+    return {"rows": previous_storage["rows"] + rows["inserted"] - rows["deleted"], "outdated": outdated}
 
 
-def is_due(config: MergeEngineConfig, stored: Mapping[str, int]) -> bool:
+def is_due(config: MergeEngineConfig, storage: Mapping[str, int]) -> bool:
     """Return whether the share of outdated rows exceeds the limit of the configuration."""
-    if config.compact_ratio is None or not stored:
+    if config.compact_ratio is None or not storage:
         return False
-    return stored["outdated"] > config.compact_ratio * (stored["rows"] + stored["outdated"])
+    return storage["outdated"] > config.compact_ratio * (storage["rows"] + storage["outdated"])

@@ -33,31 +33,32 @@ _NO_KEY = "must be a list with at least one column"
 
 def _read_columns(value: Any) -> tuple[str, ...]:
     """Parse a list of names, or a text with commas as Paimon writes it."""
-    words = value.split(",") if isinstance(value, str) else value
-    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+    raw_names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(raw_names, list | tuple) or not all(isinstance(word, str) for word in raw_names):
         raise ValueError(f"must be a list of column names, not {value!r}")
-    found = tuple(word.strip() for word in words)
-    if not all(found):
+    names = tuple(word.strip() for word in raw_names)
+    if not all(names):
         raise ValueError(f"must be a list of column names without empty names, not {value!r}")
-    twice = next((word for at, word in enumerate(found) if is_among(word, found[:at])), None)
-    if twice is not None:
-        raise ValueError(f"column {twice!r} appears more than once")
-    return found
+    duplicate = next((word for at, word in enumerate(names) if is_among(word, names[:at])), None)
+    if duplicate is not None:
+        raise ValueError(f"column {duplicate!r} appears more than once")
+    return names
 
 
 def _read_key(value: Any) -> tuple[str, ...]:
-    found = _read_columns(value)
-    if not found:
+    key = _read_columns(value)
+    if not key:
         raise ValueError(_NO_KEY)
-    return found
+    return key
 
 
 def _read_engine(value: Any) -> Any:
     if value not in ENGINES:
-        near = did_you_mean(str(value), ENGINES)
-        known = f"one of {', '.join(ENGINES)}"
+        suggestion = did_you_mean(str(value), ENGINES)
+        valid_values = f"one of {', '.join(ENGINES)}"
         raise ValueError(
-            f"must be {known}, not {value!r} (merge-engine in Paimon)" + (f"; {near}" if near else "")
+            f"must be {valid_values}, not {value!r} (merge-engine in Paimon)"
+            + (f"; {suggestion}" if suggestion else "")
         )
     return value
 
@@ -67,15 +68,15 @@ def _read_options(value: Any) -> dict[str, Any] | None:
         return None
     if not isinstance(value, Mapping):
         raise ValueError(f"must be an object of table options, not {value!r}")  # noqa: TRY004 - what pydantic understands
-    return {str(name): each for name, each in value.items()}
+    return {str(name): option for name, option in value.items()}
 
 
 def _fail_on(value: Any) -> tuple[str, ...]:
-    words = _read_columns(value)
-    unknown = next((word for word in words if word not in STRICT), None)
-    if unknown is not None:
-        raise ValueError(f"must contain only {', '.join(STRICT)}, not {unknown!r}")
-    return words
+    conditions = _read_columns(value)
+    unknown_condition = next((word for word in conditions if word not in STRICT), None)
+    if unknown_condition is not None:
+        raise ValueError(f"must contain only {', '.join(STRICT)}, not {unknown_condition!r}")
+    return conditions
 
 
 def _read_duration(value: Any) -> timedelta | None:
@@ -83,8 +84,8 @@ def _read_duration(value: Any) -> timedelta | None:
     if value is None or isinstance(value, timedelta):
         return value or None
     number, unit = value, "day"
-    if isinstance(value, str) and (found := _SPAN.match(value.strip().lower())):
-        number, unit = float(found[1]), found[2]
+    if isinstance(value, str) and (match := _SPAN.match(value.strip().lower())):
+        number, unit = float(match[1]), match[2]
     if isinstance(number, int | float) and not isinstance(number, bool) and number >= 0:
         try:
             return timedelta(**{f"{unit}s": number}) or None
@@ -199,9 +200,9 @@ def list_references(config: MergeEngineConfig) -> dict[str, str]:
     return {path: ref for path, ref in named.items() if ref is not None}
 
 
-def _retention_problems(known: Mapping[str, Any], options: Options, engine: str) -> Iterator[Problem]:
+def _retention_problems(fields: Mapping[str, Any], options: Options, engine: str) -> Iterator[Problem]:
     """Yield problems for a removal retention without removals, or without an order of records."""
-    if known.get("tombstone_retention") is None:
+    if fields.get("tombstone_retention") is None:
         return
     removes = options.remove_on_delete or options.remove_on_groups or engine == DEDUPLICATE
     if engine == FIRST_ROW or options.ignore_delete or not removes:
@@ -226,16 +227,16 @@ def _partition_problems(
         )
 
 
-def _reference_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
-    places = {}
+def _reference_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:
+    uris = {}
     for path in ("source", "target", "changelog"):
-        if known.get(path) is None:
+        if fields.get(path) is None:
             continue
         try:
-            places[path] = resolve_dataset(known[path], "/", at=path).uri
+            uris[path] = resolve_dataset(fields[path], "/", at=path).uri
         except ConfigError as error:
             yield from error.problems
-    for path, uri in places.items():
-        first = next(other for other in places if places[other] == uri)
+    for path, uri in uris.items():
+        first = next(other_path for other_path in uris if uris[other_path] == uri)
         if first != path:
-            yield Problem(path, "duplicate", f"{known[path]!r} is also the {first}", "set another dataset")
+            yield Problem(path, "duplicate", f"{fields[path]!r} is also the {first}", "set another dataset")

@@ -57,13 +57,13 @@ def fold_records(plan: Plan, rules: Iterable[ColumnRule], records: Iterable[Reco
 
     The problem in the result is the text of the first problem; there are no values in that case.
     """
-    walk = KeyFold(plan, tuple(rules))
+    key_fold = KeyFold(plan, tuple(rules))
     try:
         for record in records:
-            walk.take_record(record)
-        return FoldResult(walk.finish_row(), walk.alive, removed=walk.find_removals())
+            key_fold.take_record(record)
+        return FoldResult(key_fold.finish_row(), key_fold.alive, removed=key_fold.find_removals())
     except FoldError as error:
-        return FoldResult({}, walk.alive, str(error))
+        return FoldResult({}, key_fold.alive, str(error))
 
 
 class KeyFold:
@@ -73,8 +73,11 @@ class KeyFold:
         self._plan = plan
         self._free = [rule for rule in rules if rule.group is None]
         self._groups = [
-            (place, [rule for rule in rules if rule.group == place and rule.role is not ColumnRole.ORDER])
-            for place in sorted({rule.group for rule in rules if rule.group is not None})
+            (
+                group_index,
+                [rule for rule in rules if rule.group == group_index and rule.role is not ColumnRole.ORDER],
+            )
+            for group_index in sorted({rule.group for rule in rules if rule.group is not None})
         ]
         self._ordering = [rule for rule in rules if rule.role is ColumnRole.ORDER]
         self._removes = plan.options.remove_on_delete
@@ -97,8 +100,8 @@ class KeyFold:
             return
         for rule in self._free:
             self._take_free(rule, record)
-        for place, rules in self._groups:
-            self._take_group(place, rules, record)
+        for group_index, rules in self._groups:
+            self._take_group(group_index, rules, record)
         self.alive = self.alive or record.adds
 
     def finish_row(self) -> dict[str, Any]:
@@ -106,46 +109,49 @@ class KeyFold:
         rules = [*self._free, *(rule for _, rules in self._groups for rule in rules)]
         values = {rule.name: finish_value(self._combine_waiting(rule), rule) for rule in rules}
         for rule in self._ordering:
-            clock = self._clocks.get(rule.group or 0)
+            newest_sequence = self._clocks.get(rule.group or 0)
             order = self._plan.groups[rule.group or 0].order
-            values[rule.name] = None if clock is None else clock[order.index(rule.name)]
+            values[rule.name] = None if newest_sequence is None else newest_sequence[order.index(rule.name)]
         return values
 
-    def _read_clock(self, place: int, record: Record) -> list[Any]:
-        return [record.values[name] for name in self._plan.groups[place].order]
+    def _read_clock(self, group_index: int, record: Record) -> list[Any]:
+        return [record.values[name] for name in self._plan.groups[group_index].order]
 
     def find_removals(self) -> dict[str, Any] | None:
         """Return the ordering fields of the newest removals by a sequence group."""
         pairs = [
             pair
-            for place, tick in self._removals.items()
-            for pair in zip(self._plan.groups[place].order, tick, strict=True)
+            for group_index, sequence in self._removals.items()
+            for pair in zip(self._plan.groups[group_index].order, sequence, strict=True)
         ]
         return dict(pairs) or None
 
-    def _is_new(self, place: int, tick: list[Any], clock: list[Any] | None) -> bool:
-        """Return whether a tuple is at least as new as the clock of a group."""
-        if clock is None:
+    def _is_new(self, group_index: int, sequence: list[Any], newest_sequence: list[Any] | None) -> bool:
+        """Return whether a tuple is at least as new as the newest sequence of a group."""
+        if newest_sequence is None:
             return True
-        pairs = zip(tick, clock, strict=True)
-        return not comes_before(pairs, descending=self._plan.groups[place].descending)
+        pairs = zip(sequence, newest_sequence, strict=True)
+        return not comes_before(pairs, descending=self._plan.groups[group_index].descending)
 
     def _is_removal(self, record: Record) -> bool:
         """Return whether a ``-D`` record removes the row, and record its position in the order."""
-        ticks = {place: self._read_clock(place, record) for place in self._plan.removing_groups}
+        sequences = {
+            group_index: self._read_clock(group_index, record) for group_index in self._plan.removing_groups
+        }
         removing = {
-            place: tick
-            for place, tick in ticks.items()
-            if _is_set(tick) and self._is_new(place, tick, self._clocks.get(place))
+            group_index: sequence
+            for group_index, sequence in sequences.items()
+            if _is_set(sequence) and self._is_new(group_index, sequence, self._clocks.get(group_index))
         }
         self._removals |= removing
         return bool(removing)
 
     def _is_behind_removal(self, record: Record) -> bool:
         """Return whether a record is older than a removal of the row by one of its groups."""
-        ticks = ((place, self._read_clock(place, record)) for place in self._removals)
+        sequences = ((group_index, self._read_clock(group_index, record)) for group_index in self._removals)
         return any(
-            _is_set(tick) and not self._is_new(place, tick, self._removals[place]) for place, tick in ticks
+            _is_set(sequence) and not self._is_new(group_index, sequence, self._removals[group_index])
+            for group_index, sequence in sequences
         )
 
     def _take_free(self, rule: ColumnRule, record: Record) -> None:
@@ -157,50 +163,55 @@ class KeyFold:
         ):
             self._gathered[rule.name] = value
 
-    def _take_group(self, place: int, rules: list[ColumnRule], record: Record) -> None:
-        tick = self._read_clock(place, record)
-        if not _is_set(tick):
+    def _take_group(self, group_index: int, rules: list[ColumnRule], record: Record) -> None:
+        sequence = self._read_clock(group_index, record)
+        if not _is_set(sequence):
             return
-        is_new = self._is_new(place, tick, self._clocks.get(place))
+        is_new = self._is_new(group_index, sequence, self._clocks.get(group_index))
         for rule in rules:
             if rule.role is ColumnRole.FUNCTION:
                 self._aggregate_value(rule, record, is_new=is_new)
             elif is_new:
                 self._gathered[rule.name] = record.values[rule.name] if record.adds else None
         if is_new:
-            self._clocks[place] = tick
+            self._clocks[group_index] = sequence
 
     def _aggregate_value(self, rule: ColumnRule, record: Record, *, is_new: bool) -> None:
-        does, value = ACCUMULATORS[str(rule.function)], record.values[rule.name]
+        accumulator, value = ACCUMULATORS[str(rule.function)], record.values[rule.name]
         if record.adds and rule.skips_nulls and _is_cleared(record, rule):
             self._gathered[rule.name] = None
         elif not record.adds:
             if rule.options.ignore_retract:
                 return
-            if does.retract is None:
+            if accumulator.retract is None:
                 raise FoldError(cannot_retract(rule))
-            self._gathered[rule.name] = does.retract(self._combine_waiting(rule), value, rule)
+            self._gathered[rule.name] = accumulator.retract(self._combine_waiting(rule), value, rule)
         elif rule.function == "count" and record.stored:
             # Adds to the previous count instead of counting one more; late records may have come first.
             self._gathered[rule.name] = ACCUMULATORS["sum"].add(self._combine_waiting(rule), value, rule)
         else:
             is_last = is_new or rule.function in {"collect", "count"}
-            self._add_value(does, rule, value, is_last=is_last)
+            self._add_value(accumulator, rule, value, is_last=is_last)
 
-    def _add_value(self, does: Accumulator, rule: ColumnRule, value: Any, *, is_last: bool) -> None:
+    def _add_value(self, accumulator: Accumulator, rule: ColumnRule, value: Any, *, is_last: bool) -> None:
         """Add a value after or before the others; values that are combined at once are only queued."""
         gathered = self._gathered.get(rule.name, EMPTY)
-        if does.combine is None or gathered is EMPTY or gathered is None or (does.in_order and not is_last):
+        if (
+            accumulator.combine is None
+            or gathered is EMPTY
+            or gathered is None
+            or (accumulator.in_order and not is_last)
+        ):
             gathered = self._combine_waiting(rule)
             self._gathered[rule.name] = (
-                does.add(gathered, value, rule) if is_last else does.add(value, gathered, rule)
+                accumulator.add(gathered, value, rule) if is_last else accumulator.add(value, gathered, rule)
             )
         elif value is not None:
-            if does.check is not None:
-                does.check(value, rule)
-            waiting = gathered if isinstance(gathered, _PendingValues) else _PendingValues((gathered,))
-            (waiting.append if is_last else waiting.appendleft)(value)
-            self._gathered[rule.name] = waiting
+            if accumulator.check is not None:
+                accumulator.check(value, rule)
+            pending_values = gathered if isinstance(gathered, _PendingValues) else _PendingValues((gathered,))
+            (pending_values.append if is_last else pending_values.appendleft)(value)
+            self._gathered[rule.name] = pending_values
 
     def _combine_waiting(self, rule: ColumnRule) -> Any:
         """Return the gathered value after combining the queued values."""
@@ -219,5 +230,5 @@ def _is_cleared(record: Record, rule: ColumnRule) -> bool:
     return rule.name.casefold() in record.clears
 
 
-def _is_set(tick: list[Any]) -> bool:
-    return any(each is not None for each in tick)
+def _is_set(sequence: list[Any]) -> bool:
+    return any(value is not None for value in sequence)

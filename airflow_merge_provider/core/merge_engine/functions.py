@@ -94,8 +94,8 @@ SERIALIZED = ("hll_sketch", "theta_sketch", "rbm32")
 
 def function_named(word: str) -> str | None:
     """Return the function with a name, None if there is none."""
-    known = ALIASES.get(word, word)
-    return known if known in FUNCTIONS else None
+    name = ALIASES.get(word, word)
+    return name if name in FUNCTIONS else None
 
 
 def unknown_function(path: str, word: str) -> Problem:

@@ -42,18 +42,18 @@ def find_contradictions(
         yield from _column_problems(column, options, engine)
 
 
-def is_same_column(one: str, other: str) -> bool:
+def is_same_column(name: str, other_name: str) -> bool:
     """Return whether two column names are equal as Spark compares them.
 
     >>> is_same_column("Id", "ID")
     True
     """
-    return one.casefold() == other.casefold()
+    return name.casefold() == other_name.casefold()
 
 
 def is_among(name: str, names: Sequence[str]) -> bool:
     """Return whether a name is in a list of names as Spark compares them."""
-    return any(is_same_column(name, other) for other in names)
+    return any(is_same_column(name, candidate) for candidate in names)
 
 
 def _build_problem(option: str, message: str, hint: str = "", code: str = "contradiction") -> Problem:
@@ -76,9 +76,9 @@ def _sequence_problems(
     for position, name in enumerate(options.sequence):
         if is_among(name, options.sequence[:position]):
             yield _build_problem("sequence.field", f"column {name!r} appears more than once")
-        if own := next((own for own in options.columns if is_same_column(own, name)), None):
-            option = f"fields.{own}.aggregate-function"
-            if options.columns[own].function:
+        if column := next((column for column in options.columns if is_same_column(column, name)), None):
+            option = f"fields.{column}.aggregate-function"
+            if options.columns[column].function:
                 message = f"column {name!r} of sequence.field always has the value of the newest record"
                 yield _build_problem(option, message, "remove the function")
     outside = [name for name in partition_by if not is_among(name, primary_key)]
@@ -115,15 +115,15 @@ def _producer_problems(options: Options, engine: str) -> Iterator[Problem]:
 
 
 def _removal_problems(options: Options) -> Iterator[Problem]:
-    both = "cannot be combined with"
+    conflict_text = "cannot be combined with"
     if options.ignore_delete and options.remove_on_delete:
-        yield _build_problem(_REMOVE, f"{_REMOVE} {both} ignore-delete", "remove one of them")
+        yield _build_problem(_REMOVE, f"{_REMOVE} {conflict_text} ignore-delete", "remove one of them")
     if options.ignore_delete and options.remove_on_groups:
         yield _build_problem(
-            _REMOVE_ON_GROUP, f"{_REMOVE_ON_GROUP} {both} ignore-delete", "remove one of them"
+            _REMOVE_ON_GROUP, f"{_REMOVE_ON_GROUP} {conflict_text} ignore-delete", "remove one of them"
         )
     if options.groups and options.remove_on_delete:
-        message = f"{_REMOVE} {both} a sequence-group ({options.groups[0].option})"
+        message = f"{_REMOVE} {conflict_text} a sequence-group ({options.groups[0].option})"
         yield _build_problem(
             _REMOVE, message, f"set {_REMOVE_ON_GROUP} to the ordering fields of groups that remove the row"
         )
@@ -131,8 +131,8 @@ def _removal_problems(options: Options) -> Iterator[Problem]:
     for name in options.remove_on_groups:
         if not is_among(name, ordering):
             message = f"{name!r} in {_REMOVE_ON_GROUP} is not an ordering field of a sequence-group"
-            known = f"ordering fields: {', '.join(ordering)}" if ordering else "no sequence-group is set"
-            yield _build_problem(_REMOVE_ON_GROUP, message, known)
+            hint = f"ordering fields: {', '.join(ordering)}" if ordering else "no sequence-group is set"
+            yield _build_problem(_REMOVE_ON_GROUP, message, hint)
 
 
 def _group_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Problem]:
@@ -168,31 +168,35 @@ def _group_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Pr
 
 def _outside_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Problem]:
     grouped = [name for group in options.groups for name in (*group.order, *group.protected)]
-    for column, said in options.columns.items():
+    for column, column_options in options.columns.items():
         if is_among(column, grouped) or is_among(column, primary_key) or is_among(column, options.sequence):
             continue
-        if said.function not in {None, "last_non_null_value"}:
+        if column_options.function not in {None, "last_non_null_value"}:
             message = (
                 f"column {column!r} is not in a sequence-group and supports only last_non_null_value, "
-                f"not {said.function}"
+                f"not {column_options.function}"
             )
             hint = "add the column to a sequence-group, or set merge_engine to aggregation"
             yield _build_problem(f"fields.{column}.aggregate-function", message, hint)
 
 
 def _column_problems(column: str, options: Options, engine: str) -> Iterator[Problem]:
-    said = options.columns[column]
+    column_options = options.columns[column]
     function = options.function_of(column)
-    takes = FUNCTIONS[function].options if function else ()
-    for suffix in sorted(said.given & options_of_functions() - set(takes)):
-        having = ", ".join(name for name, each in FUNCTIONS.items() if suffix in each.options)
+    supported_options = FUNCTIONS[function].options if function else ()
+    for suffix in sorted(column_options.given & options_of_functions() - set(supported_options)):
+        supporting_functions = ", ".join(
+            name for name, definition in FUNCTIONS.items() if suffix in definition.options
+        )
         message = (
             f"fields.{column}.{suffix} has no effect on "
             f"{function or 'a column without an aggregate function'}"
         )
-        yield _build_problem(f"fields.{column}.{suffix}", message, f"it is supported by {having}")
-    yield from _check_nested(column, said, function)
-    if not said.ignore_retract:
+        yield _build_problem(
+            f"fields.{column}.{suffix}", message, f"it is supported by {supporting_functions}"
+        )
+    yield from _check_nested(column, column_options, function)
+    if not column_options.ignore_retract:
         return
     option = f"fields.{column}.ignore-retract"
     if engine == AGGREGATION and options.remove_on_delete:
@@ -203,11 +207,11 @@ def _column_problems(column: str, options: Options, engine: str) -> Iterator[Pro
         )
 
 
-def _check_nested(column: str, said: ColumnOptions, function: str | None) -> Iterator[Problem]:
-    if said.nested_key or function not in {"nested_update", "nested_partial_update"}:
+def _check_nested(column: str, column_options: ColumnOptions, function: str | None) -> Iterator[Problem]:
+    if column_options.nested_key or function not in {"nested_update", "nested_partial_update"}:
         return
     key = f"fields.{column}.nested-key"
-    for suffix in sorted(said.given & {"nested-sequence-field", "nested-key-null-strategy"}):
+    for suffix in sorted(column_options.given & {"nested-sequence-field", "nested-key-null-strategy"}):
         option = f"fields.{column}.{suffix}"
         yield _build_problem(
             option, f"{option} requires {key}", "set it to the key fields of the nested rows"

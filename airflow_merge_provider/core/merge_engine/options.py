@@ -101,13 +101,13 @@ def _parse_boolean(value: Any) -> bool:
 
 
 def _parse_names(value: Any) -> tuple[str, ...]:
-    words = value if isinstance(value, list | tuple) else str(value).split(",")
-    found = tuple(str(word).strip() for word in words)
-    if not all(found):
+    raw_names = value if isinstance(value, list | tuple) else str(value).split(",")
+    names = tuple(str(word).strip() for word in raw_names)
+    if not all(names):
         raise ValueError(
             f"must be a list of column names, or a string with commas between them, not {value!r}"
         )
-    return found
+    return names
 
 
 def _parse_name(value: Any) -> str:
@@ -129,11 +129,11 @@ def _parse_count(value: Any) -> int:
     return int(word)
 
 
-def _one_of(*words: str) -> Reader:
+def _one_of(*valid_values: str) -> Reader:
     def read(value: Any) -> str:
         word = str(value).strip().lower()
-        if word not in words:
-            raise ValueError(f"must be one of {', '.join(words)}, not {value!r}")
+        if word not in valid_values:
+            raise ValueError(f"must be one of {', '.join(valid_values)}, not {value!r}")
         return word
 
     return read
@@ -228,35 +228,38 @@ class _OptionReader:
             hint = did_you_mean(key, _SETTINGS) or f"valid options: {', '.join(_SETTINGS)}, fields.<column>.…"
             self._add_problem(key, "unknown", f"unknown option {key!r}", hint)
 
-    def build_options(self, given: Mapping[str, Any]) -> Options:
+    def build_options(self, raw_options: Mapping[str, Any]) -> Options:
         columns = {
-            name: ColumnOptions(**values, given=frozenset(given_of(given, name)))
+            name: ColumnOptions(**values, given=frozenset(given_of(raw_options, name)))
             for name, values in self.columns.items()
         }
         return Options(
-            **self.settings, columns=columns, groups=tuple(self.groups), given=frozenset(map(str, given))
+            **self.settings,
+            columns=columns,
+            groups=tuple(self.groups),
+            given=frozenset(map(str, raw_options)),
         )
 
     def _take_setting(self, key: str, value: Any) -> None:
         setting = _SETTINGS[key]
         self._for_engine(key, setting.engines)
-        found = self._parse_value(key, setting.read, value)
-        if found is None:
+        parsed_value = self._parse_value(key, setting.read, value)
+        if parsed_value is None:
             return
         if key == "sequence.field.sort-order":
-            found = found == "descending"
+            parsed_value = parsed_value == "descending"
         if key == _DEFAULT_FUNCTION:
-            found = self._find_function(key, found)
-        if key == "merge-engine" and found != self.engine:
+            parsed_value = self._find_function(key, parsed_value)
+        if key == "merge-engine" and parsed_value != self.engine:
             self._add_problem(
                 key,
                 "contradiction",
-                f"{key} is {found!r}, but merge_engine is {self.engine!r} (remove this option)",
+                f"{key} is {parsed_value!r}, but merge_engine is {self.engine!r} (remove this option)",
             )
         if setting.sets == "ignore_delete":
-            found = found or self.settings.get("ignore_delete", False)
-        if setting.sets is not None and found is not None:
-            self.settings[setting.sets] = found
+            parsed_value = parsed_value or self.settings.get("ignore_delete", False)
+        if setting.sets is not None and parsed_value is not None:
+            self.settings[setting.sets] = parsed_value
 
     def _take_field(self, key: str, name: str, suffix: str, value: Any) -> None:
         if suffix == _GROUP:
@@ -264,43 +267,47 @@ class _OptionReader:
             self._take_group(key, name, value)
             return
         if suffix not in _PARTS:
-            near = did_you_mean(suffix, [*_PARTS, _GROUP])
+            suggestion = did_you_mean(suffix, [*_PARTS, _GROUP])
             hint = (
-                near.replace("'", f"'fields.{name}.", 1) or f"valid suffixes: {', '.join([*_PARTS, _GROUP])}"
+                suggestion.replace("'", f"'fields.{name}.", 1)
+                or f"valid suffixes: {', '.join([*_PARTS, _GROUP])}"
             )
             self._add_problem(key, "unknown", f"unknown option {key!r}", hint)
             return
         self._for_engine(key, _WITH_FUNCTIONS)
         part, read = _PARTS[suffix]
-        found = self._parse_value(key, read, value)
-        if part == "function" and found is not None:
-            found = self._find_function(key, found)
-        if found is not None:
-            self.columns.setdefault(name.strip(), {})[part] = found
+        parsed_value = self._parse_value(key, read, value)
+        if part == "function" and parsed_value is not None:
+            parsed_value = self._find_function(key, parsed_value)
+        if parsed_value is not None:
+            self.columns.setdefault(name.strip(), {})[part] = parsed_value
 
     def _take_group(self, key: str, name: str, value: Any) -> None:
         """Parse a group: the names of its columns, or an object with further settings."""
-        said = value if isinstance(value, Mapping) else {"columns": value}
-        for word in said:
+        settings = value if isinstance(value, Mapping) else {"columns": value}
+        for word in settings:
             if word not in _GROUP_WORDS:
                 hint = did_you_mean(str(word), _GROUP_WORDS) or f"valid keys: {', '.join(_GROUP_WORDS)}"
                 self._add_problem(key, "unknown", f"unknown key {word!r} of a sequence-group", hint)
         order, protected = (
             self._parse_value(key, _parse_names, name),
-            self._parse_value(key, _parse_names, said.get("columns", "")),
+            self._parse_value(key, _parse_names, settings.get("columns", "")),
         )
-        descending = self._parse_value(key, _parse_boolean, said.get("descending", False))
+        descending = self._parse_value(key, _parse_boolean, settings.get("descending", False))
         function = None
-        if "function" in said and (word := self._parse_value(key, _parse_name, said["function"])) is not None:
+        if (
+            "function" in settings
+            and (word := self._parse_value(key, _parse_name, settings["function"])) is not None
+        ):
             function = self._find_function(key, word)
         if order and protected:
             self.groups.append(SequenceGroup(order, protected, key, bool(descending), function))
 
     def _find_function(self, key: str, word: str) -> str | None:
-        known = function_named(word)
-        if known is None:
+        function = function_named(word)
+        if function is None:
             self.problems.append(unknown_function(f"options.{key}", word))
-        return known
+        return function
 
     def _parse_value(self, key: str, read: Reader, value: Any) -> Any:
         try:

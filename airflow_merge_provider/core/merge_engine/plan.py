@@ -21,7 +21,7 @@ from airflow_merge_provider.core.merge_engine.options import (
     SequenceGroup,
 )
 
-_NOTHING_SAID = ColumnOptions()
+_DEFAULT_OPTIONS = ColumnOptions()
 
 
 class ColumnRole(StrEnum):
@@ -47,7 +47,7 @@ class ColumnRule:
     role: ColumnRole
     function: str | None = None
     group: int | None = None
-    options: ColumnOptions = _NOTHING_SAID
+    options: ColumnOptions = _DEFAULT_OPTIONS
     folded: str = ""
 
     @property
@@ -116,8 +116,8 @@ class Plan:
     @property
     def removing_groups(self) -> tuple[int, ...]:
         """The positions of the groups whose deletes remove the row."""
-        wanted = set(self.options.remove_on_groups)
-        return tuple(place for place, group in enumerate(self.groups) if wanted & set(group.order))
+        removing_fields = set(self.options.remove_on_groups)
+        return tuple(index for index, group in enumerate(self.groups) if removing_fields & set(group.order))
 
     @property
     def clearable(self) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class Plan:
     @property
     def remembered(self) -> tuple[str, ...]:
         """The columns that order the removal of a key, as they are stored for a removed key."""
-        ordering = tuple(name for place in self.removing_groups for name in self.groups[place].order)
+        ordering = tuple(name for index in self.removing_groups for name in self.groups[index].order)
         return ordering or self.sequence
 
     @property
@@ -159,24 +159,26 @@ class Plan:
     def _build_aggregate_rule(self, column: Column) -> ColumnRule:
         if column.name in self.sequence:
             return ColumnRule(column, ColumnRole.SEQUENCE)
-        said = self.options.for_column(column.name)
-        function = said.function or self.options.default_function or "last_non_null_value"
-        return ColumnRule(column, ColumnRole.FUNCTION, function, None, said, _explain_fold(function))
+        column_options = self.options.for_column(column.name)
+        function = column_options.function or self.options.default_function or "last_non_null_value"
+        return ColumnRule(
+            column, ColumnRole.FUNCTION, function, None, column_options, _explain_fold(function)
+        )
 
     def _build_partial_rule(self, column: Column) -> ColumnRule:
-        whole = "deletes of a sequence group remove the row, which depends on the records before them"
-        folded = whole if self.folds_rows else ""
-        place = _find_group(column.name, self.groups)
-        if place is None:
+        row_reason = "deletes of a sequence group remove the row, which depends on the records before them"
+        folded = row_reason if self.folds_rows else ""
+        group_index = _find_group(column.name, self.groups)
+        if group_index is None:
             return ColumnRule(column, ColumnRole.FREE, folded=folded)
-        if column.name in self.groups[place].order:
-            return ColumnRule(column, ColumnRole.ORDER, group=place, folded=folded)
-        said = self.options.for_column(column.name)
+        if column.name in self.groups[group_index].order:
+            return ColumnRule(column, ColumnRole.ORDER, group=group_index, folded=folded)
+        column_options = self.options.for_column(column.name)
         function = self.options.function_of(column.name)
         if function is None:
-            return ColumnRule(column, ColumnRole.PROTECTED, group=place, folded=folded)
-        reason = folded or _explain_fold_in_group(function, said, retracts=self.retracts)
-        return ColumnRule(column, ColumnRole.FUNCTION, function, place, said, reason)
+            return ColumnRule(column, ColumnRole.PROTECTED, group=group_index, folded=folded)
+        reason = folded or _explain_fold_in_group(function, column_options, retracts=self.retracts)
+        return ColumnRule(column, ColumnRole.FUNCTION, function, group_index, column_options, reason)
 
 
 _GATHERED = (
@@ -188,20 +190,20 @@ _GATHERED = (
     "nested_update",
     "nested_partial_update",
 )
-_WHATEVER_THE_ORDER = ("sum", "count", "max", "min", "bool_and", "bool_or", *SERIALIZED)
+_ORDER_INDEPENDENT = ("sum", "count", "max", "min", "bool_and", "bool_or", *SERIALIZED)
 
 
 def _explain_fold(function: str) -> str:
     return f"{function} combines values one by one" if function in _GATHERED else ""
 
 
-def _explain_fold_in_group(function: str, said: ColumnOptions, *, retracts: bool) -> str:
-    if function in _WHATEVER_THE_ORDER:
+def _explain_fold_in_group(function: str, column_options: ColumnOptions, *, retracts: bool) -> str:
+    if function in _ORDER_INDEPENDENT:
         return ""
     if function in {"last_value", "primary-key"}:
         # A retract takes effect at any position in the group's order, an addition only if it is not older.
-        late = retracts and not said.ignore_retract
-        return f"retractions of {function} take effect out of order" if late else ""
+        may_retract = retracts and not column_options.ignore_retract
+        return f"retractions of {function} take effect out of order" if may_retract else ""
     if function in _GATHERED:
         return _explain_fold(function)
     return f"older records change {function} in a sequence group"
@@ -209,7 +211,9 @@ def _explain_fold_in_group(function: str, said: ColumnOptions, *, retracts: bool
 
 def _find_group(name: str, groups: Sequence[SequenceGroup]) -> int | None:
     """Return the position of the group that a column belongs to."""
-    return next((at for at, group in enumerate(groups) if name in (*group.order, *group.protected)), None)
+    return next(
+        (index for index, group in enumerate(groups) if name in (*group.order, *group.protected)), None
+    )
 
 
 def explain_plan(plan: Plan) -> Mapping[str, str]:
@@ -218,9 +222,9 @@ def explain_plan(plan: Plan) -> Mapping[str, str]:
 
 
 def _describe_rule(rule: ColumnRule, plan: Plan) -> str:
-    what = rule.function or str(rule.role)
+    text = rule.function or str(rule.role)
     if rule.group is not None:
-        what += f" ({', '.join(plan.groups[rule.group].order)})"
+        text += f" ({', '.join(plan.groups[rule.group].order)})"
     if rule.role is ColumnRole.KEY:
-        return what
-    return f"{what}; fold: {rule.folded}" if rule.folded else f"{what}; aggregate"
+        return text
+    return f"{text}; fold: {rule.folded}" if rule.folded else f"{text}; aggregate"

@@ -69,10 +69,10 @@ LONE_UPDATE = "-U without a record that follows it, rejected by fail_on lone-upd
 ORPHAN_RETRACT = "-U or -D for a key that has no row, rejected by fail_on orphan-retract"
 
 
-def build_error(found: Sequence[tuple[str, int, str]]) -> DataError:
+def build_error(record_problems: Sequence[tuple[str, int, str]]) -> DataError:
     """Build the error of a batch; each problem is its text, the number of its keys, and one of the keys."""
     problems = [
         Problem("", "record", text, f"key {key}" + (f", and {keys - 1} more" if keys > 1 else ""))
-        for text, keys, key in found
+        for text, keys, key in record_problems
     ]
     return DataError.from_problems(problems)

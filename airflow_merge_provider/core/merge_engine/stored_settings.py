@@ -29,13 +29,13 @@ def build_fixed_settings(config: MergeEngineConfig) -> dict[str, Any]:
     }
 
 
-def find_breaks(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Problem]:
+def find_breaks(stored_values: Mapping[str, Any], current_values: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield problems for changed fixed settings; a table without stored settings accepts all of them."""
-    for name, value in now.items():
-        if name not in before or before[name] == value or (name in _ONE_WAY and value):
+    for name, value in current_values.items():
+        if name not in stored_values or stored_values[name] == value or (name in _ONE_WAY and value):
             continue
         path = name if name in {"merge_engine", "primary_key"} else f"options.{name}"
-        message = f"was {before[name]!r} when the target was written, but is now {value!r}"
+        message = f"was {stored_values[name]!r} when the target was written, but is now {value!r}"
         yield Problem(
             path,
             "immutable-option",

@@ -43,35 +43,35 @@ def trace_records(plan: Plan, records: Sequence[Record]) -> KeyTrace:
     rules = [
         rule for rule in plan.rules if rule.role is not ColumnRole.KEY and rule.function not in SERIALIZED
     ]
-    walk = _TracingKeyFold(plan, tuple(rules))
-    did = [walk.note_record(place, record) for place, record in enumerate(records)]
-    values = walk.finish_row()
-    made = {
-        rule.name: _build_source(plan, rule, values[rule.name], walk.find_origin(rule), records)
+    key_fold = _TracingKeyFold(plan, tuple(rules))
+    effects = [key_fold.note_record(position, record) for position, record in enumerate(records)]
+    values = key_fold.finish_row()
+    sources = {
+        rule.name: _build_source(plan, rule, values[rule.name], key_fold.find_origin(rule), records)
         for rule in rules
     }
     for rule in plan.rules:
         if rule.function in SERIALIZED:
-            made[rule.name] = ValueSource(
+            sources[rule.name] = ValueSource(
                 None, (), f"{rule.function} of all records; the trace does not read its binary value"
             )
-    return KeyTrace(walk.alive, made if walk.alive else {}, tuple(did))
+    return KeyTrace(key_fold.alive, sources if key_fold.alive else {}, tuple(effects))
 
 
 def _whole_row(plan: Plan, records: Sequence[Record]) -> KeyTrace:
-    adding = [place for place, record in enumerate(records) if record.adds]
+    adding_positions = [position for position, record in enumerate(records) if record.adds]
     winner = None
     if plan.engine == DEDUPLICATE:
         winner, why = len(records) - 1 if records else None, "the newest record"
     else:
-        winner, why = adding[0] if adding else None, "the first record"
+        winner, why = adding_positions[0] if adding_positions else None, "the first record"
     if winner is None:
         return KeyTrace(alive=False, values={}, did=())
-    alive = records[winner].adds
-    did = [f"overridden by record {winner}" for _ in records]
-    did[winner] = "set the whole row" if alive else "removed the row"
-    made = {name: ValueSource(records[winner].values[name], (winner,), why) for name in plan.values}
-    return KeyTrace(alive, made if alive else {}, tuple(did))
+    has_row = records[winner].adds
+    effects = [f"overridden by record {winner}" for _ in records]
+    effects[winner] = "set the whole row" if has_row else "removed the row"
+    sources = {name: ValueSource(records[winner].values[name], (winner,), why) for name in plan.values}
+    return KeyTrace(has_row, sources if has_row else {}, tuple(effects))
 
 
 class _RecordingDict(dict[Any, Any]):
@@ -102,35 +102,35 @@ class _TracingKeyFold(KeyFold):
         self._by.clear()
         self._resets += 1
 
-    def note_record(self, place: int, record: Record) -> str:
+    def note_record(self, position: int, record: Record) -> str:
         """Fold a record and return a description of what it did."""
         self._written.clear()
-        before, resets = dict(self._gathered), self._resets
+        values_before, resets = dict(self._gathered), self._resets
         self.take_record(record)
         if self._resets != resets:
             return "removed the row"
-        names = [name for each in self._written for name in self._list_written(each)]
-        changed = [name for name in names if self._has_effect(name, record, before)]
+        names = [name for written_key in self._written for name in self._list_written(written_key)]
+        changed = [name for name in names if self._has_effect(name, record, values_before)]
         for name in changed:
-            self._by.setdefault(name, []).append(place)
+            self._by.setdefault(name, []).append(position)
         return f"set {', '.join(changed)}" if changed else self._explain_no_effect(record)
 
     def find_origin(self, rule: ColumnRule) -> tuple[int, ...]:
         """Return the records that produced a column's value: all that count, or the last that wrote it."""
-        places = self._by.get(rule.name, [])
-        return tuple(places if _is_gathering(rule) else places[-1:])
+        positions = self._by.get(rule.name, [])
+        return tuple(positions if _is_gathering(rule) else positions[-1:])
 
     def _list_written(self, written: Any) -> Sequence[str]:
-        """Return the columns behind what was written: a column, or the clock of a group."""
+        """Return the columns behind what was written: a column, or the ordering columns of a group."""
         return [written] if isinstance(written, str) else self._plan.groups[written].order
 
-    def _has_effect(self, name: str, record: Record, before: Mapping[str, Any]) -> bool:
+    def _has_effect(self, name: str, record: Record, values_before: Mapping[str, Any]) -> bool:
         """Return whether a record changes a column, excluding values that the function skips."""
         rule = self._rules[name]
         keeps_first = rule.function in {"first_value", "first_non_null_value"}
         if rule.role is not ColumnRole.FUNCTION or (record.values[name] is not None and not keeps_first):
             return True
-        return name not in before or before.get(name) is not self._gathered.get(name)
+        return name not in values_before or values_before.get(name) is not self._gathered.get(name)
 
     def _explain_no_effect(self, record: Record) -> str:
         if not record.adds and not self._plan.groups:
@@ -142,21 +142,29 @@ class _TracingKeyFold(KeyFold):
 
 
 def _is_gathering(rule: ColumnRule) -> bool:
-    kept = {"last_value", "last_non_null_value", "first_value", "first_non_null_value", "primary-key"}
-    return rule.role is ColumnRole.FUNCTION and rule.function not in kept
+    single_value_functions = {
+        "last_value",
+        "last_non_null_value",
+        "first_value",
+        "first_non_null_value",
+        "primary-key",
+    }
+    return rule.role is ColumnRole.FUNCTION and rule.function not in single_value_functions
 
 
 def _build_source(
-    plan: Plan, rule: ColumnRule, value: Any, places: tuple[int, ...], records: Sequence[Record]
+    plan: Plan, rule: ColumnRule, value: Any, positions: tuple[int, ...], records: Sequence[Record]
 ) -> ValueSource:
     group = "" if rule.group is None else f" of the group {', '.join(plan.groups[rule.group].order)}"
-    if not places:
-        return ValueSource(value, places, "no record sets this column")
+    if not positions:
+        return ValueSource(value, positions, "no record sets this column")
     if rule.role is ColumnRole.FUNCTION:
-        return ValueSource(value, places, f"{rule.function} over {len(places)} records{group}")
+        return ValueSource(value, positions, f"{rule.function} over {len(positions)} records{group}")
     if rule.role is ColumnRole.FREE:
-        emptied = value is None and rule.name.casefold() in records[places[-1]].clears
-        why = "cleared by clear_column" if emptied else "the newest value that is not NULL"
-        return ValueSource(value, places, why)
-    taken_back = rule.role is ColumnRole.PROTECTED and not records[places[-1]].adds
-    return ValueSource(value, places, f"the newest record{group}" + (", a retraction" if taken_back else ""))
+        is_cleared = value is None and rule.name.casefold() in records[positions[-1]].clears
+        why = "cleared by clear_column" if is_cleared else "the newest value that is not NULL"
+        return ValueSource(value, positions, why)
+    is_retracted = rule.role is ColumnRole.PROTECTED and not records[positions[-1]].adds
+    return ValueSource(
+        value, positions, f"the newest record{group}" + (", a retraction" if is_retracted else "")
+    )

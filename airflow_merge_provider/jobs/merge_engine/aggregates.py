@@ -47,9 +47,9 @@ class Aggregates:
             return
         if not plan.folds_rows:
             yield F.max(sql.quote_column(LIVE) & sql.quote_column(ADDS)).alias(_LIVE_ROW)
-        for place in range(len(plan.groups)):
+        for group_index in range(len(plan.groups)):
             if not plan.folds_rows:
-                yield self._aggregate_group(place).alias(_group_name(place))
+                yield self._aggregate_group(group_index).alias(_group_name(group_index))
         for rule in plan.rules:
             if not rule.folded and rule.role in {ColumnRole.SEQUENCE, ColumnRole.FREE, ColumnRole.FUNCTION}:
                 yield _ColumnAggregate(plan, rule).expression.alias(rule.name)
@@ -79,19 +79,21 @@ class Aggregates:
         """Yield, for each column whose value may be invalid, the error text; NULL if the value is valid."""
         for rule in self._plan.rules:
             if rule.function == "rbm32":
-                broken = (F.size(sql.quote_column(rule.name)) > 0) & _cast_to_column(rule).isNull()
-                yield F.when(broken, F.lit(refusals.broken_bitmap(rule)))
+                is_broken = (F.size(sql.quote_column(rule.name)) > 0) & _cast_to_column(rule).isNull()
+                yield F.when(is_broken, F.lit(refusals.broken_bitmap(rule)))
             if rule.role is ColumnRole.FUNCTION and not rule.folded and _can_overflow(rule):
                 total = sql.quote_column(rule.name)
-                too_much = total["value"].isNotNull() & _cast_to_column(rule).isNull()
-                lost = total["value"].isNull() & (total["values"] > 0)
-                shown = F.coalesce(total["value"].cast("string"), F.lit("a number with more than 38 digits"))
-                words = F.concat(
+                exceeds_type = total["value"].isNotNull() & _cast_to_column(rule).isNull()
+                exceeds_decimal = total["value"].isNull() & (total["values"] > 0)
+                value_text = F.coalesce(
+                    total["value"].cast("string"), F.lit("a number with more than 38 digits")
+                )
+                message = F.concat(
                     F.lit(f"overflow: {rule.function} of column {rule.name!r} is "),
-                    shown,
+                    value_text,
                     F.lit(f", out of range for {type_text(rule.column.kind)}"),
                 )
-                yield F.when(too_much | lost, words)
+                yield F.when(exceeds_type | exceeds_decimal, message)
 
     def _whole_row(self) -> Column:
         plan = self._plan
@@ -104,23 +106,23 @@ class Aggregates:
             F.when(sql.quote_column(LIVE), sql.quote_column(POSITION)),
         )
 
-    def _aggregate_group(self, place: int) -> Column:
+    def _aggregate_group(self, group_index: int) -> Column:
         """Return the newest record of a group: ordering columns, protected columns, whether it adds."""
-        plan, group = self._plan, self._plan.groups[place]
-        wanted = [
+        plan, group = self._plan, self._plan.groups[group_index]
+        column_names = [
             rule.name
             for rule in plan.rules
-            if rule.group == place and rule.role in {ColumnRole.ORDER, ColumnRole.PROTECTED}
+            if rule.group == group_index and rule.role in {ColumnRole.ORDER, ColumnRole.PROTECTED}
         ]
-        newest = F.struct(sql.quote_column(ADDS), *map(sql.quote_column, wanted))
+        newest = F.struct(sql.quote_column(ADDS), *map(sql.quote_column, column_names))
         return F.max_by(
-            newest, F.when(sql.quote_column(LIVE) & any_set(group.order), group_position(plan, place))
+            newest, F.when(sql.quote_column(LIVE) & any_set(group.order), group_position(plan, group_index))
         )
 
 
-def group_position(plan: Plan, place: int) -> Column:
+def group_position(plan: Plan, group_index: int) -> Column:
     """Return the sort key of records in a sequence group: its ordering columns, then the position."""
-    return F.struct(*group_order(plan, place), sql.quote_column(POSITION))
+    return F.struct(*group_order(plan, group_index), sql.quote_column(POSITION))
 
 
 class _ColumnAggregate:
@@ -161,7 +163,7 @@ class _ColumnAggregate:
     @cached_property
     def _functions(self) -> Mapping[str, Callable[[], Column]]:
         value, added = self._value, self._added
-        kept = F.when(sql.quote_column(ADDS), value)
+        value_if_added = F.when(sql.quote_column(ADDS), value)
         return {
             "sum": self._aggregate_sum,
             "count": self._aggregate_count,
@@ -169,8 +171,10 @@ class _ColumnAggregate:
             "min": lambda: F.min(F.when(added, value)),
             "bool_and": lambda: F.bool_and(F.when(added, value)),
             "bool_or": lambda: F.bool_or(F.when(added, value)),
-            "last_value": lambda: F.max_by(kept, self._find_position(self._taken)),
-            "last_non_null_value": lambda: F.max_by(kept, self._find_position(self._taken & self._said)),
+            "last_value": lambda: F.max_by(value_if_added, self._find_position(self._taken)),
+            "last_non_null_value": lambda: F.max_by(
+                value_if_added, self._find_position(self._taken & self._said)
+            ),
             "first_value": lambda: F.min_by(value, self._find_position(added)),
             "first_non_null_value": lambda: F.min_by(value, self._find_position(added & value.isNotNull())),
             "primary-key": lambda: F.max_by(value, self._find_position(self._taken)),
@@ -194,8 +198,8 @@ class _ColumnAggregate:
 
     def _aggregate_count(self) -> Column:
         """Sum the stored count, 1 for each added and -1 for each retracted value; NULL values count 0."""
-        one = F.when(sql.quote_column(ADDS), F.lit(1)).otherwise(F.lit(-1))
-        step = F.when(self._value.isNull(), F.lit(0)).otherwise(one).cast("bigint")
+        sign = F.when(sql.quote_column(ADDS), F.lit(1)).otherwise(F.lit(-1))
+        step = F.when(self._value.isNull(), F.lit(0)).otherwise(sign).cast("bigint")
         counted = F.when(
             self._taken, F.when(sql.quote_column(STORED), self._value.cast("bigint")).otherwise(step)
         )
@@ -206,8 +210,8 @@ class _ColumnAggregate:
 _WIDE = dict.fromkeys(INTEGERS, "bigint") | {"long": "decimal(28,0)"}
 
 
-def _group_name(place: int) -> str:
-    return f"#group{place}"
+def _group_name(group_index: int) -> str:
+    return f"#group{group_index}"
 
 
 def _can_overflow(rule: ColumnRule) -> bool:

@@ -53,24 +53,24 @@ _KINDS = {"inserted": "+I", "updated": "+U", "deleted": "-D"}
 
 def per_key(plan: Plan) -> dict[str, Column]:
     """Return the aggregates that count the records of a key, by the names of their columns."""
-    fresh = ~sql.quote_column(STORED)
-    taken = fresh & ~sql.quote_column(IGNORED)
+    is_new = ~sql.quote_column(STORED)
+    is_counted = is_new & ~sql.quote_column(IGNORED)
     counters = {
-        _RECORDS: F.count_if(fresh),
-        _RETRACTS: F.count_if(taken & ~sql.quote_column(ADDS)),
+        _RECORDS: F.count_if(is_new),
+        _RETRACTS: F.count_if(is_counted & ~sql.quote_column(ADDS)),
         _DROPPED: F.count_if(sql.quote_column(IGNORED)),
     }
     if plan.sequence or plan.groups:
         counters[_LATE] = F.count_if(sql.quote_column(LATE))
         counters[_MISSED] = F.count_if(
-            taken & sql.quote_column(DELETES) & (sql.quote_column(LATE) | ~_is_placed(plan))
+            is_counted & sql.quote_column(DELETES) & (sql.quote_column(LATE) | ~_is_placed(plan))
         )
     if plan.sequence:
         counters[_TIES] = F.count_if(sql.quote_column(TIE))
         unplaced = [sql.quote_column(name).isNull() for name in plan.sequence]
-        counters[_NULLS] = F.count_if(taken & F.greatest(*unplaced, F.lit(False)))
+        counters[_NULLS] = F.count_if(is_counted & F.greatest(*unplaced, F.lit(False)))
     if plan.retracts and not plan.options.ignore_update_before:
-        counters[_LONE] = F.max_by(sql.quote_column(LONE), F.when(fresh, sql.quote_column(POSITION))).cast(
+        counters[_LONE] = F.max_by(sql.quote_column(LONE), F.when(is_new, sql.quote_column(POSITION))).cast(
             "bigint"
         )
     return counters
@@ -82,7 +82,7 @@ def _is_placed(plan: Plan) -> Column:
     return any_set(names)
 
 
-def list_problem_columns(plan: Plan, alive: Column) -> Iterator[Column]:
+def list_problem_columns(plan: Plan, has_row: Column) -> Iterator[Column]:
     """Yield the columns with error texts for a key: of single records, then of all its records."""
     yield sql.quote_column(PROBLEM)
     if "tie" in plan.fail_on:
@@ -90,7 +90,7 @@ def list_problem_columns(plan: Plan, alive: Column) -> Iterator[Column]:
     if "lone-update" in plan.fail_on and _LONE in per_key(plan):
         yield F.when(sql.quote_column(_LONE) > 0, F.lit(refusals.LONE_UPDATE))
     if "orphan-retract" in plan.fail_on:
-        orphan = (sql.quote_column(_RETRACTS) > 0) & sql.quote_column(BEFORE).isNull() & ~alive
+        orphan = (sql.quote_column(_RETRACTS) > 0) & sql.quote_column(BEFORE).isNull() & ~has_row
         yield F.when(orphan, F.lit(refusals.ORPHAN_RETRACT))
 
 
@@ -116,34 +116,38 @@ class CountedChanges:
         return self.has_rows or bool(self.counts.get("tombstones"))
 
 
-def count_changes(plan: Plan, found: DataFrame) -> CountedChanges:
+def count_changes(plan: Plan, folded_rows: DataFrame) -> CountedChanges:
     """Count row changes, records and keys in one Spark action.
 
     :raises DataError: when something is wrong with a record or a result; with the first keys that have it.
     """
-    change, after, before = sql.quote_column(CHANGE), sql.quote_column(AFTER), sql.quote_column(BEFORE)
-    wanted = {
+    change, row_after, row_before = (
+        sql.quote_column(CHANGE),
+        sql.quote_column(AFTER),
+        sql.quote_column(BEFORE),
+    )
+    aggregates = {
         "records": F.sum(sql.quote_column(_RECORDS)),
         "keys": F.count(F.lit(1)),
-        **{kind: F.count_if(change == mark) for kind, mark in _KINDS.items()},
-        "unchanged_keys": F.count_if(change.isNull() & after.isNotNull()),
-        **_count_oddities(found.columns),
+        **{kind: F.count_if(change == row_kind) for kind, row_kind in _KINDS.items()},
+        "unchanged_keys": F.count_if(change.isNull() & row_after.isNotNull()),
+        **_count_oddities(folded_rows.columns),
         _PROBLEMS: F.count(sql.quote_column(PROBLEM)),
     }
     sizes = {
-        f"{_BYTES}{place}": F.sum(F.when(change.isNotNull(), part))
-        for place, part in enumerate(_estimate_sizes(plan))
+        f"{_BYTES}{index}": F.sum(F.when(change.isNotNull(), part))
+        for index, part in enumerate(_estimate_sizes(plan))
     }
-    orphaned = (sql.quote_column(_RETRACTS) > 0) & before.isNull() & after.isNull()
-    wanted |= {
+    orphaned = (sql.quote_column(_RETRACTS) > 0) & row_before.isNull() & row_after.isNull()
+    aggregates |= {
         "orphan_retracts": F.count_if(orphaned),
         "ignored_retracts": F.sum(sql.quote_column(_DROPPED)),
     }
-    row = found.agg(*(value.alias(name) for name, value in (wanted | sizes).items())).collect()[0]
-    counts = {name: int(row[name] or 0) for name in wanted}
+    row = folded_rows.agg(*(value.alias(name) for name, value in (aggregates | sizes).items())).collect()[0]
+    counts = {name: int(row[name] or 0) for name in aggregates}
     size = sum(int(row[name] or 0) for name in sizes)
     if counts.pop(_PROBLEMS):
-        raise refusals.build_error(_collect_problems(plan, found))
+        raise refusals.build_error(_collect_problems(plan, folded_rows))
     nested = any(isinstance(column.kind, Mapping) or column.family == "variant" for column in plan.columns)
     rows = {kind: counts.pop(kind) for kind in _KINDS}
     return CountedChanges(rows, counts, None if nested else size)
@@ -160,13 +164,13 @@ def _estimate_sizes(plan: Plan) -> Iterator[Column]:
         yield combine_columns(Column.__add__, parts[start : start + _ADDED], fixed)
 
 
-def _count_oddities(known: list[str]) -> dict[str, Column]:
+def _count_oddities(column_names: list[str]) -> dict[str, Column]:
     """Count what is not an error but may point to one upstream, for the columns that the plan has."""
     changes, all_late = (
         sql.quote_column(CHANGE).isNotNull(),
         sql.quote_column(_LATE) == sql.quote_column(_RECORDS),
     )
-    made = {
+    counts_by_column = {
         _LATE: {"late": F.sum(sql.quote_column(_LATE)), "filled_holes": F.count_if(changes & all_late)},
         _MISSED: {
             "missed_deletes": F.sum(F.when(sql.quote_column(AFTER).isNotNull(), sql.quote_column(_MISSED)))
@@ -176,13 +180,18 @@ def _count_oddities(known: list[str]) -> dict[str, Column]:
         _LONE: {"lone_updates": F.sum(sql.quote_column(_LONE))},
         REMOVED: {"tombstones": F.count(sql.quote_column(REMOVED))},
     }
-    return {name: count for of, counts in made.items() if of in known for name, count in counts.items()}
+    return {
+        name: count
+        for column, counts in counts_by_column.items()
+        if column in column_names
+        for name, count in counts.items()
+    }
 
 
-def _collect_problems(plan: Plan, found: DataFrame) -> list[tuple[str, int, str]]:
+def _collect_problems(plan: Plan, folded_rows: DataFrame) -> list[tuple[str, int, str]]:
     key = F.to_json(F.struct(*map(sql.quote_column, plan.key)), {"ignoreNullFields": "false"})
     rows = (
-        found.where(sql.quote_column(PROBLEM).isNotNull())
+        folded_rows.where(sql.quote_column(PROBLEM).isNotNull())
         .groupBy(sql.quote_column(PROBLEM))
         .agg(F.count(F.lit(1)).alias("keys"), F.min(key).alias("key"))
         .orderBy(F.desc("keys"), sql.quote_column(PROBLEM))

@@ -63,8 +63,8 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     """
     config = MergeEngineConfig.parse(request.config)
     with progress.time_step("resolve inputs"):
-        place = resolve_dataset(_require_dataset("target", config.target), request.warehouse, at="target")
-        target = DeltaTarget(spark, place, request, config)
+        dataset = resolve_dataset(_require_dataset("target", config.target), request.warehouse, at="target")
+        target = DeltaTarget(spark, dataset, request, config)
         source = resolve_dataset(_require_dataset("source", config.source), request.warehouse, at="source")
         pinned = pin_dataset(spark, source)
     return fold_source(spark, request, progress, config, target, DatasetSource(spark, config, pinned))
@@ -122,8 +122,8 @@ class _Fold(JobRun):
     @property
     def removals_since(self) -> int:
         """The time before which removals expire, in microseconds since the epoch."""
-        kept = self.config.tombstone_retention or timedelta()
-        return self.request.started_at - kept // timedelta(microseconds=1)
+        retention = self.config.tombstone_retention or timedelta()
+        return self.request.started_at - retention // timedelta(microseconds=1)
 
     @property
     def is_repeatable(self) -> bool:
@@ -174,10 +174,10 @@ class _Fold(JobRun):
             counted = count_changes(plan, rows)
         storage = compaction.count_storage(_find_storage(self.state), counted.rows, full=self.is_full)
         details = build_details(plan, read=read.how, storage=storage)
-        found = RunResult(run_mode, reason, self.count_rows(**counted.rows), counted.counts, details)
+        result = RunResult(run_mode, reason, self.count_rows(**counted.rows), counted.counts, details)
         return self.commit_result(
-            found,
-            lambda: self._write_changes(plan, rows, counted, found),
+            result,
+            lambda: self._write_changes(plan, rows, counted, result),
             # An empty first run also creates the table, because its commit records the source offset.
             is_needed=counted.is_needed or self.is_full,
         )
@@ -205,35 +205,37 @@ class _Fold(JobRun):
         return self.target.count_live_rows()
 
     def _write_changes(
-        self, plan: Plan, rows: DataFrame, counted: CountedChanges, found: RunResult
+        self, plan: Plan, rows: DataFrame, counted: CountedChanges, result: RunResult
     ) -> dict[str, Any]:
-        state = self._build_state(found)
+        state = self._build_state(result)
         state[SIDE_TABLE_VERSIONS] |= self._write_side_tables(plan, rows, counted)
         with self.reporter.progress.time_step("merge"):
             committed = self.target.commit_rows(
                 plan, row_changes.select_results(plan, rows), counted, state, full=self.is_full
             )
         version = committed.version
-        if compaction.is_due(self.config, found.details["storage"]):
+        if compaction.is_due(self.config, result.details["storage"]):
             with self.reporter.progress.time_step("compact"):
-                version, found = self._compact_target(committed, state, found)
-        return self.reporter.build_report(found, version=version, changed=True)
+                version, result = self._compact_target(committed, state, result)
+        return self.reporter.build_report(result, version=version, changed=True)
 
     def _compact_target(
-        self, committed: CommitResult, state: Mapping[str, Any], found: RunResult
+        self, committed: CommitResult, state: Mapping[str, Any], result: RunResult
     ) -> tuple[int, RunResult]:
         """Compact the target; if that fails, the commit stays valid and the next run tries again."""
-        storage = {**found.details["storage"], "outdated": 0}
-        named = {SIDE_TABLE_VERSIONS: state[SIDE_TABLE_VERSIONS]}
-        compact = replace(found, details={**found.details, "storage": storage})
+        storage = {**result.details["storage"], "outdated": 0}
+        side_table_state = {SIDE_TABLE_VERSIONS: state[SIDE_TABLE_VERSIONS]}
+        compacted_result = replace(result, details={**result.details, "storage": storage})
         try:
-            version = self.target.purge_deleted_rows(committed, {**self._build_state(compact), **named})
+            version = self.target.purge_deleted_rows(
+                committed, {**self._build_state(compacted_result), **side_table_state}
+            )
         except PySparkException as error:
             self.reporter.add_warnings(
                 [f"compact_ratio: target not compacted; the next run tries again ({first_line(error)})"]
             )
-            return committed.version, found
-        return version, compact
+            return committed.version, result
+        return version, compacted_result
 
     def _write_side_tables(self, plan: Plan, rows: DataFrame, counted: CountedChanges) -> dict[str, int]:
         """Write the side tables, and return the versions that the target's commit records."""
@@ -261,17 +263,19 @@ class _Fold(JobRun):
         owners = {table.dataset.uri: table.owner for table in tables if table is not None}
         return {owners.get(key, key): version for key, version in self.last.side_table_versions.items()}
 
-    def _build_state(self, found: RunResult) -> dict[str, Any]:
+    def _build_state(self, result: RunResult) -> dict[str, Any]:
         """Return the state for the next run: run metadata, source offsets and immutable settings."""
-        before = {} if self.request.full_refresh else self.state
-        others = [each for each in read_offsets(before) if each != self.offset]
-        kept = {each.uri for each in others}
-        configs = {uri: config for uri, config in before.get("configs", {}).items() if uri in kept}
-        batches = [*before.get("batches", []), *([self.batch] if self.batch else [])]
+        previous_state = {} if self.request.full_refresh else self.state
+        other_offsets = [offset for offset in read_offsets(previous_state) if offset != self.offset]
+        other_uris = {offset.uri for offset in other_offsets}
+        configs = {
+            uri: config for uri, config in previous_state.get("configs", {}).items() if uri in other_uris
+        }
+        batches = [*previous_state.get("batches", []), *([self.batch] if self.batch else [])]
         return {
-            **self.reporter.build_state(found),
+            **self.reporter.build_state(result),
             "fixed": stored_settings.build_fixed_settings(self.config),
-            **write_offsets([*others, self.source.pinned.offset]),
+            **write_offsets([*other_offsets, self.source.pinned.offset]),
             "configs": {**configs, self.source.pinned.dataset.uri: self.request.config},
             "batches": batches[-_BATCHES_MAX:],
             SIDE_TABLE_VERSIONS: self._list_side_table_versions(),

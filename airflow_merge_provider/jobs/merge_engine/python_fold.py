@@ -52,19 +52,19 @@ def fold_in_python(plan: Plan, gathered: DataFrame) -> DataFrame:
     ``ALIVE`` is whether the key has a row, ``PROBLEM`` an error text. If removals are recorded and whole
     rows are folded, ``REMOVED`` holds the ordering values of the newest removal.
     """
-    kept = [field for field in gathered.schema.fields if field.name != HISTORY]
-    made = _values_type(gathered)
-    folded = [StructField(rule.name, made[rule.name].dataType) for rule in plan.folded]
+    other_fields = [field for field in gathered.schema.fields if field.name != HISTORY]
+    values_type = _values_type(gathered)
+    folded = [StructField(rule.name, values_type[rule.name].dataType) for rule in plan.folded]
     flags = [StructField(ALIVE, BooleanType()), StructField(PROBLEM, StringType())]
     if plan.remembers and plan.folds_rows:
-        flags.append(StructField(REMOVED, StructType([made[name] for name in plan.remembered])))
-    return gathered.mapInArrow(_build_folder(plan), StructType([*kept, *folded, *flags]))
+        flags.append(StructField(REMOVED, StructType([values_type[name] for name in plan.remembered])))
+    return gathered.mapInArrow(_build_folder(plan), StructType([*other_fields, *folded, *flags]))
 
 
 def _list_columns(plan: Plan) -> list[str]:
     """Return the columns that the fold reads: the folded ones and the ordering columns of their groups."""
     groups = {rule.group for rule in plan.folded if rule.group is not None} | set(plan.removing_groups)
-    ordering = [name for place in sorted(groups) for name in plan.groups[place].order]
+    ordering = [name for group_index in sorted(groups) for name in plan.groups[group_index].order]
     return list(dict.fromkeys([*(rule.name for rule in plan.folded), *ordering]))
 
 
@@ -87,7 +87,7 @@ def _build_folder(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[p
 
 
 def _read_records(entries: list[dict[str, Any]]) -> Iterator[Record]:
-    for entry in sorted(entries, key=lambda each: int(each[_AT])):
+    for entry in sorted(entries, key=lambda item: int(item[_AT])):
         clears = frozenset(entry.get("clears") or ())
         yield Record(entry["values"], entry["adds"], entry["deletes"], entry["stored"], clears)
 
@@ -96,11 +96,11 @@ def _with_results(plan: Plan, batch: pa.RecordBatch, results: list[FoldResult]) 
     values = batch.schema.field(HISTORY).type.value_type.field("values").type
     columns = {name: batch.column(name) for name in batch.schema.names if name != HISTORY}
     for name in (rule.name for rule in plan.folded):
-        given = [each.values.get(name) for each in results]
-        columns[name] = pa.array(given, values.field(name).type)
-    columns[ALIVE] = pa.array([each.alive for each in results], pa.bool_())
-    columns[PROBLEM] = pa.array([each.problem for each in results], pa.string())
+        column_values = [result.values.get(name) for result in results]
+        columns[name] = pa.array(column_values, values.field(name).type)
+    columns[ALIVE] = pa.array([result.alive for result in results], pa.bool_())
+    columns[PROBLEM] = pa.array([result.problem for result in results], pa.string())
     if plan.remembers and plan.folds_rows:
         ordering = pa.struct([values.field(name) for name in plan.remembered])
-        columns[REMOVED] = pa.array([each.removed for each in results], ordering)
+        columns[REMOVED] = pa.array([result.removed for result in results], ordering)
     return pa.RecordBatch.from_pydict(columns)

@@ -57,24 +57,24 @@ def _fold_source(
     """Fold the changes of one source since the last run into the rows."""
     named = uri.removeprefix("table:")
     source = Dataset(named, table=named) if named != uri else Dataset(named, path=uri)
-    taken = DatasetSource(spark, config, pin_dataset(spark, source)).read_gained(last.state["sources"][uri])
-    if taken is None:
+    read = DatasetSource(spark, config, pin_dataset(spark, source)).read_gained(last.state["sources"][uri])
+    if read is None:
         return rows
-    plan = source_columns.plan_for_table(config, taken, rows.schema)
-    batch = source_columns.fit_rows(config, taken.rows, plan.columns)
+    plan = source_columns.plan_for_table(config, read, rows.schema)
+    batch = source_columns.fit_rows(config, read.rows, plan.columns)
     removed = None
     if config.tombstone_retention is not None:
         since = time.time_ns() // 1000 - config.tombstone_retention // timedelta(microseconds=1)
-        place = target.with_suffix(side_tables.REMOVALS_SUFFIX)
-        side = side_tables.open_side_table(spark, place, side_tables.REMOVALS, last)
-        removed = side_tables.read_removals(side, plan, since)
-    found = fold_batch(plan, batch, rows, removed)
+        dataset = target.with_suffix(side_tables.REMOVALS_SUFFIX)
+        side_table = side_tables.open_side_table(spark, dataset, side_tables.REMOVALS, last)
+        removed = side_tables.read_removals(side_table, plan, since)
+    folded_rows = fold_batch(plan, batch, rows, removed)
     problem = sql.quote_column(PROBLEM)
-    right = F.when(problem.isNull(), F.lit(True)).otherwise(F.raise_error(problem).cast("boolean"))
+    is_valid = F.when(problem.isNull(), F.lit(True)).otherwise(F.raise_error(problem).cast("boolean"))
     after = sql.quote_column(AFTER)
     values = [sql.quote_column(name) if name in plan.key else after[name].alias(name) for name in plan.names]
     return _select_untouched(plan, rows, batch).unionByName(
-        found.where(right & after.isNotNull()).select(*values)
+        folded_rows.where(is_valid & after.isNotNull()).select(*values)
     )
 
 

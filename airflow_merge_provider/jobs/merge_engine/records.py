@@ -40,12 +40,12 @@ def build_records(
     ``batch`` has the table's columns, ``ARRIVAL``, ``KIND`` if rows have kinds, and ``CLEARS`` if rows
     clear columns; ``stored`` has the table's columns, ``removed`` those that are kept of a removed key.
     """
-    arrived = _read_batch(plan, batch)
-    met = arrived
-    for kept, adds in ((stored, True), (removed, False)):
-        if kept is not None:
-            met = met.unionByName(_read_stored(plan, kept, arrived, adds=adds))
-    return _mark_counted(plan, _compare_with_stored(plan, _order_records(plan, met)))
+    batch_records = _read_batch(plan, batch)
+    records = batch_records
+    for stored_rows, adds in ((stored, True), (removed, False)):
+        if stored_rows is not None:
+            records = records.unionByName(_read_stored(plan, stored_rows, batch_records, adds=adds))
+    return _mark_counted(plan, _compare_with_stored(plan, _order_records(plan, records)))
 
 
 def _read_batch(plan: Plan, batch: DataFrame) -> DataFrame:
@@ -56,10 +56,10 @@ def _read_batch(plan: Plan, batch: DataFrame) -> DataFrame:
         flags[IGNORED] = _is_ignored(plan, kind)
         flags = {name: F.coalesce(flag, F.lit(False)) for name, flag in flags.items()}
     flagged = batch.withColumns({**flags, STORED: F.lit(False)})
-    beside = (ARRIVAL, ADDS, DELETES, LONE, STORED, IGNORED, *([CLEARS] if plan.clears else []))
+    extra_columns = (ARRIVAL, ADDS, DELETES, LONE, STORED, IGNORED, *([CLEARS] if plan.clears else []))
     return flagged.select(
         *(_read_value(plan, name) for name in plan.names),
-        *map(sql.quote_column, beside),
+        *map(sql.quote_column, extra_columns),
         _find_problem(plan, with_kinds=kind is not None).alias(PROBLEM),
     )
 
@@ -76,28 +76,28 @@ def is_cleared(name: str) -> Column:
     return F.coalesce(F.array_contains(sql.quote_column(CLEARS), name.casefold()), F.lit(False))
 
 
-def _read_stored(plan: Plan, kept: DataFrame, arrived: DataFrame, *, adds: bool) -> DataFrame:
+def _read_stored(plan: Plan, stored_rows: DataFrame, batch_records: DataFrame, *, adds: bool) -> DataFrame:
     """Return what is stored of the batch's keys as additions or removals, older than all its records."""
-    keys = arrived.select(*map(sql.quote_column, plan.key))
-    touched = kept.join(keys, all_of(_build_key_conditions(plan, kept, keys)), "left_semi")
+    keys = batch_records.select(*map(sql.quote_column, plan.key))
+    touched = stored_rows.join(keys, all_of(_build_key_conditions(plan, stored_rows, keys)), "left_semi")
     # A stored first row never changes, so only its existence is needed and its values are not read.
-    unread = set(plan.values) if plan.engine == FIRST_ROW else set(plan.names) - set(kept.columns)
+    unread = set(plan.values) if plan.engine == FIRST_ROW else set(plan.names) - set(stored_rows.columns)
     flags = {ADDS: adds, DELETES: not adds, STORED: True, IGNORED: False, LONE: False}
     values = {name: F.lit(value) for name, value in flags.items()}
     values |= {name: sql.quote_column(name) for name in plan.names if name not in unread}
     return touched.select(
         *(
             values.get(field.name, cast_to(F.lit(None), field.dataType)).alias(field.name)
-            for field in arrived.schema.fields
+            for field in batch_records.schema.fields
         )
     )
 
 
-def _build_key_conditions(plan: Plan, kept: DataFrame, keys: DataFrame) -> list[Column]:
-    sides = [(kept[sql.quote_name(name)], keys[sql.quote_name(name)]) for name in plan.key]
+def _build_key_conditions(plan: Plan, stored_rows: DataFrame, keys: DataFrame) -> list[Column]:
+    column_pairs = [(stored_rows[sql.quote_name(name)], keys[sql.quote_name(name)]) for name in plan.key]
     if plan.options.nullable_key:
-        return [one.eqNullSafe(other) for one, other in sides]
-    return [one == other for one, other in sides]
+        return [stored_column.eqNullSafe(key_column) for stored_column, key_column in column_pairs]
+    return [stored_column == key_column for stored_column, key_column in column_pairs]
 
 
 def _find_kind(plan: Plan, batch: DataFrame) -> Column | None:
@@ -115,19 +115,19 @@ def _is_ignored(plan: Plan, kind: Column) -> Column:
 
 def _find_problem(plan: Plan, *, with_kinds: bool) -> Column:
     """Return the first problem of a record, NULL if it has none."""
-    found: list[Column] = []
-    taken = ~sql.quote_column(IGNORED)
+    problems: list[Column] = []
+    is_counted = ~sql.quote_column(IGNORED)
     if with_kinds:
         raw = sql.quote_column(plan.options.row_kind_field or KIND)
-        known = F.upper(raw).isin(*refusals.KINDS)
-        said = F.concat(F.lit(refusals.UNKNOWN_KIND), F.lit("'"), raw, F.lit("'"))
-        found += [F.when(raw.isNull(), F.lit(refusals.NULL_KIND)), F.when(~known, said)]
+        is_valid_kind = F.upper(raw).isin(*refusals.KINDS)
+        message = F.concat(F.lit(refusals.UNKNOWN_KIND), F.lit("'"), raw, F.lit("'"))
+        problems += [F.when(raw.isNull(), F.lit(refusals.NULL_KIND)), F.when(~is_valid_kind, message)]
     if not plan.options.nullable_key:
-        found += [
-            F.when(taken & sql.quote_column(name).isNull(), F.lit(refusals.null_key(name)))
+        problems += [
+            F.when(is_counted & sql.quote_column(name).isNull(), F.lit(refusals.null_key(name)))
             for name in plan.key
         ]
-    found += [
+    problems += [
         F.when(
             sql.quote_column(ADDS) & sql.quote_column(column.name).isNull(),
             F.lit(refusals.null_value(column.name)),
@@ -137,30 +137,30 @@ def _find_problem(plan: Plan, *, with_kinds: bool) -> Column:
     ]
     if plan.clears:
         clearable = F.array(*(F.lit(name.casefold()) for name in plan.clearable)).cast("array<string>")
-        others = F.array_except(sql.quote_column(CLEARS), clearable)
-        said = F.concat(F.lit(refusals.NOT_CLEARABLE), F.array_join(others, ", "))
-        found.append(F.when(F.size(others) > 0, said))
+        invalid_names = F.array_except(sql.quote_column(CLEARS), clearable)
+        message = F.concat(F.lit(refusals.NOT_CLEARABLE), F.array_join(invalid_names, ", "))
+        problems.append(F.when(F.size(invalid_names) > 0, message))
     if "null-sequence" in plan.fail_on:
-        found += [
-            F.when(taken & sql.quote_column(name).isNull(), F.lit(refusals.null_sequence(name)))
+        problems += [
+            F.when(is_counted & sql.quote_column(name).isNull(), F.lit(refusals.null_sequence(name)))
             for name in plan.sequence
         ]
     if with_kinds and plan.needs_policy:
-        found.append(F.when(taken & ~sql.quote_column(ADDS), F.lit(refusals.without_policy(plan))))
+        problems.append(F.when(is_counted & ~sql.quote_column(ADDS), F.lit(refusals.without_policy(plan))))
     elif with_kinds:
-        found += [
+        problems += [
             _find_refusal(plan, rule) for rule in plan.rules if rule.refuses_retracts and not rule.folded
         ]
-    return F.coalesce(*found, F.lit(None).cast("string"))
+    return F.coalesce(*problems, F.lit(None).cast("string"))
 
 
 def _find_refusal(plan: Plan, rule: ColumnRule) -> Column:
-    taken = ~sql.quote_column(IGNORED) & ~sql.quote_column(ADDS)
+    is_retract = ~sql.quote_column(IGNORED) & ~sql.quote_column(ADDS)
     if plan.options.remove_on_delete:
-        taken &= ~sql.quote_column(DELETES)
+        is_retract &= ~sql.quote_column(DELETES)
     if rule.group is not None:
-        taken &= any_set(plan.groups[rule.group].order)
-    return F.when(taken, F.lit(refusals.cannot_retract(rule)))
+        is_retract &= any_set(plan.groups[rule.group].order)
+    return F.when(is_retract, F.lit(refusals.cannot_retract(rule)))
 
 
 def any_set(names: Sequence[str]) -> Column:
@@ -168,18 +168,18 @@ def any_set(names: Sequence[str]) -> Column:
     return any_of(sql.quote_column(name).isNotNull() for name in names)
 
 
-def _order_records(plan: Plan, arrived: DataFrame) -> DataFrame:
+def _order_records(plan: Plan, records: DataFrame) -> DataFrame:
     """Add the position of each record within its key: a number if the plan needs one, else a struct."""
-    for place, group in enumerate(plan.groups):
+    for group_index, group in enumerate(plan.groups):
         if group.descending:
             oldest_first = [sql.quote_column(name).desc_nulls_first() for name in group.order]
             rank = F.dense_rank().over(_of_key(plan).orderBy(*oldest_first))
-            arrived = arrived.withColumn(_rank_name(place), rank)
+            records = records.withColumn(_rank_name(group_index), rank)
     if not plan.options.descending and not plan.folded:
         position = F.struct(*map(sql.quote_column, (*plan.sequence, ARRIVAL, ADDS)))
     else:
         position = F.row_number().over(_in_order(plan))
-    return arrived.withColumn(POSITION, position)
+    return records.withColumn(POSITION, position)
 
 
 def _of_key(plan: Plan) -> WindowSpec:
@@ -196,9 +196,9 @@ def _in_order(plan: Plan, *, newest_first: bool = False) -> WindowSpec:
     return _of_key(plan).orderBy(*sequence, *(up(sql.quote_column(name)) for name in (ARRIVAL, ADDS)))
 
 
-def _compare_with_stored(plan: Plan, placed: DataFrame) -> DataFrame:
+def _compare_with_stored(plan: Plan, records: DataFrame) -> DataFrame:
     """Flag the records that are older than the stored row, and those that tie within the batch."""
-    fresh = ~sql.quote_column(STORED) & ~sql.quote_column(IGNORED)
+    is_new = ~sql.quote_column(STORED) & ~sql.quote_column(IGNORED)
     late = tie = F.lit(False)
     # Both checks use the same order, so that Spark sorts the records of a key once.
     newest_first = _in_order(plan, newest_first=True)
@@ -208,21 +208,21 @@ def _compare_with_stored(plan: Plan, placed: DataFrame) -> DataFrame:
         late = F.max(STORED).over(newest_first.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     if plan.sequence:
         sequence = F.struct(*map(sql.quote_column, plan.sequence))
-        older = F.lead(F.struct(fresh.alias("fresh"), sequence.alias("sequence"))).over(newest_first)
+        older = F.lead(F.struct(is_new.alias("fresh"), sequence.alias("sequence"))).over(newest_first)
         tie = older["fresh"] & (older["sequence"] == sequence)
-    flags = {name: fresh & F.coalesce(flag, F.lit(False)) for name, flag in ((LATE, late), (TIE, tie))}
-    return placed.withColumns(flags)
+    flags = {name: is_new & F.coalesce(flag, F.lit(False)) for name, flag in ((LATE, late), (TIE, tie))}
+    return records.withColumns(flags)
 
 
 def _late_in_groups(plan: Plan) -> Column:
     """Return whether a record is older than the stored row in each sequence group that it sets."""
-    given = F.lit(False)
-    newer = F.lit(False)
-    for place, group in enumerate(plan.groups):
-        tick = F.struct(*group_order(plan, place))
-        given |= any_set(group.order)
-        newer |= any_set(group.order) & F.coalesce(tick >= _at_stored(plan, tick), F.lit(True))
-    return given & ~newer
+    has_sequence = F.lit(False)
+    is_newer = F.lit(False)
+    for group_index, group in enumerate(plan.groups):
+        sequence = F.struct(*group_order(plan, group_index))
+        has_sequence |= any_set(group.order)
+        is_newer |= any_set(group.order) & F.coalesce(sequence >= _at_stored(plan, sequence), F.lit(True))
+    return has_sequence & ~is_newer
 
 
 def _at_stored(plan: Plan, value: Column) -> Column:
@@ -230,25 +230,25 @@ def _at_stored(plan: Plan, value: Column) -> Column:
     return F.max(F.when(sql.quote_column(STORED), value)).over(_of_key(plan))
 
 
-def group_order(plan: Plan, place: int) -> list[Column]:
+def group_order(plan: Plan, group_index: int) -> list[Column]:
     """Return the columns that sort the records of a sequence group from oldest to newest."""
-    group = plan.groups[place]
+    group = plan.groups[group_index]
     return (
-        [sql.quote_column(_rank_name(place))]
+        [sql.quote_column(_rank_name(group_index))]
         if group.descending
         else list(map(sql.quote_column, group.order))
     )
 
 
-def _rank_name(place: int) -> str:
-    return f"#rank{place}"
+def _rank_name(group_index: int) -> str:
+    return f"#rank{group_index}"
 
 
-def _mark_counted(plan: Plan, placed: DataFrame) -> DataFrame:
+def _mark_counted(plan: Plan, records: DataFrame) -> DataFrame:
     """Flag the records that count: not ignored by an option, and newer than the row's last removal."""
     live = ~sql.quote_column(IGNORED)
     if plan.options.remove_on_delete and (plan.retracts or plan.remembers):
         deleted = F.when(live & sql.quote_column(DELETES), sql.quote_column(POSITION))
-        cut = F.max(deleted).over(_of_key(plan))
-        live = live & (cut.isNull() | (sql.quote_column(POSITION) > cut))
-    return placed.withColumn(LIVE, live)
+        last_removal = F.max(deleted).over(_of_key(plan))
+        live = live & (last_removal.isNull() | (sql.quote_column(POSITION) > last_removal))
+    return records.withColumn(LIVE, live)

@@ -34,8 +34,10 @@ def require_continuity(
     offsets = read_offsets(previous.state)
     offset = find_offset(offsets, source.offset)
     if full_refresh:
-        own = (offset, find_replaced(offsets, source.offset))
-        _require_single_source(target, [each.uri for each in offsets if each not in own])
+        own_offsets = (offset, find_replaced(offsets, source.offset))
+        _require_single_source(
+            target, [other_offset.uri for other_offset in offsets if other_offset not in own_offsets]
+        )
         return
     if config.incremental:
         if previous.number and previous.run_version is None:
@@ -60,9 +62,9 @@ def build_refusal(path: str, message: str, hint: str) -> DataError:
     return DataError.from_problems([Problem(path, "refused", message, hint)])
 
 
-def _require_single_source(target: Dataset, others: Sequence[str]) -> None:
-    if others:
-        message = f"{target.uri} also contains rows of other sources: {', '.join(others)}"
+def _require_single_source(target: Dataset, other_uris: Sequence[str]) -> None:
+    if other_uris:
+        message = f"{target.uri} also contains rows of other sources: {', '.join(other_uris)}"
         raise build_refusal("full_refresh", message, "drop the target, and fold each source again")
 
 
@@ -73,7 +75,11 @@ def _find_break(
     if offset is None:
         if find_replaced(offsets, source.offset) is not None:
             return "the table at this location was recreated after it was folded"
-        copies = [each.uri for each in offsets if each.table_id and each.table_id == source.table_id]
+        copies = [
+            candidate.uri
+            for candidate in offsets
+            if candidate.table_id and candidate.table_id == source.table_id
+        ]
         return f"the folded table can be any of the copies {', '.join(copies)}" if copies else None
     if source.dataset.format != "delta" or source.version is None or is_continued(spark, source, offset):
         return None

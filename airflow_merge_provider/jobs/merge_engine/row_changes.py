@@ -35,9 +35,9 @@ def fold_batch(
     Its columns are the key, ``BEFORE`` and ``AFTER`` (structs of the other columns, null if there is no
     row), ``CHANGE``, ``PROBLEM`` with an error text, counts, and ``REMOVED`` if removals are recorded.
     """
-    made = Aggregates(plan)
+    aggregates = Aggregates(plan)
     counters = counting.per_key(plan)
-    known = {
+    key_aggregates = {
         BEFORE: _read_row_before(plan),
         PROBLEM: F.max(sql.quote_column(PROBLEM)),
         **counters,
@@ -47,27 +47,27 @@ def fold_batch(
         build_records(plan, batch, stored, removed)
         .groupBy(*map(sql.quote_column, plan.key))
         .agg(
-            *(value.alias(name) for name, value in known.items()),
-            *made.list_aggregates(),
+            *(value.alias(name) for name, value in key_aggregates.items()),
+            *aggregates.list_aggregates(),
             *([python_fold.collect_history(plan)] if plan.folded else []),
         )
     )
     if plan.folded:
         gathered = python_fold.fold_in_python(plan, gathered)
-    alive = sql.quote_column(python_fold.ALIVE) if plan.folds_rows else made.has_row()
+    has_row = sql.quote_column(python_fold.ALIVE) if plan.folds_rows else aggregates.has_row()
     row = F.struct(
-        *(made.build_value(rule).alias(rule.name) for rule in plan.rules if rule.name not in plan.key),
+        *(aggregates.build_value(rule).alias(rule.name) for rule in plan.rules if rule.name not in plan.key),
         F.lit(True).alias(STORED),
     )
     problem = F.coalesce(
-        *counting.list_problem_columns(plan, alive),
-        *made.list_problems(),
+        *counting.list_problem_columns(plan, has_row),
+        *aggregates.list_problems(),
         *([sql.quote_column(python_fold.PROBLEM)] if plan.folded else []),
     )
     return gathered.select(
         *map(sql.quote_column, plan.key),
         sql.quote_column(BEFORE),
-        F.when(alive, row).alias(AFTER),
+        F.when(has_row, row).alias(AFTER),
         problem.alias(PROBLEM),
         *map(sql.quote_column, counters),
         *([_find_recorded_removal(plan).alias(REMOVED)] if plan.remembers else []),
@@ -83,8 +83,8 @@ def _find_newest_removal(plan: Plan) -> Column:
     """Return the newest removal of the batch; for groups, the Python fold selects the removing ones."""
     removes = ~sql.quote_column(ADDS) if plan.engine == DEDUPLICATE else sql.quote_column(DELETES)
     removes = removes & ~sql.quote_column(STORED) & ~sql.quote_column(IGNORED) & any_set(plan.remembered)
-    place = F.struct(*map(sql.quote_column, plan.remembered))
-    return F.max_by(place, F.when(removes, sql.quote_column(POSITION)))
+    ordering_values = F.struct(*map(sql.quote_column, plan.remembered))
+    return F.max_by(ordering_values, F.when(removes, sql.quote_column(POSITION)))
 
 
 def _find_recorded_removal(plan: Plan) -> Column:
@@ -94,44 +94,44 @@ def _find_recorded_removal(plan: Plan) -> Column:
 
 
 def _classify_change(plan: Plan) -> Column:
-    before, after = sql.quote_column(BEFORE), sql.quote_column(AFTER)
+    row_before, row_after = sql.quote_column(BEFORE), sql.quote_column(AFTER)
     columns = [column for column in plan.columns if column.name not in plan.key]
-    differs = (~_is_same_value(before[column.name], after[column.name], column) for column in columns)
+    differs = (~_is_same_value(row_before[column.name], row_after[column.name], column) for column in columns)
     return (
-        F.when(before.isNull() & after.isNotNull(), F.lit("+I"))
-        .when(before.isNotNull() & after.isNull(), F.lit("-D"))
+        F.when(row_before.isNull() & row_after.isNotNull(), F.lit("+I"))
+        .when(row_before.isNotNull() & row_after.isNull(), F.lit("-D"))
         .when(
-            before.isNotNull() & after.isNotNull() & any_of(differs),
+            row_before.isNotNull() & row_after.isNotNull() & any_of(differs),
             F.lit("+U"),
         )
     )
 
 
-def _is_same_value(before: Column, after: Column, column: TableColumn) -> Column:
+def _is_same_value(value_before: Column, value_after: Column, column: TableColumn) -> Column:
     """Compare two values null-safely; types that Spark cannot compare are compared as JSON."""
     if not has_type(column.kind, "map") and not has_type(column.kind, "variant"):
-        return before.eqNullSafe(after)
-    return _to_text(before, column).eqNullSafe(_to_text(after, column))
+        return value_before.eqNullSafe(value_after)
+    return _to_text(value_before, column).eqNullSafe(_to_text(value_after, column))
 
 
 def _to_text(value: Column, column: TableColumn) -> Column:
     if column.family == "map":
         # Maps that differ only in the order of their entries are equal.
-        entries = F.transform(F.map_entries(value), lambda each: F.to_json(F.struct(each.alias("entry"))))
+        entries = F.transform(F.map_entries(value), lambda entry: F.to_json(F.struct(entry.alias("entry"))))
         return F.array_sort(entries)
     return F.to_json(F.struct(value))
 
 
-def select_results(plan: Plan, found: DataFrame) -> DataFrame:
+def select_results(plan: Plan, folded_rows: DataFrame) -> DataFrame:
     """Return the rows to write: key, values and ``CHANGE``; the values of removed rows are null."""
     after = sql.quote_column(AFTER)
     values = [sql.quote_column(name) if name in plan.key else after[name].alias(name) for name in plan.names]
-    return found.where(sql.quote_column(CHANGE).isNotNull()).select(*values, sql.quote_column(CHANGE))
+    return folded_rows.where(sql.quote_column(CHANGE).isNotNull()).select(*values, sql.quote_column(CHANGE))
 
 
-def select_changes(plan: Plan, found: DataFrame, kind: str = CHANGE) -> DataFrame:
+def select_changes(plan: Plan, folded_rows: DataFrame, kind: str = CHANGE) -> DataFrame:
     """Return the net changes: ``+I``, ``-U`` with the row before, ``+U`` with the row after, ``-D``."""
-    changed = found.where(sql.quote_column(CHANGE).isNotNull())
+    changed = folded_rows.where(sql.quote_column(CHANGE).isNotNull())
     images = F.when(
         sql.quote_column(CHANGE) == "+U",
         F.array(_build_image("-U", BEFORE), _build_image("+U", AFTER)),

@@ -36,17 +36,19 @@ def open_side_table(
     return SideTable(spark, dataset, owner, version, **numbers)
 
 
-def append_changes(side: SideTable, plan: Plan, found: DataFrame, number: int) -> None:
+def append_changes(side_table: SideTable, plan: Plan, folded_rows: DataFrame, number: int) -> None:
     """Append the net changes of run ``number`` to the change log.
 
     :raises ConflictError: if another run has written to the log first.
     """
-    side.append_rows(select_changes(plan, found, KIND).withColumn(RUN, F.lit(number).cast("bigint")))
+    side_table.append_rows(
+        select_changes(plan, folded_rows, KIND).withColumn(RUN, F.lit(number).cast("bigint"))
+    )
 
 
-def read_removals(side: SideTable | None, plan: Plan, since: int) -> DataFrame | None:
+def read_removals(side_table: SideTable | None, plan: Plan, since: int) -> DataFrame | None:
     """Return the removals at or after ``since``, in microseconds; None if there are none."""
-    rows = None if side is None else side.read_rows()
+    rows = None if side_table is None else side_table.read_rows()
     if rows is None or set(rows.columns) != {*plan.key, *plan.remembered, REMOVED_AT, RUN}:
         # Another configuration with other ordering columns wrote them.
         return None
@@ -54,25 +56,25 @@ def read_removals(side: SideTable | None, plan: Plan, since: int) -> DataFrame |
 
 
 def record_removals(
-    side: SideTable, plan: Plan, found: DataFrame, number: int, *, at: int, since: int
+    side_table: SideTable, plan: Plan, folded_rows: DataFrame, number: int, *, at: int, since: int
 ) -> None:
     """Add the removals of run ``number``, made at ``at``, and drop those before ``since`` (microseconds).
 
     :raises ConflictError: if another run has written to the table first.
     """
-    place = sql.quote_column(REMOVED)
-    rows = found.where(place.isNotNull()).select(
+    ordering_values = sql.quote_column(REMOVED)
+    rows = folded_rows.where(ordering_values.isNotNull()).select(
         *map(sql.quote_column, plan.key),
-        *(place[name].alias(name) for name in plan.remembered),
+        *(ordering_values[name].alias(name) for name in plan.remembered),
         F.timestamp_micros(F.lit(at)).alias(REMOVED_AT),
         F.lit(number).cast("bigint").alias(RUN),
     )
-    whole, kept = side.read_rows(), read_removals(side, plan, since)
-    if whole is None or kept is None:
-        side.replace_rows(rows)
+    stored_rows, valid_removals = side_table.read_rows(), read_removals(side_table, plan, since)
+    if stored_rows is None or valid_removals is None:
+        side_table.replace_rows(rows)
         return
-    oldest = whole.agg(F.unix_micros(F.min(REMOVED_AT))).collect()[0][0]
+    oldest = stored_rows.agg(F.unix_micros(F.min(REMOVED_AT))).collect()[0][0]
     if oldest is None or oldest >= since:
-        side.append_rows(rows)
+        side_table.append_rows(rows)
     else:
-        side.replace_rows(kept.unionByName(rows))
+        side_table.replace_rows(valid_removals.unionByName(rows))

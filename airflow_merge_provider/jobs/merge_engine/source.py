@@ -34,7 +34,7 @@ from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _FEED_KINDS = {"insert": "+I", "update_preimage": "-U", "update_postimage": "+U", "delete": "-D"}
 _NAME, _PATH, _ROW, _VERSION = "__merge_name", "__merge_path", "__merge_row", "__merge_version"
-_WAY_OUT = "run once with full_refresh=True, or set incremental=False to fold the whole source in each run"
+_REMEDY = "run once with full_refresh=True, or set incremental=False to fold the whole source in each run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +96,27 @@ def _read_gained(
             parts.append(_read_change_feed(spark, config, pinned, changed))
     if not parts:
         return None
-    rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    rows = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), parts)
     return IncrementalRead(rows, "changes" if changed else "appends", with_kinds=bool(changed))
 
 
-def _check_names(config: MergeEngineConfig, known: Sequence[str]) -> None:
+def _check_names(config: MergeEngineConfig, column_names: Sequence[str]) -> None:
     """Raise an error if the configuration names columns that the source does not have.
 
     :raises DataError: with every such column.
     """
-    asked = [("order_by", name) for name in config.order_by]
-    beside = {"row_kind_column": config.row_kind_column, "clear_column": config.clear_column}
-    asked += [(path, name) for path, name in beside.items() if name is not None]
+    requested_columns = [("order_by", name) for name in config.order_by]
+    column_options = {"row_kind_column": config.row_kind_column, "clear_column": config.clear_column}
+    requested_columns += [(path, name) for path, name in column_options.items() if name is not None]
     problems = [
         Problem(
             path,
             "unknown",
             f"the source has no column {name!r}",
-            did_you_mean(name, known) or f"available columns: {', '.join(known)}",
+            did_you_mean(name, column_names) or f"available columns: {', '.join(column_names)}",
         )
-        for path, name in asked
-        if name.casefold() not in map(str.casefold, known)
+        for path, name in requested_columns
+        if name.casefold() not in map(str.casefold, column_names)
     ]
     if problems:
         raise DataError.from_problems(problems)
@@ -127,16 +127,16 @@ def select_records(
     rows: DataFrame,
     columns: Sequence[str],
     arrival: tuple[Column, Column, Column],
-    *beside: Column,
+    *extra_columns: Column,
 ) -> DataFrame:
     """Select the columns of records, the struct that orders them, and further columns.
 
-    Records are ordered by the ``order_by`` columns, then by ``arrival``: commit, file and row. ``beside``
-    are the further columns.
+    Records are ordered by the ``order_by`` columns, then by ``arrival``: commit, file and row.
+    ``extra_columns`` are the further columns.
     """
-    order = [sql.quote_column(name).alias(f"by{place}") for place, name in enumerate(config.order_by)]
+    order = [sql.quote_column(name).alias(f"by{index}") for index, name in enumerate(config.order_by)]
     order += [part.alias(name) for part, name in zip(arrival, ("version", "file", "row"), strict=True)]
-    selected = rows.select(*map(sql.quote_column, columns), F.struct(*order).alias(ARRIVAL), *beside)
+    selected = rows.select(*map(sql.quote_column, columns), F.struct(*order).alias(ARRIVAL), *extra_columns)
     return _rename_columns(config, selected)
 
 
@@ -145,17 +145,17 @@ def _read_snapshot(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
     meta = F.col("_metadata")
     # The ID increases with the position in a file block, which one task reads from its start. Only this
     # order is used, and it is the same in every attempt.
-    place = F.monotonically_increasing_id()  # noqa: TID251 - compared inside a block only, see above
+    row_id = F.monotonically_increasing_id()  # noqa: TID251 - compared inside a block only, see above
     file = F.concat(meta["file_path"], F.format_string("#%020d", meta["file_block_start"]))
     version = F.unix_micros(meta["file_modification_time"])
-    return select_records(config, rows, rows.columns, (version, file, place))
+    return select_records(config, rows, rows.columns, (version, file, row_id))
 
 
 def _rename_columns(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
     """Rename the row kind column and the clear column, which are not stored, to ``KIND`` and ``CLEARS``."""
-    for name, mine in ((config.row_kind_column, KIND), (config.clear_column, CLEARS)):
+    for name, new_name in ((config.row_kind_column, KIND), (config.clear_column, CLEARS)):
         if name is not None:
-            rows = rows.withColumnRenamed(_find_column(name, rows.columns), mine)
+            rows = rows.withColumnRenamed(_find_column(name, rows.columns), new_name)
     return rows
 
 
@@ -179,16 +179,16 @@ def _read_appended(
             table = read_dataset(spark, PinnedDataset(pinned.dataset, commit.version))
             names = [file.name for file in commit.files]
             rows = table.where(F.col("_metadata.file_name").isin(*names))
-            place = F.monotonically_increasing_id()  # noqa: TID251 - as for a snapshot
+            row_id = F.monotonically_increasing_id()  # noqa: TID251 - as for a snapshot
             version = F.lit(commit.version).cast("bigint")
-            arrival = (version, F.col("_metadata.file_path"), place)
+            arrival = (version, F.col("_metadata.file_path"), row_id)
             yield select_records(config, rows, table.columns, arrival)
         return
     # Files that were added before and after a change of the partition columns hold different columns.
-    alike: dict[frozenset[str], list[AddedFile]] = {}
+    files_by_partitioning: dict[frozenset[str], list[AddedFile]] = {}
     for file in (file for commit in commits for file in commit.files):
-        alike.setdefault(frozenset(file.values), []).append(file)
-    for partitions, files in alike.items():
+        files_by_partitioning.setdefault(frozenset(file.values), []).append(file)
+    for partitions, files in files_by_partitioning.items():
         rows = _read_files(spark, log.schema, partitions, files)
         arrival = (F.col(_VERSION), F.col(_PATH), F.col(_ROW))
         yield select_records(config, rows, log.schema.names, arrival)
@@ -203,21 +203,21 @@ def _read_files(
     running it.
     """
     partitions = [field for field in schema if field.name in partitioned]
-    held = StructType([field for field in schema if field not in partitions])
+    file_schema = StructType([field for field in schema if field not in partitions])
     meta = F.col("_metadata")
-    rows = spark.read.schema(held).parquet(*dict.fromkeys(file.path for file in files))
+    rows = spark.read.schema(file_schema).parquet(*dict.fromkeys(file.path for file in files))
     rows = rows.select(
         "*",
         meta["file_name"].alias(_NAME),
         meta["file_path"].alias(_PATH),
         meta["row_index"].alias(_ROW),
     )
-    told = {_NAME: [file.name for file in files], _VERSION: [file.version for file in files]}
+    log_columns = {_NAME: [file.name for file in files], _VERSION: [file.version for file in files]}
     # The commit log may represent NULL as an empty string.
-    told |= {field.name: [file.values[field.name] or None for file in files] for field in partitions}
+    log_columns |= {field.name: [file.values[field.name] or None for file in files] for field in partitions}
     kinds = [pa.string(), pa.int64(), *(pa.string() for _ in partitions)]
-    arrays = [pa.array(values, kind) for values, kind in zip(told.values(), kinds, strict=True)]
-    log = create_dataframe(spark, pa.table(arrays, names=list(told)))
+    arrays = [pa.array(values, kind) for values, kind in zip(log_columns.values(), kinds, strict=True)]
+    log = create_dataframe(spark, pa.table(arrays, names=list(log_columns)))
     casts = {field.name: cast_to(sql.quote_column(field.name), field.dataType) for field in partitions}
     return rows.join(F.broadcast(add_columns(log, casts)), _NAME)
 
@@ -254,7 +254,7 @@ def _require_feed(
                     "source",
                     "changes-unavailable",
                     f"{pinned.dataset.uri} changed rows in version {version} and has no change data feed",
-                    "set its table property delta.enableChangeDataFeed = true, and " + _WAY_OUT,
+                    "set its table property delta.enableChangeDataFeed = true, and " + _REMEDY,
                 )
             ]
         )
@@ -278,4 +278,4 @@ def still_there(pinned: PinnedDataset, since: int | None) -> Iterator[None]:
 
 def _refuse_unavailable_changes(pinned: PinnedDataset, why: str) -> DataError:
     message = f"the changes of {pinned.dataset.uri} cannot be determined: it {why}"
-    return DataError.from_problems([Problem("source", "changes-unavailable", message, _WAY_OUT)])
+    return DataError.from_problems([Problem("source", "changes-unavailable", message, _REMEDY)])

@@ -24,12 +24,12 @@ def table_columns(schema: StructType) -> tuple[Column, ...]:
     return columns_of(field for field in fields if field["name"] not in {ARRIVAL, CLEARS, KIND})
 
 
-def plan_for_table(config: MergeEngineConfig, taken: IncrementalRead, schema: StructType) -> Plan:
+def plan_for_table(config: MergeEngineConfig, read: IncrementalRead, schema: StructType) -> Plan:
     """Plan the fold for a table with these columns, and for records with or without row kinds.
 
     :raises ConfigError: with every problem between the configuration and the columns.
     """
-    kinds = taken.with_kinds or bool(config.row_kind_column or config.table_options.row_kind_field)
+    kinds = read.with_kinds or bool(config.row_kind_column or config.table_options.row_kind_field)
     return plan_fold(config, table_columns(schema), retracts=kinds)
 
 
@@ -38,26 +38,26 @@ def fit_rows(config: MergeEngineConfig, rows: DataFrame, columns: Sequence[Colum
 
     :raises DataError: when a column is too much, missing, or of another type.
     """
-    given = {column.name.casefold(): column for column in table_columns(rows.schema)}
-    if problems := list(_find_misfits(config, given, columns)):
+    source_columns = {column.name.casefold(): column for column in table_columns(rows.schema)}
+    if problems := list(_find_misfits(config, source_columns, columns)):
         raise DataError.from_problems(problems)
     values = [
-        sql.quote_column(given[column.name.casefold()].name).alias(column.name)
-        if column.name.casefold() in given
+        sql.quote_column(source_columns[column.name.casefold()].name).alias(column.name)
+        if column.name.casefold() in source_columns
         else F.lit(None).cast(_format_ddl(column)).alias(column.name)
         for column in columns
     ]
-    beside = [sql.quote_column(name) for name in (ARRIVAL, KIND) if name in rows.columns]
+    extra_columns = [sql.quote_column(name) for name in (ARRIVAL, KIND) if name in rows.columns]
     if CLEARS in rows.columns:
-        beside.append(_read_clears(config, rows).alias(CLEARS))
-    return rows.select(*values, *beside)
+        extra_columns.append(_read_clears(config, rows).alias(CLEARS))
+    return rows.select(*values, *extra_columns)
 
 
 def _read_clears(config: MergeEngineConfig, rows: DataFrame) -> Expression:
     """Return the lower-case names of the cleared columns, from an array or a comma-separated string."""
-    kind, named = rows.schema[CLEARS].dataType, sql.quote_column(CLEARS)
+    kind, raw_names = rows.schema[CLEARS].dataType, sql.quote_column(CLEARS)
     if kind == StringType():
-        named = F.split(named, ",")
+        raw_names = F.split(raw_names, ",")
     elif kind not in (ArrayType(StringType(), True), ArrayType(StringType(), False)):
         message = f"column {config.clear_column!r} has type {kind.simpleString().upper()}"
         raise DataError.from_problems(
@@ -67,28 +67,28 @@ def _read_clears(config: MergeEngineConfig, rows: DataFrame) -> Expression:
                 )
             ]
         )
-    words = F.transform(named, lambda word: F.lower(F.trim(word)))
-    return F.filter(words, lambda word: word != "")
+    names = F.transform(raw_names, lambda word: F.lower(F.trim(word)))
+    return F.filter(names, lambda word: word != "")
 
 
 def _find_misfits(
-    config: MergeEngineConfig, given: dict[str, Column], columns: Sequence[Column]
+    config: MergeEngineConfig, source_columns: dict[str, Column], columns: Sequence[Column]
 ) -> Iterator[Problem]:
-    may_miss = config.merge_engine in {PARTIAL, AGGREGATION}
-    wanted = {column.name.casefold(): column for column in columns}
-    for name, column in given.items():
-        if name not in wanted:
+    allows_missing = config.merge_engine in {PARTIAL, AGGREGATION}
+    target_columns = {column.name.casefold(): column for column in columns}
+    for name, column in source_columns.items():
+        if name not in target_columns:
             hint = "remove it upstream, or add it to the target with ALTER TABLE … ADD COLUMNS"
             yield Problem("source", "column", f"the target has no column {column.name!r}", hint)
-        elif type_text(column.kind) != type_text(wanted[name].kind):
+        elif type_text(column.kind) != type_text(target_columns[name].kind):
             message = (
                 f"column {column.name!r} is {type_text(column.kind)} in the source and "
-                f"{type_text(wanted[name].kind)} in the target"
+                f"{type_text(target_columns[name].kind)} in the target"
             )
             yield Problem("source", "type", message, "cast it upstream")
     key = {name.casefold() for name in config.primary_key}
-    for name, column in wanted.items():
-        if name not in given and (name in key or not may_miss):
+    for name, column in target_columns.items():
+        if name not in source_columns and (name in key or not allows_missing):
             yield Problem("source", "column", f"the source has no column {column.name!r}", "add it upstream")
 
 

@@ -83,11 +83,11 @@ class DeltaTarget(TargetTable):
         self.changelog: SideTable | None = None
         self.removals: SideTable | None = None
         if config.changelog is not None:
-            place = resolve_dataset(config.changelog, request.warehouse, at="changelog")
-            self.changelog = open_side_table(spark, place, CHANGELOG, self.last)
+            side_dataset = resolve_dataset(config.changelog, request.warehouse, at="changelog")
+            self.changelog = open_side_table(spark, side_dataset, CHANGELOG, self.last)
         if config.tombstone_retention is not None:
-            place = dataset.with_suffix(REMOVALS_SUFFIX)
-            self.removals = open_side_table(spark, place, REMOVALS, self.last)
+            side_dataset = dataset.with_suffix(REMOVALS_SUFFIX)
+            self.removals = open_side_table(spark, side_dataset, REMOVALS, self.last)
 
     def commit_rows(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: Mapping[str, Any], *, full: bool
