@@ -13,14 +13,14 @@ from airflow_merge_provider.core.model import Config
 
 # The invariants of a history, by the names under which a report counts their violations.
 INVARIANTS = {
-    "empty": "versions that do not end after they begin",
-    "overlapping": "versions that begin before the one before them has ended",
+    "empty": "versions whose end is not after their start",
+    "overlapping": "versions that start before the previous version of their key ends",
     "valid_twice": "keys with more than one valid version",
-    "wrongly_current": "versions whose current flag does not say whether they are valid",
-    "repeated": "versions that say the same as the one that ends where they begin",
-    "surrogates_twice": "surrogate keys that more than one version has",
+    "wrongly_current": "versions whose current flag does not match their validity",
+    "repeated": "versions with the same values as the version that ends at their start",
+    "surrogates_twice": "surrogate keys of more than one version",
     "not_valid": "keys of the source without a valid version",
-    "not_loaded": "valid versions whose key the source does not have",
+    "not_loaded": "keys with a valid version that are not in the source",
 }
 
 
@@ -28,12 +28,12 @@ class Scd2CheckConfig(Config):
     """A validated SCD2 check. Source: docs/semantics/merge_load.md, History invariants."""
 
     strategy: Literal["scd2-check"] = "scd2-check"
-    target: Annotated[str, Field(min_length=1)] = Field(description="The history to check.")
+    target: Annotated[str, Field(min_length=1)] = Field(description="The SCD2 history to check.")
     source: Annotated[str | dict[str, Any] | None, BeforeValidator(dataset_ref)] = Field(
-        None, description="The newest snapshot: its keys have to be those of the valid versions."
+        None, description="The newest snapshot: its keys must be the keys of the valid versions."
     )
     source_filter: Condition = Field(
-        None, description="A SQL condition: only rows of the source that fulfil it were loaded."
+        None, description="A SQL condition: only source rows that match it were loaded."
     )
 
     @classmethod
@@ -42,4 +42,6 @@ class Scd2CheckConfig(Config):
             if known.get(path) is not None:
                 yield from reference_problems(known[path], path)
         if known.get("source_filter") is not None and known.get("source", "wrong") is None:
-            yield Problem("source_filter", "source", "has no meaning without source", "leave it out")
+            yield Problem(
+                "source_filter", "source", "has no effect without source", "set source, or remove it"
+            )

@@ -18,7 +18,7 @@ def check_condition(value: Any) -> str:
     try:
         named = [name for _, name, _, _ in Formatter().parse(value) if name is not None]
     except ValueError as error:
-        raise ValueError(f"has braces that do not pair ({error}); write {{{{ and }}}} for braces") from None
+        raise ValueError(f"has unbalanced braces ({error}); write {{{{ and }}}} for literal braces") from None
     unknown = [name for name in named if name not in PLACEHOLDERS]
     if unknown:
         known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)

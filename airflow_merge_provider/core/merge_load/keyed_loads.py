@@ -24,16 +24,20 @@ class DeleteInsertConfig(LoadConfig):
     strategy: Literal["delete-insert"] = "delete-insert"
     primary_key: Columns = Field(None, description="The columns that identify a record.")
     merge_key: Columns = Field(
-        None, description="The columns that identify a group; the groups of the load are replaced."
+        None,
+        description="The columns that identify a group of rows; groups that are in the load are replaced "
+        "completely.",
     )
     deduplicated: bool = Field(
-        default=False, description="The promise that no key is in the load twice; duplicates are then kept."
+        default=False,
+        description="Whether the load has no duplicate keys: rows are not deduplicated, and duplicates are "
+        "kept.",
     )
     destination_scope: Condition = Field(
-        None, description="A SQL condition on the target: exactly the rows that fulfil it are replaced."
+        None, description="A SQL condition on the target: exactly the rows that match it are replaced."
     )
     on_no_keys: Literal["append", "error"] = Field(
-        "append", description="What a load without keys and scope does."
+        "append", description="Effect of a load without keys and scope: append its rows, or error."
     )
 
     @property
@@ -55,8 +59,13 @@ class DeleteInsertConfig(LoadConfig):
         names = ("primary_key", "merge_key", "destination_scope")
         has_keys = any(known.get(name, "wrong") for name in names)
         if known.get("on_no_keys") == "error" and not has_keys:
-            hint = "give primary_key, merge_key or destination_scope, or on_no_keys='append'"
-            yield Problem("primary_key", "missing", "is required, or another way to find stored rows", hint)
+            hint = "set one of them, or use on_no_keys='append'"
+            yield Problem(
+                "primary_key",
+                "missing",
+                "is required with on_no_keys 'error', unless merge_key or destination_scope is set",
+                hint,
+            )
 
 
 class UpsertConfig(LoadConfig):
@@ -69,25 +78,25 @@ class UpsertConfig(LoadConfig):
     primary_key: Columns = Field(None, description="The columns that identify a record; required.")
     variant: Literal["upsert", "insert-only", "cdc"] = Field(
         "upsert",
-        description="upsert updates and inserts; insert-only never touches stored rows; cdc also deletes "
-        "stored rows that the load does not have.",
+        description="upsert: update and insert rows; insert-only: never change stored rows; cdc: also delete "
+        "stored rows that are not in the load.",
     )
     skip_unchanged_rows: bool = Field(
-        default=True, description="Whether stored rows that are equal already are left alone."
+        default=True, description="Whether stored rows with equal values are not rewritten."
     )
     row_version_column_name: Column = Field(
-        None, description="The column that alone says whether a row has changed."
+        None, description="The column that alone determines whether a row has changed."
     )
     merge_key: Columns = Field(
-        None, description="cdc: absent rows are deleted only in the groups that the load has."
+        None, description="cdc: absent rows are deleted only in groups that are in the load."
     )
     destination_scope: Condition = Field(
-        None, description="cdc: a SQL condition on the target; absent rows are deleted only inside it."
+        None, description="cdc: a SQL condition on the target; only absent rows that match it are deleted."
     )
     sequence_by: Columns = Field(
         None,
-        description="The columns that order the states of a record: of several rows the highest counts, and "
-        "a row that is lower than the stored one does nothing.",
+        description="The columns that order the versions of a record: of several rows the highest is used, "
+        "and a row that is lower than the stored row has no effect.",
     )
 
     @property
@@ -107,10 +116,10 @@ class UpsertConfig(LoadConfig):
         variant = known.get("variant")
         if variant in {"upsert", "insert-only"} and known.get("destination_scope") is not None:
             hint = "use variant='cdc' to delete rows that are absent from the load"
-            yield Problem("destination_scope", "variant", f"has no meaning with variant {variant!r}", hint)
+            yield Problem("destination_scope", "variant", f"is not supported with variant {variant!r}", hint)
         if variant == "insert-only" and known.get("source_filter") is not None:
-            hint = "filter the rows in the step before"
-            yield Problem("source_filter", "variant", "has no meaning with variant 'insert-only'", hint)
+            hint = "filter the rows upstream"
+            yield Problem("source_filter", "variant", "is not supported with variant 'insert-only'", hint)
 
 
 def list_warnings(config: DeleteInsertConfig | UpsertConfig) -> list[str]:
@@ -121,22 +130,22 @@ def list_warnings(config: DeleteInsertConfig | UpsertConfig) -> list[str]:
     if config.merge_key is not None and config.variant != "cdc":
         found.append(f"merge_key: has no effect with variant {config.variant!r}")
     if config.merge_key is not None and config.destination_scope is not None:
-        found.append("merge_key: has no effect beside destination_scope")
+        found.append("merge_key: has no effect with destination_scope")
     if config.row_version_column_name is not None and not config.skip_unchanged_rows:
-        found.append("row_version_column_name: has no effect when unchanged rows are not skipped")
+        found.append("row_version_column_name: has no effect with skip_unchanged_rows=False")
     return found
 
 
 def _delete_insert_warnings(config: DeleteInsertConfig) -> list[str]:
     found = []
     if config.appends:
-        found.append("no keys and no scope: the load is appended")
+        found.append("the load is appended: primary_key, merge_key and destination_scope are not set")
     if config.merge_key is not None and config.destination_scope is not None:
-        found.append("merge_key: has no effect beside destination_scope")
+        found.append("merge_key: has no effect with destination_scope")
     if config.dedup_sort is not None and config.primary_key is None:
         found.append("dedup_sort: has no effect without primary_key")
     if config.dedup_sort is not None and config.deduplicated:
-        found.append("dedup_sort: has no effect on a load that is deduplicated already")
+        found.append("dedup_sort: has no effect with deduplicated=True")
     if config.deduplicated and config.primary_key is None:
         found.append("deduplicated: has no effect without primary_key")
     return found

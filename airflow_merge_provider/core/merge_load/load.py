@@ -23,7 +23,7 @@ def _read_columns(value: Any) -> tuple[str, ...] | None:
         return None
     listed = (value,) if isinstance(value, str) else value
     if not isinstance(listed, list | tuple) or not listed or not all(_is_name(name) for name in listed):
-        raise ValueError("must be the name of a column, or a list of names")
+        raise ValueError("must be a column name, or a list of column names")
     twice = sorted({name for name in listed if list(listed).count(name) > 1})
     if twice:
         raise ValueError(f"column {twice[0]!r} is named more than once")
@@ -73,8 +73,8 @@ def _schema_evolution(value: Any) -> str:
     new = given - {ALLOW_MISSING}
     if not given or len(given) < len(words) or len(new) > 1 or not new <= {*_NEW_COLUMNS}:
         raise ValueError(
-            "must be 'add', 'error' or 'ignore' (new columns), and 'allow_missing' (columns that the source "
-            "does not have any more), such as ['add', 'allow_missing']"
+            "must be 'add', 'error' or 'ignore' (for new columns), optionally with 'allow_missing' (for "
+            "columns that the source no longer has), such as ['add', 'allow_missing']"
         )
     word = new.pop() if new else _NEW_COLUMNS[0]
     return f"{word}, {ALLOW_MISSING}" if ALLOW_MISSING in given else word
@@ -83,7 +83,7 @@ def _schema_evolution(value: Any) -> str:
 def dataset_ref(value: Any) -> Any:
     """Validate the value of a dataset reference; None is left to the field's own check."""
     if value is not None and not isinstance(value, str | Mapping):
-        raise ValueError("must be a dataset")
+        raise ValueError("must be a dataset: a string or an object")
     return value
 
 
@@ -113,34 +113,34 @@ class LoadConfig(Config):
     )
     target: Annotated[str, Field(min_length=1)] = Field(description="The Delta table that the run writes.")
     source_filter: Condition = Field(
-        None, description="A SQL condition: only rows of the source that fulfil it are loaded."
+        None, description="A SQL condition: only source rows that match it are loaded."
     )
     hard_delete: Column = Field(
         None,
-        description="The column that flags deleted rows: true, or any value where it is not a boolean.",
+        description="The column that flags deleted rows: true, or any non-NULL value if it is not a boolean.",
     )
     dedup_sort: Annotated[dict[str, str] | None, BeforeValidator(_dedup_sort)] = Field(
-        None, description="Which of several rows with one key counts: the first by {column: asc or desc}."
+        None, description="Which of several rows with one key is used: the first by {column: asc or desc}."
     )
     on_empty: Literal["error", "skip", "apply"] | None = Field(
         None,
-        description="A load without rows: error, skip, or apply it. When not given, error where it would "
-        "delete or close rows, else skip.",
+        description="Effect of a load without rows: error, skip, or apply it. By default, error if it would "
+        "delete or close rows, otherwise skip.",
     )
     nested: Literal["columns", "tables"] = Field(
         "columns",
-        description="Lists stay in their columns, or each list has a table of its own beside the target.",
+        description="columns: lists stay in their columns; tables: each list is written to a side table.",
     )
     schema_evolution: Annotated[
         str, BeforeValidator(_schema_evolution, json_schema_input_type=str | list[str])
     ] = Field(
         "add",
-        description="New columns of the source: add, error or ignore. Columns that it does not have any "
-        "more: an error, or NULL with allow_missing.",
+        description="New columns of the source: add, error or ignore. Columns that the source no longer has: "
+        "an error, or NULL with allow_missing.",
     )
     dispatch_by: Column = Field(
         None,
-        description="The column whose value names the table of a row; the target is then where these lie.",
+        description="The column whose value is the name of the row's table inside the target.",
     )
 
     @property
@@ -205,8 +205,8 @@ def is_timeless(config: LoadConfig, *conditions: str | None) -> bool:
 def both_sorts(known: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the problem of two options that both select one of several rows."""
     if known.get("sequence_by") is not None and known.get("dedup_sort") is not None:
-        hint = "sequence_by takes the highest and refuses ties, dedup_sort takes the first to arrive of them"
-        yield Problem("sequence_by", "contradiction", "stands beside dedup_sort", hint)
+        hint = "set one of them: sequence_by rejects ties, dedup_sort uses the first row that arrived"
+        yield Problem("sequence_by", "contradiction", "cannot be combined with dedup_sort", hint)
 
 
 def columns_of(*named: Iterable[str] | str | None) -> tuple[str, ...]:

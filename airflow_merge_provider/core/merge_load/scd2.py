@@ -31,7 +31,7 @@ _OF_KEYS = (
     "current_column", "deleted_column", "surrogate_key_column", "on_late", "max_close_ratio",
 )  # fmt: skip
 _WITHOUT_KEYS = {
-    "merge_key": "use mode='changes' to keep absent keys, or scope to close them in some groups only",
+    "merge_key": "use mode='changes' to keep absent keys, or scope to delete them in some groups only",
     "destination_scope": "use scope",
 }
 
@@ -49,7 +49,7 @@ def time_or_column(value: Any) -> datetime | str | None:
     except ValueError:
         if isinstance(value, str) and value.strip():
             return value
-        raise ValueError("must be a time, or the name of a column with times") from None
+        raise ValueError("must be a timestamp, or the name of a column with timestamps") from None
 
 
 def is_time(value: Any) -> bool:
@@ -63,9 +63,9 @@ def is_time(value: Any) -> bool:
 def _read_validity_columns(value: Any) -> tuple[str, str]:
     names = tuple(value) if isinstance(value, list | tuple) else ()
     if len(names) != 2 or not all(isinstance(name, str) and name.strip() for name in names):  # noqa: PLR2004
-        raise ValueError("must be a list of two names, for the start and the end of a version")
+        raise ValueError("must be a list of two column names, for the start and the end of a version")
     if names[0].lower() == names[1].lower():
-        raise ValueError(f"the two names must differ, not be {names[0]!r} twice")
+        raise ValueError(f"the two names must differ, ignoring case: {names[0]!r} and {names[1]!r} are equal")
     return names[0], names[1]
 
 
@@ -98,29 +98,34 @@ class Scd2Config(LoadConfig):
 
     strategy: Literal["scd2"] = "scd2"
     boundary_timestamp: Moment = Field(
-        None, description="When the load's rows begin and absent ones end; the end of the data interval."
+        None,
+        description="The start of loaded versions and the end of absent ones; by default the end of the data "
+        "interval.",
     )
     active_record_timestamp: Moment = Field(
-        None, description="The end of versions that are valid now; NULL when not given."
+        None, description="The end of versions that are currently valid; NULL by default."
     )
     validity_column_names: Annotated[tuple[str, str], BeforeValidator(_read_validity_columns)] = Field(
-        ("valid_from", "valid_to"), description="The columns that the load adds to say when a row is valid."
+        ("valid_from", "valid_to"),
+        description="The columns that the load adds for the start and the end of a version.",
     )
     row_version_column_name: Column = Field(
         None,
-        description="The column that alone says whether a row has changed; a hash of all when not given.",
+        description="The column that alone determines whether a row has changed; by default a hash of all.",
     )
     merge_key: Columns = Field(
-        None, description="Absent rows end only where the load has other rows with their values here."
+        None,
+        description="Absent rows are closed only if the load has other rows with their values in these "
+        "columns.",
     )
     destination_scope: Condition = Field(
-        None, description="A SQL condition on the target: absent rows end only inside it."
+        None, description="A SQL condition on the target: only absent rows that match it are closed."
     )
     natural_key: Columns = Field(
-        None, description="The columns that identify a thing, whose states are then one history."
+        None, description="The columns that identify a record, whose versions form one history."
     )
     mode: Literal["snapshot", "changes"] = Field(
-        "snapshot", description="snapshot: absent keys are deleted; changes: absent keys stay as they are."
+        "snapshot", description="snapshot: absent keys are deleted; changes: absent keys stay unchanged."
     )
     scope: Annotated[tuple[str, ...] | str | None, BeforeValidator(_read_scope)] = Field(
         None,
@@ -128,36 +133,44 @@ class Scd2Config(LoadConfig):
     )
     effective_from: Annotated[datetime | str | None, BeforeValidator(time_or_column)] = Field(
         None,
-        description="Since when rows hold: a time for all of them, or for changes the column that says it; "
-        "else boundary_timestamp.",
+        description="The start of validity of the rows: a timestamp, or with mode changes the column that "
+        "contains it; by default boundary_timestamp.",
     )
-    track: Columns = Field(None, description="The columns whose change begins a version; all when not given.")
-    track_except: Columns = Field(None, description="The columns whose change begins no version.")
+    track: Columns = Field(None, description="The columns whose change starts a new version; by default all.")
+    track_except: Columns = Field(None, description="The columns whose change does not start a new version.")
     overwrite: Columns = Field(
-        None, description="The columns that are overwritten in the valid version instead of beginning one."
+        None,
+        description="The columns that are overwritten in the valid version, without starting a new version.",
     )
     sequence_by: Columns = Field(
-        None, description="The columns whose highest values decide between rows of one key and time."
+        None,
+        description="The columns whose highest values select one of several rows per key and timestamp.",
     )
     on_delete: Literal["close", "ignore", "mark", "purge"] = Field(
         "close",
-        description="What becomes of a deleted key: its valid version ends, nothing, its valid version ends "
-        "and one that is marked as deleted begins, or all its versions go.",
+        description="Effect of a deletion: close ends the valid version of the key, ignore keeps it, mark "
+        "ends it and starts a version that is marked as deleted, purge deletes all earlier versions.",
     )
     current_column: Column = Field(
-        None, description="The name of a column to add that is true for valid versions."
+        None, description="The name of a boolean column to add that is true for valid versions."
     )
     deleted_column: Column = Field(
-        None, description="mark: the name of the column that is true for deletions; is_deleted if not given."
+        None,
+        description="mark: the name of the column that is true in versions that mark a deletion; by default "
+        "is_deleted.",
     )
     surrogate_key_column: Column = Field(
-        None, description="The name of a column to add that identifies a version, the same in every rebuild."
+        None,
+        description="The name of a column to add that identifies a version; a rebuild keeps its values.",
     )
     on_late: Literal["error", "repair"] = Field(
-        "error", description="A load that is older than what is stored: error, or put it in its place."
+        "error",
+        description="Effect of a load older than stored versions: error, or repair the history.",
     )
     max_close_ratio: Annotated[float | None, BeforeValidator(_read_ratio)] = Field(
-        None, description="The run fails when it would end a larger part of the valid versions."
+        None,
+        description="The largest share of the valid versions that a snapshot may close without a successor; "
+        "otherwise the run fails.",
     )
 
     @property
@@ -209,7 +222,7 @@ class Scd2Config(LoadConfig):
         yield from _name_problems(known)
         boundary, active = known.get("boundary_timestamp"), known.get("active_record_timestamp")
         if boundary is not None and active is not None and boundary >= active:
-            hint = "the mark of valid versions lies after every boundary, such as 9999-12-31"
+            hint = "set active_record_timestamp to a later timestamp, such as 9999-12-31"
             yield Problem("boundary_timestamp", "order", "is not before active_record_timestamp", hint)
 
 
@@ -217,9 +230,9 @@ def list_warnings(config: Scd2Config) -> list[str]:
     """Return warnings about settings that are valid but probably not intended."""
     found = []
     if config.merge_key is not None and config.destination_scope is not None:
-        found.append("merge_key: has no effect beside destination_scope")
+        found.append("merge_key: has no effect with destination_scope")
     if config.natural_key is None:
-        without = "has no effect without natural_key: the row is one more version"
+        without = "has no effect without natural_key: the rows are loaded as versions, like all others"
         found += [
             f"{name}: {without}"
             for name in ("hard_delete", "dedup_sort")
@@ -255,68 +268,78 @@ def build_history_shape(config: Scd2Config) -> dict[str, Any]:
 def _needless_problems(cls: type[LoadConfig], known: Mapping[str, Any]) -> Iterator[Problem]:
     for name in _OF_KEYS:
         if name in known and known[name] != cls.model_fields[name].default:
-            hint = "name the columns that identify a thing in natural_key"
-            yield Problem(name, "natural-key", "needs natural_key", hint)
+            hint = "set natural_key to the columns that identify a record"
+            yield Problem(name, "natural-key", "requires natural_key", hint)
 
 
 def _key_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
     for name, hint in _WITHOUT_KEYS.items():
         if known.get(name) is not None:
-            yield Problem(name, "natural-key", "has no meaning with natural_key", hint)
+            yield Problem(name, "natural-key", "is not supported with natural_key", hint)
     yield from both_sorts(known)
     yield from _mode_problems(known)
     yield from _late_problems(known)
     if known.get("deleted_column") is not None and known.get("on_delete", "mark") != "mark":
-        hint = "ask for on_delete='mark', or leave it out"
-        yield Problem("deleted_column", "on_delete", "has no meaning without on_delete 'mark'", hint)
+        hint = "set on_delete='mark', or remove it"
+        yield Problem("deleted_column", "on_delete", "is only supported with on_delete 'mark'", hint)
     yield from _check_tracking(known)
 
 
 def _mode_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
     mode = known.get("mode")
     if mode == "changes" and known.get("scope") is not None:
-        hint = "changes never delete absent keys: leave scope out"
-        yield Problem("scope", "mode", "has no meaning with mode 'changes'", hint)
+        hint = "changes never delete absent keys: remove scope"
+        yield Problem("scope", "mode", "is not supported with mode 'changes'", hint)
     if mode == "changes" and known.get("max_close_ratio") is not None:
-        hint = "changes end only what they flag: leave max_close_ratio out"
-        yield Problem("max_close_ratio", "mode", "has no meaning with mode 'changes'", hint)
+        hint = "changes delete only flagged keys: remove max_close_ratio"
+        yield Problem("max_close_ratio", "mode", "is not supported with mode 'changes'", hint)
     if mode == "snapshot" and isinstance(known.get("effective_from"), str):
-        hint = "a snapshot has one time: give that, or load rows with times of their own as changes"
-        yield Problem("effective_from", "mode", "names a column, which mode 'snapshot' has no use for", hint)
+        hint = "set one ISO 8601 timestamp for the snapshot, or use mode='changes' for a timestamp per row"
+        yield Problem(
+            "effective_from",
+            "mode",
+            f"column {known['effective_from']!r} is not supported with mode 'snapshot'",
+            hint,
+        )
 
 
 def _late_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
     if isinstance(known.get("effective_from"), datetime) and known.get("boundary_timestamp") is not None:
         yield Problem(
-            "effective_from", "contradiction", "stands beside boundary_timestamp", "give one of the two"
+            "effective_from", "contradiction", "cannot be combined with boundary_timestamp", "set one of them"
         )
     if known.get("on_late") != "repair":
         return
     if known.get("on_delete") == "purge":
-        hint = "what is purged cannot be put in its place: use on_late='error'"
-        yield Problem("on_late", "on_delete", "'repair' has no meaning with on_delete 'purge'", hint)
+        hint = "purged versions cannot be repaired: use on_late='error'"
+        yield Problem("on_late", "on_delete", "'repair' is not supported with on_delete 'purge'", hint)
     if known.get("on_delete") == "ignore" and known.get("mode") == "snapshot":
-        yield Problem("on_late", "on_delete", "'repair' of snapshots needs the deletes", "load changes")
+        yield Problem(
+            "on_late",
+            "on_delete",
+            "'repair' is not supported with mode 'snapshot' and on_delete 'ignore'",
+            "use mode='changes', or another on_delete",
+        )
     scope = known.get("scope")
     if isinstance(scope, str) and "{staging_table}" in scope:
-        hint = "use conditions on the target's own columns, or a list of columns"
-        yield Problem("on_late", "scope", "'repair' needs a scope that does not change with the load", hint)
+        hint = "use a condition on columns of the target only, or a list of columns"
+        yield Problem("on_late", "scope", "'repair' does not support {staging_table} in scope", hint)
 
 
 def _check_tracking(known: Mapping[str, Any]) -> Iterator[Problem]:
     keys = set(known["natural_key"])
     if known.get("track") is not None and known.get("track_except") is not None:
-        yield Problem("track_except", "contradiction", "stands beside track", "give one of the two")
+        yield Problem("track_except", "contradiction", "cannot be combined with track", "set one of them")
     for name in ("track", "track_except"):
         if known.get("row_version_column_name") is not None and known.get(name) is not None:
-            hint = "the row version alone says what has changed"
-            yield Problem(name, "contradiction", "has no meaning beside row_version_column_name", hint)
+            hint = "set one of them: row_version_column_name alone determines which rows have changed"
+            yield Problem(name, "contradiction", "cannot be combined with row_version_column_name", hint)
     overwritten = set(known.get("overwrite") or ())
     for name in ("track", "track_except", "overwrite"):
         for column in sorted(keys & set(known.get(name) or ())):
-            yield Problem(name, "key", f"{column!r} is part of natural_key", "leave it out")
+            yield Problem(name, "key", f"{column!r} is part of natural_key", "remove it")
     for column in sorted(overwritten & set(known.get("track") or ())):
-        yield Problem("overwrite", "duplicate", f"{column!r} is tracked already", "give it in one of the two")
+        yield Problem("overwrite", "duplicate", f"{column!r} is also in track", "remove it from one of them")
 
 
 def _name_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
@@ -331,12 +354,15 @@ def _name_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         if name.lower() in taken:
             yield Problem(
-                option, "duplicate", f"{name!r} is taken by {taken[name.lower()]}", "choose another name"
+                option,
+                "duplicate",
+                f"{name!r} is already used by {taken[name.lower()]}",
+                "choose another name",
             )
         taken[name.lower()] = option
     given = [*(known.get("natural_key") or ()), *(known.get("merge_key") or ())]
     version = known.get("row_version_column_name")
     for name in {*given, *((version,) if version else ())}:
         if name.lower() in taken:
-            message = f"{name!r} is a column of the source"
+            message = f"{name!r} is also a column of the source"
             yield Problem(taken[name.lower()].replace(" ", "_"), "taken", message, "choose another name")

@@ -8,7 +8,7 @@ from typing import Any
 import pendulum
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FORMS = "write a date, a time with or without an offset (UTC when there is none), or seconds since 1970"
+_FORMS = "use ISO 8601, e.g. 2026-11-24T10:00:00Z (UTC if there is no offset), or seconds since 1970"
 
 
 def parse_timestamp(value: Any) -> datetime:
@@ -24,7 +24,7 @@ def parse_timestamp(value: Any) -> datetime:
     except (ValueError, OverflowError):
         found = None
     if found is None:
-        raise ValueError(f"{value!r} is no moment: {_FORMS}")
+        raise ValueError(f"{value!r} is not a valid timestamp: {_FORMS}")
     return found
 
 

@@ -97,12 +97,12 @@ def find_layout(
 
 def list_missing(source: StructType, known: Sequence[str], target: str) -> list[Problem]:
     """Return a problem for each column of the target that the source no longer has."""
-    hint = "bring it back, or take NULL in it with schema_evolution=['add', 'allow_missing']"
+    hint = "restore it, or allow NULL in it with schema_evolution=['add', 'allow_missing']"
     return [
         Problem(
             target,
             "column",
-            f"the source has no column {name!r} any more, which the target has",
+            f"the source no longer has column {name!r} of the target",
             "; ".join(filter(None, (did_you_mean(name, set(source.names) - set(known)), hint))),
         )
         for name in known
@@ -204,12 +204,12 @@ def require_columns(
 
 
 def _type_problems(source: StructType, known: dict[str, StructField], target: str) -> list[Problem]:
-    hint = "cast it upstream, or write the target anew with full_refresh=True"
+    hint = "cast it upstream, or rebuild the target with full_refresh=True"
     return [
         Problem(
             target,
             "type",
-            f"column {field.name!r} is {field.dataType.simpleString()} in the source and "
+            f"column {field.name!r} has type {field.dataType.simpleString()} in the source and type "
             f"{known[field.name].dataType.simpleString()} in the target",
             hint,
         )
@@ -224,7 +224,7 @@ def _case_problems(new: Sequence[StructField], known: dict[str, StructField], ta
         Problem(
             target,
             "column",
-            f"column {field.name!r} differs from the target's {lowered[field.name.lower()]!r} in case only",
+            f"column {field.name!r} differs only in case from {lowered[field.name.lower()]!r} of the target",
             "rename it",
         )
         for field in new

@@ -44,18 +44,18 @@ def find_parts(
     wrong = sorted(repr(value) for value in values if value is None or not _NAME.match(value))
     problems = []
     if wrong:
-        message = f"{name} has the value {wrong[0]} in {by!r}, which is no name of a table"
-        hint = "names have letters, digits, _ and -; filter others out with source_filter"
+        message = f"{name} has the value {wrong[0]} in column {by!r}, which is not a valid table name"
+        hint = "use only letters, digits, _ and -, or filter other values out with source_filter"
         problems.append(Problem("dispatch_by", "value", message, hint))
     if len(values) > _VALUES_MAX:
-        message = f"{name} has more than {_VALUES_MAX} values in {by!r}"
-        problems.append(Problem("dispatch_by", "many", message, "dispatch by a column with few values"))
+        message = f"{name} has more than {_VALUES_MAX} values in column {by!r}"
+        problems.append(Problem("dispatch_by", "many", message, "dispatch by a column with fewer values"))
     spelled: dict[str, str] = {}
     for value in sorted(value for value in values if value is not None):
         other = spelled.setdefault(value.lower(), value)
         if other != value:
-            message = f"{name} has the values {other!r} and {value!r} in {by!r}, which differ in case only"
-            problems.append(Problem("dispatch_by", "value", message, "spell them alike upstream"))
+            message = f"{name} has the values {other!r} and {value!r} in {by!r}, which differ only in case"
+            problems.append(Problem("dispatch_by", "value", message, "use the same case upstream"))
     if problems:
         raise DataError.from_problems(problems)
     return {value: _nest_dataset(target, value) for value in sorted(values)}
@@ -79,7 +79,7 @@ def merge_reports(reports: Mapping[str, Mapping[str, Any]], reporter: RunReporte
         name: counted for each in reports.values() for name, counted in each["details"]["nested"].items()
     }
     details = build_details(nested, dict(list(changed.items())[:_TABLES_MAX]))
-    reason = next(iter(reasons), "no table is named by the rows")
+    reason = next(iter(reasons), "the source has no rows to dispatch")
     return reporter.build_report(RunResult(mode, reason, rows, counts, details), changed=bool(changed))
 
 

@@ -193,7 +193,7 @@ class _Load(JobRun):
         if is_same_reads(last.state, [self.pinned.offset]):
             if self.config.is_idempotent:
                 return "noop", NOTHING_CHANGED
-            return "incremental", "rows are appended by every run"
+            return "incremental", "no source has changed, but the load is not idempotent"
         sources = {self.pinned.dataset.id: self.pinned.offset}
         return "incremental", describe_changed_sources(last.state, sources)
 
@@ -240,7 +240,7 @@ class _Load(JobRun):
         """
         if self.config.source_filter is not None:
             self.reporter.add_warnings(
-                [f"no row of the source {self.pinned.dataset.id!r} fulfils source_filter"]
+                [f"no row of the source {self.pinned.dataset.id!r} matches source_filter"]
             )
         if self.config.on_empty is None and self.rows_before == 0:
             return False
@@ -353,8 +353,8 @@ def _is_skipped_when_empty(config: AnyLoad, source: Dataset) -> bool:
     :raises DataError: when it is an error.
     """
     if config.empty_load == "error":
-        message = f"the source {source.id} has no rows to load, and rows that it does not have would end"
-        hint = "on_empty='skip' leaves the target alone, on_empty='apply' takes the load as it is"
+        message = f"the source {source.id} has no rows to load, and an empty load would delete or close rows"
+        hint = "check the source, or set on_empty to 'skip' (keep the rows) or 'apply' (delete or close them)"
         raise DataError.from_problems([Problem("source", "empty", message, hint)])
     return config.empty_load == "skip"
 
@@ -366,9 +366,9 @@ def _require_in_time(found: CountedChanges, config: AnyLoad, boundary: datetime,
     """
     late = found.counts.get(LATE, 0)
     if late:
-        way_out = "load in the order of time"
+        way_out = "load in chronological order"
         if isinstance(config, Scd2Config) and config.natural_key is None:
-            way_out += "; with natural_key, on_late='repair' puts a late load in its place"
+            way_out += "; with natural_key, on_late='repair' inserts late loads into the history"
         message = f"the load of {boundary.isoformat()} is older than {late} versions in {target.id}"
         raise DataError.from_problems([Problem("boundary_timestamp", "late", message, way_out)])
 
@@ -381,6 +381,6 @@ def _require_few_endings(found: CountedChanges, config: AnyLoad) -> None:
     most = getattr(config, "max_close_ratio", None)
     ended, valid = found.counts.get(ENDED, 0), found.counts.get(VALID, 0)
     if most is not None and ended > most * valid:
-        message = f"the load would end {ended} of {valid} valid versions, more than {most:g} of them"
-        hint = "look whether the source is complete; if it is, raise max_close_ratio for this run"
+        message = f"the load would close {ended} of {valid} valid versions, more than a share of {most:g}"
+        hint = "check whether the source is complete; if it is, increase max_close_ratio for this run"
         raise DataError.from_problems([Problem("max_close_ratio", "guard", message, hint)])

@@ -198,9 +198,9 @@ def require_form(stored: StructType, config: AnyLoad, target: str) -> None:
     """
     has_tables = ROW_ID in stored.names
     if has_tables != (config.nested == "tables"):
-        was, hint = ("tables" if has_tables else "columns"), "or write it anew with full_refresh=True"
+        was, hint = ("tables" if has_tables else "columns"), "or rebuild the target with full_refresh=True"
         message = f"the target was written with nested={was!r}"
-        raise DataError.from_problems([Problem(target, "nested", message, f"ask for nested={was!r}, {hint}")])
+        raise DataError.from_problems([Problem(target, "nested", message, f"set nested={was!r}, {hint}")])
 
 
 def _find_identity_columns(schema: StructType, lists: Sequence[str], config: AnyLoad) -> list[StructField]:
@@ -242,7 +242,7 @@ def _find_lists(schema: StructType) -> tuple[str, ...]:
 def _require_free(schema: StructType, what: str) -> None:
     taken = [name for name in schema.names if name in _IDS]
     if taken:
-        message = f"{what} has a column {taken[0]!r}, which tables of lists need"
+        message = f"{what} has a column {taken[0]!r}, which is reserved for nested tables"
         raise DataError.from_problems(
-            [Problem(taken[0], "column", message, "rename it, or leave lists in their columns")]
+            [Problem(taken[0], "column", message, "rename it, or use nested='columns'")]
         )

@@ -137,7 +137,7 @@ class StagedLoad:
         """
         if missing:
             named = ", ".join(self.wanted.keys)
-            hint = "filter them out with source_filter, or repair the step that writes them"
+            hint = "filter them out with source_filter, or fix the upstream step"
             shown = [*self.wanted.keys, *(name for name in self.layout.names if name not in self.wanted.keys)]
             examples = _list_examples(self.every.where(self.has_null_key), shown[:_EXAMPLE_COLUMNS])
             message = f"{self.name} has {missing} rows with a NULL in {named}, such as {examples}"
@@ -155,7 +155,7 @@ class StagedLoad:
             message = (
                 f"{self.name} has {differ} values of {what} with several different rows, such as {examples}"
             )
-            hint = 'say which one counts with dedup_sort={"column": "desc"}, or make the rows unique upstream'
+            hint = 'choose one of them with dedup_sort={"column": "desc"}, or make the rows unique upstream'
             raise DataError.from_problems([Problem(named, "duplicates", message, hint)])
 
     def _rank_rows(self, place: Column) -> DataFrame:
@@ -207,7 +207,11 @@ def stage_load(
     reserved = [each for each in source.columns if each.startswith(PREFIX)]
     if reserved:
         raise DataError.from_problems(
-            [Problem(reserved[0], "column", f"{name} has a reserved column", "rename it")]
+            [
+                Problem(
+                    reserved[0], "column", f"{name} has a reserved column", f"rename it: {PREFIX} is reserved"
+                )
+            ]
         )
     may_miss = (config.hard_delete,) if config.hard_delete else ()
     columns = find_layout(source.schema, stored, added, config.evolution, dataset, may_miss)

@@ -83,17 +83,17 @@ def require_shape(stored: StructType, strategy: Strategy, target: str) -> None:
     content = None if strategy.shape is None else dict(strategy.shape.content)
     if found == content:
         return
-    hint = "choose another target, or write it anew with full_refresh=True, which drops what it holds"
+    hint = "choose another target, or rebuild it with full_refresh=True, which replaces its content"
     if found is None or content is None:
-        is_history, loads_history = ("is", "no") if found else ("is not", "a")
-        message = f"the target {is_history} a history of versions, this load writes {loads_history} history"
+        is_history, loads_history = ("is", "does not write") if found else ("is not", "writes")
+        message = f"the target {is_history} an SCD2 history, but this load {loads_history} one"
         raise DataError.from_problems([Problem(target, "shape", message, hint)])
     raise DataError.from_problems(
         [
             Problem(
                 name,
                 "shape",
-                f"is {content.get(name)!r}, the target was written with {found.get(name)!r}",
+                f"is {content.get(name)!r}, but the target was written with {found.get(name)!r}",
                 hint,
             )
             for name in sorted({*found, *content})

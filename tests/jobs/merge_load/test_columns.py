@@ -74,9 +74,9 @@ def test_a_column_that_the_source_has_no_more_is_an_error(
     with pytest.raises(DataError) as refused:
         load_rows([{"id": 1, "Amont": 6}])
 
-    assert "the source has no column 'amount' any more" in str(refused.value)
+    assert "the source no longer has column 'amount'" in str(refused.value)
     assert "did you mean 'Amont'?" in str(refused.value)
-    assert "the source has no column 'note' any more" in str(refused.value)
+    assert "the source no longer has column 'note'" in str(refused.value)
     assert made.read_version() == 0
     load_rows([{"id": 2, "amount": 6}], schema_evolution=["add", "allow_missing"])
     assert {"id": 2, "amount": 6} in made.read_rows("id", "amount", "note")
@@ -87,7 +87,7 @@ def test_a_list_that_the_source_has_no_more_is_an_error(loads: MakeLoads) -> Non
     made = loads("upsert", primary_key="id", nested="tables")
     made.load_rows([{"id": 1, "v": 1, "items": [{"n": 1, "inner": [1]}]}])
 
-    with pytest.raises(DataError, match="the source has no column 'items' any more"):
+    with pytest.raises(DataError, match="the source no longer has column 'items'"):
         made.load_rows([{"id": 1, "v": 2}])
 
     made.load_rows([{"id": 1, "v": 2}], schema_evolution="allow_missing")

@@ -156,7 +156,7 @@ def test_too_many_endings_stop_the_run(memory_loads: MakeLoads) -> None:
     made = memory_loads("scd2", natural_key="nk", max_close_ratio=0.4)
     made.load_rows(FIRST, **build_boundary(1))
 
-    with pytest.raises(DataError, match="would end 1 of 2 valid versions"):
+    with pytest.raises(DataError, match="would close 1 of 2 valid versions"):
         made.load_rows(FIRST[:1], **build_boundary(2))
 
     assert made.load_rows(FIRST[:1], max_close_ratio=0.5, **build_boundary(2))["counts"]["closed"] == 1
@@ -273,7 +273,7 @@ def test_a_check_finds_what_is_wrong_in_a_history(loads: MakeLoads) -> None:
     assert {problem.code for problem in found.value.problems} == {
         "overlapping", "wrongly_current", "surrogates_twice", "not_loaded",
     }  # fmt: skip
-    with pytest.raises(DataError, match="is no history of versions"):
+    with pytest.raises(DataError, match="is not an SCD2 history"):
         made.check_history(target="s")
 
 

@@ -113,7 +113,7 @@ def test_lists_do_not_move_between_columns_and_tables(loads: MakeLoads) -> None:
 
     with pytest.raises(DataError, match="written with nested='columns'"):
         made.load_rows(nested="tables")
-    with pytest.raises(DataError, match="'_root_id', which tables of lists need"):
+    with pytest.raises(DataError, match="'_root_id', which is reserved for nested tables"):
         made.load_rows([{"id": 1, "_root_id": 1}], nested="tables", target="u")
     made.load_rows(FIRST, nested="tables", full_refresh=True)
     assert len(join_tables(made)) == 3

@@ -45,10 +45,10 @@ def test_wrong_rows_are_refused_and_the_target_stays(loads: MakeLoads) -> None:
         lambda: made.load_rows([{"id": 1, "v": "b"}], source_filter="nope = 1"), "source_filter: .*nope"
     )
     check_refusal(
-        lambda: made.load_rows([{"id": 1, "V": "c"}]), "'V' differs from the target's 'v' in case only"
+        lambda: made.load_rows([{"id": 1, "V": "c"}]), "'V' differs only in case from 'v' of the target"
     )
     check_refusal(
-        lambda: made.load_rows([{"id": 1, "v": 5}]), "column 'v' is bigint in the source and string"
+        lambda: made.load_rows([{"id": 1, "v": 5}]), "column 'v' has type bigint in the source and type string"
     )
     check_refusal(
         lambda: made.load_rows([{"id": 1, "v": "b", "n": 1}], schema_evolution="error"), "no column 'n'"
@@ -228,10 +228,10 @@ def test_a_table_of_another_kind_is_refused_until_it_is_written_anew(loads: Make
     history = {name: value for name, value in history.items() if name != "primary_key"}
     made.settings = {"target": "t", "source": "s", **history}
 
-    check_refusal(made.load_rows, "is not a history of versions, this load writes a history")
+    check_refusal(made.load_rows, "is not an SCD2 history, but this load writes one")
     made.load_rows(full_refresh=True)
     made.settings["natural_key"] = "v"
-    check_refusal(made.load_rows, "natural_key: is \\['v'\\], the target was written with \\['id'\\]")
+    check_refusal(made.load_rows, "natural_key: is \\['v'\\], but the target was written with \\['id'\\]")
     made.settings["natural_key"] = "id"
     report = made.load_rows(boundary_timestamp="2024-01-03")
 

@@ -284,5 +284,5 @@ class History:
 
 def _require_time(field: StructField) -> None:
     if not isinstance(field.dataType, DateType | TimestampType | TimestampNTZType):
-        message = f"column {field.name!r} is {field.dataType.simpleString()}, not a date or a timestamp"
+        message = f"column {field.name!r} has type {field.dataType.simpleString()}, not date or timestamp"
         raise DataError.from_problems([Problem("effective_from", "type", message, "cast it upstream")])

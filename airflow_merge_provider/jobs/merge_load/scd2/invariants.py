@@ -72,7 +72,12 @@ def check_history(
             rows = filter_source(read_dataset(spark, source), config.source_filter)
             counts |= history.compare_with_snapshot(rows, f"the source {source.dataset.id}")
     problems = [
-        Problem(target.id, name, f"has {counts[name]} {words}", "load it anew, or repair what wrote it")
+        Problem(
+            target.id,
+            name,
+            f"has {counts[name]} {words}",
+            "rebuild the history, or fix the job that wrote it",
+        )
         for name, words in INVARIANTS.items()
         if counts.get(name)
     ]
@@ -96,9 +101,9 @@ class _HistoryVersions:
     def from_stored(cls, stored: DataFrame, target: Dataset) -> _HistoryVersions:
         shape = read_shape(stored.schema, HASH_COLUMN)
         if shape is None:
-            message = "is no history of versions that this package wrote"
+            message = "is not an SCD2 history that this package wrote"
             raise DataError.from_problems(
-                [Problem(target.id, "shape", message, "name the target of an SCD2 load")]
+                [Problem(target.id, "shape", message, "set target to the target of an SCD2 load")]
             )
         begin, end = shape["validity_column_names"]
         keys = tuple(shape["natural_key"]) or (HASH_COLUMN,)

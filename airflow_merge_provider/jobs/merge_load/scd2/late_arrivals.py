@@ -159,6 +159,6 @@ def _list_moments(times: DataFrame) -> list[datetime]:
 
 def _find_late(at: datetime, newest: datetime) -> DataError:
     """Return the error of a snapshot that is older than another one."""
-    message = f"the load of {at.isoformat()} is older than the one of {newest.isoformat()}"
-    hint = "load in the order of time, or write the history anew with on_late='repair'"
+    message = f"the load of {at.isoformat()} is older than the load of {newest.isoformat()}"
+    hint = "load in chronological order, or rebuild the history with full_refresh=True and on_late='repair'"
     return DataError.from_problems([Problem("boundary_timestamp", "late", message, hint)])
