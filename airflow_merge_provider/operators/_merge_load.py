@@ -44,8 +44,8 @@ class LoadJobOperator(SparkJobOperator):
         return list_warnings(config)
 
     def _parse_config(self) -> tuple[Config, dict[str, Any]]:
-        config, given = super()._parse_config()
-        return config, {"strategy": self.strategy, **given}
+        config, arguments = super()._parse_config()
+        return config, {"strategy": self.strategy, **arguments}
 
 
 class MergeLoadOperator(LoadJobOperator):
@@ -93,6 +93,6 @@ class MergeLoadOperator(LoadJobOperator):
         self.dispatch_by = dispatch_by
 
 
-def list_fields(*own: str) -> tuple[str, ...]:
+def list_fields(*names: str) -> tuple[str, ...]:
     """Return the configuration arguments: those of every load, and those of one strategy."""
-    return (*_COMMON, *own)
+    return (*_COMMON, *names)

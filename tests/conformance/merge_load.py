@@ -105,12 +105,19 @@ class MemoryTarget(memory.MemoryTarget):
         self.sequences = MemorySequences()
 
     def commit_changes(
-        self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: TableShape | None
+        self,
+        counted_changes: CountedChanges,
+        state: Mapping[str, Any],
+        *,
+        full: bool,
+        shape: TableShape | None,
     ) -> CommitResult:
         """Apply changes to the rows, as the MERGE statement does."""
         if full or self.last is None:
-            return self.commit_state(state, partial(self.store_rows, select_inserts(found.changes, shape)))
-        merged = self._merge_changes(found, select_inserts(found.changes, None))
+            return self.commit_state(
+                state, partial(self.store_rows, select_inserts(counted_changes.changes, shape))
+            )
+        merged = self._merge_changes(counted_changes, select_inserts(counted_changes.changes, None))
         for field in self.read_rows().schema:
             if field.metadata:
                 merged = merged.withMetadata(field.name, field.metadata)

@@ -16,13 +16,13 @@ def check_condition(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("must be a SQL condition")
     try:
-        named = [name for _, name, _, _ in Formatter().parse(value) if name is not None]
+        placeholders = [name for _, name, _, _ in Formatter().parse(value) if name is not None]
     except ValueError as error:
         raise ValueError(f"has unbalanced braces ({error}); write {{{{ and }}}} for literal braces") from None
-    unknown = [name for name in named if name not in PLACEHOLDERS]
+    unknown = [name for name in placeholders if name not in PLACEHOLDERS]
     if unknown:
-        known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        raise ValueError(f"has an unknown placeholder {{{unknown[0]}}} (known: {known})")
+        valid_names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        raise ValueError(f"has an unknown placeholder {{{unknown[0]}}} (known: {valid_names})")
     return value
 
 

@@ -126,26 +126,26 @@ def list_warnings(config: DeleteInsertConfig | UpsertConfig) -> list[str]:
     """Return warnings about settings that are valid but probably not intended."""
     if isinstance(config, DeleteInsertConfig):
         return _delete_insert_warnings(config)
-    found = []
+    warnings = []
     if config.merge_key is not None and config.variant != "cdc":
-        found.append(f"merge_key: has no effect with variant {config.variant!r}")
+        warnings.append(f"merge_key: has no effect with variant {config.variant!r}")
     if config.merge_key is not None and config.destination_scope is not None:
-        found.append("merge_key: has no effect with destination_scope")
+        warnings.append("merge_key: has no effect with destination_scope")
     if config.row_version_column_name is not None and not config.skip_unchanged_rows:
-        found.append("row_version_column_name: has no effect with skip_unchanged_rows=False")
-    return found
+        warnings.append("row_version_column_name: has no effect with skip_unchanged_rows=False")
+    return warnings
 
 
 def _delete_insert_warnings(config: DeleteInsertConfig) -> list[str]:
-    found = []
+    warnings = []
     if config.appends:
-        found.append("the load is appended: primary_key, merge_key and destination_scope are not set")
+        warnings.append("the load is appended: primary_key, merge_key and destination_scope are not set")
     if config.merge_key is not None and config.destination_scope is not None:
-        found.append("merge_key: has no effect with destination_scope")
+        warnings.append("merge_key: has no effect with destination_scope")
     if config.dedup_sort is not None and config.primary_key is None:
-        found.append("dedup_sort: has no effect without primary_key")
+        warnings.append("dedup_sort: has no effect without primary_key")
     if config.dedup_sort is not None and config.deduplicated:
-        found.append("dedup_sort: has no effect with deduplicated=True")
+        warnings.append("dedup_sort: has no effect with deduplicated=True")
     if config.deduplicated and config.primary_key is None:
-        found.append("deduplicated: has no effect without primary_key")
-    return found
+        warnings.append("deduplicated: has no effect without primary_key")
+    return warnings

@@ -21,13 +21,13 @@ ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX = "_row_id", "_parent_id", "_root_id", "_
 def _read_columns(value: Any) -> tuple[str, ...] | None:
     if value is None:
         return None
-    listed = (value,) if isinstance(value, str) else value
-    if not isinstance(listed, list | tuple) or not listed or not all(_is_name(name) for name in listed):
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(_is_name(name) for name in names):
         raise ValueError("must be a column name, or a list of column names")
-    twice = sorted({name for name in listed if list(listed).count(name) > 1})
-    if twice:
-        raise ValueError(f"column {twice[0]!r} is named more than once")
-    return tuple(listed)
+    duplicates = sorted({name for name in names if list(names).count(name) > 1})
+    if duplicates:
+        raise ValueError(f"column {duplicates[0]!r} is named more than once")
+    return tuple(names)
 
 
 def _read_column(value: Any) -> str | None:
@@ -67,17 +67,22 @@ def _schema_evolution(value: Any) -> str:
     >>> _schema_evolution(["allow_missing"])
     'add, allow_missing'
     """
-    words = value.replace(",", " ").split() if isinstance(value, str) else value
-    is_list = isinstance(words, list | tuple) and all(isinstance(word, str) for word in words)
-    given = set(words) if is_list else set()
-    new = given - {ALLOW_MISSING}
-    if not given or len(given) < len(words) or len(new) > 1 or not new <= {*_NEW_COLUMNS}:
+    settings = value.replace(",", " ").split() if isinstance(value, str) else value
+    is_list = isinstance(settings, list | tuple) and all(isinstance(setting, str) for setting in settings)
+    unique_settings = set(settings) if is_list else set()
+    column_settings = unique_settings - {ALLOW_MISSING}
+    if (
+        not unique_settings
+        or len(unique_settings) < len(settings)
+        or len(column_settings) > 1
+        or not column_settings <= {*_NEW_COLUMNS}
+    ):
         raise ValueError(
             "must be 'add', 'error' or 'ignore' (for new columns), optionally with 'allow_missing' (for "
             "columns that the source no longer has), such as ['add', 'allow_missing']"
         )
-    word = new.pop() if new else _NEW_COLUMNS[0]
-    return f"{word}, {ALLOW_MISSING}" if ALLOW_MISSING in given else word
+    new_columns = column_settings.pop() if column_settings else _NEW_COLUMNS[0]
+    return f"{new_columns}, {ALLOW_MISSING}" if ALLOW_MISSING in unique_settings else new_columns
 
 
 def dataset_ref(value: Any) -> Any:
@@ -146,8 +151,8 @@ class LoadConfig(Config):
     @property
     def evolution(self) -> SchemaEvolution:
         """How differences between the columns of the source and the target are handled."""
-        word, *more = self.schema_evolution.split(", ")
-        return SchemaEvolution(word, ALLOW_MISSING in more)
+        new_columns, *flags = self.schema_evolution.split(", ")
+        return SchemaEvolution(new_columns, ALLOW_MISSING in flags)
 
     def find_argument(self, column: str) -> str:
         """Return the argument that names a column; the column itself if no argument does.
@@ -157,7 +162,7 @@ class LoadConfig(Config):
         for argument, field in type(self).model_fields.items():
             value = getattr(self, argument)
             is_named = value == column or (isinstance(value, tuple | dict) and column in value)
-            if is_named and any(getattr(each, "func", None) in _NAMING for each in field.metadata):
+            if is_named and any(getattr(validator, "func", None) in _NAMING for validator in field.metadata):
                 return argument
         return column
 
@@ -202,23 +207,23 @@ def is_timeless(config: LoadConfig, *conditions: str | None) -> bool:
     return config.nested == "columns" and not any((config.source_filter, *conditions))
 
 
-def both_sorts(known: Mapping[str, Any]) -> Iterator[Problem]:
+def both_sorts(options: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the problem of two options that both select one of several rows."""
-    if known.get("sequence_by") is not None and known.get("dedup_sort") is not None:
+    if options.get("sequence_by") is not None and options.get("dedup_sort") is not None:
         hint = "set one of them: sequence_by rejects ties, dedup_sort uses the first row that arrived"
         yield Problem("sequence_by", "contradiction", "cannot be combined with dedup_sort", hint)
 
 
-def columns_of(*named: Iterable[str] | str | None) -> tuple[str, ...]:
+def columns_of(*options: Iterable[str] | str | None) -> tuple[str, ...]:
     """Return all columns of several options, each once, in order.
 
     >>> columns_of(("a", "b"), "c", None, ["a"])
     ('a', 'b', 'c')
     """
-    found: dict[str, None] = {}
-    for each in named:
-        found.update(dict.fromkeys((each,) if isinstance(each, str) else each or ()))
-    return tuple(found)
+    columns: dict[str, None] = {}
+    for option in options:
+        columns.update(dict.fromkeys((option,) if isinstance(option, str) else option or ()))
+    return tuple(columns)
 
 
 def reference_problems(ref: Any, path: str) -> Iterator[Problem]:

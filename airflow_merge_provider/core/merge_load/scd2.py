@@ -228,17 +228,17 @@ class Scd2Config(LoadConfig):
 
 def list_warnings(config: Scd2Config) -> list[str]:
     """Return warnings about settings that are valid but probably not intended."""
-    found = []
+    warnings = []
     if config.merge_key is not None and config.destination_scope is not None:
-        found.append("merge_key: has no effect with destination_scope")
+        warnings.append("merge_key: has no effect with destination_scope")
     if config.natural_key is None:
-        without = "has no effect without natural_key: the rows are loaded as versions, like all others"
-        found += [
-            f"{name}: {without}"
+        message = "has no effect without natural_key: the rows are loaded as versions, like all others"
+        warnings += [
+            f"{name}: {message}"
             for name in ("hard_delete", "dedup_sort")
             if getattr(config, name) is not None
         ]
-    return found
+    return warnings
 
 
 def build_history_shape(config: Scd2Config) -> dict[str, Any]:
@@ -265,104 +265,108 @@ def build_history_shape(config: Scd2Config) -> dict[str, Any]:
     }
 
 
-def _needless_problems(cls: type[LoadConfig], known: Mapping[str, Any]) -> Iterator[Problem]:
+def _needless_problems(cls: type[LoadConfig], options: Mapping[str, Any]) -> Iterator[Problem]:
     for name in _OF_KEYS:
-        if name in known and known[name] != cls.model_fields[name].default:
+        if name in options and options[name] != cls.model_fields[name].default:
             hint = "set natural_key to the columns that identify a record"
             yield Problem(name, "natural-key", "requires natural_key", hint)
 
 
-def _key_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
+def _key_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
     for name, hint in _WITHOUT_KEYS.items():
-        if known.get(name) is not None:
+        if options.get(name) is not None:
             yield Problem(name, "natural-key", "is not supported with natural_key", hint)
-    yield from both_sorts(known)
-    yield from _mode_problems(known)
-    yield from _late_problems(known)
-    if known.get("deleted_column") is not None and known.get("on_delete", "mark") != "mark":
+    yield from both_sorts(options)
+    yield from _mode_problems(options)
+    yield from _late_problems(options)
+    if options.get("deleted_column") is not None and options.get("on_delete", "mark") != "mark":
         hint = "set on_delete='mark', or remove it"
         yield Problem("deleted_column", "on_delete", "is only supported with on_delete 'mark'", hint)
-    yield from _check_tracking(known)
+    yield from _check_tracking(options)
 
 
-def _mode_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
-    mode = known.get("mode")
-    if mode == "changes" and known.get("scope") is not None:
+def _mode_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
+    mode = options.get("mode")
+    if mode == "changes" and options.get("scope") is not None:
         hint = "changes never delete absent keys: remove scope"
         yield Problem("scope", "mode", "is not supported with mode 'changes'", hint)
-    if mode == "changes" and known.get("max_close_ratio") is not None:
+    if mode == "changes" and options.get("max_close_ratio") is not None:
         hint = "changes delete only flagged keys: remove max_close_ratio"
         yield Problem("max_close_ratio", "mode", "is not supported with mode 'changes'", hint)
-    if mode == "snapshot" and isinstance(known.get("effective_from"), str):
+    if mode == "snapshot" and isinstance(options.get("effective_from"), str):
         hint = "set one ISO 8601 timestamp for the snapshot, or use mode='changes' for a timestamp per row"
         yield Problem(
             "effective_from",
             "mode",
-            f"column {known['effective_from']!r} is not supported with mode 'snapshot'",
+            f"column {options['effective_from']!r} is not supported with mode 'snapshot'",
             hint,
         )
 
 
-def _late_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
-    if isinstance(known.get("effective_from"), datetime) and known.get("boundary_timestamp") is not None:
+def _late_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
+    if isinstance(options.get("effective_from"), datetime) and options.get("boundary_timestamp") is not None:
         yield Problem(
             "effective_from", "contradiction", "cannot be combined with boundary_timestamp", "set one of them"
         )
-    if known.get("on_late") != "repair":
+    if options.get("on_late") != "repair":
         return
-    if known.get("on_delete") == "purge":
+    if options.get("on_delete") == "purge":
         hint = "purged versions cannot be repaired: use on_late='error'"
         yield Problem("on_late", "on_delete", "'repair' is not supported with on_delete 'purge'", hint)
-    if known.get("on_delete") == "ignore" and known.get("mode") == "snapshot":
+    if options.get("on_delete") == "ignore" and options.get("mode") == "snapshot":
         yield Problem(
             "on_late",
             "on_delete",
             "'repair' is not supported with mode 'snapshot' and on_delete 'ignore'",
             "use mode='changes', or another on_delete",
         )
-    scope = known.get("scope")
+    scope = options.get("scope")
     if isinstance(scope, str) and "{staging_table}" in scope:
         hint = "use a condition on columns of the target only, or a list of columns"
         yield Problem("on_late", "scope", "'repair' does not support {staging_table} in scope", hint)
 
 
-def _check_tracking(known: Mapping[str, Any]) -> Iterator[Problem]:
-    keys = set(known["natural_key"])
-    if known.get("track") is not None and known.get("track_except") is not None:
+def _check_tracking(options: Mapping[str, Any]) -> Iterator[Problem]:
+    keys = set(options["natural_key"])
+    if options.get("track") is not None and options.get("track_except") is not None:
         yield Problem("track_except", "contradiction", "cannot be combined with track", "set one of them")
     for name in ("track", "track_except"):
-        if known.get("row_version_column_name") is not None and known.get(name) is not None:
+        if options.get("row_version_column_name") is not None and options.get(name) is not None:
             hint = "set one of them: row_version_column_name alone determines which rows have changed"
             yield Problem(name, "contradiction", "cannot be combined with row_version_column_name", hint)
-    overwritten = set(known.get("overwrite") or ())
+    overwritten = set(options.get("overwrite") or ())
     for name in ("track", "track_except", "overwrite"):
-        for column in sorted(keys & set(known.get(name) or ())):
+        for column in sorted(keys & set(options.get(name) or ())):
             yield Problem(name, "key", f"{column!r} is part of natural_key", "remove it")
-    for column in sorted(overwritten & set(known.get("track") or ())):
+    for column in sorted(overwritten & set(options.get("track") or ())):
         yield Problem("overwrite", "duplicate", f"{column!r} is also in track", "remove it from one of them")
 
 
-def _name_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
+def _name_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield problems for added columns with the name of another column."""
-    validity = known.get("validity_column_names") or ()
-    taken = {name.lower(): "validity_column_names" for name in validity}
-    taken |= {HASH_COLUMN: "the hash of the row", ROW_ID: "the key of the row"}
-    marks = known.get("on_delete") == "mark"
+    validity = options.get("validity_column_names") or ()
+    name_owners = {name.lower(): "validity_column_names" for name in validity}
+    name_owners |= {HASH_COLUMN: "the hash of the row", ROW_ID: "the key of the row"}
+    has_deleted_column = options.get("on_delete") == "mark"
     for option in ("current_column", "deleted_column", "surrogate_key_column"):
-        name = known.get(option) or (DELETED_COLUMN if marks and option == "deleted_column" else None)
+        name = options.get(option) or (
+            DELETED_COLUMN if has_deleted_column and option == "deleted_column" else None
+        )
         if name is None:
             continue
-        if name.lower() in taken:
+        if name.lower() in name_owners:
             yield Problem(
                 option,
                 "duplicate",
-                f"{name!r} is already used by {taken[name.lower()]}",
+                f"{name!r} is already used by {name_owners[name.lower()]}",
                 "choose another name",
             )
-        taken[name.lower()] = option
-    given = [*(known.get("natural_key") or ()), *(known.get("merge_key") or ())]
-    version = known.get("row_version_column_name")
-    for name in {*given, *((version,) if version else ())}:
-        if name.lower() in taken:
+        name_owners[name.lower()] = option
+    key_columns = [*(options.get("natural_key") or ()), *(options.get("merge_key") or ())]
+    version_column = options.get("row_version_column_name")
+    for name in {*key_columns, *((version_column,) if version_column else ())}:
+        if name.lower() in name_owners:
             message = f"{name!r} is also a column of the source"
-            yield Problem(taken[name.lower()].replace(" ", "_"), "taken", message, "choose another name")
+            yield Problem(
+                name_owners[name.lower()].replace(" ", "_"), "taken", message, "choose another name"
+            )

@@ -20,12 +20,12 @@ def parse_timestamp(value: Any) -> datetime:
     :raises ValueError: when it is none.
     """
     try:
-        found = _read_timestamp(value)
+        timestamp = _read_timestamp(value)
     except (ValueError, OverflowError):
-        found = None
-    if found is None:
+        timestamp = None
+    if timestamp is None:
         raise ValueError(f"{value!r} is not a valid timestamp: {_FORMS}")
-    return found
+    return timestamp
 
 
 def to_microseconds(at: datetime) -> int:

@@ -105,15 +105,15 @@ def add_action(
     )
 
 
-def complete_rows(thin: DataFrame, stored: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return complete stored rows, with the new values that ``thin`` has for them."""
-    said = [name for name in thin.columns if name not in by]
-    return stored.drop(*said).join(thin, list(by))
+def complete_rows(new_values: DataFrame, stored: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Return complete stored rows, with ``new_values`` in their columns."""
+    new_columns = [name for name in new_values.columns if name not in by]
+    return stored.drop(*new_columns).join(new_values, list(by))
 
 
-def map_values(words: Mapping[str, str], word: Column) -> Column:
+def map_values(mapping: Mapping[str, str], column: Column) -> Column:
     """Return the value that a mapping assigns to a column's value."""
-    return F.create_map(*[F.lit(each) for pair in words.items() for each in pair])[word]
+    return F.create_map(*[F.lit(value) for pair in mapping.items() for value in pair])[column]
 
 
 def count_only(rows: DataFrame, counted: str) -> DataFrame:
@@ -125,19 +125,21 @@ def count_only(rows: DataFrame, counted: str) -> DataFrame:
 
 def union_rows(frames: Sequence[DataFrame]) -> DataFrame:
     """Return the union of DataFrames; columns that are missing in one of them are NULL there."""
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    return reduce(lambda union, frame: union.unionByName(frame, allowMissingColumns=True), frames)
 
 
-def is_same(names: Sequence[str], one: str, other: str) -> Column:
+def is_same(names: Sequence[str], left_alias: str, right_alias: str) -> Column:
     """Return whether columns of two aliased DataFrames are equal; NULL equals NULL."""
-    pairs = zip(refer_to_columns(names, one), refer_to_columns(names, other), strict=True)
+    pairs = zip(refer_to_columns(names, left_alias), refer_to_columns(names, right_alias), strict=True)
     return all_of(left.eqNullSafe(right) for left, right in pairs)
 
 
-def is_differing(fields: Sequence[StructField], one: str, other: str) -> Column:
+def is_differing(fields: Sequence[StructField], left_alias: str, right_alias: str) -> Column:
     """Return whether two aliased DataFrames differ in any of the columns."""
-    return any_of(~to_comparable(field, one).eqNullSafe(to_comparable(field, other)) for field in fields)
+    return any_of(
+        ~to_comparable(field, left_alias).eqNullSafe(to_comparable(field, right_alias)) for field in fields
+    )
 
 
-def _to_column(given: Column | str | None) -> Column:
-    return given if isinstance(given, Column) else F.lit(given)
+def _to_column(value: Column | str | None) -> Column:
+    return value if isinstance(value, Column) else F.lit(value)

@@ -45,8 +45,10 @@ class TargetColumns:
 
     def select_fields(self, names: Iterable[str]) -> list[StructField]:
         """Return some of the columns, ordered by name."""
-        wanted = set(names)
-        return sorted((field for field in self.fields if field.name in wanted), key=lambda field: field.name)
+        selected_names = set(names)
+        return sorted(
+            (field for field in self.fields if field.name in selected_names), key=lambda field: field.name
+        )
 
 
 def find_layout(
@@ -74,28 +76,29 @@ def find_layout(
         fields = tuple(field for field in source.fields if field.name not in untyped)
         _raise_problems(problems)
         return TargetColumns(tuple(StructField(field.name, field.dataType) for field in fields))
-    kept = tuple(field for field in stored.fields if field.name not in added)
-    known = {field.name: field for field in kept}
-    new = [field for field in source.fields if field.name not in known]
+    stored_fields = tuple(field for field in stored.fields if field.name not in added)
+    fields_by_name = {field.name: field for field in stored_fields}
+    new = [field for field in source.fields if field.name not in fields_by_name]
     new = [field for field in new if not isinstance(field.dataType, NullType)]
-    problems += _type_problems(source, known, target) + _case_problems(new, known, target)
+    problems += _type_problems(source, fields_by_name, target) + _case_problems(new, fields_by_name, target)
     if not evolution.allows_missing:
-        problems += list_missing(source, [name for name in known if name not in optional], target)
+        problems += list_missing(source, [name for name in fields_by_name if name not in optional], target)
     if evolution.new_columns == "error":
         hint = "add the column to the target, or use schema_evolution='add' or 'ignore'"
         problems += [
-            Problem(target, "column", f"the target has no column {each.name!r}", hint) for each in new
+            Problem(target, "column", f"the target has no column {new_field.name!r}", hint)
+            for new_field in new
         ]
     _raise_problems(problems)
-    taken = (
+    added_fields = (
         ()
         if evolution.new_columns == "ignore"
-        else tuple(StructField(each.name, each.dataType) for each in new)
+        else tuple(StructField(new_field.name, new_field.dataType) for new_field in new)
     )
-    return TargetColumns((*kept, *taken), tuple(each.name for each in taken))
+    return TargetColumns((*stored_fields, *added_fields), tuple(new_field.name for new_field in added_fields))
 
 
-def list_missing(source: StructType, known: Sequence[str], target: str) -> list[Problem]:
+def list_missing(source: StructType, target_columns: Sequence[str], target: str) -> list[Problem]:
     """Return a problem for each column of the target that the source no longer has."""
     hint = "restore it, or allow NULL in it with schema_evolution=['add', 'allow_missing']"
     return [
@@ -103,21 +106,21 @@ def list_missing(source: StructType, known: Sequence[str], target: str) -> list[
             target,
             "column",
             f"the source no longer has column {name!r} of the target",
-            "; ".join(filter(None, (did_you_mean(name, set(source.names) - set(known)), hint))),
+            "; ".join(filter(None, (did_you_mean(name, set(source.names) - set(target_columns)), hint))),
         )
-        for name in known
+        for name in target_columns
         if name not in source.names
     ]
 
 
-def align_columns(source: DataFrame, wanted: TargetColumns) -> list[Column]:
+def align_columns(source: DataFrame, layout: TargetColumns) -> list[Column]:
     """Return the target's columns of a source: cast, and NULL if the source does not have them."""
     names = set(source.columns)
     return [
         cast_to(quote_column(field.name) if field.name in names else F.lit(None), field.dataType).alias(
             field.name
         )
-        for field in wanted.fields
+        for field in layout.fields
     ]
 
 
@@ -127,7 +130,7 @@ def content_hash(fields: Sequence[StructField]) -> Column:
     So a new column that is NULL does not change a hash, whereas a value in another column does.
     """
     parts: list[Column] = []
-    for field in sorted(fields, key=lambda each: each.name):
+    for field in sorted(fields, key=lambda column: column.name):
         value = F.expr(_hashable_text(field))
         # Spark's hash skips NULLs, so the hashed name before each value identifies its column.
         parts += [F.when(value.isNotNull(), F.lit(_hash_name(field.name))), value]
@@ -172,82 +175,85 @@ def filter_rows(frame: DataFrame, condition: str, path: str) -> DataFrame:
     :raises DataError: when it is no condition on these columns.
     """
     try:
-        found = frame.where(F.expr(condition))
-        found.schema  # noqa: B018 - lets Spark look at the condition now
+        rows = frame.where(F.expr(condition))
+        rows.schema  # noqa: B018 - lets Spark look at the condition now
     except AnalysisException as error:
         raise DataError.from_problems(
             [Problem(path, "condition", first_line(error), "correct the condition")]
         ) from error
-    return found
+    return rows
 
 
 def require_columns(
-    frame: DataFrame, names: Iterable[str], what: str, config: LoadConfig | None = None
+    frame: DataFrame, names: Iterable[str], source_name: str, config: LoadConfig | None = None
 ) -> None:
     """Raise an error if the source does not have the columns that arguments of a load name.
 
     :raises DataError: with every column that is missing, and the argument that names it.
     """
-    known = frame.columns
+    columns = frame.columns
     _raise_problems(
         [
             Problem(
                 config.find_argument(name) if config else name,
                 "column",
-                f"{what} has no column {name!r}",
-                did_you_mean(name, known) or f"it has {', '.join(known)}",
+                f"{source_name} has no column {name!r}",
+                did_you_mean(name, columns) or f"it has {', '.join(columns)}",
             )
             for name in names
-            if name not in known
+            if name not in columns
         ]
     )
 
 
-def _type_problems(source: StructType, known: dict[str, StructField], target: str) -> list[Problem]:
+def _type_problems(source: StructType, stored_fields: dict[str, StructField], target: str) -> list[Problem]:
     hint = "cast it upstream, or rebuild the target with full_refresh=True"
     return [
         Problem(
             target,
             "type",
             f"column {field.name!r} has type {field.dataType.simpleString()} in the source and type "
-            f"{known[field.name].dataType.simpleString()} in the target",
+            f"{stored_fields[field.name].dataType.simpleString()} in the target",
             hint,
         )
         for field in source.fields
-        if field.name in known and not _is_fitting(field.dataType, known[field.name].dataType)
+        if field.name in stored_fields and not _is_fitting(field.dataType, stored_fields[field.name].dataType)
     ]
 
 
-def _case_problems(new: Sequence[StructField], known: dict[str, StructField], target: str) -> list[Problem]:
-    lowered = {name.lower(): name for name in known}
+def _case_problems(
+    new: Sequence[StructField], stored_fields: dict[str, StructField], target: str
+) -> list[Problem]:
+    lowercase_names = {name.lower(): name for name in stored_fields}
     return [
         Problem(
             target,
             "column",
-            f"column {field.name!r} differs only in case from {lowered[field.name.lower()]!r} of the target",
+            f"column {field.name!r} differs only in case from {lowercase_names[field.name.lower()]!r} "
+            "of the target",
             "rename it",
         )
         for field in new
-        if field.name.lower() in lowered
+        if field.name.lower() in lowercase_names
     ]
 
 
-def _is_fitting(given: DataType, wanted: DataType) -> bool:
-    if isinstance(given, NullType) or given == wanted:
+def _is_fitting(source_type: DataType, target_type: DataType) -> bool:
+    if isinstance(source_type, NullType) or source_type == target_type:
         return True
-    one, other = given.simpleString(), wanted.simpleString()
-    if other.startswith("decimal"):
-        return _fits_decimal(one, other)
+    source_name, target_name = source_type.simpleString(), target_type.simpleString()
+    if target_name.startswith("decimal"):
+        return _fits_decimal(source_name, target_name)
     # Type names leave out the nullability of nested fields, which does not affect values.
-    return one == other or other in _WIDENS.get(one, ())
+    return source_name == target_name or target_name in _WIDENS.get(source_name, ())
 
 
-def _fits_decimal(given: str, wanted: str) -> bool:
-    precision, scale = _read_digits(wanted)
-    if given.startswith("decimal"):
-        digits, places = _read_digits(given)
-        return places <= scale and digits - places <= precision - scale
-    return _WHOLE_DIGITS.get(given, precision + 1) <= precision - scale
+def _fits_decimal(source_type: str, target_type: str) -> bool:
+    precision, scale = _read_digits(target_type)
+    if source_type.startswith("decimal"):
+        source_precision, source_scale = _read_digits(source_type)
+        return source_scale <= scale and source_precision - source_scale <= precision - scale
+    return _WHOLE_DIGITS.get(source_type, precision + 1) <= precision - scale
 
 
 def _read_digits(decimal: str) -> tuple[int, int]:

@@ -42,56 +42,56 @@ def build_requirements(config: DeleteInsertConfig) -> StagingRequirements:
 
 
 def find_changes(
-    taken: StagedLoad, stored: DataFrame | None, config: DeleteInsertConfig, held: ExitStack
+    load: StagedLoad, stored: DataFrame | None, config: DeleteInsertConfig, held: ExitStack
 ) -> CountedChanges:
     """Compare the load with the stored rows that it replaces, and count the differences."""
     if stored is None or config.appends:
-        return insert_all(taken, taken.target_rows, taken.layout.names, "inserted", held)
-    return count_load(taken, compare_rows(taken, stored, config), held)
+        return insert_all(load, load.target_rows, load.layout.names, "inserted", held)
+    return count_load(load, compare_rows(load, stored, config), held)
 
 
-def compare_rows(taken: StagedLoad, stored: DataFrame, config: DeleteInsertConfig) -> Changes:
+def compare_rows(load: StagedLoad, stored: DataFrame, config: DeleteInsertConfig) -> Changes:
     """Compare the load with the stored rows that it replaces.
 
     Source: docs/semantics/merge_load.md, Delete-insert.
 
     Rows that are equally often on both sides do not change.
     """
-    gone = _replace_groups(_with_new_columns(stored, taken), taken, config)
-    gone = gone.withColumn(CONTENT, content_hash(taken.layout.fields))
+    replaced_rows = _replace_groups(_with_new_columns(stored, load), load, config)
+    replaced_rows = replaced_rows.withColumn(CONTENT, content_hash(load.layout.fields))
     if config.merge_key is None and config.destination_scope is None:
-        return _pair_by_key(taken, gone, config)
-    return _pair_by_content(taken, gone)
+        return _pair_by_key(load, replaced_rows, config)
+    return _pair_by_content(load, replaced_rows)
 
 
-def _with_new_columns(stored: DataFrame, taken: StagedLoad) -> DataFrame:
-    new = {name: cast_to(F.lit(None), taken.rows.schema[name].dataType) for name in taken.layout.new}
-    return add_columns(stored, new)
+def _with_new_columns(stored: DataFrame, load: StagedLoad) -> DataFrame:
+    new_columns = {name: cast_to(F.lit(None), load.rows.schema[name].dataType) for name in load.layout.new}
+    return add_columns(stored, new_columns)
 
 
-def _replace_groups(stored: DataFrame, taken: StagedLoad, config: DeleteInsertConfig) -> DataFrame:
+def _replace_groups(stored: DataFrame, load: StagedLoad, config: DeleteInsertConfig) -> DataFrame:
     """Return stored rows in the load's scope or with one of its keys; flagged rows count as loaded."""
     if config.destination_scope is not None:
-        return filter_scope(stored, taken.every, config.destination_scope)
-    found, rest = [], stored
+        return filter_scope(stored, load.every, config.destination_scope)
+    matched_rows, unmatched_rows = [], stored
     for keys in (config.primary_key, config.merge_key):
         if keys is not None:
-            loaded = taken.every.select(*refer_to_columns(keys))
+            loaded = load.every.select(*refer_to_columns(keys))
             # A group has many rows, so its merge keys are deduplicated; a primary key has one row.
             loaded = loaded.distinct() if keys == config.merge_key else loaded
-            loaded = F.broadcast(loaded) if taken.loaded < SMALL_LOAD_MAX_ROWS else loaded
-            found.append(rest.join(loaded, list(keys), "left_semi"))
-            rest = rest.join(loaded, list(keys), "left_anti")
-    return union_rows(found)
+            loaded = F.broadcast(loaded) if load.loaded < SMALL_LOAD_MAX_ROWS else loaded
+            matched_rows.append(unmatched_rows.join(loaded, list(keys), "left_semi"))
+            unmatched_rows = unmatched_rows.join(loaded, list(keys), "left_anti")
+    return union_rows(matched_rows)
 
 
-def _pair_by_key(taken: StagedLoad, gone: DataFrame, config: DeleteInsertConfig) -> Changes:
+def _pair_by_key(load: StagedLoad, replaced_rows: DataFrame, config: DeleteInsertConfig) -> Changes:
     """Match stored rows by primary key: a key whose rows differ is deleted and inserted."""
     keys = list(config.primary_key or ())
     sides = union_rows(
         [
-            gone.select(*refer_to_columns(keys), quote_column(CONTENT).alias(_STORED)),
-            taken.live.select(*refer_to_columns(keys), quote_column(CONTENT).alias(_LOADED)),
+            replaced_rows.select(*refer_to_columns(keys), quote_column(CONTENT).alias(_STORED)),
+            load.live.select(*refer_to_columns(keys), quote_column(CONTENT).alias(_LOADED)),
         ]
     )
     contents = [F.sort_array(F.collect_list(side)).alias(side) for side in (_STORED, _LOADED)]
@@ -106,30 +106,30 @@ def _pair_by_key(taken: StagedLoad, gone: DataFrame, config: DeleteInsertConfig)
     counted = F.when(~quote_column(_LOADED), F.lit("deleted"))
     deleted = add_action(pairs.where(_STORED), DELETE, counted)
     replaced = F.when(quote_column(_STORED), F.lit("updated")).otherwise(F.lit("inserted"))
-    few = F.broadcast(pairs) if taken.loaded < SMALL_LOAD_MAX_ROWS else pairs
-    inserted = add_action(taken.live.join(few.where(_LOADED), keys), INSERT, replaced)
-    inserted = inserted.select(*refer_to_columns((*taken.layout.names, *MARKS)))
+    hinted_pairs = F.broadcast(pairs) if load.loaded < SMALL_LOAD_MAX_ROWS else pairs
+    inserted = add_action(load.live.join(hinted_pairs.where(_LOADED), keys), INSERT, replaced)
+    inserted = inserted.select(*refer_to_columns((*load.layout.names, *MARKS)))
     deleted = deleted.select(*refer_to_columns((*keys, *MARKS)))
-    return Changes(union_rows([inserted, deleted]), taken.layout.select_fields(keys), taken.layout.names)
+    return Changes(union_rows([inserted, deleted]), load.layout.select_fields(keys), load.layout.names)
 
 
-def _pair_by_content(taken: StagedLoad, gone: DataFrame) -> Changes:
+def _pair_by_content(load: StagedLoad, replaced_rows: DataFrame) -> Changes:
     """Match stored rows by all their columns, because rows of a group have no other identity."""
-    names = taken.layout.names
+    names = load.layout.names
     sides = union_rows(
         [
-            gone.select(CONTENT, F.lit(1).alias(_STORED), F.lit(0).alias(_LOADED)),
-            taken.live.select(CONTENT, F.lit(0).alias(_STORED), F.lit(1).alias(_LOADED)),
+            replaced_rows.select(CONTENT, F.lit(1).alias(_STORED), F.lit(0).alias(_LOADED)),
+            load.live.select(CONTENT, F.lit(0).alias(_STORED), F.lit(1).alias(_LOADED)),
         ]
     )
     counts = sides.groupBy(CONTENT).agg(F.sum(_STORED).alias(_STORED), F.sum(_LOADED).alias(_LOADED))
     counts = counts.where(quote_column(_STORED) != quote_column(_LOADED))
-    deleted = gone.dropDuplicates([CONTENT]).join(counts.where(quote_column(_STORED) > 0), CONTENT)
+    deleted = replaced_rows.dropDuplicates([CONTENT]).join(counts.where(quote_column(_STORED) > 0), CONTENT)
     deleted = add_action(deleted, DELETE, "deleted").withColumn(WEIGHT, quote_column(_STORED))
     inserted = add_action(
-        taken.live.join(counts.where(quote_column(_LOADED) > 0), CONTENT), INSERT, "inserted"
+        load.live.join(counts.where(quote_column(_LOADED) > 0), CONTENT), INSERT, "inserted"
     )
-    rows = union_rows([each.select(*refer_to_columns((*names, *MARKS))) for each in (inserted, deleted)])
+    rows = union_rows([frame.select(*refer_to_columns((*names, *MARKS))) for frame in (inserted, deleted)])
     # Stored rows do not have the new columns yet.
-    address = [field for field in taken.layout.fields if field.name not in taken.layout.new]
+    address = [field for field in load.layout.fields if field.name not in load.layout.new]
     return Changes(rows, address, names, nullable=True)

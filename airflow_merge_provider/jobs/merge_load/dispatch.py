@@ -39,22 +39,28 @@ def find_parts(
     by, name = str(config.dispatch_by), f"the source {pinned.dataset.id}"
     source = filter_source(read_dataset(spark, pinned), config.source_filter)
     require_columns(source, [by], name, config)
-    found = source.select(quote_column(by).cast("string").alias("value")).distinct().limit(_VALUES_MAX + 1)
-    values = [row["value"] for row in found.collect()]
-    wrong = sorted(repr(value) for value in values if value is None or not _NAME.match(value))
+    distinct_values = (
+        source.select(quote_column(by).cast("string").alias("value")).distinct().limit(_VALUES_MAX + 1)
+    )
+    values = [row["value"] for row in distinct_values.collect()]
+    invalid_values = sorted(repr(value) for value in values if value is None or not _NAME.match(value))
     problems = []
-    if wrong:
-        message = f"{name} has the value {wrong[0]} in column {by!r}, which is not a valid table name"
+    if invalid_values:
+        message = (
+            f"{name} has the value {invalid_values[0]} in column {by!r}, which is not a valid table name"
+        )
         hint = "use only letters, digits, _ and -, or filter other values out with source_filter"
         problems.append(Problem("dispatch_by", "value", message, hint))
     if len(values) > _VALUES_MAX:
         message = f"{name} has more than {_VALUES_MAX} values in column {by!r}"
         problems.append(Problem("dispatch_by", "many", message, "dispatch by a column with fewer values"))
-    spelled: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for value in sorted(value for value in values if value is not None):
-        other = spelled.setdefault(value.lower(), value)
-        if other != value:
-            message = f"{name} has the values {other!r} and {value!r} in {by!r}, which differ only in case"
+        first_spelling = spellings.setdefault(value.lower(), value)
+        if first_spelling != value:
+            message = (
+                f"{name} has the values {first_spelling!r} and {value!r} in {by!r}, which differ only in case"
+            )
             problems.append(Problem("dispatch_by", "value", message, "use the same case upstream"))
     if problems:
         raise DataError.from_problems(problems)
@@ -66,17 +72,19 @@ def merge_reports(reports: Mapping[str, Mapping[str, Any]], reporter: RunReporte
 
     Its target is the folder or schema of the tables, which has no version.
     """
-    changed = {name: each["target"]["version"] for name, each in reports.items() if each["changed"]}
-    for each in reports.values():
-        reporter.add_warnings(each["warnings"])
-    modes = {each["run_mode"] for each in reports.values()}
+    changed = {name: report["target"]["version"] for name, report in reports.items() if report["changed"]}
+    for report in reports.values():
+        reporter.add_warnings(report["warnings"])
+    modes = {report["run_mode"] for report in reports.values()}
     mode: RunMode = next((mode for mode in _MODES if mode in modes), "noop")
-    reasons = dict.fromkeys(each["run_mode_reason"] for each in reports.values() if each["run_mode"] == mode)
-    rows = RowCounts(**_add_up([each["rows"] for each in reports.values()]))
-    counts = _add_up([each["counts"] for each in reports.values()])
+    reasons = dict.fromkeys(
+        report["run_mode_reason"] for report in reports.values() if report["run_mode"] == mode
+    )
+    rows = RowCounts(**_add_up([report["rows"] for report in reports.values()]))
+    counts = _add_up([report["counts"] for report in reports.values()])
     counts |= {"tables": len(reports), "tables_changed": len(changed)}
     nested = {
-        name: counted for each in reports.values() for name, counted in each["details"]["nested"].items()
+        name: counted for report in reports.values() for name, counted in report["details"]["nested"].items()
     }
     details = build_details(nested, dict(list(changed.items())[:_TABLES_MAX]))
     reason = next(iter(reasons), "the source has no rows to dispatch")
@@ -87,9 +95,9 @@ def _add_up(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
     """Return the sums of counts; None if one of the counts is unknown."""
     sums: dict[str, int | None] = {}
     for name in parts[0] if parts else ():
-        values = [each[name] for each in parts]
-        known = [value for value in values if value is not None]
-        sums[name] = sum(known) if len(known) == len(values) else None
+        values = [part[name] for part in parts]
+        known_values = [value for value in values if value is not None]
+        sums[name] = sum(known_values) if len(known_values) == len(values) else None
     return sums
 
 

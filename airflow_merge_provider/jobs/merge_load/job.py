@@ -155,8 +155,8 @@ class _Load(JobRun):
     @property
     def boundary(self) -> datetime:
         """The time from which rows without a time of their own are valid."""
-        given = self.config.time_given if isinstance(self.config, Scd2Config) else None
-        return given or from_micros(self.request.started_at)
+        configured_time = self.config.time_given if isinstance(self.config, Scd2Config) else None
+        return configured_time or from_micros(self.request.started_at)
 
     @property
     def is_repeatable(self) -> bool:
@@ -211,23 +211,25 @@ class _Load(JobRun):
                 lists = self._find_lists(source)
                 rows = source if lists is None else lists.rows
                 name = self.pinned.dataset.id
-                taken = stage_load(
+                load = stage_load(
                     rows, name, config, strategy.wanted, stored=schema, added=strategy.added, held=held
                 )
-            self.reporter.add_warnings(taken.said)
-            if not strategy.wanted.lazy and not taken.loaded and self._is_skipped():
+            self.reporter.add_warnings(load.said)
+            if not strategy.wanted.lazy and not load.loaded and self._is_skipped():
                 return self.reporter.build_noop(_NO_ROWS)
-            with self.reporter.progress.time_step("compare"), self._plan_small_joins(taken):
-                found = strategy.found(taken, stored, held)
-            if not found.loaded and self._is_skipped():
+            with self.reporter.progress.time_step("compare"), self._plan_small_joins(load):
+                counted_changes = strategy.found(load, stored, held)
+            if not counted_changes.loaded and self._is_skipped():
                 return self.reporter.build_noop(_NO_ROWS)
-            _require_in_time(found, config, self.boundary, self.target.dataset)
-            _require_few_endings(found, config)
-            kinds = {"inserted": found.inserts} if self.is_full else count_rows(found)
+            _require_in_time(counted_changes, config, self.boundary, self.target.dataset)
+            _require_few_endings(counted_changes, config)
+            kinds = {"inserted": counted_changes.inserts} if self.is_full else count_rows(counted_changes)
             result = RunResult(
-                run_mode, reason, self.count_rows(**kinds), build_counts(found), build_details()
+                run_mode, reason, self.count_rows(**kinds), build_counts(counted_changes), build_details()
             )
-            return self.commit_result(result, partial(self._write_changes, found, result, strategy, lists))
+            return self.commit_result(
+                result, partial(self._write_changes, counted_changes, result, strategy, lists)
+            )
 
     def count_live_rows(self) -> int:
         """Return how many rows the run found in the target."""
@@ -247,16 +249,16 @@ class _Load(JobRun):
         return _is_skipped_when_empty(self.config, self.pinned.dataset)
 
     @contextmanager
-    def _plan_small_joins(self, taken: StagedLoad) -> Iterator[None]:
+    def _plan_small_joins(self, load: StagedLoad) -> Iterator[None]:
         """Disable adaptive execution for small or lazy loads, and always keep empty join sides.
 
         A lazy strategy may have many rows, which it counts during the join. Adaptive execution may drop an
         empty join side together with the metrics observed there, and Spark would then wait for these metrics.
         """
-        once = taken.wanted.lazy or taken.loaded < SMALL_LOAD_MAX_ROWS
-        conf = adaptive_execution_disabled(self.spark) if once and self.last is not None else {}
-        left_out = self.spark.conf.get(_LEFT_OUT, None)
-        conf[_LEFT_OUT] = f"{left_out},{_EMPTY_SIDES}" if left_out else _EMPTY_SIDES
+        is_planned_once = load.wanted.lazy or load.loaded < SMALL_LOAD_MAX_ROWS
+        conf = adaptive_execution_disabled(self.spark) if is_planned_once and self.last is not None else {}
+        excluded_rules = self.spark.conf.get(_LEFT_OUT, None)
+        conf[_LEFT_OUT] = f"{excluded_rules},{_EMPTY_SIDES}" if excluded_rules else _EMPTY_SIDES
         with override_settings(self.spark, conf):
             yield
 
@@ -279,15 +281,19 @@ class _Load(JobRun):
         return stored
 
     def _write_changes(
-        self, found: CountedChanges, result: RunResult, strategy: Strategy, lists: NestedLists | None
+        self,
+        counted_changes: CountedChanges,
+        result: RunResult,
+        strategy: Strategy,
+        lists: NestedLists | None,
     ) -> dict[str, Any]:
         """Write the side tables first, then make the run's one commit if there is anything to write."""
-        changed = not found.empty or self.is_full
-        times, remembers = found.changes.times, found.changes.remembers
+        changed = not counted_changes.empty or self.is_full
+        times, remembers = counted_changes.changes.times, counted_changes.changes.remembers
         needed = remembers == "always" or (remembers == "unchanged" and not changed)
         if times is not None:
             self.target.times.save_times(times, full=self.is_full, needed=needed)
-        has_sequences = self._save_sequences(found.changes.sequences)
+        has_sequences = self._save_sequences(counted_changes.changes.sequences)
         tables = self._list_tables()
         added: dict[str, int] = {}
         cleared: dict[str, int] = {}
@@ -297,7 +303,9 @@ class _Load(JobRun):
         if commits:
             with self.reporter.progress.time_step("write"):
                 if lists is not None:
-                    added = tables.add_elements(lists, found.changes.written_rows, self.config.evolution)
+                    added = tables.add_elements(
+                        lists, counted_changes.changes.written_rows, self.config.evolution
+                    )
                 result = add_elements(result, self.target.dataset, added, {})
                 versions = self._side_table_versions(tables, has_times=times is not None)
                 state = {
@@ -308,7 +316,7 @@ class _Load(JobRun):
                 if tables.tails:
                     state["nested"] = tables.tails
                 version = self.target.commit_changes(
-                    found, state, full=self.is_full, shape=strategy.shape
+                    counted_changes, state, full=self.is_full, shape=strategy.shape
                 ).version
         elif lists is not None:
             tables.restore_tables()
@@ -338,13 +346,13 @@ class _Load(JobRun):
 
     def _side_table_versions(self, tables: ListTables, *, has_times: bool) -> dict[str, int]:
         """Return the versions of side tables that the run's commit records."""
-        found = dict(self.last.side_table_versions) if self.last else {}
-        found |= tables.versions
+        versions = dict(self.last.side_table_versions) if self.last else {}
+        versions |= tables.versions
         if has_times and self.target.times.version is not None:
-            found[TIMES] = self.target.times.version
+            versions[TIMES] = self.target.times.version
         if self.target.sequences.version is not None:
-            found[SEQUENCES] = self.target.sequences.version
-        return found
+            versions[SEQUENCES] = self.target.sequences.version
+        return versions
 
 
 def _is_skipped_when_empty(config: AnyLoad, source: Dataset) -> bool:
@@ -359,28 +367,32 @@ def _is_skipped_when_empty(config: AnyLoad, source: Dataset) -> bool:
     return config.empty_load == "skip"
 
 
-def _require_in_time(found: CountedChanges, config: AnyLoad, boundary: datetime, target: Dataset) -> None:
+def _require_in_time(
+    counted_changes: CountedChanges, config: AnyLoad, boundary: datetime, target: Dataset
+) -> None:
     """Raise an error if the load is older than versions that it would change.
 
     :raises DataError: when it is.
     """
-    late = found.counts.get(LATE, 0)
+    late = counted_changes.counts.get(LATE, 0)
     if late:
-        way_out = "load in chronological order"
+        hint = "load in chronological order"
         if isinstance(config, Scd2Config) and config.natural_key is None:
-            way_out += "; with natural_key, on_late='repair' inserts late loads into the history"
+            hint += "; with natural_key, on_late='repair' inserts late loads into the history"
         message = f"the load of {boundary.isoformat()} is older than {late} versions in {target.id}"
-        raise DataError.from_problems([Problem("boundary_timestamp", "late", message, way_out)])
+        raise DataError.from_problems([Problem("boundary_timestamp", "late", message, hint)])
 
 
-def _require_few_endings(found: CountedChanges, config: AnyLoad) -> None:
+def _require_few_endings(counted_changes: CountedChanges, config: AnyLoad) -> None:
     """Raise an error if a snapshot would end a larger share of versions than allowed.
 
     :raises DataError: when it would.
     """
-    most = getattr(config, "max_close_ratio", None)
-    ended, valid = found.counts.get(ENDED, 0), found.counts.get(VALID, 0)
-    if most is not None and ended > most * valid:
-        message = f"the load would close {ended} of {valid} valid versions, more than a share of {most:g}"
+    max_ratio = getattr(config, "max_close_ratio", None)
+    ended, valid = counted_changes.counts.get(ENDED, 0), counted_changes.counts.get(VALID, 0)
+    if max_ratio is not None and ended > max_ratio * valid:
+        message = (
+            f"the load would close {ended} of {valid} valid versions, more than a share of {max_ratio:g}"
+        )
         hint = "check whether the source is complete; if it is, increase max_close_ratio for this run"
         raise DataError.from_problems([Problem("max_close_ratio", "guard", message, hint)])

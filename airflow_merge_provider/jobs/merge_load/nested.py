@@ -62,11 +62,11 @@ class NestedLists:
         _require_free(source.schema, str(config.source))
         lists = _find_lists(source.schema)
         # An empty list and NULL are equal: both have no elements.
-        kept = add_columns(
+        rows = add_columns(
             source, {name: F.when(F.size(quote_column(name)) > 0, quote_column(name)) for name in lists}
         )
         return cls(
-            kept.withColumn(ROW_ID, content_hash(_find_identity_columns(kept.schema, lists, config))), lists
+            rows.withColumn(ROW_ID, content_hash(_find_identity_columns(rows.schema, lists, config))), lists
         )
 
     @property
@@ -97,7 +97,7 @@ class ListTables:
     @property
     def versions(self) -> dict[str, int]:
         """The table versions that the run has written and that its commit has to record."""
-        return {tail: each.version for tail, each in self._tables.items() if each.version is not None}
+        return {tail: table.version for tail, table in self._tables.items() if table.version is not None}
 
     def require_lists(self, lists: NestedLists, evolution: SchemaEvolution) -> None:
         """Raise an error if the source no longer has a list that has a table, unless that is allowed.
@@ -107,7 +107,9 @@ class ListTables:
         if evolution.allows_missing:
             return
         outer = [
-            tail for tail in self._known if not any(tail.startswith(f"{each}__") for each in self._known)
+            tail
+            for tail in self._known
+            if not any(tail.startswith(f"{outer_tail}__") for outer_tail in self._known)
         ]
         names = [tail.removeprefix("__") for tail in outer]
         if problems := list_missing(lists.source.schema, names, self._target.id):
@@ -179,16 +181,16 @@ def _delete_elements(table: SideTable, roots: DataFrame) -> int:
     stored = table.read_rows()
     if stored is None:
         return 0
-    gone = stored.join(roots, ROOT_ID, "left_anti").select(ROOT_ID).persist()
+    orphans = stored.join(roots, ROOT_ID, "left_anti").select(ROOT_ID).persist()
     try:
-        count = gone.count()
+        count = orphans.count()
         if count:
             table.delete_rows(
-                gone.distinct(), f"{sql.quote_name(OLD, ROOT_ID)} = {sql.quote_name(NEW, ROOT_ID)}"
+                orphans.distinct(), f"{sql.quote_name(OLD, ROOT_ID)} = {sql.quote_name(NEW, ROOT_ID)}"
             )
         return count
     finally:
-        gone.unpersist()
+        orphans.unpersist()
 
 
 def require_form(stored: StructType, config: AnyLoad, target: str) -> None:
@@ -214,17 +216,17 @@ def _find_identity_columns(schema: StructType, lists: Sequence[str], config: Any
 def _explode_lists(parents: DataFrame, lists: Sequence[str], head: str) -> Iterator[tuple[str, DataFrame]]:
     for name in lists:
         tail = f"{head}__{name}"
-        found = parents.select(
+        elements = parents.select(
             ROOT_ID,
             quote_column(ROW_ID).alias(PARENT_ID),
             F.posexplode(quote_column(name)).alias(LIST_INDEX, _ELEMENT),
         )
         key = F.md5(F.concat_ws("|", PARENT_ID, F.lit(tail), quote_column(LIST_INDEX).cast("string")))
-        columns = _list_element_columns(found.schema[_ELEMENT])
-        found = found.select(key.alias(ROW_ID), PARENT_ID, ROOT_ID, LIST_INDEX, *columns)
-        inner = _find_lists(found.schema)
-        yield tail, found.drop(*inner)
-        yield from _explode_lists(found.select(ROW_ID, ROOT_ID, *refer_to_columns(inner)), inner, tail)
+        columns = _list_element_columns(elements.schema[_ELEMENT])
+        elements = elements.select(key.alias(ROW_ID), PARENT_ID, ROOT_ID, LIST_INDEX, *columns)
+        inner = _find_lists(elements.schema)
+        yield tail, elements.drop(*inner)
+        yield from _explode_lists(elements.select(ROW_ID, ROOT_ID, *refer_to_columns(inner)), inner, tail)
 
 
 def _list_element_columns(element: StructField) -> list[Column]:
@@ -239,10 +241,10 @@ def _find_lists(schema: StructType) -> tuple[str, ...]:
     return tuple(field.name for field in schema.fields if isinstance(field.dataType, ArrayType))
 
 
-def _require_free(schema: StructType, what: str) -> None:
-    taken = [name for name in schema.names if name in _IDS]
-    if taken:
-        message = f"{what} has a column {taken[0]!r}, which is reserved for nested tables"
+def _require_free(schema: StructType, container: str) -> None:
+    reserved_names = [name for name in schema.names if name in _IDS]
+    if reserved_names:
+        message = f"{container} has a column {reserved_names[0]!r}, which is reserved for nested tables"
         raise DataError.from_problems(
-            [Problem(taken[0], "column", message, "rename it, or use nested='columns'")]
+            [Problem(reserved_names[0], "column", message, "rename it, or use nested='columns'")]
         )

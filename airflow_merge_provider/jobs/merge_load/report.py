@@ -19,15 +19,23 @@ _ROW_KINDS = {
 _VERSION_KINDS = ("opened", "closed", "reopened", "changed", "removed")
 
 
-def build_counts(found: CountedChanges) -> dict[str, int]:
+def build_counts(counted_changes: CountedChanges) -> dict[str, int]:
     """Return the counts of a load of one table."""
-    versions = {kind: found.counts.get(kind, 0) for kind in _VERSION_KINDS}
-    return {"loaded": found.loaded, "duplicates": found.duplicates, "tables": 1, **versions}
+    versions = {kind: counted_changes.counts.get(kind, 0) for kind in _VERSION_KINDS}
+    return {
+        "loaded": counted_changes.loaded,
+        "duplicates": counted_changes.duplicates,
+        "tables": 1,
+        **versions,
+    }
 
 
-def count_rows(found: CountedChanges) -> dict[str, int]:
+def count_rows(counted_changes: CountedChanges) -> dict[str, int]:
     """Return how many rows a load inserts, updates and deletes."""
-    return {kind: sum(found.counts.get(each, 0) for each in kinds) for kind, kinds in _ROW_KINDS.items()}
+    return {
+        kind: sum(counted_changes.counts.get(counted_kind, 0) for counted_kind in kinds)
+        for kind, kinds in _ROW_KINDS.items()
+    }
 
 
 def build_details(

@@ -61,13 +61,13 @@ class SequencesTable:
 
     def save_rows(self, rows: DataFrame, *, full: bool, since: datetime | None) -> None:
         """Add rows; ``full`` drops all others, ``since`` drops those that were loaded before it."""
-        known = None if full else self.read_rows()
-        if known is not None and since is not None:
+        recorded_rows = None if full else self.read_rows()
+        if recorded_rows is not None and since is not None:
             is_old = quote_column(LOADED_AT) < moment_column(since)
-            if not known.where(is_old).isEmpty():
-                self._table.replace_rows(union_rows([known.where(~is_old), rows]))
+            if not recorded_rows.where(is_old).isEmpty():
+                self._table.replace_rows(union_rows([recorded_rows.where(~is_old), rows]))
                 return
-        if known is None:
+        if recorded_rows is None:
             self._table.replace_rows(rows)
         else:
             self._table.append_rows(rows, new_columns=True)
@@ -82,26 +82,26 @@ class SequencesTable:
 
 
 def drop_outdated(
-    rows: DataFrame, known: Sequence[DataFrame], by: Sequence[str], sequence: Sequence[str]
+    rows: DataFrame, sequence_frames: Sequence[DataFrame], by: Sequence[str], sequence: Sequence[str]
 ) -> tuple[DataFrame, DataFrame]:
-    """Drop rows whose sequence is below the highest known one of the same key.
+    """Drop rows whose sequence is below the highest recorded one of the same key.
 
-    :param known: frames with the columns ``by`` and ``sequence``.
-    :param by: the columns that name a place, such as the key.
-    :return: the rows that count, and those of them that are above everything known.
+    :param sequence_frames: frames with the columns ``by`` and ``sequence``.
+    :param by: the columns that identify a state, such as the key.
+    :return: the rows that count, and those of them that are above everything recorded.
     """
-    usable = [frame for frame in known if {*by, *sequence} <= set(frame.columns)]
-    if not usable:
+    usable_frames = [frame for frame in sequence_frames if {*by, *sequence} <= set(frame.columns)]
+    if not usable_frames:
         return rows, rows
-    best = union_rows([frame.select(*refer_to_columns((*by, *sequence))) for frame in usable])
+    best = union_rows([frame.select(*refer_to_columns((*by, *sequence))) for frame in usable_frames])
     # NULL is the lowest sequence value, on both sides.
     best = best.groupBy(*refer_to_columns(by)).agg(F.max(F.struct(*refer_to_columns(sequence))).alias(_BEST))
     pairs = rows.alias("s").join(best.alias("t"), is_same(by, "s", "t"), "left")
-    mine, highest = F.struct(*refer_to_columns(sequence, "s")), F.col(f"t.{_BEST}")
-    known_best = highest.isNotNull()
-    kept = pairs.where(~known_best | (mine >= highest)).select("s.*")
-    above = pairs.where(~known_best | (mine > highest)).select("s.*")
-    return kept, above
+    row_sequence, highest = F.struct(*refer_to_columns(sequence, "s")), F.col(f"t.{_BEST}")
+    has_best = highest.isNotNull()
+    current_rows = pairs.where(~has_best | (row_sequence >= highest)).select("s.*")
+    newer_rows = pairs.where(~has_best | (row_sequence > highest)).select("s.*")
+    return current_rows, newer_rows
 
 
 def list_sequences(

@@ -47,8 +47,8 @@ def mark_scope(stored: DataFrame, loaded: DataFrame, config: ScopedConfig) -> Da
         return _mark_by(stored, loaded, config.destination_scope)
     if config.merge_key is not None:
         groups = loaded.select(*refer_to_columns(config.merge_key)).distinct().withColumn(INSIDE, F.lit(True))
-        found = stored.join(groups, list(config.merge_key), "left")
-        return found.withColumn(INSIDE, F.coalesce(quote_column(INSIDE), F.lit(False)))
+        marked_rows = stored.join(groups, list(config.merge_key), "left")
+        return marked_rows.withColumn(INSIDE, F.coalesce(quote_column(INSIDE), F.lit(False)))
     return stored.withColumn(INSIDE, F.lit(True))
 
 
@@ -78,14 +78,14 @@ def filter_scope(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFr
 
 def _mark_by(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
     """Mark the rows that satisfy a condition; one that also reads the load can only be used as a filter."""
-    inside = filter_scope(stored, loaded, condition)
+    inside_rows = filter_scope(stored, loaded, condition)
     if "{staging_table}" not in condition:
         holds = F.coalesce(F.expr(_to_text(condition)), F.lit(False))
         return stored.alias(_TARGET).withColumn(INSIDE, holds)
-    rest = filter_scope(stored, loaded, f"NOT coalesce({condition}, false)")
-    marks = ((inside, True), (rest, False))
-    one, other = (rows.withColumn(INSIDE, F.lit(mark)) for rows, mark in marks)
-    return one.unionByName(other)
+    outside_rows = filter_scope(stored, loaded, f"NOT coalesce({condition}, false)")
+    parts = ((inside_rows, True), (outside_rows, False))
+    marked_inside, marked_outside = (rows.withColumn(INSIDE, F.lit(is_inside)) for rows, is_inside in parts)
+    return marked_inside.unionByName(marked_outside)
 
 
 def _to_text(condition: str) -> str:

@@ -90,8 +90,8 @@ class StagedLoad:
 
     def collect_keys(self, keys: Sequence[str]) -> DataFrame:
         """Return the keys of the rows, with a broadcast hint if the load is small."""
-        found = self.rows.select(*map(quote_column, keys))
-        return F.broadcast(found) if self.loaded < SMALL_LOAD_MAX_ROWS else found
+        key_rows = self.rows.select(*map(quote_column, keys))
+        return F.broadcast(key_rows) if self.loaded < SMALL_LOAD_MAX_ROWS else key_rows
 
     @property
     def has_null_key(self) -> Column:
@@ -103,8 +103,8 @@ class StagedLoad:
 
         :raises DataError: when keys or duplicates are not as they must be.
         """
-        wanted = self.wanted
-        groups = self.rows.groupBy(*map(quote_column, wanted.unique)).agg(
+        requirements = self.wanted
+        groups = self.rows.groupBy(*map(quote_column, requirements.unique)).agg(
             F.count("*").alias("n"),
             F.count_if(self.has_null_key).alias("missing"),
             F.count_if(FLAGGED).alias("flagged"),
@@ -116,18 +116,18 @@ class StagedLoad:
             F.coalesce(F.sum(F.col("n") - 1), F.lit(0)).alias("more"),
         ).collect()[0]
         self.require_keys(int(counted["missing"]))
-        more = int(counted["more"]) if wanted.unique else 0
-        found = replace(self, loaded=int(counted["rows"]), flagged=int(counted["flagged"]), duplicates=more)
-        return replace(found, rows=self._one_each()) if more else found
+        more = int(counted["more"]) if requirements.unique else 0
+        load = replace(self, loaded=int(counted["rows"]), flagged=int(counted["flagged"]), duplicates=more)
+        return replace(load, rows=self._one_each()) if more else load
 
     def _one_each(self) -> DataFrame:
         """Return one row per key."""
-        wanted = self.wanted
-        if wanted.sequence:
+        requirements = self.wanted
+        if requirements.sequence:
             self._require_one_content(self._rank_rows(F.rank()))
-        elif not wanted.ranked:
+        elif not requirements.ranked:
             self._require_one_content(self.rows)
-            return self.rows.dropDuplicates(list(wanted.unique))
+            return self.rows.dropDuplicates(list(requirements.unique))
         return self._rank_rows(F.row_number())
 
     def require_keys(self, missing: int) -> None:
@@ -136,12 +136,15 @@ class StagedLoad:
         :raises DataError: when there are any.
         """
         if missing:
-            named = ", ".join(self.wanted.keys)
+            key_names = ", ".join(self.wanted.keys)
             hint = "filter them out with source_filter, or fix the upstream step"
-            shown = [*self.wanted.keys, *(name for name in self.layout.names if name not in self.wanted.keys)]
-            examples = _list_examples(self.every.where(self.has_null_key), shown[:_EXAMPLE_COLUMNS])
-            message = f"{self.name} has {missing} rows with a NULL in {named}, such as {examples}"
-            raise DataError.from_problems([Problem(named, "null-key", message, hint)])
+            example_columns = [
+                *self.wanted.keys,
+                *(name for name in self.layout.names if name not in self.wanted.keys),
+            ]
+            examples = _list_examples(self.every.where(self.has_null_key), example_columns[:_EXAMPLE_COLUMNS])
+            message = f"{self.name} has {missing} rows with a NULL in {key_names}, such as {examples}"
+            raise DataError.from_problems([Problem(key_names, "null-key", message, hint)])
 
     def _require_one_content(self, rows: DataFrame) -> None:
         unique = [quote_column(key) for key in self.wanted.unique]
@@ -150,15 +153,19 @@ class StagedLoad:
         differ = different.count()
         if differ:
             examples = _list_examples(different, self.wanted.unique)
-            named, best = ", ".join(self.wanted.unique), " and the highest " + ", ".join(self.wanted.sequence)
-            what = named + (best if self.wanted.sequence else "")
+            key_names, sequence_text = (
+                ", ".join(self.wanted.unique),
+                " and the highest " + ", ".join(self.wanted.sequence),
+            )
+            key_text = key_names + (sequence_text if self.wanted.sequence else "")
             message = (
-                f"{self.name} has {differ} values of {what} with several different rows, such as {examples}"
+                f"{self.name} has {differ} values of {key_text} with several different rows, "
+                f"such as {examples}"
             )
             hint = 'choose one of them with dedup_sort={"column": "desc"}, or make the rows unique upstream'
-            raise DataError.from_problems([Problem(named, "duplicates", message, hint)])
+            raise DataError.from_problems([Problem(key_names, "duplicates", message, hint)])
 
-    def _rank_rows(self, place: Column) -> DataFrame:
+    def _rank_rows(self, rank: Column) -> DataFrame:
         """Return the rows ranked first per key: by sequence or sort column, then by arrival."""
         order = [quote_column(name).desc_nulls_last() for name in self.wanted.sequence]
         if not order:
@@ -168,15 +175,15 @@ class StagedLoad:
             order.insert(0, by.desc_nulls_last() if highest else by.asc_nulls_last())
         name = f"{PREFIX}place"
         by_key = Window.partitionBy(*map(quote_column, self.wanted.unique)).orderBy(*order)
-        return self.rows.withColumn(name, place.over(by_key)).where(F.col(name) == 1).drop(name)
+        return self.rows.withColumn(name, rank.over(by_key)).where(F.col(name) == 1).drop(name)
 
 
 def _list_examples(rows: DataFrame, names: Sequence[str]) -> str:
     """Return some columns of a few rows as text for an error message."""
-    found = rows.select(*map(quote_column, names)).limit(_EXAMPLES).collect()
+    examples = rows.select(*map(quote_column, names)).limit(_EXAMPLES).collect()
     return "; ".join(
         ", ".join(f"{name}={_write_value(value)}" for name, value in zip(names, row, strict=True))
-        for row in found
+        for row in examples
     )
 
 
@@ -188,7 +195,7 @@ def stage_load(
     source: DataFrame,
     dataset: str,
     config: LoadConfig,
-    wanted: StagingRequirements,
+    requirements: StagingRequirements,
     *,
     stored: StructType | None,
     added: Sequence[str],
@@ -199,12 +206,12 @@ def stage_load(
     :raises DataError: when columns, keys or duplicates are not as they must be.
     """
     name = f"the source {dataset}"
-    sort = (config.sort[0],) if config.sort and wanted.ranked else ()
+    sort = (config.sort[0],) if config.sort and requirements.ranked else ()
     # A source may lack the flag column if the target has it; if neither has it, the name is misspelt.
     is_known = stored is not None and config.hard_delete in stored.names
     flag = (config.hard_delete,) if config.hard_delete and not is_known else ()
-    require_columns(source, (*wanted.required, *wanted.sequence, *sort, *flag), name, config)
-    reserved = [each for each in source.columns if each.startswith(PREFIX)]
+    require_columns(source, (*requirements.required, *requirements.sequence, *sort, *flag), name, config)
+    reserved = [column for column in source.columns if column.startswith(PREFIX)]
     if reserved:
         raise DataError.from_problems(
             [
@@ -213,32 +220,34 @@ def stage_load(
                 )
             ]
         )
-    may_miss = (config.hard_delete,) if config.hard_delete else ()
-    columns = find_layout(source.schema, stored, added, config.evolution, dataset, may_miss)
+    optional_columns = (config.hard_delete,) if config.hard_delete else ()
+    columns = find_layout(source.schema, stored, added, config.evolution, dataset, optional_columns)
     rows = source.select(
         *align_columns(source, columns),
         _mark_deletions(source, config.hard_delete).alias(FLAGGED),
-        *([_get_arrival(source).alias(ARRIVAL)] if wanted.ranked else []),
+        *([_get_arrival(source).alias(ARRIVAL)] if requirements.ranked else []),
     )
     hashes = {CONTENT: content_hash(columns.fields)}
-    if wanted.tracked is not None:
-        hashes[TRACKED] = content_hash(columns.select_fields(wanted.tracked(columns.names)))
+    if requirements.tracked is not None:
+        hashes[TRACKED] = content_hash(columns.select_fields(requirements.tracked(columns.names)))
     rows = rows.withColumns(hashes)
-    found = StagedLoad(rows, rows, columns, wanted, config, name, said=_list_warnings(source, config, name))
-    if wanted.lazy:
-        return found
+    load = StagedLoad(
+        rows, rows, columns, requirements, config, name, said=_list_warnings(source, config, name)
+    )
+    if requirements.lazy:
+        return load
     if stored is not None:
         # The rows are compared and written, so they are cached; a first load is only written.
         rows = keep_rows(rows, held)
-        found = replace(found, rows=rows, every=rows)
-    return found.check_rows()
+        load = replace(load, rows=rows, every=rows)
+    return load.check_rows()
 
 
 def keep_rows(rows: DataFrame, held: ExitStack) -> DataFrame:
     """Cache rows that are computed once and used more than once, until ``held`` releases them."""
-    kept = rows.persist()
-    held.callback(kept.unpersist)
-    return kept
+    cached_rows = rows.persist()
+    held.callback(cached_rows.unpersist)
+    return cached_rows
 
 
 def filter_source(source: DataFrame, condition: str | None) -> DataFrame:

@@ -36,42 +36,42 @@ class Strategy:
     shape: TableShape | None = None
 
 
-def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes, sequences: Sequences) -> Strategy:
+def strategy_of(config: AnyLoad, boundary: datetime, load_times: LoadTimes, sequences: Sequences) -> Strategy:
     """Return the strategy of a configuration.
 
-    ``boundary`` is the time from which rows without a time of their own are valid, ``memory`` the recorded
-    load times of the target's history, ``sequences`` the recorded sequences of rows that the target does
-    not show.
+    ``boundary`` is the time from which rows without a time of their own are valid, ``load_times`` the
+    recorded load times of the target's history, ``sequences`` the recorded sequences of rows that the target
+    does not show.
     """
     if isinstance(config, DeleteInsertConfig):
 
-        def find_replaced(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
-            return delete_insert.find_changes(taken, stored, config, held)
+        def find_replaced(load: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
+            return delete_insert.find_changes(load, stored, config, held)
 
         return Strategy(delete_insert.build_requirements(config), find_replaced)
     if isinstance(config, UpsertConfig):
 
-        def by_key(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
-            return upsert.find_changes(taken, stored, config, held, sequences, boundary)
+        def by_key(load: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
+            return upsert.find_changes(load, stored, config, held, sequences, boundary)
 
         return Strategy(upsert.build_requirements(config), by_key)
-    rests_on = TableShape(HASH_COLUMN, build_history_shape(config))
+    shape = TableShape(HASH_COLUMN, build_history_shape(config))
     if config.natural_key is None:
 
-        def by_version(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
-            return versions.find_changes(taken, stored, config, boundary, held)
+        def by_version(load: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
+            return versions.find_changes(load, stored, config, boundary, held)
 
-        return Strategy(versions.build_requirements(config), by_version, config.added_columns, rests_on)
+        return Strategy(versions.build_requirements(config), by_version, config.added_columns, shape)
 
-    def in_history(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
-        into = History(taken, stored, config, boundary, memory, sequences, held)
+    def in_history(load: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
+        key_history = History(load, stored, config, boundary, load_times, sequences, held)
         return (
-            Snapshot(into).find_changes()
+            Snapshot(key_history).find_changes()
             if config.mode == "snapshot"
-            else count_load(taken, into.find_changes(), held)
+            else count_load(load, key_history.find_changes(), held)
         )
 
-    return Strategy(history.build_requirements(config), in_history, config.added_columns, rests_on)
+    return Strategy(history.build_requirements(config), in_history, config.added_columns, shape)
 
 
 def require_shape(stored: StructType, strategy: Strategy, target: str) -> None:
@@ -79,13 +79,13 @@ def require_shape(stored: StructType, strategy: Strategy, target: str) -> None:
 
     :raises DataError: with every difference.
     """
-    found = read_shape(stored, HASH_COLUMN)
-    content = None if strategy.shape is None else dict(strategy.shape.content)
-    if found == content:
+    stored_shape = read_shape(stored, HASH_COLUMN)
+    load_shape = None if strategy.shape is None else dict(strategy.shape.content)
+    if stored_shape == load_shape:
         return
     hint = "choose another target, or rebuild it with full_refresh=True, which replaces its content"
-    if found is None or content is None:
-        is_history, loads_history = ("is", "does not write") if found else ("is not", "writes")
+    if stored_shape is None or load_shape is None:
+        is_history, loads_history = ("is", "does not write") if stored_shape else ("is not", "writes")
         message = f"the target {is_history} an SCD2 history, but this load {loads_history} one"
         raise DataError.from_problems([Problem(target, "shape", message, hint)])
     raise DataError.from_problems(
@@ -93,10 +93,10 @@ def require_shape(stored: StructType, strategy: Strategy, target: str) -> None:
             Problem(
                 name,
                 "shape",
-                f"is {content.get(name)!r}, but the target was written with {found.get(name)!r}",
+                f"is {load_shape.get(name)!r}, but the target was written with {stored_shape.get(name)!r}",
                 hint,
             )
-            for name in sorted({*found, *content})
-            if found.get(name) != content.get(name)
+            for name in sorted({*stored_shape, *load_shape})
+            if stored_shape.get(name) != load_shape.get(name)
         ]
     )

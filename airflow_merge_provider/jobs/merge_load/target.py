@@ -37,7 +37,12 @@ class Target(Protocol):
         """Return how many rows the run found."""
 
     def commit_changes(
-        self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: TableShape | None
+        self,
+        counted_changes: CountedChanges,
+        state: Mapping[str, Any],
+        *,
+        full: bool,
+        shape: TableShape | None,
     ) -> CommitResult:
         """Write changes in the run's one commit; if ``full``, the rows are the whole table.
 
@@ -54,10 +59,17 @@ class DeltaTarget(TargetTable):
         self.sequences: Sequences = SequencesTable(spark, dataset, self.last)
 
     def commit_changes(
-        self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: TableShape | None
+        self,
+        counted_changes: CountedChanges,
+        state: Mapping[str, Any],
+        *,
+        full: bool,
+        shape: TableShape | None,
     ) -> CommitResult:
         """Write changes in the run's one commit; if ``full``, the rows are the whole table.
 
         :raises ConflictError: if another run committed first; this one has written nothing then.
         """
-        return write_changes(self._spark, self.dataset, self.last, found, state, anew=full, shape=shape)
+        return write_changes(
+            self._spark, self.dataset, self.last, counted_changes, state, full=full, shape=shape
+        )

@@ -49,7 +49,7 @@ def build_requirements(config: UpsertConfig) -> StagingRequirements:
 
 
 def find_changes(
-    taken: StagedLoad,
+    load: StagedLoad,
     stored: DataFrame | None,
     config: UpsertConfig,
     held: ExitStack,
@@ -61,78 +61,86 @@ def find_changes(
     With a sequence, deletions are recorded: an older row that arrives later does not insert its key again.
     """
     keys, sequence = config.primary_key or (), config.sequence_by or ()
-    remembers = bool(sequence) and config.hard_delete is not None and config.variant != "insert-only"
-    above = taken.rows
-    counting = taken
-    if remembers and stored is not None and (known := sequences.read_rows()) is not None:
-        kept, above = drop_outdated(taken.rows, [known], keys, sequence)
-        counting = replace(taken, rows=kept)
+    records_deletions = bool(sequence) and config.hard_delete is not None and config.variant != "insert-only"
+    newer_rows = load.rows
+    current_load = load
+    if records_deletions and stored is not None and (recorded_rows := sequences.read_rows()) is not None:
+        current_rows, newer_rows = drop_outdated(load.rows, [recorded_rows], keys, sequence)
+        current_load = replace(load, rows=current_rows)
     if stored is None:
-        found = insert_all(taken, taken.target_rows, taken.layout.names, "inserted", held)
+        counted_changes = insert_all(load, load.target_rows, load.layout.names, "inserted", held)
     else:
-        found = count_load(taken, compare_rows(taken, stored, config, counting), held)
-    if not remembers:
-        return found
-    deleted = list_sequences(above.where(F.col(FLAGGED)), keys, sequence, loaded_at)
-    return replace(found, changes=replace(found.changes, sequences=deleted))
+        counted_changes = count_load(load, compare_rows(load, stored, config, current_load), held)
+    if not records_deletions:
+        return counted_changes
+    deleted = list_sequences(newer_rows.where(F.col(FLAGGED)), keys, sequence, loaded_at)
+    return replace(counted_changes, changes=replace(counted_changes.changes, sequences=deleted))
 
 
-def compare_rows(taken: StagedLoad, stored: DataFrame, config: UpsertConfig, counting: StagedLoad) -> Changes:
+def compare_rows(
+    load: StagedLoad, stored: DataFrame, config: UpsertConfig, current_load: StagedLoad
+) -> Changes:
     """Compare the load with the stored rows.
 
     Source: docs/semantics/merge_load.md, Upsert, insert-only and cdc.
 
     A flagged row without a match is never inserted; insert-only never changes stored rows.
 
-    :param counting: the load without rows that are older than a deletion; they say that their key is there.
+    :param current_load: the load without rows that are older than a deletion; their keys are still loaded.
     """
     keys = config.primary_key or ()
-    names = taken.layout.names
-    address = taken.layout.select_fields(keys)
+    names = load.layout.names
+    address = load.layout.select_fields(keys)
     if config.variant == "insert-only":
-        met = stored.join(taken.collect_keys(keys), list(keys), "left_semi").select(*refer_to_columns(keys))
-        new = taken.target_rows.join(met, list(keys), "left_anti")
-        return Changes(add_action(new.select(*refer_to_columns(names)), INSERT, "inserted"), address, names)
-    rows = [_inserts_and_updates(counting, stored, config)]
+        stored_keys = stored.join(load.collect_keys(keys), list(keys), "left_semi").select(
+            *refer_to_columns(keys)
+        )
+        new_rows = load.target_rows.join(stored_keys, list(keys), "left_anti")
+        return Changes(
+            add_action(new_rows.select(*refer_to_columns(names)), INSERT, "inserted"), address, names
+        )
+    rows = [_inserts_and_updates(current_load, stored, config)]
     if config.variant == "cdc":
-        absent = is_within_scope(stored, taken.every, config).join(taken.rows, list(keys), "left_anti")
+        absent = is_within_scope(stored, load.every, config).join(load.rows, list(keys), "left_anti")
         rows.append(add_action(absent.select(*refer_to_columns(keys)), DELETE, "deleted"))
     return Changes(union_rows(rows), address, names)
 
 
-def _inserts_and_updates(taken: StagedLoad, stored: DataFrame, config: UpsertConfig) -> DataFrame:
+def _inserts_and_updates(load: StagedLoad, stored: DataFrame, config: UpsertConfig) -> DataFrame:
     keys = list(config.primary_key or ())
-    compared = _pair_rows(taken, config)
+    compared = _pair_rows(load, config)
     # A semi join first reduces the stored rows to the load's keys; a small load is broadcast for it.
-    met = stored.join(taken.collect_keys(keys), keys, "left_semi")
+    matched_rows = stored.join(load.collect_keys(keys), keys, "left_semi")
     needed = columns_of(keys, config.sequence_by, (field.name for field in compared))
-    held = [name for name in needed if name in stored.columns]
-    met = met.select(*refer_to_columns(held)).withColumn(_FOUND, F.lit(True))
-    for name in taken.layout.new:
-        met = met.withColumn(name, cast_to(F.lit(None), taken.rows.schema[name].dataType))
-    pairs = taken.rows.alias("s").join(met.alias("t"), is_same(keys, "s", "t"), "left")
-    found, flagged = F.col(f"t.{_FOUND}").isNotNull(), F.col(f"s.{FLAGGED}")
+    stored_columns = [name for name in needed if name in stored.columns]
+    matched_rows = matched_rows.select(*refer_to_columns(stored_columns)).withColumn(_FOUND, F.lit(True))
+    for name in load.layout.new:
+        matched_rows = matched_rows.withColumn(name, cast_to(F.lit(None), load.rows.schema[name].dataType))
+    pairs = load.rows.alias("s").join(matched_rows.alias("t"), is_same(keys, "s", "t"), "left")
+    has_match, flagged = F.col(f"t.{_FOUND}").isNotNull(), F.col(f"s.{FLAGGED}")
     changed = is_differing(compared, "s", "t") if config.skip_unchanged_rows else F.lit(True)
     older = F.lit(False)
     if config.sequence_by is not None:
         # NULL is the lowest sequence value, on both sides.
-        loaded, known = (F.struct(*refer_to_columns(config.sequence_by, side)) for side in ("s", "t"))
-        older = found & (loaded < known)
+        loaded_sequence, stored_sequence = (
+            F.struct(*refer_to_columns(config.sequence_by, side)) for side in ("s", "t")
+        )
+        older = has_match & (loaded_sequence < stored_sequence)
     action = (
         F.when(older, F.lit(None))
-        .when(found & flagged, F.lit(DELETE))
-        .when(found & changed, F.lit(UPDATE))
-        .when(~found & ~flagged, F.lit(INSERT))
+        .when(has_match & flagged, F.lit(DELETE))
+        .when(has_match & changed, F.lit(UPDATE))
+        .when(~has_match & ~flagged, F.lit(INSERT))
     )
-    pairs = pairs.select(*refer_to_columns(taken.layout.names, "s"), action.alias(_FOUND))
+    pairs = pairs.select(*refer_to_columns(load.layout.names, "s"), action.alias(_FOUND))
     pairs = pairs.where(F.col(_FOUND).isNotNull())
     rows = add_action(pairs, F.col(_FOUND), map_values(_COUNTED_AS, F.col(_FOUND)))
     return rows.drop(_FOUND)
 
 
-def _pair_rows(taken: StagedLoad, config: UpsertConfig) -> list[StructField]:
+def _pair_rows(load: StagedLoad, config: UpsertConfig) -> list[StructField]:
     """Return the columns that are compared to detect changed rows."""
     if config.row_version_column_name is not None and config.skip_unchanged_rows:
-        return taken.layout.select_fields([config.row_version_column_name])
-    left_out = columns_of(config.primary_key, config.hard_delete)
-    return taken.layout.select_fields(name for name in taken.layout.names if name not in left_out)
+        return load.layout.select_fields([config.row_version_column_name])
+    excluded_columns = columns_of(config.primary_key, config.hard_delete)
+    return load.layout.select_fields(name for name in load.layout.names if name not in excluded_columns)

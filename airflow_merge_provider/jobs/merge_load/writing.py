@@ -75,79 +75,83 @@ class CountedChanges:
 def count_changes(changes: Changes, held: ExitStack) -> CountedChanges:
     """Compute changes once, count them, and cache them until ``held`` releases them."""
     rows = keep_rows(changes.rows, held)
-    found = rows.groupBy(ACTION, COUNTED).agg(F.count("*").alias("n"), F.sum(WEIGHT).alias("w")).collect()
+    totals = rows.groupBy(ACTION, COUNTED).agg(F.count("*").alias("n"), F.sum(WEIGHT).alias("w")).collect()
     counts: dict[str, int] = {}
-    for row in found:
+    for row in totals:
         if row[COUNTED] is not None:
             counts[row[COUNTED]] = counts.get(row[COUNTED], 0) + int(row["w"])
-    inserts = sum(row["n"] for row in found if row[ACTION] == INSERT)
-    others = sum(row["n"] for row in found if row[ACTION] not in {INSERT, NOTHING})
-    gone = sum(row["n"] for row in found if row[ACTION] == DELETE and row[COUNTED] is not None)
+    inserts = sum(row["n"] for row in totals if row[ACTION] == INSERT)
+    other_count = sum(row["n"] for row in totals if row[ACTION] not in {INSERT, NOTHING})
+    deletion_count = sum(row["n"] for row in totals if row[ACTION] == DELETE and row[COUNTED] is not None)
     changes = replace(changes, rows=shorten_plan(rows, held))
-    return CountedChanges(changes, counts, inserts, others, gone)
+    return CountedChanges(changes, counts, inserts, other_count, deletion_count)
 
 
-def count_load(taken: StagedLoad, changes: Changes, held: ExitStack) -> CountedChanges:
+def count_load(load: StagedLoad, changes: Changes, held: ExitStack) -> CountedChanges:
     """Count the changes of a load whose rows were checked."""
-    return replace(count_changes(changes, held), loaded=taken.loaded, duplicates=taken.duplicates)
+    return replace(count_changes(changes, held), loaded=load.loaded, duplicates=load.duplicates)
 
 
 def insert_all(
-    taken: StagedLoad, rows: DataFrame, names: Sequence[str], kind: str, held: ExitStack
+    load: StagedLoad, rows: DataFrame, names: Sequence[str], kind: str, held: ExitStack
 ) -> CountedChanges:
     """Return a load that inserts all its rows; they are computed only if duplicates do not count."""
     changes = Changes(add_action(rows, INSERT, kind), (), names)
-    if taken.duplicates:
-        return count_load(taken, changes, held)
-    new = taken.loaded - taken.flagged
-    return CountedChanges(changes, {kind: new}, inserts=new, loaded=taken.loaded)
+    if load.duplicates:
+        return count_load(load, changes, held)
+    new_count = load.loaded - load.flagged
+    return CountedChanges(changes, {kind: new_count}, inserts=new_count, loaded=load.loaded)
 
 
 def write_changes(
     spark: SparkSession,
     target: Dataset,
     last: PreviousRun | None,
-    found: CountedChanges,
+    counted_changes: CountedChanges,
     state: Mapping[str, Any],
     *,
-    anew: bool,
+    full: bool,
     shape: TableShape | None = None,
 ) -> CommitResult:
-    """Make the run's one commit; if ``anew``, the rows are the whole table.
+    """Make the run's one commit; if ``full``, the rows are the whole table.
 
     ``shape`` holds the history settings that a new table stores for later runs, in the metadata of a
     column, so that they are created and replaced together with the rows.
     """
-    changes = found.changes
-    few = found.inserts + found.others < SMALL_LOAD_MAX_ROWS
-    inserts = select_inserts(changes, shape if last is None or anew else None)
+    changes = counted_changes.changes
+    is_small = counted_changes.inserts + counted_changes.others < SMALL_LOAD_MAX_ROWS
+    inserts = select_inserts(changes, shape if last is None or full else None)
 
     def coalesce_rows(rows: DataFrame) -> DataFrame:
         """Repartition few rows into few files; a shuffle keeps the preceding steps parallel."""
-        return rows.repartition((found.inserts + found.others) // _FILE_MIN_ROWS + 1) if few else rows
+        return (
+            rows.repartition((counted_changes.inserts + counted_changes.others) // _FILE_MIN_ROWS + 1)
+            if is_small
+            else rows
+        )
 
     def one_statement() -> None:
         if last is None:
             create_table(target, inserts, CAPABILITY)
-        elif anew:
+        elif full:
             overwrite_table(target, inserts)
         else:
             # The rows are broadcast by a hint, because Spark has size statistics for cached rows only.
             replacing = (
-                F.broadcast(coalesce_rows(changes.replacement_rows)) if few else changes.replacement_rows
+                F.broadcast(coalesce_rows(changes.replacement_rows)) if is_small else changes.replacement_rows
             )
             upsert = Upsert(
                 changes.rows,
                 changes.merge_condition,
                 changes.merge_clauses,
-                inserted=None if found.others else coalesce_rows(inserts),
-                replacing=None if found.gone else replacing,
+                inserted=None if counted_changes.others else coalesce_rows(inserts),
+                replacing=None if counted_changes.gone else replacing,
                 matching=changes.match_condition,
                 new_columns=True,
             )
             upsert_rows(spark, target, upsert)
 
-    with override_settings(spark, adaptive_execution_disabled(spark) if few else {}):
+    with override_settings(spark, adaptive_execution_disabled(spark) if is_small else {}):
         return commit_run(spark, target, CAPABILITY, last, state, one_statement)
 
 

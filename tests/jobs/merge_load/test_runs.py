@@ -48,7 +48,8 @@ def test_wrong_rows_are_refused_and_the_target_stays(loads: MakeLoads) -> None:
         lambda: made.load_rows([{"id": 1, "V": "c"}]), "'V' differs only in case from 'v' of the target"
     )
     check_refusal(
-        lambda: made.load_rows([{"id": 1, "v": 5}]), "column 'v' has type bigint in the source and type string"
+        lambda: made.load_rows([{"id": 1, "v": 5}]),
+        "column 'v' has type bigint in the source and type string",
     )
     check_refusal(
         lambda: made.load_rows([{"id": 1, "v": "b", "n": 1}], schema_evolution="error"), "no column 'n'"

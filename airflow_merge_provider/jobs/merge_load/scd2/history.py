@@ -81,12 +81,12 @@ def build_requirements(config: Scd2Config) -> StagingRequirements:
 
 def list_tracked(names: Sequence[str], config: Scd2Config) -> tuple[str, ...]:
     """Return the columns whose change starts a new version."""
-    chosen = columns_of(config.row_version_column_name or config.track)
-    if chosen:
-        return chosen
-    others = (config.natural_key, config.time_column, config.hard_delete, config.overwrite)
-    left_out = columns_of(*others, config.track_except)
-    return tuple(name for name in names if name not in left_out)
+    configured_columns = columns_of(config.row_version_column_name or config.track)
+    if configured_columns:
+        return configured_columns
+    untracked_options = (config.natural_key, config.time_column, config.hard_delete, config.overwrite)
+    untracked_columns = columns_of(*untracked_options, config.track_except)
+    return tuple(name for name in names if name not in untracked_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,25 +146,27 @@ class History:
         """
         naming, config = self.naming, self.config
         rows = self.add_times(self.taken.rows)
-        met, stored = None, []
+        key_versions, stored = None, []
         versions = self.read_versions()
         if versions is not None:
             keys = rows.select(*refer_to_columns(naming.keys)).distinct()
-            met = keep_rows(versions.join(keys, list(naming.keys), "left_semi"), self.held)
-            stored.append(list_stored_events(met, naming, self.is_active()))
-        rows, sequences = self.weigh_sequences(rows, met)
+            key_versions = keep_rows(versions.join(keys, list(naming.keys), "left_semi"), self.held)
+            stored.append(list_stored_events(key_versions, naming, self.is_active()))
+        rows, sequences = self.weigh_sequences(rows, key_versions)
         events = [self.build_events(rows), *stored]
         times = rows.select(*refer_to_columns(naming.keys), TIME)
         if config.on_late == "error":
-            return replace(self.compare_versions(events, met), sequences=sequences)
-        remembered = None if versions is None else self.memory.read_times()
-        if remembered is not None:
-            events.append(list_pins(remembered.join(times, list(naming.keys), "left_semi"), naming))
-            times = times.join(remembered, [*naming.keys, TIME], "left_anti")
-        found = self.compare_versions(events, met)
-        return replace(found, times=times, remembers="always", sequences=sequences)
+            return replace(self.compare_versions(events, key_versions), sequences=sequences)
+        recorded_times = None if versions is None else self.memory.read_times()
+        if recorded_times is not None:
+            events.append(list_pins(recorded_times.join(times, list(naming.keys), "left_semi"), naming))
+            times = times.join(recorded_times, [*naming.keys, TIME], "left_anti")
+        changes = self.compare_versions(events, key_versions)
+        return replace(changes, times=times, remembers="always", sequences=sequences)
 
-    def weigh_sequences(self, rows: DataFrame, met: DataFrame | None) -> tuple[DataFrame, DataFrame | None]:
+    def weigh_sequences(
+        self, rows: DataFrame, key_versions: DataFrame | None
+    ) -> tuple[DataFrame, DataFrame | None]:
         """Drop rows below the highest sequence of their key and time; also return the sequences to record.
 
         States without a stored version and deletions count like stored versions.
@@ -173,21 +175,29 @@ class History:
         if sequence is None:
             return rows, None
         by = (*self.naming.keys, TIME)
-        known = []
-        if met is not None:
-            versions = met if self.naming.mark is None else met.where(~quote_column(self.naming.mark))
-            known.append(versions.withColumn(TIME, quote_column(self.naming.valid_from)))
-            remembered = self.sequences.read_rows()
-            known += [] if remembered is None else [remembered]
-        kept, above = drop_outdated(rows, known, by, sequence)
-        return kept, list_sequences(above, by, sequence, self.boundary)
+        sequence_frames = []
+        if key_versions is not None:
+            versions = (
+                key_versions
+                if self.naming.mark is None
+                else key_versions.where(~quote_column(self.naming.mark))
+            )
+            sequence_frames.append(versions.withColumn(TIME, quote_column(self.naming.valid_from)))
+            recorded_rows = self.sequences.read_rows()
+            sequence_frames += [] if recorded_rows is None else [recorded_rows]
+        current_rows, newer_rows = drop_outdated(rows, sequence_frames, by, sequence)
+        return current_rows, list_sequences(newer_rows, by, sequence, self.boundary)
 
     def add_times(self, rows: DataFrame) -> DataFrame:
         """Return loaded rows with their time and the hash of the tracked columns."""
-        own = self.config.time_column
-        if own is not None:
-            _require_time(rows.schema[own])
-        at = moment_column(self.boundary) if own is None else quote_column(own).cast("timestamp")
+        time_column = self.config.time_column
+        if time_column is not None:
+            _require_time(rows.schema[time_column])
+        at = (
+            moment_column(self.boundary)
+            if time_column is None
+            else quote_column(time_column).cast("timestamp")
+        )
         return rows.select("*", at.alias(TIME), quote_column(TRACKED).alias(HASH_COLUMN))
 
     def is_active(self) -> Column:
@@ -214,29 +224,37 @@ class History:
         """Return the columns that have their newest value in the valid version."""
         return self.taken.layout.select_fields(self.naming.overwritten)
 
-    def compare_versions(self, events: Sequence[DataFrame], met: DataFrame | None) -> Changes:
+    def compare_versions(self, events: Sequence[DataFrame], key_versions: DataFrame | None) -> Changes:
         """Compare the versions that result from the events with the stored versions."""
         naming, names = self.naming, self.names
-        new = build_intervals(events, naming, self.until)
-        if met is None:
+        new_versions = build_intervals(events, naming, self.until)
+        if key_versions is None:
             return Changes(
-                add_action(self.complete_columns(new).select(*refer_to_columns(names)), INSERT, "opened"),
+                add_action(
+                    self.complete_columns(new_versions).select(*refer_to_columns(names)), INSERT, "opened"
+                ),
                 (),
                 names,
             )
         by = [*naming.keys, naming.valid_from]
         compared = self.taken.layout.names if naming.mark else naming.overwritten
-        old = met.select(*refer_to_columns(columns_of(by, naming.valid_to, naming.hashed, compared)))
-        pairs = new.alias("n").join(old.alias("o"), is_same(by, "n", "o"), "full_outer")
-        said = pairs.withColumn(_SAID, self._classify_version(naming)).where(quote_column(_SAID).isNotNull())
-        kept = [
+        stored_versions = key_versions.select(
+            *refer_to_columns(columns_of(by, naming.valid_to, naming.hashed, compared))
+        )
+        pairs = new_versions.alias("n").join(stored_versions.alias("o"), is_same(by, "n", "o"), "full_outer")
+        changed_pairs = pairs.withColumn(_SAID, self._classify_version(naming)).where(
+            quote_column(_SAID).isNotNull()
+        )
+        key_columns = [
             F.coalesce(*(refer_to_columns([name], side)[0] for side in ("n", "o"))).alias(name) for name in by
         ]
-        marked = (naming.mark,) if naming.mark else ()
-        rest = (*self.taken.layout.names, naming.valid_to, naming.hashed, *marked)
-        rest = tuple(name for name in rest if name not in by)
+        mark_columns = (naming.mark,) if naming.mark else ()
+        other_columns = (*self.taken.layout.names, naming.valid_to, naming.hashed, *mark_columns)
+        other_columns = tuple(name for name in other_columns if name not in by)
         rows = add_action(
-            self.complete_columns(said.select(*kept, *refer_to_columns(rest, "n"), _SAID)),
+            self.complete_columns(
+                changed_pairs.select(*key_columns, *refer_to_columns(other_columns, "n"), _SAID)
+            ),
             map_values(_ACTIONS, quote_column(_SAID)),
             quote_column(_SAID),
         )
@@ -244,12 +262,12 @@ class History:
 
     def _classify_version(self, naming: IntervalColumns) -> Column:
         """Return the kind of change of a version; NULL if it does not change."""
-        at = self.until
-        (end, was), (new, old) = (
+        active_end = self.until
+        (new_end, stored_end), (new_hash, stored_hash) = (
             [refer_to_columns([name], side)[0] for side in ("n", "o")]
             for name in (naming.valid_to, naming.hashed)
         )
-        differs = ~new.eqNullSafe(old) | ~end.eqNullSafe(was)
+        differs = ~new_hash.eqNullSafe(stored_hash) | ~new_end.eqNullSafe(stored_end)
         if naming.overwritten:
             differs = differs | is_differing(self.list_overwritten(), "n", "o")
         if naming.mark:
@@ -260,11 +278,11 @@ class History:
         is_late = F.coalesce(F.col(f"n.{IS_LATE}"), F.lit(False)) & F.lit(self.config.on_late == "error")
         return (
             F.when(is_late, LATE)
-            .when(old.isNull() & new.isNotNull(), "opened")
-            .when(new.isNull() & old.isNotNull(), "removed")
-            .when(differs & was.eqNullSafe(at) & ~end.eqNullSafe(at), "closed")
-            .when(differs & ~was.eqNullSafe(at) & end.eqNullSafe(at), "reopened")
-            .when(differs & new.isNotNull(), "changed")
+            .when(stored_hash.isNull() & new_hash.isNotNull(), "opened")
+            .when(new_hash.isNull() & stored_hash.isNotNull(), "removed")
+            .when(differs & stored_end.eqNullSafe(active_end) & ~new_end.eqNullSafe(active_end), "closed")
+            .when(differs & ~stored_end.eqNullSafe(active_end) & new_end.eqNullSafe(active_end), "reopened")
+            .when(differs & new_hash.isNotNull(), "changed")
         )
 
     def complete_columns(self, rows: DataFrame) -> DataFrame:

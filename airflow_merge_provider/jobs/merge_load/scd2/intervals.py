@@ -90,28 +90,30 @@ def build_intervals(events: Sequence[DataFrame], naming: IntervalColumns, until:
     which the load changes something before a stored time. Such a key has at least one row, if necessary one
     without a state, whose hash is NULL.
     """
-    seen = _add_states(_add_times(union_rows(events), naming), naming)
+    states = _add_states(_add_times(union_rows(events), naming), naming)
     keys = refer_to_columns(naming.keys)
     by_key = Window.partitionBy(*keys)
     in_order = by_key.orderBy(TIME)
-    seen = seen.withColumn(IS_LATE, F.max(IS_LATE).over(by_key))
+    states = states.withColumn(IS_LATE, F.max(IS_LATE).over(by_key))
     if naming.purges:
         deleted = F.when(quote_column(_LOADED) & quote_column(STATE).isNull(), quote_column(TIME))
-        seen = seen.withColumn(_PURGED, F.max(deleted).over(by_key))
-        seen = seen.where(
+        states = states.withColumn(_PURGED, F.max(deleted).over(by_key))
+        states = states.where(
             quote_column(_PURGED).isNull()
             | (quote_column(TIME) > quote_column(_PURGED))
             | quote_column(IS_LATE)
         )
-    seen = _mark_latest(seen, naming)
+    states = _mark_latest(states, naming)
     hashed = quote_column(_HASHED)
-    seen = seen.withColumn(_BEGINS, ~hashed.eqNullSafe(F.lag(hashed).over(in_order)))
+    states = states.withColumn(_BEGINS, ~hashed.eqNullSafe(F.lag(hashed).over(in_order)))
     # A first row that does not start a version has no state, and its time does not end a version.
-    seen = seen.withColumn(_FIRST, F.row_number().over(in_order) == 1)
-    lasting = seen.where(quote_column(_BEGINS) | (quote_column(IS_LATE) & quote_column(_FIRST)))
+    states = states.withColumn(_FIRST, F.row_number().over(in_order) == 1)
+    lasting = states.where(quote_column(_BEGINS) | (quote_column(IS_LATE) & quote_column(_FIRST)))
     lasting = lasting.withColumn(_END, F.lead(TIME).over(in_order))
-    told = lasting.where(quote_column(_HASHED).isNotNull() | (quote_column(IS_LATE) & quote_column(_FIRST)))
-    return told.select(
+    versions = lasting.where(
+        quote_column(_HASHED).isNotNull() | (quote_column(IS_LATE) & quote_column(_FIRST))
+    )
+    return versions.select(
         *[_get_current(name, naming).alias(name) for name in naming.columns],
         quote_column(_HASHED).alias(naming.hashed),
         quote_column(TIME).alias(naming.valid_from),
@@ -121,30 +123,32 @@ def build_intervals(events: Sequence[DataFrame], naming: IntervalColumns, until:
     )
 
 
-def _mark_latest(seen: DataFrame, naming: IntervalColumns) -> DataFrame:
+def _mark_latest(states: DataFrame, naming: IntervalColumns) -> DataFrame:
     """Add the hash of the state at each time; if deletions are marked, they have a hash of their own."""
     if naming.mark is None:
-        return seen.withColumn(_HASHED, quote_column(STATE)[naming.hashed])
-    last = F.last(STATE, ignorenulls=True).over(
+        return states.withColumn(_HASHED, quote_column(STATE)[naming.hashed])
+    last_state = F.last(STATE, ignorenulls=True).over(
         Window.partitionBy(*refer_to_columns(naming.keys)).orderBy(TIME)
     )
-    gone = quote_column(STATE).isNull() & last.isNotNull()
-    seen = seen.withColumns({_GONE: gone, _LATEST_LIVE: last})
+    is_deleted = quote_column(STATE).isNull() & last_state.isNotNull()
+    states = states.withColumns({_GONE: is_deleted, _LATEST_LIVE: last_state})
     hashed = F.when(quote_column(_GONE), F.lit(DELETED_HASH)).otherwise(quote_column(STATE)[naming.hashed])
-    return seen.withColumns(
+    return states.withColumns(
         {_HASHED: hashed, STATE: F.coalesce(quote_column(STATE), quote_column(_LATEST_LIVE))}
     )
 
 
 def _add_times(events: DataFrame, naming: IntervalColumns) -> DataFrame:
     """Return each known time of a key once, with the stored and the loaded state there."""
-    found = []
+    aggregates = []
     for side in (_STORED, _LOADED):
-        says = F.coalesce(quote_column(_SAYS) == side, F.lit(False))
-        found.append(F.max(says).alias(side))
-        found.append(F.first(F.when(says, quote_column(STATE)), ignorenulls=True).alias(f"{side}_state"))
-    found.append(F.max(F.coalesce(quote_column(_SAYS) == _ENDED, F.lit(False))).alias(_ENDED))
-    return events.groupBy(*refer_to_columns(naming.keys), TIME).agg(*found)
+        has_event = F.coalesce(quote_column(_SAYS) == side, F.lit(False))
+        aggregates.append(F.max(has_event).alias(side))
+        aggregates.append(
+            F.first(F.when(has_event, quote_column(STATE)), ignorenulls=True).alias(f"{side}_state")
+        )
+    aggregates.append(F.max(F.coalesce(quote_column(_SAYS) == _ENDED, F.lit(False))).alias(_ENDED))
+    return events.groupBy(*refer_to_columns(naming.keys), TIME).agg(*aggregates)
 
 
 def _add_states(times: DataFrame, naming: IntervalColumns) -> DataFrame:
@@ -153,7 +157,7 @@ def _add_states(times: DataFrame, naming: IntervalColumns) -> DataFrame:
     in_order = by_key.orderBy(TIME)
     stored = F.when(quote_column(_STORED), F.struct(quote_column(f"{_STORED}_state").alias("state")))
     last_stored = F.max(F.when(quote_column(_STORED), quote_column(TIME))).over(by_key)
-    seen = times.withColumns(
+    states = times.withColumns(
         {_CARRIED: F.last(stored, ignorenulls=True).over(in_order)["state"], _LAST_STORED: last_stored}
     )
     carried, loaded = quote_column(_CARRIED), quote_column(f"{_LOADED}_state")
@@ -168,16 +172,16 @@ def _add_states(times: DataFrame, naming: IntervalColumns) -> DataFrame:
         & F.coalesce(quote_column(TIME) < quote_column(_LAST_STORED), F.lit(False))
     )
     newest = F.when(quote_column(_LOADED) & loaded.isNotNull(), loaded).otherwise(carried)
-    whole = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    return seen.withColumns({STATE: state, IS_LATE: late, _LATEST: F.last(newest).over(whole)})
+    full_window = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    return states.withColumns({STATE: state, IS_LATE: late, _LATEST: F.last(newest).over(full_window)})
 
 
 def _get_current(name: str, naming: IntervalColumns) -> Column:
     """Return a column of a version; overwritten columns have their newest value in the valid version."""
-    own = quote_column(STATE)[name]
+    value = quote_column(STATE)[name]
     if name not in naming.overwritten:
-        return own
+        return value
     valid = quote_column(_END).isNull()
     return F.when(
         valid if naming.mark is None else valid & ~quote_column(_GONE), quote_column(_LATEST)[name]
-    ).otherwise(own)
+    ).otherwise(value)

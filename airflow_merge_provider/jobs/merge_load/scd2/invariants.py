@@ -27,9 +27,9 @@ from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-_BEGIN, _END, _ACTIVE, _DELETED = (f"{PREFIX}{each}" for each in ("begin", "end", "active", "deleted"))
+_BEGIN, _END, _ACTIVE, _DELETED = (f"{PREFIX}{suffix}" for suffix in ("begin", "end", "active", "deleted"))
 _CURRENT, _SURROGATE, _LAST_END, _LAST_HASH = (
-    f"{PREFIX}{each}" for each in ("current", "surrogate", "last_end", "last_hash")
+    f"{PREFIX}{suffix}" for suffix in ("current", "surrogate", "last_end", "last_hash")
 )
 
 
@@ -75,10 +75,10 @@ def check_history(
         Problem(
             target.id,
             name,
-            f"has {counts[name]} {words}",
+            f"has {counts[name]} {description}",
             "rebuild the history, or fix the job that wrote it",
         )
-        for name, words in INVARIANTS.items()
+        for name, description in INVARIANTS.items()
         if counts.get(name)
     ]
     if problems:
@@ -124,7 +124,7 @@ class _HistoryVersions:
         in_order = Window.partitionBy(*refer_to_columns(self.keys)).orderBy(
             _BEGIN, F.col(_END).asc_nulls_last()
         )
-        seen = self.versions.withColumns(
+        ordered_versions = self.versions.withColumns(
             {
                 _LAST_END: F.lag(F.when(~quote_column(_ACTIVE), quote_column(_END))).over(in_order),
                 _LAST_HASH: F.lag(HASH_COLUMN).over(in_order),
@@ -135,7 +135,7 @@ class _HistoryVersions:
         last_end, begin, end = quote_column(_LAST_END), quote_column(_BEGIN), quote_column(_END)
         repeats = (last_end == begin) & (quote_column(_LAST_HASH) == quote_column(HASH_COLUMN))
         current = quote_column(_CURRENT)
-        by_key = seen.groupBy(*refer_to_columns(self.keys)).agg(
+        by_key = ordered_versions.groupBy(*refer_to_columns(self.keys)).agg(
             F.count(F.lit(1)).alias("versions"),
             F.count_if(begin.isNull() | (~quote_column(_ACTIVE) & (end <= begin))).alias("empty"),
             F.count_if(later & (last_end.isNull() | (last_end > begin))).alias("overlapping"),
@@ -146,19 +146,23 @@ class _HistoryVersions:
             F.count_if(repeats & F.lit(self.has_natural_key)).alias("repeated"),
         )
         summed = ("versions", "empty", "overlapping", "wrongly_current", "repeated")
-        found = by_key.agg(
+        totals = by_key.agg(
             F.count(F.lit(1)).alias("keys"),
             F.count_if(F.col("active") > 1).alias("valid_twice"),
             *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in summed],
         ).collect()[0]
         surrogates = self.versions.groupBy(_SURROGATE).count()
-        twice = surrogates.where(quote_column(_SURROGATE).isNotNull() & (F.col("count") > 1)).count()
-        return {name: int(value) for name, value in found.asDict().items()} | {"surrogates_twice": twice}
+        duplicate_count = surrogates.where(
+            quote_column(_SURROGATE).isNotNull() & (F.col("count") > 1)
+        ).count()
+        return {name: int(value) for name, value in totals.asDict().items()} | {
+            "surrogates_twice": duplicate_count
+        }
 
     def compare_with_snapshot(self, rows: DataFrame, name: str) -> dict[str, int]:
         """Compare the keys of valid versions with those of a snapshot."""
         require_columns(rows, self.keys, name)
-        there = rows.select(*refer_to_columns(self.keys)).distinct()
+        source_keys = rows.select(*refer_to_columns(self.keys)).distinct()
         deleted = F.coalesce(quote_column(_DELETED), F.lit(False))
         valid = (
             self.versions.where(quote_column(_ACTIVE) & ~deleted)
@@ -167,8 +171,8 @@ class _HistoryVersions:
         )
         keys = list(self.keys)
         return {
-            "not_valid": there.join(valid, keys, "left_anti").count(),
-            "not_loaded": valid.join(there, keys, "left_anti").count(),
+            "not_valid": source_keys.join(valid, keys, "left_anti").count(),
+            "not_loaded": valid.join(source_keys, keys, "left_anti").count(),
         }
 
 

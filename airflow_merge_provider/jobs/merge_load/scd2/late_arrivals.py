@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.merge_load.staging import StagedLoad
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-_OWN, _OTHER, _NEXT, _ENDS = (f"{PREFIX}{each}" for each in ("own", "other", "next", "ends"))
+_OWN, _OTHER, _NEXT, _ENDS = (f"{PREFIX}{suffix}" for suffix in ("own", "other", "next", "ends"))
 _FAR = datetime(9999, 12, 31, tzinfo=UTC)
 
 
@@ -49,13 +49,15 @@ class LateArrivals:
 
         :raises DataError: when there is one after it and the history takes no late snapshots.
         """
-        found, is_followed = self._read_later_times(rows)
-        newest = max(found, default=self.history.boundary)
+        later_times, is_followed = self._read_later_times(rows)
+        newest = max(later_times, default=self.history.boundary)
         if newest > self.history.boundary and self.history.config.on_late == "error":
             raise _find_late(self.history.boundary, newest)
-        return found, is_followed
+        return later_times, is_followed
 
-    def until_next(self, keys: DataFrame, there: StagedLoad, met: DataFrame) -> list[DataFrame]:
+    def until_next(
+        self, keys: DataFrame, differing_load: StagedLoad, key_versions: DataFrame
+    ) -> list[DataFrame]:
         """Return the events that limit how long the snapshot is valid for each key.
 
         It is valid until a stored version starts, or until a load of the stored state's area confirms that
@@ -64,84 +66,94 @@ class LateArrivals:
         in another area is not affected.
         """
         naming = self.history.naming
-        each = keys.select(*self._names)
-        seen = self.history.memory.read_times()
-        if seen is None:
+        key_times = keys.select(*self._names)
+        recorded_times = self.history.memory.read_times()
+        if recorded_times is None:
             return []
-        for frame in self._next_times(there, met, seen):
-            each = each.join(frame, list(naming.keys), "left")
+        for frame in self._next_times(differing_load, key_versions, recorded_times):
+            key_times = key_times.join(frame, list(naming.keys), "left")
         far = moment_column(_FAR)
-        own, ends = F.coalesce(quote_column(_OWN), far), F.coalesce(quote_column(_ENDS), far)
+        own_next, ends = F.coalesce(quote_column(_OWN), far), F.coalesce(quote_column(_ENDS), far)
         was_there = quote_column(f"{_OTHER}_there").isNotNull()
         confirmed = F.when(quote_column(_OTHER) < ends, quote_column(_OTHER))
         until = F.least(F.coalesce(confirmed, far), F.coalesce(quote_column(_NEXT), far))
-        pinned = each.select(
+        pinned = key_times.select(
             *self._names, F.when(was_there, confirmed).otherwise(quote_column(_OWN)).alias(TIME)
         )
-        ended = each.where(was_there & (own < until)).select(*self._names, quote_column(_OWN).alias(TIME))
-        lasting = each.where(was_there & (ends < F.least(own, until)))
+        ended = key_times.where(was_there & (own_next < until)).select(
+            *self._names, quote_column(_OWN).alias(TIME)
+        )
+        lasting = key_times.where(was_there & (ends < F.least(own_next, until)))
         lasting = lasting.select(*self._names, quote_column(_ENDS).alias(TIME))
-        again = there.live.drop(TIME).join(lasting, list(naming.keys))
+        resumed_rows = differing_load.live.drop(TIME).join(lasting, list(naming.keys))
         return [
             list_pins(pinned.where(quote_column(TIME).isNotNull()), naming),
             list_endings(ended, naming),
-            list_loaded_events(again, naming, F.lit(False)),
+            list_loaded_events(resumed_rows, naming, F.lit(False)),
         ]
 
-    def record_time(self, found: CountedChanges, rows: DataFrame, *, known: bool) -> CountedChanges:
+    def record_time(
+        self, counted_changes: CountedChanges, rows: DataFrame, *, is_recorded: bool
+    ) -> CountedChanges:
         """Return the changes with the snapshot's time to record, unless the history shows that time."""
         config = self.history.config
         remembers: Remembers = "always" if config.on_late == "repair" else "unchanged"
         if isinstance(config.scope, tuple):
             if config.on_late == "error":
-                return found
+                return counted_changes
             areas = name_areas(rows, self.history.taken.layout, self.area).select(AREA).distinct()
-        elif known:
-            return found
+        elif is_recorded:
+            return counted_changes
         else:
             areas = rows.sparkSession.range(1).select(F.lit(EVERYWHERE).alias(AREA))
         times = areas.select(AREA, self._now.alias(TIME))
-        return replace(found, changes=replace(found.changes, times=times, remembers=remembers))
+        return replace(
+            counted_changes, changes=replace(counted_changes.changes, times=times, remembers=remembers)
+        )
 
     def _read_later_times(self, rows: DataFrame) -> tuple[list[datetime], bool]:
         history = self.history
         if isinstance(history.config.scope, tuple) and history.config.on_late == "error":
             return [], False
-        remembered = history.memory.read_times()
-        if remembered is None:
+        recorded_times = history.memory.read_times()
+        if recorded_times is None:
             return [], False
-        seen = remembered.where(quote_column(TIME) >= self._now)
-        found = _list_moments(seen)
-        is_followed = any(each > history.boundary for each in found)
-        if not found or not isinstance(history.config.scope, tuple):
-            return found, is_followed
+        later_rows = recorded_times.where(quote_column(TIME) >= self._now)
+        later_times = _list_moments(later_rows)
+        is_followed = any(time > history.boundary for time in later_times)
+        if not later_times or not isinstance(history.config.scope, tuple):
+            return later_times, is_followed
         areas = name_areas(rows, history.taken.layout, self.area).select(AREA)
-        return _list_moments(seen.join(areas, AREA, "left_semi")), is_followed
+        return _list_moments(later_rows.join(areas, AREA, "left_semi")), is_followed
 
-    def _next_times(self, there: StagedLoad, met: DataFrame, seen: DataFrame) -> list[DataFrame]:
+    def _next_times(
+        self, differing_load: StagedLoad, key_versions: DataFrame, recorded_times: DataFrame
+    ) -> list[DataFrame]:
         """Return for each key the times that may limit a late state and the stored state.
 
         These are the next load of the area of either state, the end of the stored state, and the next
         start.
         """
         history, naming, layout = self.history, self.history.naming, self.history.taken.layout
-        seen = seen.where(quote_column(TIME) > self._now).groupBy(AREA).agg(F.min(TIME).alias(_NEXT))
+        recorded_times = (
+            recorded_times.where(quote_column(TIME) > self._now).groupBy(AREA).agg(F.min(TIME).alias(_NEXT))
+        )
         begins, ends = quote_column(naming.valid_from), quote_column(naming.valid_to)
         covers = (begins <= self._now) & (history.is_active() | (ends > self._now))
         if naming.mark is not None:
             covers &= ~quote_column(naming.mark)
 
         def next_of(rows: DataFrame, alias: str) -> DataFrame:
-            lying = name_areas(rows, layout, self.area).select(*self._names, AREA)
-            return lying.join(seen, AREA, "left").select(
+            areas = name_areas(rows, layout, self.area).select(*self._names, AREA)
+            return areas.join(recorded_times, AREA, "left").select(
                 *self._names, quote_column(_NEXT).alias(alias), F.lit(True).alias(f"{alias}_there")
             )
 
-        times = met.groupBy(*self._names).agg(
+        times = key_versions.groupBy(*self._names).agg(
             F.min(F.when(begins > self._now, begins)).alias(_NEXT),
             F.max(F.when(covers & ~history.is_active(), ends)).alias(_ENDS),
         )
-        return [next_of(there.live, _OWN), next_of(met.where(covers), _OTHER), times]
+        return [next_of(differing_load.live, _OWN), next_of(key_versions.where(covers), _OTHER), times]
 
     @property
     def _now(self) -> Column:

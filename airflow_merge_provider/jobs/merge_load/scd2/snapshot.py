@@ -35,8 +35,8 @@ from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
 ENDED, VALID = "ended", "valid"
-_CAME, _LIVE, _STORED, _LOADED = (f"{PREFIX}{each}" for each in ("came", "live", "stored", "loaded"))
-_ACTIVE, _COVERS, _MISSING = (f"{PREFIX}{each}" for each in ("active", "covers", "missing"))
+_CAME, _LIVE, _STORED, _LOADED = (f"{PREFIX}{suffix}" for suffix in ("came", "live", "stored", "loaded"))
+_ACTIVE, _COVERS, _MISSING = (f"{PREFIX}{suffix}" for suffix in ("active", "covers", "missing"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +70,33 @@ class Snapshot:
         rows = history.add_times(history.taken.rows)
         versions = history.read_versions()
         if versions is None:
-            return self._lateness.record_time(self._build_first_versions(), rows, known=False)
-        later, is_followed = self._lateness.find_later_times(rows)
-        compared = self._compare_keys(versions, rows, is_late=any(time > history.boundary for time in later))
+            return self._lateness.record_time(self._build_first_versions(), rows, is_recorded=False)
+        later_times, is_followed = self._lateness.find_later_times(rows)
+        compared = self._compare_keys(
+            versions, rows, is_late=any(time > history.boundary for time in later_times)
+        )
         history.taken.require_keys(compared.missing)
-        there = self._select_differing(rows, compared)
+        differing_load = self._select_differing(rows, compared)
         if compared.empty:
-            found = CountedChanges(Changes(rows.limit(0), (), history.names))
-        elif is_followed or not compared.in_order or there.duplicates or history.naming.overwritten:
-            found = count_changes(
-                self._chain_versions(versions, there, compared, is_followed=is_followed), history.held
+            counted_changes = CountedChanges(Changes(rows.limit(0), (), history.names))
+        elif is_followed or not compared.in_order or differing_load.duplicates or history.naming.overwritten:
+            counted_changes = count_changes(
+                self._chain_versions(versions, differing_load, compared, is_followed=is_followed),
+                history.held,
             )
         else:
-            found = self._in_order(versions, there, compared)
-        counts = {**found.counts, ENDED: compared.ended, VALID: compared.valid}
+            counted_changes = self._in_order(versions, differing_load, compared)
+        counts = {**counted_changes.counts, ENDED: compared.ended, VALID: compared.valid}
         duplicates = compared.duplicates
-        if there.duplicates:
-            new = compared.keys.where(quote_column(history.naming.valid_from).isNull()).select(*self._names)
-            duplicates += new.count() - new.distinct().count()
-        found = replace(found, counts=counts, loaded=compared.loaded, duplicates=duplicates)
-        return self._lateness.record_time(found, rows, known=history.boundary in later)
+        if differing_load.duplicates:
+            new_keys = compared.keys.where(quote_column(history.naming.valid_from).isNull()).select(
+                *self._names
+            )
+            duplicates += new_keys.count() - new_keys.distinct().count()
+        counted_changes = replace(
+            counted_changes, counts=counts, loaded=compared.loaded, duplicates=duplicates
+        )
+        return self._lateness.record_time(counted_changes, rows, is_recorded=history.boundary in later_times)
 
     @property
     def _lateness(self) -> LateArrivals:
@@ -106,20 +113,20 @@ class Snapshot:
     def _build_first_versions(self) -> CountedChanges:
         """Return the versions of a first snapshot: its rows."""
         history = self.history
-        taken = history.taken.check_rows()
+        load = history.taken.check_rows()
         return insert_all(
-            taken, self._open_versions(history.add_times(taken.live)), history.names, "opened", history.held
+            load, self._open_versions(history.add_times(load.live)), history.names, "opened", history.held
         )
 
     def _compare_keys(self, versions: DataFrame, rows: DataFrame, *, is_late: bool) -> ComparedSnapshot:
         """Compare each key of the snapshot with the version that is stored for its time."""
         history, naming = self.history, self.history.naming
-        near, met = Observation(), Observation()
+        version_metrics, pair_metrics = Observation(), Observation()
         content = quote_column(HASH_COLUMN)
         if naming.overwritten and not is_late:
             # Overwritten columns are compared in the newest state only.
             content = F.concat(content, content_hash(history.list_overwritten()))
-        covering = self._find_covering_versions(versions, content, near)
+        covering = self._find_covering_versions(versions, content, version_metrics)
         loaded = rows.select(
             *refer_to_columns(naming.keys),
             F.when(~quote_column(FLAGGED), content).alias(_LOADED),
@@ -127,7 +134,7 @@ class Snapshot:
             history.taken.has_null_key.alias(_MISSING),
         )
         pairs = covering.join(loaded, self._keys, "full_outer").observe(
-            met,
+            pair_metrics,
             F.count(_CAME).alias("loaded"),
             F.count(INSIDE).alias("stored"),
             F.count_if(_MISSING).alias("missing"),
@@ -141,7 +148,7 @@ class Snapshot:
             quote_column(_CAME).isNotNull().alias(_CAME),
         )
         keys = keep_rows(keys, history.held)
-        told = keys.agg(
+        totals = keys.agg(
             F.count(F.lit(1)).alias("all"),
             F.count(begins).alias("stored"),
             F.count_if(~quote_column(_LIVE)).alias("ended"),
@@ -150,18 +157,20 @@ class Snapshot:
         ).collect()[0]
         return ComparedSnapshot(
             keys=keys,
-            loaded=met.get["loaded"],
-            missing=met.get["missing"],
-            duplicates=met.get["stored"] - near.get["covering"],
-            valid=near.get["valid"],
-            stored=told["stored"],
-            ended=told["ended"],
-            came=told["came"],
-            in_order=not near.get["others"] and not told["again"],
-            empty=not told["all"],
+            loaded=pair_metrics.get["loaded"],
+            missing=pair_metrics.get["missing"],
+            duplicates=pair_metrics.get["stored"] - version_metrics.get["covering"],
+            valid=version_metrics.get["valid"],
+            stored=totals["stored"],
+            ended=totals["ended"],
+            came=totals["came"],
+            in_order=not version_metrics.get["others"] and not totals["again"],
+            empty=not totals["all"],
         )
 
-    def _find_covering_versions(self, versions: DataFrame, content: Column, near: Observation) -> DataFrame:
+    def _find_covering_versions(
+        self, versions: DataFrame, content: Column, version_metrics: Observation
+    ) -> DataFrame:
         """Return each key's stored version at the snapshot's time, and observe whether there are later ones.
 
         A version that is marked as deleted has no content hash.
@@ -172,11 +181,11 @@ class Snapshot:
             quote_column(naming.valid_to),
             history.is_active(),
         )
-        around = mark_scope(versions, history.taken.every, self._lateness.area).where(
+        near_versions = mark_scope(versions, history.taken.every, self._lateness.area).where(
             active | (ends >= self._now)
         )
         covers = (begins <= self._now) & (active | (ends > self._now))
-        thin = around.select(
+        covering_versions = near_versions.select(
             *refer_to_columns(naming.keys),
             begins,
             active.alias(_ACTIVE),
@@ -184,13 +193,13 @@ class Snapshot:
             INSIDE,
             (content if naming.mark is None else F.when(~quote_column(naming.mark), content)).alias(_STORED),
         )
-        thin = thin.observe(
-            near,
+        covering_versions = covering_versions.observe(
+            version_metrics,
             F.count_if(~(quote_column(_ACTIVE) & quote_column(_COVERS))).alias("others"),
             F.count_if(_ACTIVE).alias("valid"),
             F.count_if(_COVERS).alias("covering"),
         )
-        return thin.where(_COVERS)
+        return covering_versions.where(_COVERS)
 
     def _is_unchanged(self) -> Column:
         """Return the condition for pairs that the snapshot does not change."""
@@ -203,45 +212,49 @@ class Snapshot:
 
     def _select_differing(self, rows: DataFrame, compared: ComparedSnapshot) -> StagedLoad:
         """Return the loaded rows of the keys that differ, one per key."""
-        taken = self.history.taken
+        load = self.history.taken
         if not compared.came:
-            return replace(taken, rows=rows.limit(0))
-        came = compared.keys.where(_CAME).select(*self._names).distinct()
-        there = keep_rows(rows.join(came, self._keys, "left_semi"), self.history.held)
-        return replace(taken, rows=there).check_rows()
+            return replace(load, rows=rows.limit(0))
+        loaded_keys = compared.keys.where(_CAME).select(*self._names).distinct()
+        differing_rows = keep_rows(rows.join(loaded_keys, self._keys, "left_semi"), self.history.held)
+        return replace(load, rows=differing_rows).check_rows()
 
-    def _in_order(self, versions: DataFrame, there: StagedLoad, compared: ComparedSnapshot) -> CountedChanges:
+    def _in_order(
+        self, versions: DataFrame, differing_load: StagedLoad, compared: ComparedSnapshot
+    ) -> CountedChanges:
         """End the versions of keys that differ, and start those of the snapshot."""
         history, naming = self.history, self.history.naming
         purges = naming.purges and compared.ended > 0
         stored = compared.keys.where(quote_column(_ACTIVE))
-        gone = stored.where(~quote_column(_LIVE)).select(*self._names)
+        deleted_keys = stored.where(~quote_column(_LIVE)).select(*self._names)
         closed = (stored.where(_LIVE) if purges else stored).select(
             *self._names, naming.valid_from, self._now.alias(naming.valid_to)
         )
         added = [] if history.config.current_column is None else [history.config.current_column]
-        closed = add_columns(closed, {each: F.lit(False) for each in added})
+        closed = add_columns(closed, {column: F.lit(False) for column in added})
         if not purges:
-            few = F.broadcast(closed) if compared.stored < SMALL_LOAD_MAX_ROWS else closed
-            closed = complete_rows(few, versions, [*naming.keys, naming.valid_from]).select(
+            hinted_rows = F.broadcast(closed) if compared.stored < SMALL_LOAD_MAX_ROWS else closed
+            closed = complete_rows(hinted_rows, versions, [*naming.keys, naming.valid_from]).select(
                 *refer_to_columns(history.names)
             )
         parts = [
-            add_action(self._open_versions(there.live), INSERT, "opened"),
+            add_action(self._open_versions(differing_load.live), INSERT, "opened"),
             add_action(closed, UPDATE, "closed"),
         ]
         if naming.mark is not None and compared.ended:
-            last = versions.where(history.is_active()).join(gone, self._keys, "left_semi")
-            parts.append(add_action(self._mark_deleted(last, naming.mark), INSERT, "opened"))
+            last_versions = versions.where(history.is_active()).join(deleted_keys, self._keys, "left_semi")
+            parts.append(add_action(self._mark_deleted(last_versions, naming.mark), INSERT, "opened"))
         if purges:
-            every = versions.select(*self._names, naming.valid_from).join(gone, self._keys, "left_semi")
-            parts.append(add_action(every, DELETE, "removed"))
-        only = None if purges else self._active_text()
+            deleted_versions = versions.select(*self._names, naming.valid_from).join(
+                deleted_keys, self._keys, "left_semi"
+            )
+            parts.append(add_action(deleted_versions, DELETE, "removed"))
+        target_condition = None if purges else self._active_text()
         rows = union_rows(parts)
-        changes = Changes(rows, history.address, history.names, (naming.valid_to, *added), only)
+        changes = Changes(rows, history.address, history.names, (naming.valid_to, *added), target_condition)
         if compared.ended and (naming.purges or naming.mark is not None):
             return count_changes(changes, history.held)
-        counts = {"opened": there.loaded - there.flagged, "closed": compared.stored}
+        counts = {"opened": differing_load.loaded - differing_load.flagged, "closed": compared.stored}
         return CountedChanges(changes, counts, inserts=counts["opened"], others=counts["closed"])
 
     def _open_versions(self, rows: DataFrame) -> DataFrame:
@@ -258,11 +271,16 @@ class Snapshot:
     def _active_text(self) -> str:
         """Return the SQL condition for currently valid versions of the target (OLD)."""
         end, at = quote_name(OLD, self.history.config.valid_to), self.history.config.active_record_timestamp
-        marked_so = "" if at is None else f" OR {end} = timestamp_micros({to_microseconds(at)})"
-        return f"{end} IS NULL{marked_so}"
+        marker_condition = "" if at is None else f" OR {end} = timestamp_micros({to_microseconds(at)})"
+        return f"{end} IS NULL{marker_condition}"
 
     def _chain_versions(
-        self, versions: DataFrame, there: StagedLoad, compared: ComparedSnapshot, *, is_followed: bool
+        self,
+        versions: DataFrame,
+        differing_load: StagedLoad,
+        compared: ComparedSnapshot,
+        *,
+        is_followed: bool,
     ) -> Changes:
         """Merge the snapshot's events with the stored versions of the keys that differ."""
         history, naming = self.history, self.history.naming
@@ -272,15 +290,15 @@ class Snapshot:
         if not naming.purges and naming.mark is None:
             # Purges and deletion versions need all versions: a deletion has the last values, however old.
             stored = stored.where(history.is_active() | (quote_column(naming.valid_to) >= self._now))
-        met = keep_rows(stored.join(keys, self._keys, "left_semi"), history.held)
+        key_versions = keep_rows(stored.join(keys, self._keys, "left_semi"), history.held)
         events = [
-            history.build_events(there.rows),
+            history.build_events(differing_load.rows),
             list_absences(absent, naming, self._now),
-            list_stored_events(met, naming, history.is_active()),
+            list_stored_events(key_versions, naming, history.is_active()),
         ]
         if is_followed:
-            events += self._lateness.until_next(keys, there, met)
-        return history.compare_versions(events, met)
+            events += self._lateness.until_next(keys, differing_load, key_versions)
+        return history.compare_versions(events, key_versions)
 
     @property
     def _names(self) -> list[Column]:

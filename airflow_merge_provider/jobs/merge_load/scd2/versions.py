@@ -56,7 +56,7 @@ def build_requirements(config: Scd2Config) -> StagingRequirements:
 
 
 def find_changes(
-    taken: StagedLoad, stored: DataFrame | None, config: Scd2Config, boundary: datetime, held: ExitStack
+    load: StagedLoad, stored: DataFrame | None, config: Scd2Config, boundary: datetime, held: ExitStack
 ) -> CountedChanges:
     """Close versions that the load no longer has, and open those that it has newly.
 
@@ -65,13 +65,13 @@ def find_changes(
     Versions that a load of the same boundary opened are removed instead of closed, and those that it closed
     are reopened. So a repeated load replaces its earlier changes, and no version is empty.
     """
-    names = (*taken.layout.names, *config.added_columns)
+    names = (*load.layout.names, *config.added_columns)
     if stored is None:
         # Without natural key, a flagged row is a version like any other.
-        taken = replace(taken.check_rows(), flagged=0)
-        return insert_all(taken, _open_versions(taken, config, boundary), names, "opened", held)
-    loaded = taken.rows.groupBy(quote_column(TRACKED).alias(HASH_COLUMN)).agg(
-        F.count(F.lit(1)).alias(_LOADED), F.count_if(taken.has_null_key).alias(_MISSING)
+        load = replace(load.check_rows(), flagged=0)
+        return insert_all(load, _open_versions(load, config, boundary), names, "opened", held)
+    loaded = load.rows.groupBy(quote_column(TRACKED).alias(HASH_COLUMN)).agg(
+        F.count(F.lit(1)).alias(_LOADED), F.count_if(load.has_null_key).alias(_MISSING)
     )
     loaded = keep_rows(loaded, held)
     counted = loaded.agg(
@@ -79,36 +79,36 @@ def find_changes(
         F.count(F.lit(1)).alias("versions"),
         F.coalesce(F.sum(_MISSING), F.lit(0)).alias("missing"),
     ).collect()[0]
-    taken.require_keys(counted["missing"])
-    thin = [*config.validity_column_names, HASH_COLUMN]
-    seen = (
-        mark_scope(stored, taken.every, config)
+    load.require_keys(counted["missing"])
+    version_columns = [*config.validity_column_names, HASH_COLUMN]
+    relevant_versions = (
+        mark_scope(stored, load.every, config)
         .where(_is_relevant(config, boundary))
-        .select(*refer_to_columns(thin), INSIDE)
+        .select(*refer_to_columns(version_columns), INSIDE)
     )
-    pairs = seen.join(loaded.drop(_MISSING), HASH_COLUMN, "full_outer")
+    pairs = relevant_versions.join(loaded.drop(_MISSING), HASH_COLUMN, "full_outer")
     actions = count_changes(Changes(_choose_actions(pairs, config, boundary), (), names), held)
     rows = actions.changes.rows
-    there = replace(taken, rows=taken.rows.limit(0))
+    new_load = replace(load, rows=load.rows.limit(0))
     if actions.inserts:
         new = rows.where(quote_column(ACTION) == INSERT).select(quote_column(HASH_COLUMN).alias(TRACKED))
-        there = replace(taken, rows=keep_rows(taken.rows.join(new, TRACKED, "left_semi"), held)).check_rows()
-    opened = add_action(_open_versions(there, config, boundary), INSERT, "opened")
-    others = rows.where(quote_column(ACTION) != INSERT)
+        new_load = replace(load, rows=keep_rows(load.rows.join(new, TRACKED, "left_semi"), held)).check_rows()
+    opened = add_action(_open_versions(new_load, config, boundary), INSERT, "opened")
+    changed_rows = rows.where(quote_column(ACTION) != INSERT)
     if actions.others and not actions.gone:
-        few = F.broadcast(others) if actions.others < SMALL_LOAD_MAX_ROWS else others
-        others = complete_rows(few, stored, [HASH_COLUMN, config.valid_from])
-    parts = [opened, others]
+        hinted_rows = F.broadcast(changed_rows) if actions.others < SMALL_LOAD_MAX_ROWS else changed_rows
+        changed_rows = complete_rows(hinted_rows, stored, [HASH_COLUMN, config.valid_from])
+    parts = [opened, changed_rows]
     address = [stored.schema[HASH_COLUMN], stored.schema[config.valid_from]]
     changes = Changes(union_rows(parts), address, names, updated=(config.valid_to,))
     duplicates = counted["rows"] - counted["versions"]
     return replace(actions, changes=changes, loaded=counted["rows"], duplicates=duplicates)
 
 
-def _open_versions(taken: StagedLoad, config: Scd2Config, boundary: datetime) -> DataFrame:
+def _open_versions(load: StagedLoad, config: Scd2Config, boundary: datetime) -> DataFrame:
     """Return the rows of the load as versions that are valid from the boundary."""
-    return taken.rows.select(
-        *refer_to_columns(taken.layout.names),
+    return load.rows.select(
+        *refer_to_columns(load.layout.names),
         moment_column(boundary).alias(config.valid_from),
         moment_column(config.active_record_timestamp).alias(config.valid_to),
         quote_column(TRACKED).alias(HASH_COLUMN),
@@ -130,16 +130,16 @@ def _choose_actions(pairs: DataFrame, config: Scd2Config, boundary: datetime) ->
     stored, loaded = quote_column(config.valid_from).isNotNull(), quote_column(_LOADED).isNotNull()
     late = (quote_column(config.valid_from) > now) | (~active & (quote_column(config.valid_to) > now))
     ended = stored & ~loaded & active & quote_column(INSIDE)
-    said = (
+    change_kind = (
         F.when(~stored, "opened")
         .when(late & (quote_column(INSIDE) | loaded), LATE)
         .when(ended & (quote_column(config.valid_from) == now), "removed")
         .when(ended, "closed")
         .when(stored & loaded & ~active, "reopened")
     )
-    decided = pairs.withColumn(_LOADED, said).where(quote_column(_LOADED).isNotNull())
+    changed_pairs = pairs.withColumn(_LOADED, change_kind).where(quote_column(_LOADED).isNotNull())
     end = F.when(~active, moment_column(config.active_record_timestamp)).otherwise(now)
-    rows = decided.select(
+    rows = changed_pairs.select(
         HASH_COLUMN, *refer_to_columns([config.valid_from]), end.alias(config.valid_to), _LOADED
     )
     return add_action(rows, map_values(_ACTIONS, quote_column(_LOADED)), quote_column(_LOADED)).drop(_LOADED)
