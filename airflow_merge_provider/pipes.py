@@ -100,7 +100,7 @@ def load_pipes(folder: str | Path, *, strict: bool = False, **pipe_args: Any) ->
     place = Path(folder)
     if not place.is_dir():
         raise ConfigError.from_problems(
-            [Problem(str(place), "folder", "is no folder", "name the folder of the pipes")]
+            [Problem(str(place), "folder", "is not a folder", "set the folder of the pipes")]
         )
     made = _BuiltPipes({}, {}, [])
     for file in sorted(each for each in place.iterdir() if each.suffix in SUFFIXES):
@@ -129,7 +129,7 @@ class _BuiltPipes:
         name = str(pipe.get("_id"))
         if name in self.origin:
             twice = Problem(
-                "_id", "duplicate", f"{name!r} is in {self.origin[name]} already", "rename one of them"
+                "_id", "duplicate", f"{name!r} is already in {self.origin[name]}", "rename one of them"
             )
             self.add_broken(file, path, None, [twice])
             return
@@ -174,7 +174,7 @@ def _make_broken_dag(name: str, reason: str) -> DAG:
         schedule=None,
         catchup=False,
         description=f"broken: {reason.splitlines()[0]}",
-        doc_md=f"This pipe is wrong, and does not run:\n\n{lines}",
+        doc_md=f"This pipe is not valid and does not run:\n\n{lines}",
         tags=["pipe", "broken"],
     ) as dag:
         InvalidPipeOperator(task_id="broken", reason=reason)
@@ -214,8 +214,8 @@ def _check_cron(expression: str) -> None:
     try:
         Timetable(expression, timezone="UTC").validate()
     except (AirflowException, ValueError) as error:
-        message = f"{expression!r} is no cron expression: {error}"
-        hint = 'write five fields, as "0 * * * *"'
+        message = f"{expression!r} is not a valid cron expression: {error}"
+        hint = 'write five fields, for example "0 * * * *"'
         raise ConfigError.from_problems([Problem("pump.cron_expression", "value", message, hint)]) from None
 
 

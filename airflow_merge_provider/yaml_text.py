@@ -64,12 +64,12 @@ def _build_date(loader: _Loader, node: yaml.ScalarNode) -> str:
     try:
         return str(loader.construct_yaml_timestamp(node).isoformat())
     except ValueError as error:
-        raise ValueError(f"{node.value!r} is no date: {error}") from None
+        raise ValueError(f"{node.value!r} is not a valid date: {error}") from None
 
 
 def _refuse_foreign_value(_: _Loader, node: yaml.Node) -> Any:
     kind = node.tag.removeprefix(_PREFIX)
-    raise ValueError(f"line {node.start_mark.line + 1}: a value of type {kind!r} has no meaning here")
+    raise ValueError(f"line {node.start_mark.line + 1}: a value of type {kind!r} is not supported in JSON")
 
 
 _Loader.add_constructor(f"{_PREFIX}map", _build_mapping)

@@ -42,7 +42,8 @@ class JoinerOperator(SparkJobOperator):
         ``avro`` or ``orc``.
     :param target_options: Spark's options for the files, ``{"sep": ";"}``.
     :param write_mode: ``overwrite`` or ``append``.
-    :param join_keys: what is compared, ``"a.x = b.x & a.y = b.y"``, or a list of ``{"a": "x", "b": "x"}``.
+    :param join_keys: the fields to compare, ``"a.x = b.x & a.y = b.y"``, or a list of
+        ``{"a": "x", "b": "x"}``.
     :param join_type: ``innerjoin``, ``outerjoin``, ``leftouterjoin``, ``rightouterjoin``, ``fullouterjoin``
         or ``crossjoin``.
     :param num_of_inputs: the expected number of inputs.

@@ -34,7 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; print an error on one line with how to fix it."""
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("what", choices=["run", "ui"])
-    parser.add_argument("--home", type=Path, default=HOME, help="where everything is kept")
+    parser.add_argument(
+        "--home",
+        type=Path,
+        default=HOME,
+        help="the folder of the tables, and of the database and the logs of Airflow",
+    )
     asked = parser.parse_args(arguments)
     home = asked.home.resolve()
     # Set the handlers explicitly: a background process may have been started with SIGINT ignored.
@@ -76,13 +81,13 @@ def _run_demo(home: Path) -> None:
         print_timed("Airflow starts: api-server, scheduler, dag-processor")
         airflow.wait_until_ready((WORKED, GOLDEN))
         reports = {dag_id: _merge_airports(airflow, dag_id) for dag_id in (WORKED, GOLDEN)}
-    print_timed("Airflow has ended")
+    print_timed("Airflow has stopped")
     _tell_worked_example(warehouse, reports[WORKED])
     _tell_golden_airports(warehouse, reports[GOLDEN])
     _tell_seconds(reports)
     print_line()
     if not any(report["changed"] for report in reports.values()):
-        print_line("Nothing has changed since the run before: no table has got a new version.")
+        print_line("Nothing has changed since the previous run: no table has a new version.")
     print_line("Next: make ui shows these runs, make test runs the tests.")
 
 
@@ -96,7 +101,9 @@ def _merge_airports(airflow: LocalAirflow, dag_id: str) -> dict[str, Any]:
     if airflow.follow_run(dag_id, run_id, print_line) != "success":
         log = next(iter(airflow.log_files(dag_id, run_id)), airflow.home / "scheduler.log")
         reason = airflow.read_reason(dag_id, run_id)
-        raise JobError(f"{dag_id} failed: {reason}\nIts log is {log}; make clean starts afresh.")
+        raise JobError(
+            f"{dag_id} failed: {reason}\nIts log is {log}; make clean removes all data of the demo."
+        )
     report: dict[str, Any] = airflow.read_xcom(dag_id, run_id, _TASK, "merge_report")
     target = report["target"]
     done = "wrote" if report["changed"] else "nothing has changed since"
@@ -115,7 +122,7 @@ def _tell_worked_example(warehouse: Path, report: Mapping[str, Any]) -> None:
     for line in outputs:
         print_line(line)
     if outputs != worked_example.EXPECTED:
-        raise DataError("This is not what has to come out:\n" + "\n".join(worked_example.EXPECTED))
+        raise DataError("The output differs from the expected output:\n" + "\n".join(worked_example.EXPECTED))
 
 
 def _tell_golden_airports(warehouse: Path, report: Mapping[str, Any]) -> None:
@@ -175,7 +182,7 @@ def _lock_home(home: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise SetupError(f"make demo or make ui runs in {home} already: stop it first") from None
+            raise SetupError(f"make demo or make ui already runs in {home}: stop it first") from None
         yield
 
 

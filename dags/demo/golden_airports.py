@@ -67,25 +67,25 @@ def format_report(
     counts = report["counts"]
     yield f"{counts['entities']:,} entities in, {counts['live_rows']:,} golden airports out; of these,"
     merged = counts["merged_rows"]
-    yield f"{merged:,} stand for several entities. Golden airports by the entities they stand for:"
+    yield f"{merged:,} are merged from several entities. Golden airports by number of entities:"
     yield ""
     most = max(report["details"]["cluster_sizes"].values())
     for size, count in report["details"]["cluster_sizes"].items():
         yield f"  {size:>5} {count:>8,} {'#' * math.ceil(_BAR * count / most)}"
     largest = max(found, key=lambda golden: len(golden.members))
     yield ""
-    yield f"The largest stands for {len(largest.members)}; each came in by a code it shares:"
+    yield f"The largest has {len(largest.members)} entities; each line shows the code that links it:"
     yield from chain_lines(largest.members, known)
     far = [golden for golden in found if golden.apart_km > FAR_KM]
     yield ""
-    yield f"Codes are not names: {len(far)} golden airports join places more than {FAR_KM:,} km apart."
+    yield f"Probably wrong: {len(far)} golden airports have entities more than {FAR_KM:,} km apart."
     for golden in far[:1]:
-        yield f"The farthest, {golden.apart_km:,.0f} km:"
+        yield f"The farthest entities of one golden airport, {golden.apart_km:,.0f} km:"
         yield from chain_lines(golden.members, known)
     yield ""
-    yield "Each row keeps this in its column _members: per entity its dataset, its id, and the keys (rule,"
-    yield "side, value) by which it joins. What joins continents is a code that means one airport on one side"
-    yield "of a rule and another on the other: leave that rule out, or such codes out of the rule (filter)."
+    yield "The column _members of each row lists its entities: dataset, ID, and the keys (rule, side,"
+    yield "value) that link it. A merge is wrong if a code means different airports on the two sides"
+    yield "of a rule: remove the rule, or exclude such codes from the rule with a filter."
 
 
 def chain_lines(members: Members, known: Mapping[EntityRef, Airport]) -> Iterator[str]:

@@ -128,7 +128,7 @@ class LocalAirflow:
         """
         answer = self._client.request(method, path, json=dict(content))
         if not answer.is_success:
-            raise JobError(f"Airflow refuses {method} {path}: {answer.text}")
+            raise JobError(f"Airflow rejects {method} {path}: {answer.text}")
         told: dict[str, Any] = answer.json() if answer.content else {}
         return told
 
@@ -165,7 +165,7 @@ class LocalAirflow:
         for entry in self._read_log(dag_id, run_id):
             for error in entry.get("error_detail") or ():
                 return str(error["exc_value"]).split("\n", 1)[0]
-        return "no task of it has said why"
+        return "no task has logged an error"
 
     def log_files(self, dag_id: str, run_id: str) -> list[Path]:
         """Return the log files of a run's tasks."""
@@ -244,7 +244,7 @@ class LocalAirflow:
             return
         child = self._start_process(["db", "migrate"], "db-migrate", env)
         if child.wait():
-            raise JobError(f"Airflow's database cannot be made: {self._last_line('db-migrate')}")
+            raise JobError(f"Airflow's database cannot be created: {self._last_line('db-migrate')}")
         stamp.write_text(version)
 
     def _start_process(self, words: list[str], part: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -294,7 +294,7 @@ class LocalAirflow:
                 time.sleep(pause)
             else:
                 return found
-        raise JobError(f"Airflow does not answer: {said}")
+        raise JobError(f"Airflow does not respond: {said}")
 
     def _check_children(self) -> None:
         for part, child in self._children.items():
@@ -303,7 +303,7 @@ class LocalAirflow:
 
     def _last_line(self, part: str) -> str:
         lines = (self.home / f"{part}.log").read_text(encoding="utf-8", errors="replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        return next((line for line in reversed(lines) if line.strip()), "it has no output")
 
 
 def free_port(wanted: int | None = None) -> int:

@@ -98,7 +98,7 @@ def test_a_second_run_changes_nothing(first: Any) -> None:
     again = run_demo("run", home)
 
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "Nothing has changed since the run before" in again.stdout
+    assert "Nothing has changed since the previous run" in again.stdout
     results = re.compile(r"^A, B and C merged.*?(?=^Seconds)", re.MULTILINE | re.DOTALL)
     assert results.findall(again.stdout) == results.findall(done.stdout) != []
     assert set(read_versions(home).values()) == {0}

@@ -191,14 +191,14 @@ def test_check_of_a_right_file_says_so_with_its_warnings(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is not JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "must hold one object"),
         ('{"job": "merge_sorce"}', "merge_source"),
         ('{"job": ["upsert"]}', "unknown job"),
         ('{"job": "upsert", "config": 3}', "config: must be an object"),
-        ('{"job": "upsert", "job": "scd2"}', "'job' comes twice"),
+        ('{"job": "upsert", "job": "scd2"}', "'job' occurs twice"),
         ("[" * 5000, "nested more than 100 deep"),
-        ('{"a": NaN}', "NaN is not JSON"),
+        ('{"a": NaN}', "NaN is not valid JSON"),
         ('{"a": "\\ud800"}', "unpaired surrogate"),
     ],
 )

@@ -124,13 +124,13 @@ def test_arguments_of_the_dag_win() -> None:
 @pytest.mark.parametrize(
     ("changes", "path", "message"),
     [
-        ({"_id": "a b"}, "_id", "it names a DAG"),
-        ({"transform": {"type": "dtl"}}, "transform", "in a pipe of its own"),
+        ({"_id": "a b"}, "_id", "it is the DAG ID"),
+        ({"transform": {"type": "dtl"}}, "transform", "in a separate pipe"),
         ({"pumpp": {}}, "pumpp", "did you mean 'pump'"),
         ({"source": {"type": "mergee"}}, "source.type", "did you mean 'merge'"),
         ({"source": {"datasets": ["crm"]}}, "source.datasets[0]", "expected '<dataset> <alias>'"),
         ({"source": {"equality_set": []}}, "source.equality_set", "did you mean 'equality_sets'"),
-        ({"source": {"datasets": ["{{ x }} c"]}}, "source.datasets[0]", "a pipe has no templates"),
+        ({"source": {"datasets": ["{{ x }} c"]}}, "source.datasets[0]", "templates are not supported"),
         ({"sink": {"dataset": "a b"}}, "sink.dataset", "is not a valid dataset"),
         ({"sink": {"set_initial_offset": "soon"}}, "sink.set_initial_offset", "must be"),
         ({"pump": {"schedule_interval": 0}}, "pump.schedule_interval", "seconds above 0"),
@@ -196,16 +196,16 @@ def test_a_broken_folder_names_every_file_path_and_remedy(tmp_path: Path) -> Non
         load_pipes(tmp_path, strict=True)
 
     found = [str(problem).removeprefix(f"{tmp_path}/") for problem in refused.value.problems]
-    assert re.match(r"comma.json: line 1: is not JSON: .*comma before the closing bracket", found[0])
+    assert re.match(r"comma.json: line 1: is not valid JSON: .*comma before the closing bracket", found[0])
     assert found[1].startswith("list.json[1]: transform: ")
     assert found[2].startswith("tabs.yml: cannot be read: ")
-    assert found[3] == "twice.json: _id: 'one' is in list.json already (rename one of them)"
+    assert found[3] == "twice.json: _id: 'one' is already in list.json (rename one of them)"
     assert found[4].startswith("words.json: must be an object")
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """A missing folder is an error."""
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         load_pipes(tmp_path / "nothing")
 
 
@@ -223,11 +223,11 @@ def test_a_wrong_pipe_does_not_stop_the_others(tmp_path: Path, caplog: pytest.Lo
 
     assert sorted(dags) == ["folder", "not_json", "one", "twice", "two"]
     assert {name for name, dag in dags.items() if "broken" in dag.tags} == set(dags) - {"one"}
-    assert "has no transform" in (dags["two"].description or "")
+    assert "transform: is not supported" in (dags["two"].description or "")
     assert cast("Any", dags["two"]).schedule is None
-    assert "is no file" in dags["folder"].doc_md
+    assert "is not a file" in dags["folder"].doc_md
     assert sum(record.levelname == "ERROR" for record in caplog.records) == 4
-    with pytest.raises(AirflowFailException, match=r"'one' is in good\.json already"):
+    with pytest.raises(AirflowFailException, match=r"'one' is already in good\.json"):
         dags["twice"].get_task("broken").execute({})
 
 

@@ -37,7 +37,7 @@ def from_record(written: str | Mapping[str, Any]) -> Schema:
     """
     record = _parse_json(written) if isinstance(written, str) else written
     if not is_record(record):
-        raise ValueError('is no Avro record: {"type": "record", "fields": […]}')
+        raise ValueError('is not a valid Avro record (write {"type": "record", "fields": […]})')
     return parse_fields([[name, *_read_type(kind)] for name, kind in _list_fields(record)])
 
 
@@ -45,13 +45,13 @@ def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ValueError(f"is no JSON ({error})") from None
+        raise ValueError(f"is not valid JSON ({error})") from None
 
 
 def _list_fields(record: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     listed = record["fields"]
     if not isinstance(listed, list) or not all(isinstance(field, Mapping) for field in listed):
-        raise ValueError("its fields must be a list of objects with name and type")
+        raise ValueError("the fields of a record must be a list of objects with name and type")
     return [(field.get("name"), field.get("type")) for field in listed]
 
 
@@ -60,12 +60,14 @@ def _read_type(written: Any) -> tuple[str, bool]:
     if isinstance(written, list):
         others = [each for each in written if each != "null"]
         if len(others) != 1:
-            raise ValueError(f"unknown type {json.dumps(written)}: a union is one type with null")
+            raise ValueError(
+                f'unknown type {json.dumps(written)}: a union must have exactly one type and "null"'
+            )
         return _read_type(others[0])[0], len(others) < len(written)
     if isinstance(written, Mapping):
         return _read_nested_type(written), False
     if written not in _PLAIN:
-        raise ValueError(f"unknown type {json.dumps(written)}")
+        raise ValueError(f"unknown type {json.dumps(written)} (known: {', '.join(sorted(_PLAIN))})")
     return str(written), False
 
 
@@ -75,7 +77,9 @@ def _read_nested_type(written: Mapping[str, Any]) -> str:
         return f"decimal({written.get('precision', 10)},{written.get('scale', 0)})"
     if logical is not None:
         if logical not in _LOGICAL:
-            raise ValueError(f"unknown type {json.dumps(logical)}")
+            raise ValueError(
+                f"unknown logical type {json.dumps(logical)} (known: decimal, {', '.join(_LOGICAL)})"
+            )
         return _LOGICAL[logical]
     if kind == "enum":
         return "string"

@@ -42,7 +42,7 @@ def list_warnings(asked: ParsedOptions) -> list[str]:
     found = []
     if kind is None and asked["required_inputs"] is None:
         found.append(
-            f"neither {say('join_type')} nor {say('required_inputs')} is given: this is a full outer join"
+            f"neither {say('join_type')} nor {say('required_inputs')} is set: the join is a full outer join"
         )
     if kind in {"innerjoin", "crossjoin"} and asked["required_inputs"]:
         found.append(f"{say('required_inputs')}: has no effect with {say('join_type')} {kind}")
@@ -79,24 +79,24 @@ def _input_problems(asked: ParsedOptions) -> Iterator[Problem]:
     if "inputs" not in asked.values:
         return
     if len(asked.stages) < _LEAST:
-        message = f"a join needs at least two inputs, these are {len(asked.stages)}"
-        yield asked.build_problem("inputs", "input", message, "name another dataset")
+        message = f"a join requires at least two inputs, found {len(asked.stages)}"
+        yield asked.build_problem("inputs", "input", message, "add another dataset")
     for stage in asked.stages:
         if not stage or stage != stage.strip() or _RESERVED.search(stage):
-            hint = "no blanks around it, and none of . , : = & ` and ' as ' in it"
-            yield asked.build_problem("inputs", "input", f"{stage!r} cannot be the name of an input", hint)
+            hint = "remove blanks around the name, and each of . , : = & ` and ' as ' in it"
+            yield asked.build_problem("inputs", "input", f"{stage!r} is not a valid input name", hint)
     for stage, ref in asked["inputs"].items():
         yield from _reference_problems(ref, f"{asked.spelling('inputs')}.{stage}")
     count = asked["num_of_inputs"]
     if count is not None and count != len(asked.stages):
-        message = f"says {count} inputs, given are {len(asked.stages)}"
+        message = f"is {count}, but there are {len(asked.stages)} inputs"
         yield asked.build_problem("num_of_inputs", "input", message, f"inputs: {', '.join(asked.stages)}")
     target = asked["target"]
     if target is not None:
         yield from _reference_problems(target, asked.spelling("target"))
         if target in asked["inputs"].values():
             yield asked.build_problem(
-                "target", "config", f"{target!r} is one of the inputs", "write to another"
+                "target", "config", f"{target!r} is one of the inputs", "choose another dataset"
             )
 
 
@@ -114,8 +114,8 @@ def _required_problems(asked: ParsedOptions) -> Iterator[Problem]:
             yield asked.unknown_stage("required_inputs", "required_input", stage)
     if asked["join_type"] in _SIDED and given is not None and set(given) != asked.required:
         what = ", ".join(sorted(asked.required)) or "no input"
-        message = f"{asked.spelling('join_type')} {asked['join_type']} means that {what} is required"
-        hint = f"leave {asked.spelling('required_inputs')} out, or say outerjoin"
+        message = f"does not match {asked.spelling('join_type')} {asked['join_type']}, which requires {what}"
+        hint = f"remove {asked.spelling('required_inputs')}, or set outerjoin"
         yield asked.build_problem("required_inputs", "config", message, hint)
 
 
@@ -131,10 +131,15 @@ def _addition_problems(
     yield from _reference_problems(beside, asked.spelling("unmatched"))
     if beside == asked["target"] or beside in (asked["inputs"] or {}).values():
         yield asked.build_problem(
-            "unmatched", "config", f"{beside!r} is read or written already", "name another"
+            "unmatched", "config", f"{beside!r} is also an input or the target", "choose another dataset"
         )
     if asked.cross or (asked.stages and not asked.required):
-        yield asked.build_problem("unmatched", "config", "this join leaves no row out", "leave it out")
+        yield asked.build_problem(
+            "unmatched",
+            "config",
+            "is not supported with cross joins and full outer joins, which return all rows",
+            "remove it",
+        )
 
 
 def _name_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[Problem]:
@@ -144,7 +149,9 @@ def _name_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[Pro
     added += [("indicator", asked["indicator"])] if asked["indicator"] else []
     for field, name in added:
         if name.lower() in taken:
-            yield asked.build_problem(field, "config", f"{name!r} comes out already", "choose another name")
+            yield asked.build_problem(
+                field, "config", f"{name!r} is already the name of an output column", "choose another name"
+            )
         taken.add(name.lower())
 
 
@@ -158,8 +165,8 @@ def _key_column_problems(asked: ParsedOptions, fields: Keys | None) -> Iterator[
         return
     clauses = list(zip(*fields.values(), strict=True))
     if len(names) != len(clauses):
-        message = f"{len(names)} names for {len(clauses)} key fields"
-        yield asked.build_problem("key_columns", "config", message, "give one name per clause of the keys")
+        message = f"has {len(names)} names, but the number of key clauses is {len(clauses)}"
+        yield asked.build_problem("key_columns", "config", message, "set one name per key clause")
     for clause in clauses:
         kinds = {
             field.type
@@ -168,22 +175,22 @@ def _key_column_problems(asked: ParsedOptions, fields: Keys | None) -> Iterator[
             if field.name == name
         }
         if len(kinds) > 1:
-            message = f"the key is {' and '.join(sorted(kinds))}"
+            message = f"the fields of the key have different types: {' and '.join(sorted(kinds))}"
             yield asked.build_problem(
-                "key_columns", "config", message, "one column needs one type: cast upstream"
+                "key_columns", "config", message, "a column has one type: cast the fields upstream"
             )
 
 
 def _expect_problems(asked: ParsedOptions) -> Iterator[Problem]:
     expected = asked["expect"] or {}
     if expected and (asked.cross or asked.advanced):
-        yield asked.build_problem("expect", "config", "only a join by keys can be guarded", "leave it out")
+        yield asked.build_problem("expect", "config", "is supported only for joins by keys", "remove it")
     for stage in expected:
         if asked.stages and stage not in asked.stages:
             yield asked.unknown_stage("expect", "config", stage)
         elif stage == find_driving_input(asked):
-            message = f"{stage!r} is the input that the others are compared with"
-            yield asked.build_problem("expect", "config", message, "say it of the others")
+            message = f"{stage!r} is the input that the other inputs are compared with"
+            yield asked.build_problem("expect", "config", message, "set the cardinality of the other inputs")
 
 
 def find_driving_input(asked: ParsedOptions) -> str | None:
@@ -199,16 +206,18 @@ def _output_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[P
     wanted: dict[str, Field] = {}
     for field in asked["output_schema"]:
         if field.name in wanted:
-            yield _output_problem(asked, f"{field.name!r} is declared twice")
+            yield _output_problem(asked, f"{field.name!r} is declared more than once")
         wanted[field.name] = field
     if chosen is None:
         return
     names = [column.name for column in chosen]
     if missing := [name for name in names if name not in wanted]:
-        yield _output_problem(asked, f"lacks what comes out: {', '.join(missing)}")
+        yield _output_problem(asked, f"does not declare the output columns {', '.join(missing)}")
     for name in wanted:
         if name not in names:
-            yield _output_problem(asked, f"{name!r} does not come out", f"these do: {', '.join(names)}")
+            yield _output_problem(
+                asked, f"{name!r} is not an output column", f"output columns: {', '.join(names)}"
+            )
     for field in build_output_schema(asked) or ():
         given = wanted.get(field.name)
         if given is not None:
@@ -217,10 +226,14 @@ def _output_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[P
 
 def _field_problems(asked: ParsedOptions, field: Field, given: Field) -> Iterator[Problem]:
     if given.type != field.type:
-        yield _output_problem(asked, f"{field.name!r} is {field.type}, declared is {given.type}")
+        yield _output_problem(asked, f"{field.name!r} has type {field.type}, but is declared as {given.type}")
     if field.nullable and not given.nullable:
-        yield _output_problem(asked, f"{field.name!r} must be nullable", "its input may lack it")
+        yield _output_problem(
+            asked, f"{field.name!r} must be nullable", "its input may contain NULL or have no matching row"
+        )
 
 
-def _output_problem(asked: ParsedOptions, message: str, hint: str = "declare what comes out") -> Problem:
+def _output_problem(
+    asked: ParsedOptions, message: str, hint: str = "declare the output columns, each once"
+) -> Problem:
     return asked.build_problem("output_schema", "output_schema", message, hint)

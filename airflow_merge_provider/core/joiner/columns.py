@@ -49,8 +49,8 @@ def select_columns(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]
         return _read_selected(asked)
     if asked[SELECT] and asked[DROP]:
         names = f"{asked.spelling(SELECT)} and {asked.spelling(DROP)}"
-        message = f"{names} cannot be given together"
-        return None, [asked.build_problem(DROP, "config", message, "keep the shorter list")]
+        message = f"{names} cannot be combined"
+        return None, [asked.build_problem(DROP, "config", message, "keep one of the lists")]
     return _by_lists(asked)
 
 
@@ -77,15 +77,15 @@ def find_repeated_names(found: Sequence[Column], *, any_case: bool = False) -> d
 
 def _refuse_both_lists(asked: ParsedOptions, lists: Sequence[str]) -> Problem:
     names = " and ".join(asked.spelling(field) for field in lists)
-    message = f"{asked.spelling(SELECTED)} cannot be given together with {names}"
-    hint = f"{asked.spelling(SELECTED)} alone says all that the lists say"
+    message = f"{asked.spelling(SELECTED)} cannot be combined with {names}"
+    hint = f"remove {names}: {asked.spelling(SELECTED)} lists all output columns with their names"
     return asked.build_problem(SELECTED, "config", message, hint)
 
 
 def _read_selected(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
     found, problems = _check_elements(asked, SELECTED)
     if not found and not problems:
-        message = f"{asked.spelling(SELECTED)} selects nothing"
+        message = f"{asked.spelling(SELECTED)} selects no fields"
         problems = [asked.build_problem(SELECTED, _CATEGORY, message, _FORMS[SELECTED])]
     problems += _check_duplicates(asked, found, SELECTED)
     return (None if problems else tuple(found)), problems
@@ -114,8 +114,8 @@ def _by_lists(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
             everything = tuple(replace(column, name=column.source) for column in chosen)
             return everything, _check_duplicates(asked, everything, SELECTED)
     if not chosen and not problems:
-        message = f"{asked.spelling(DROP)} drops every field"
-        problems.append(asked.build_problem(DROP, _CATEGORY, message, "leave at least one"))
+        message = f"{asked.spelling(DROP)} drops all fields"
+        problems.append(asked.build_problem(DROP, _CATEGORY, message, "keep at least one field"))
     names = {(column.stage, column.field): column.name for column in renames}
     chosen = [replace(column, name=names.get((column.stage, column.field), column.name)) for column in chosen]
     problems += _check_duplicates(asked, chosen, next(field for field in _LISTS if asked[field]))
@@ -138,7 +138,7 @@ def _check_elements(asked: ParsedOptions, field: str) -> tuple[list[Column], lis
     found, problems = [], []
     for pick in _read_elements(asked, field):
         if isinstance(pick, str):
-            message = f"{pick!r} cannot be read"
+            message = f"{pick!r} is not a valid field reference"
             problems.append(asked.build_problem(field, _CATEGORY, message, _FORMS[field]))
         elif asked.stages and pick.stage not in asked.stages:
             problems.append(asked.unknown_stage(field, _CATEGORY, pick.stage, pick.source))
@@ -184,10 +184,10 @@ def _check_duplicates(asked: ParsedOptions, found: Sequence[Column], field: str)
 
     Source: docs/semantics/joiner.md, Duplicate names.
     """
-    advice = "give one of them another name" if field == SELECTED else "drop or rename all but one"
+    advice = "rename all but one" if field == SELECTED else "drop or rename all but one"
     problems = [
         asked.build_problem(
-            field, _CATEGORY, f"{name!r} comes out more than once: {', '.join(behind)}", advice
+            field, _CATEGORY, f"several output columns have the name {name!r}: {', '.join(behind)}", advice
         )
         for name, behind in find_repeated_names(found).items()
     ]
@@ -195,7 +195,7 @@ def _check_duplicates(asked: ParsedOptions, found: Sequence[Column], field: str)
         problems = [
             asked.build_problem(
                 field, _CATEGORY,
-                f"{name!r} differs from another name in case only, which no table or file can hold:"
+                f"{name!r} differs from another output column only in case, which targets do not support:"
                 f" {', '.join(behind)}", advice,
             )
             for name, behind in find_repeated_names(found, any_case=True).items()
@@ -207,7 +207,7 @@ def _check_repeated_sources(asked: ParsedOptions, chosen: Iterable[Column]) -> l
     sources = [column.source for column in chosen]
     return [
         asked.build_problem(
-            SELECT, _CATEGORY, f"{source} is listed {sources.count(source)} times", "once is enough"
+            SELECT, _CATEGORY, f"{source} is listed {sources.count(source)} times", "list it once"
         )
         for source in dict.fromkeys(sources)
         if sources.count(source) > 1
@@ -220,7 +220,7 @@ def _check_renamed_twice(asked: ParsedOptions, renames: Iterable[Column]) -> lis
         names.setdefault(column.source, []).append(column.name)
     return [
         asked.build_problem(
-            RENAME, _CATEGORY, f"{source} has several new names: {', '.join(new)}", "keep one"
+            RENAME, _CATEGORY, f"{source} has several new names: {', '.join(new)}", "keep one of them"
         )
         for source, new in names.items()
         if len(new) > 1
@@ -234,7 +234,7 @@ def _check_dropped_and_renamed(
     drop = asked.spelling(DROP)
     return [
         asked.build_problem(
-            RENAME, _CATEGORY, f"{column.source} is in {drop} too", "leave it out of one of the two"
+            RENAME, _CATEGORY, f"{column.source} is also in {drop}", "remove it from one of the lists"
         )
         for column in renames
         if column.source in gone

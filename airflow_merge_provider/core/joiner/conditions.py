@@ -28,18 +28,20 @@ def condition_problems(asked: ParsedOptions) -> Iterator[Problem]:
     if not asked.advanced:
         return
     if asked.cross:
-        message = f"{asked.spelling('join_type')} crossjoin takes no expression"
-        yield asked.build_problem(TYPE, "config", message, "an inner join with the expression is the same")
+        message = f"advanced is not supported with {asked.spelling('join_type')} crossjoin"
+        yield asked.build_problem(TYPE, "config", message, "use an inner join with the expression")
     if asked.stages and len(asked.stages) != _TWO:
-        message = f"{asked.spelling(TYPE)} advanced takes two inputs, these are {len(asked.stages)}"
-        yield asked.build_problem(TYPE, _CATEGORY, message, "join two first, then the others")
+        message = f"{asked.spelling(TYPE)} advanced requires two inputs, found {len(asked.stages)}"
+        yield asked.build_problem(TYPE, _CATEGORY, message, "join two inputs first, then the others")
     if EXPRESSION in asked.values and not (asked[EXPRESSION] or "").strip():
         message = f"{asked.spelling(EXPRESSION)} is required with {asked.spelling(TYPE)} advanced"
-        yield asked.build_problem(EXPRESSION, _CATEGORY, message, "a boolean expression over <input>.<field>")
+        yield asked.build_problem(
+            EXPRESSION, _CATEGORY, message, "write a boolean SQL expression over <input>.<field>"
+        )
     outer = len(asked.required & set(asked.stages)) < len(asked.stages)
     if outer and not asked[IN_MEMORY]:
-        message = f"an outer join by an expression needs one of its inputs in {asked.spelling(IN_MEMORY)}"
-        yield asked.build_problem(IN_MEMORY, "broadcast", message, "name the smaller input")
+        message = f"an outer join by an expression requires one of its inputs in {asked.spelling(IN_MEMORY)}"
+        yield asked.build_problem(IN_MEMORY, "broadcast", message, "set the smaller input")
 
 
 def condition_warnings(asked: ParsedOptions) -> Iterator[str]:
@@ -47,11 +49,13 @@ def condition_warnings(asked: ParsedOptions) -> Iterator[str]:
     if asked.advanced:
         unread = [name for name in ("join_keys", "num_partitions") if asked[name]]
         unread += ["join_null_keys"] if asked["join_null_keys"] is False else []
-        yield from (f"{asked.spelling(name)}: is not read with an expression" for name in unread)
+        yield from (
+            f"{asked.spelling(name)}: has no effect with {asked.spelling(TYPE)} advanced" for name in unread
+        )
         return
     unread = [name for name in (EXPRESSION, ALIASES) if asked[name]]
     yield from (
-        f"{asked.spelling(name)}: is read with {asked.spelling(TYPE)} advanced only" for name in unread
+        f"{asked.spelling(name)}: has an effect only with {asked.spelling(TYPE)} advanced" for name in unread
     )
 
 
@@ -63,9 +67,9 @@ def _alias_problems(asked: ParsedOptions) -> Iterator[Problem]:
         given = [alias for each, alias in pairs if each == stage]
         if len(given) > 1:
             message = f"{stage!r} has several aliases: {', '.join(given)}"
-            yield asked.build_problem(ALIASES, "config", message, "give it one")
+            yield asked.build_problem(ALIASES, "config", message, "set one alias")
     names = list(find_aliases(asked).values())
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
-            message = f"{name!r} stands for more than one input"
-            yield asked.build_problem(ALIASES, "config", message, "every input needs a name of its own")
+            message = f"{name!r} refers to more than one input"
+            yield asked.build_problem(ALIASES, "config", message, "set a unique alias for each input")

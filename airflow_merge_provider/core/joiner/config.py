@@ -66,72 +66,83 @@ class JoinerConfig(Config):
 
     inputs: Annotated[
         dict[str, Any], _build_validator(option_parsing.parse_inputs, dict[str, Any] | list[str])
-    ] = Describe(description="What is joined: each input's name and its dataset, in the order of the output.")
+    ] = Describe(description="The inputs to join: name and dataset of each, in the order of the output.")
     target: str | None = Describe(None, description="The dataset that the run writes.")
     target_format: Annotated[Format, _build_validator(option_parsing.parse_word, str)] = Describe(
-        "delta", description="How the target is stored: a Delta table, or a folder of files."
+        "delta", description="The storage format of the target: a Delta table, or a folder of files."
     )
     target_options: Annotated[
         dict[str, str] | None, _build_validator(option_parsing.parse_options, Options)
-    ] = Describe(None, description="Spark's options of the files, for example `sep` of csv.")
+    ] = Describe(None, description="Spark's options for writing the files, for example `sep` for CSV.")
     write_mode: Literal["overwrite", "append"] = Describe(
-        "overwrite", description="Whether a run replaces the target's rows or adds to them."
+        "overwrite", description="Whether a run replaces the rows of the target or appends to them."
     )
     join_keys: Annotated[Any, _build_validator(option_parsing.parse_clauses, Forms)] = Describe(
-        None, description="The fields that are compared: `a.x = b.x & a.y = b.y`, every input once a clause."
+        None, description="The fields to compare: `a.x = b.x & a.y = b.y`; each clause has every input once."
     )
     join_type: Annotated[JoinType | None, _build_validator(option_parsing.join_type, str | None)] = Describe(
-        None, description="The join's name; `outerjoin` or none leaves it to required_inputs."
+        None, description="The join type; with `outerjoin` or if not set, `required_inputs` is used."
     )
-    num_of_inputs: Number = Describe(None, description="How many inputs there must be.")
+    num_of_inputs: Number = Describe(None, description="The expected number of inputs.")
     required_inputs: Names = Describe(
-        None, description="The inputs without which nothing comes out; none of them is a full outer join."
+        None,
+        description="The inputs that each output row must have a match in; without any, a full outer join.",
     )
-    selected_fields: Elements = Describe(None, description="What comes out: `a.x, b.y as z`, in this order.")
-    fields_to_select: Elements = Describe(None, description="What comes out, under its own name.")
-    fields_to_drop: Elements = Describe(None, description="What does not come out; everything else does.")
-    fields_to_rename: Elements = Describe(None, description="New names for what comes out: `a.x:z`.")
+    selected_fields: Elements = Describe(
+        None, description="The output columns in this order: `a.x, b.y as z`."
+    )
+    fields_to_select: Elements = Describe(None, description="The output columns, with unchanged names.")
+    fields_to_drop: Elements = Describe(
+        None, description="The fields to leave out; all others are in the output."
+    )
+    fields_to_rename: Elements = Describe(None, description="New names of output columns: `a.x:z`.")
     join_null_keys: Flag = Describe(
-        default=True, description="Whether a null in a key matches a null; SQL would say no."
+        default=True, description="Whether a NULL in a key matches a NULL, unlike in SQL."
     )
     in_memory_inputs: Names = Describe(
-        None, description="The small inputs, of which every worker gets a copy."
+        None, description="The small inputs, which Spark broadcasts to every executor."
     )
     condition_type: Annotated[
         Literal["basic", "advanced"], _build_validator(option_parsing.condition_type, str)
-    ] = Describe("basic", description="Whether keys are compared, or an expression decides.")
+    ] = Describe(
+        "basic", description="Whether rows match by keys (`basic`) or by an expression (`advanced`)."
+    )
     condition_expression: str | None = Describe(
-        None, description="The SQL expression over `<input>.<field>` that makes two rows match."
+        None, description="The SQL join condition over `<input>.<field>`."
     )
     input_aliases: Annotated[
         tuple[tuple[str, str], ...] | None, _build_validator(option_parsing.parse_aliases, Forms)
     ] = Describe(None, description="Names of the inputs inside the expression: `input=alias;other=alias`.")
     distribution_enabled: Flag = Describe(
-        default=False, description="Whether the rows of a skewed input are spread by a salt."
+        default=False, description="Whether the rows of a skewed input are distributed with a salt."
     )
-    distribution_factor: Number = Describe(None, description="Over how many parts a key is spread.")
+    distribution_factor: Number = Describe(
+        None, description="The number of parts over which the rows of a key are distributed."
+    )
     distribution_stage_name: str | None = Describe(None, description="The skewed input.")
     num_partitions: Positive = Describe(
-        None, description="How many partitions a shuffle has; Spark's settings decide when not given."
+        None, description="The number of shuffle partitions; by default, that of Spark's settings."
     )
     output_schema: Annotated[
         tuple[schema.Field, ...] | None, _build_validator(_read_declared_schema, Declared)
     ] = Describe(
         None,
-        description="The fields that must come out, each [name, type, nullable]; its order is the output's.",
+        description="The expected output columns in order, each [name, type, nullable].",
     )
     indicator: Annotated[str, Describe(min_length=1)] | None = Describe(
-        None, description="A column that lists the inputs that each row comes from."
+        None, description="The name of a column that lists the inputs that each row comes from."
     )
     key_columns: Names = Describe(
-        None, description="Columns in front that show the key, whichever input has it; a name per clause."
+        None,
+        description="Names of leading columns with the key from whichever input has it; one per key clause.",
     )
     unmatched: str | None = Describe(
         None,
-        description="A dataset for the rows that come out nowhere: the input's name, and the row as JSON.",
+        description="A dataset for input rows that are in no output row: name of the input, and row as JSON.",
     )
     expect: dict[str, Expected] | None = Describe(
-        None, description="How often a key may repeat: rows of the first required input to rows of this one."
+        None,
+        description="The expected key cardinality: rows of the first required input to rows of this input.",
     )
 
     @classmethod
@@ -164,7 +175,7 @@ class JoinerConfig(Config):
         spelling = Spelling(raw, cls.model_fields)
         given = spelling.rename_fields(raw)
         found = [
-            Problem(name, "config", f"{name} and {field} are the same property", "give one of them")
+            Problem(name, "config", f"{name} and {field} are the same property", "remove one of them")
             for name, field in spelling.find_duplicates(raw)
         ]
         try:
@@ -199,8 +210,8 @@ def from_stage(raw: Mapping[str, Any]) -> dict[str, Any]:
         return dict(raw)
     properties = plugin.get("properties") if isinstance(plugin, Mapping) else None
     if not isinstance(properties, Mapping):
-        hint = 'a stage is {"name": …, "plugin": {"name": "Joiner", "properties": {…}}}'
-        raise ConfigError.from_problems([Problem("plugin", "config", "has no object of properties", hint)])
+        hint = 'write {"name": …, "plugin": {"name": "Joiner", "properties": {…}}}'
+        raise ConfigError.from_problems([Problem("plugin", "config", "has no object `properties`", hint)])
     beside = {name: value for name, value in raw.items() if name in JoinerConfig.model_fields}
     return {**properties, **beside}
 

@@ -35,7 +35,7 @@ def is_salted(asked: ParsedOptions) -> bool:
 def hint_warnings(asked: ParsedOptions) -> Iterator[str]:
     """Yield warnings about hints that have no effect."""
     if asked[ENABLED] and not is_salted(asked):
-        yield f"{asked.spelling(ENABLED)}: only joins by keys are salted"
+        yield f"{asked.spelling(ENABLED)}: has no effect, because only joins by keys are salted"
     in_memory = tuple(dict.fromkeys(asked[IN_MEMORY] or ()))
     if not in_memory or asked.advanced or asked.cross:
         return
@@ -44,8 +44,8 @@ def hint_warnings(asked: ParsedOptions) -> Iterator[str]:
         yield f"{asked.spelling(IN_MEMORY)}: has no effect on a full outer join"
     elif len(required) < len(asked.stages) and set(required) <= set(in_memory):
         yield (
-            f"{asked.spelling(IN_MEMORY)}: {required[0]!r} is required and the others are joined to it,"
-            " so it is not held in memory"
+            f"{asked.spelling(IN_MEMORY)}: {required[0]!r} is not broadcast,"
+            " because the optional inputs are joined to it"
         )
 
 
@@ -53,18 +53,22 @@ def _check_salting(asked: ParsedOptions) -> Iterator[Problem]:
     factor, skewed = asked[FACTOR], asked[STAGE]
     if factor is None and FACTOR in asked.values:
         message = f"is required with {asked.spelling(ENABLED)}"
-        yield asked.build_problem(FACTOR, "distribution_size", message, "an integer from 1, for example 10")
+        yield asked.build_problem(
+            FACTOR, "distribution_size", message, "set an integer of at least 1, for example 10"
+        )
     elif factor is not None and factor < 1:
         yield asked.build_problem(FACTOR, "distribution_size", f"must be at least 1, not {factor}")
     if skewed is None and STAGE in asked.values:
         message = f"is required with {asked.spelling(ENABLED)}"
-        yield asked.build_problem(STAGE, "distribution_stage", message, f"one of {', '.join(asked.stages)}")
+        yield asked.build_problem(
+            STAGE, "distribution_stage", message, f"set one of {', '.join(asked.stages)}"
+        )
     elif skewed in asked.stages and skewed not in asked.required:
-        message = f"{skewed!r} is not required, and copies of its rows would come out"
-        yield asked.build_problem(STAGE, "distribution_stage", message, "salt a required input")
+        message = f"{skewed!r} is not a required input, so the output would contain duplicate rows"
+        yield asked.build_problem(STAGE, "distribution_stage", message, "set a required input")
     if len(asked.stages) > _TWO:
-        message = f"only a join of two inputs can be salted, these are {len(asked.stages)}"
-        yield asked.build_problem(ENABLED, "general", message, "join two first, then the others")
+        message = f"salting requires two inputs, found {len(asked.stages)}"
+        yield asked.build_problem(ENABLED, "general", message, "join two inputs first, then the others")
     if asked[IN_MEMORY]:
-        message = f"{asked.spelling(IN_MEMORY)} cannot be given together with {asked.spelling(ENABLED)}"
-        yield asked.build_problem(IN_MEMORY, "broadcast", message, "an input in memory needs no salt")
+        message = f"{asked.spelling(IN_MEMORY)} cannot be combined with {asked.spelling(ENABLED)}"
+        yield asked.build_problem(IN_MEMORY, "broadcast", message, "remove one of them")

@@ -45,7 +45,7 @@ def read_keys(asked: ParsedOptions) -> tuple[Keys | None, list[Problem]]:
         else:
             clauses[found] = None
     if not clauses and not problems:
-        message = f"{asked.spelling(PROPERTY)} names no fields"
+        message = "contains no fields"
         problems.append(asked.build_problem(PROPERTY, _CATEGORY, message, _EXAMPLE))
     problems += _clause_problems(asked, list(clauses))
     # The types of a clause can be checked even if another clause lacks an input.
@@ -60,8 +60,8 @@ def _refuse_needless_keys(asked: ParsedOptions) -> list[Problem]:
     """Return problems for keys where nothing is compared; an expression only ignores them."""
     if not asked.cross or not asked[PROPERTY]:
         return []
-    message = f"a cross join has no {asked.spelling(PROPERTY)}: {asked.spelling('join_type')} is crossjoin"
-    return [asked.build_problem(PROPERTY, "config", message, "leave one of the two out")]
+    message = f"is not supported with {asked.spelling('join_type')} crossjoin"
+    return [asked.build_problem(PROPERTY, "config", message, "remove one of the two")]
 
 
 def _parse_clauses(written: Any) -> Iterator[Clause | _KeyProblem]:
@@ -79,7 +79,7 @@ def _from_text(text: str) -> Iterator[Clause | _KeyProblem]:
     """Parse the text in the grammar of its separators: ``=`` and ``&``, or ``,`` and ``:``."""
     used = [grammar for grammar in _GRAMMARS if any(mark in text for mark in grammar)]
     if len(used) > 1:
-        yield _KeyProblem(f"{text!r} mixes two ways to write keys: = and & with , and :")
+        yield _KeyProblem(f"{text!r} mixes two notations of keys: = and & with , and :")
         return
     between, within = used[0] if used else _GRAMMARS[0]
     for clause in text.split(between):
@@ -95,7 +95,7 @@ def _parse_clause(parts: Iterable[str]) -> Iterator[Clause | _KeyProblem]:
     for part in parts:
         stage, _, field = (word.strip() for word in part.partition("."))
         if not stage or not field or "." in field:
-            yield _KeyProblem(f"{part!r} is no <input>.<field>", "each part has exactly one dot")
+            yield _KeyProblem(f"{part!r} is not of the form <input>.<field>", "write exactly one dot")
         else:
             found.append((stage, field))
     if found:
@@ -107,7 +107,7 @@ def _clause_problems(asked: ParsedOptions, clauses: list[Clause]) -> Iterator[Pr
     if len({len(clause) for clause in clauses}) > 1:
         sizes = ", ".join(f"{len(clause)} in {_format_clause(clause)}" for clause in clauses)
         yield asked.build_problem(
-            PROPERTY, _CATEGORY, f"every clause needs the same number of fields: {sizes}"
+            PROPERTY, _CATEGORY, f"every clause must have the same number of fields: {sizes}"
         )
     for clause in clauses:
         named = [stage for stage, _ in clause]
@@ -118,13 +118,17 @@ def _clause_problems(asked: ParsedOptions, clauses: list[Clause]) -> Iterator[Pr
                 yield missing
         for stage in asked.stages:
             if stage not in named:
-                hint = "every clause names every input; for other keys between some of them chain two joins"
+                hint = (
+                    "name every input in every clause; to join only some inputs by other keys, use two joins"
+                )
                 yield asked.build_problem(
                     PROPERTY, _CATEGORY, f"{_format_clause(clause)} has no field of {stage!r}", hint
                 )
             elif named.count(stage) > 1:
                 message = f"{_format_clause(clause)} names {stage!r} {named.count(stage)} times"
-                yield asked.build_problem(PROPERTY, _CATEGORY, message, "once in every clause")
+                yield asked.build_problem(
+                    PROPERTY, _CATEGORY, message, "name each input once in every clause"
+                )
 
 
 def _by_stage(clause: Clause, asked: ParsedOptions) -> dict[str, str]:
@@ -144,7 +148,7 @@ def _type_problems(asked: ParsedOptions, clause: Mapping[str, str]) -> Iterator[
     (first, base), *others = typed
     for other, kind in others:
         if not same_key(base, kind):
-            message = f"{first} is {base} and {other} is {kind}: keys must have one type"
+            message = f"{first} is {base} and {other} is {kind}: the fields of a key must have the same type"
             yield asked.build_problem(PROPERTY, "join_key_field", message, "cast one of them upstream")
         elif not is_comparable(base):
             message = f"{first} is {base} and {other} is {kind}: values of this type cannot be compared"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _JOIN_TYPES = ("innerjoin", "outerjoin", "leftouterjoin", "rightouterjoin", "fullouterjoin", "crossjoin")
-_ALIASES = "must be a text 'input=alias;other=alias' or an object of input: alias"
+_ALIASES = "must be a string 'input=alias;other=alias' or an object of input: alias"
 _INPUTS = "must be an object of name: dataset, or a list of '<dataset> <name>'"
 
 
@@ -24,9 +24,9 @@ def parse_inputs(value: Any) -> dict[str, Any]:
     for entry in value:
         words = entry.split(maxsplit=1) if isinstance(entry, str) else []
         if not words:
-            raise ValueError(f"{entry!r} is no '<dataset> <name>'")
+            raise ValueError(f"{entry!r} is not of the form '<dataset> <name>'")
         if words[-1] in named:
-            raise ValueError(f"{words[-1]!r} is the name of more than one input")
+            raise ValueError(f"{words[-1]!r} is the name of more than one input (choose unique names)")
         named[words[-1]] = words[0]
     return named
 
@@ -37,7 +37,7 @@ def parse_names(value: Any) -> tuple[str, ...] | None:
         return None
     entries = value.split(",") if isinstance(value, str) else value
     if not isinstance(entries, list | tuple) or not all(isinstance(each, str) for each in entries):
-        raise ValueError("must be a text 'a,b' or a list of texts")
+        raise ValueError("must be a string 'a,b' or a list of strings")
     return tuple(each.strip() for each in entries if each.strip())
 
 
@@ -52,7 +52,7 @@ def parse_elements(value: Any) -> tuple[Any, ...] | None:
         )
     entries = value.split(",") if isinstance(value, str) else value
     if not isinstance(entries, list | tuple) or not all(isinstance(each, str | Mapping) for each in entries):
-        raise ValueError("must be a text 'a.x,b.y' or a list of texts or objects")
+        raise ValueError("must be a string 'a.x,b.y' or a list of strings or objects")
     trimmed = [each.strip() if isinstance(each, str) else dict(each) for each in entries]
     return tuple(each for each in trimmed if each)
 
@@ -62,7 +62,7 @@ def parse_clauses(value: Any) -> Any:
     if value is None or isinstance(value, str | Mapping):
         return value
     if not isinstance(value, list | tuple) or not all(isinstance(each, str | Mapping) for each in value):
-        raise ValueError("must be a text, an object of input: field, or a list of these")
+        raise ValueError("must be a string, an object of input: field, or a list of these")
     return tuple(value)
 
 
@@ -72,7 +72,7 @@ def join_type(value: Any) -> str | None:
         return None
     word = re.sub(r"[\s_-]", "", str(value)).lower()
     if word not in _JOIN_TYPES:
-        raise ValueError(f"{value!r} is no join type (known: {', '.join(_JOIN_TYPES)})")
+        raise ValueError(f"{value!r} is not a valid join type (known: {', '.join(_JOIN_TYPES)})")
     return word
 
 
@@ -80,7 +80,7 @@ def condition_type(value: Any) -> str:
     """Parse ``basic`` or ``advanced`` in any case; an empty text means basic."""
     word = str(value).strip().lower() if value else "basic"
     if word not in {"basic", "advanced"}:
-        raise ValueError(f"{value!r} is no condition type (known: basic, advanced)")
+        raise ValueError(f"{value!r} is not a valid condition type (known: basic, advanced)")
     return word
 
 
@@ -140,5 +140,5 @@ def parse_aliases(value: Any) -> tuple[tuple[str, str], ...] | None:
 def _parse_alias(pair: Any) -> tuple[str, str]:
     words = [str(word).strip() for word in pair] if isinstance(pair, list | tuple) else []
     if len(words) != 2 or not all(words):  # noqa: PLR2004 - an input and its alias
-        raise ValueError(f"{'='.join(words) or pair!r} is no <input>=<alias>")
+        raise ValueError(f"{'='.join(words) or pair!r} is not of the form <input>=<alias>")
     return words[0], words[1]

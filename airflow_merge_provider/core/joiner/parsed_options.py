@@ -105,7 +105,7 @@ class ParsedOptions:
         names = [each.name for each in schema or ()]
         if schema is None or name in names:
             return None
-        hint = did_you_mean(name, names) or f"it has: {', '.join(names)}"
+        hint = did_you_mean(name, names) or f"fields: {', '.join(names)}"
         return self.build_problem(
             field, category, f"input {stage!r} has no field {name!r} ({stage}.{name})", hint
         )

@@ -24,7 +24,7 @@ def preview_join(raw: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str
     schemas = _read_schemas(written)
     config = JoinerConfig.parse(raw, schemas)
     if missing := [stage for stage in config.inputs if stage not in schemas]:
-        hint = "give the schema of every input"
+        hint = "set the schema of every input"
         raise ConfigError.from_problems(
             [Problem(f"inputs.{stage}", "input", "has no schema", hint) for stage in missing]
         )

@@ -113,17 +113,20 @@ def _from_entry(entry: Any) -> Field:
     if isinstance(entry, Mapping):
         entry = [entry.get("name"), entry.get("type"), entry.get("nullable", True)]
     if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) not in {_PAIR, _TRIPLE}:
-        raise ValueError(f"{entry!r} is no field: write [name, type, nullable]")
+        raise ValueError(f"{entry!r} is not a valid field: write [name, type, nullable]")
     name, kind, nullable = (*entry, True)[:_TRIPLE]
     return _parse_field(name, kind, nullable)
 
 
 def _parse_field(name: Any, kind: Any, nullable: Any) -> Field:
     if not isinstance(name, str) or not name or not isinstance(kind, str) or not isinstance(nullable, bool):
-        raise ValueError(f"{[name, kind, nullable]!r} is no field: write [name, type, nullable]")
+        raise ValueError(f"{[name, kind, nullable]!r} is not a valid field: write [name, type, nullable]")
     canonical = type_of(kind)
     if not _is_known_type(canonical):
-        raise ValueError(f"unknown type {kind.strip()!r} of {name!r}")
+        raise ValueError(
+            f"unknown type {kind.strip()!r} of {name!r}: use one of"
+            f" {', '.join(sorted({*_ATOMS, *_WIDTHS, 'struct'}))}"
+        )
     return Field(name, canonical, nullable)
 
 
@@ -144,7 +147,7 @@ def split_type(written: str) -> tuple[str, list[tuple[str, str]]]:
         return kind, [_split_field(each) for each in _split_list(text) if each.strip()]
     inner = list(_split_list(text))
     if len(inner) != _WIDTHS[kind]:
-        raise ValueError(f"unknown type {written.strip()!r}")
+        raise ValueError(f"unknown type {written.strip()!r}: write array<type> or map<type,type>")
     return kind, [("", each) for each in inner]
 
 
@@ -155,7 +158,7 @@ def _split_field(text: str) -> tuple[str, str]:
         return quoted[1].replace("``", "`"), quoted[2]
     name, colon, kind = text.partition(":")
     if not colon:
-        raise ValueError(f"unknown type {text.strip()!r}")
+        raise ValueError(f"unknown type {text.strip()!r} in a struct: write struct<name:type>")
     return name.strip(), kind
 
 

@@ -26,8 +26,8 @@ def place_problems(asked: ParsedOptions) -> Iterator[Problem]:
     """Yield the problems of a file target that its name and its format show."""
     kind, target = asked[FORMAT], asked["target"]
     if asked["target_options"] and kind == "delta":
-        message = f"only files have options, {asked.spelling(FORMAT)} is delta"
-        yield asked.build_problem("target_options", "config", message, "leave them out")
+        message = f"is supported only for files, but {asked.spelling(FORMAT)} is delta"
+        yield asked.build_problem("target_options", "config", message, "remove it")
     if kind in {None, "delta"} or not isinstance(target, str):
         return
     try:
@@ -35,9 +35,9 @@ def place_problems(asked: ParsedOptions) -> Iterator[Problem]:
     except ConfigError:
         return
     if named.table is not None:
-        message = f"{target!r} is a table of the catalog, {kind} files need a location"
+        message = f"{target!r} is a catalog table, but {kind} files require a location"
         yield asked.build_problem(
-            "target", "config", message, "write a bare id or a location, or choose delta"
+            "target", "config", message, "set a bare ID or a location, or the format delta"
         )
 
 
@@ -61,13 +61,18 @@ def column_problems(asked: ParsedOptions, chosen: Schema) -> Iterator[Problem]:
 
 def _refuse_field(kind: str, field: Field) -> str | None:
     if kind == "avro" and not _AVRO_NAME.match(field.name):
-        return f"avro files cannot hold the name {field.name!r}: letters, digits and _ only"
+        return (
+            f"avro files do not support the column name {field.name!r}:"
+            " use only letters, digits and _, and no digit first"
+        )
     if any(each in _REFUSED.get(kind, ()) for each in _list_types(field.type)):
-        return f"{kind} files cannot hold {field.name!r}, which is {field.type}"
+        return f"{kind} files do not support column {field.name!r} of type {field.type}"
     if kind == "avro" and any(
         each == "map" and key != "string" for each, key in _list_types_with_keys(field.type)
     ):
-        return f"avro files cannot hold {field.name!r}, which is {field.type}: keys of maps must be texts"
+        return (
+            f"avro files do not support column {field.name!r} of type {field.type}: map keys must be strings"
+        )
     return None
 
 

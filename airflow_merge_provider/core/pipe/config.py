@@ -41,7 +41,9 @@ def is_dag_id(name: str) -> bool:
 
 def _check_id(value: Any) -> Any:
     if isinstance(value, str) and not is_dag_id(value):
-        raise ValueError("must be letters, digits, _, - and . only, at most 250: it names a DAG")
+        raise ValueError(
+            "must contain only letters, digits, _, - and ., at most 250, because it is the DAG ID"
+        )
     return value
 
 
@@ -54,7 +56,9 @@ def _check_interval(value: Any) -> Any:
 
 def _check_cron(value: Any) -> Any:
     if isinstance(value, str) and not value.startswith("@") and len(value.split()) != _CRON_FIELDS:
-        raise ValueError('must have five fields, as "0 * * * *", or be a name, as "@hourly"')
+        raise ValueError(
+            'must have five fields, for example "0 * * * *", or be a preset, for example "@hourly"'
+        )
     return value
 
 
@@ -125,20 +129,22 @@ class PipeConfig(Config):
         kind = known.get("source", {}).get("type", "merge")
         if not isinstance(kind, str) or kind not in SOURCES:
             hint = did_you_mean(str(kind), SOURCES) or f"known: {', '.join(SOURCES)}"
-            yield Problem("source.type", "unknown", f"unknown source {kind!r}", hint)
+            yield Problem("source.type", "unknown", f"unknown source type {kind!r}", hint)
         pump = known.get("pump")
         if pump is not None and pump.cron_expression and pump.schedule_interval:
             way_out = "keep one of them"
-            yield Problem("pump", "both", "has a schedule_interval and a cron_expression", way_out)
+            yield Problem("pump", "both", "schedule_interval and cron_expression cannot be combined", way_out)
         for path, value in _list_texts(known.get("source", {}), "source"):
             if any(word in value for word in _TEMPLATE_WORDS):
-                yield Problem(path, "template", "a pipe has no templates", "write the value itself")
+                yield Problem(
+                    path, "template", "templates are not supported in pipes", "write the value itself"
+                )
 
     @classmethod
     def _build_problem(cls, detail: ErrorDetails) -> Problem:
         if detail["type"] == "extra_forbidden" and detail["loc"] == ("transform",):
-            hint = "transform in a pipe of its own, before or after the merge"
-            return Problem("transform", "unsupported", "a merge pipe has no transform", hint)
+            hint = "put the transformation in a separate pipe, before or after the merge"
+            return Problem("transform", "unsupported", "is not supported in a merge pipe", hint)
         return _find_inner_problem(detail) or super()._build_problem(detail)
 
 

@@ -27,7 +27,7 @@ def read_pipes(file: Path, parse_yaml: Callable[[str], Any]) -> list[tuple[str, 
     found = content if isinstance(content, list) else [content]
     paths = [f"[{place}]" for place in range(len(found))] if isinstance(content, list) else [""]
     problems = [
-        Problem(path, "value", "must be an object", 'a pipe is {"_id": …, "source": {…}}')
+        Problem(path, "value", "must be an object", 'write {"_id": …, "source": {…}}')
         for path, pipe in zip(paths, found, strict=True)
         if not isinstance(pipe, Mapping)
     ]
@@ -44,14 +44,14 @@ def read_content(file: Path, parse_yaml: Callable[[str], Any]) -> Any:
     try:
         # Reading a named pipe or a device would never end.
         if not file.is_file():
-            raise _refuse_file("", "is no file" if file.exists() else "does not exist", "")
+            raise _refuse_file("", "is not a file" if file.exists() else "does not exist", "")
         if file.stat().st_size > BYTES_MAX:
-            raise _refuse_file("", f"has more than {BYTES_MAX >> 20} MiB", "write fewer pipes into one file")
+            raise _refuse_file("", f"is larger than {BYTES_MAX >> 20} MiB", "split it into several files")
         text = file.read_text(encoding="utf-8-sig")
         return parse_json(text) if file.suffix == ".json" else parse_yaml(text)
     except json.JSONDecodeError as error:
         raise _refuse_file(
-            f"line {error.lineno}", f"is not JSON: {error.msg}", _suggest_remedy(error)
+            f"line {error.lineno}", f"is not valid JSON: {error.msg}", _suggest_remedy(error)
         ) from None
     except OSError as error:
         raise _refuse_file("", f"cannot be read: {error.strerror}", "") from None
@@ -81,21 +81,21 @@ def build_object(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
     built: dict[str, Any] = {}
     for name, value in pairs:
         if not isinstance(name, str):
-            raise ValueError(f"the key {name!r} is no text: put it in quotes")  # noqa: TRY004 - what users read
+            raise ValueError(f"the key {name!r} is not a string: put it in quotes")  # noqa: TRY004 - what users read
         if name in built:
-            raise ValueError(f"the key {name!r} comes twice in one object: keep one of them")
+            raise ValueError(f"the key {name!r} occurs twice in one object: keep one of them")
         built[name] = value
     return built
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
+    raise ValueError(f"{word} is not valid JSON")
 
 
 def _suggest_remedy(error: json.JSONDecodeError) -> str:
     before = error.doc[: error.pos].rstrip()
     is_comma = before.endswith(",") or error.doc[error.pos :].startswith(",")
-    return "take the comma before the closing bracket out" if is_comma else ""
+    return "remove the comma before the closing bracket" if is_comma else ""
 
 
 def _refuse_file(path: str, message: str, hint: str) -> ConfigError:

@@ -74,4 +74,6 @@ def _build_problem(repeat: Mapping[str, object], plan: JoinPlan) -> Problem:
         f" (for example {repeat['example']})"
     )
     fields = ", ".join(plan.keys[stage])
-    return Problem("expect", "fan-out", message, f"remove the repeated rows, or add a field to {fields}")
+    return Problem(
+        "expect", "fan-out", message, f"remove the duplicate rows, or add a field to the key {fields}"
+    )

@@ -64,14 +64,20 @@ class FileTarget(Target):
         here = {name: kind for name, kind, _ in self.state["columns"]}
         problems = self.find_unfit_columns(here, fields)
         names = [field.name for field in fields]
-        problems += [self.build_misfit(f"{name!r} is missing here") for name in here if name not in names]
+        problems += [
+            self.build_misfit(f"the output has no column {name!r}") for name in here if name not in names
+        ]
         if not problems and self.dataset.format == "csv" and list(here) != names:
             problems.append(
-                self.build_misfit(f"csv files have their columns in this order: {', '.join(here)}")
+                self.build_misfit(
+                    f"the output must have the column order of the csv files: {', '.join(here)}"
+                )
             )
         stored = (self.state["format"], self.state["options"])
         if stored != (self.dataset.format, self.options):
-            problems.append(self.build_misfit(f"the files there are {stored[0]} with options {stored[1]}"))
+            problems.append(
+                self.build_misfit(f"the files of the target have format {stored[0]} and options {stored[1]}")
+            )
         if problems:
             raise DataError.from_problems(problems)
 
@@ -91,7 +97,8 @@ class FileTarget(Target):
         if not added:
             self._require_first(number, state)
             message = (
-                f"{self.folder.build_uri(stage)} is empty: Spark and this process do not see the same files"
+                f"{self.folder.build_uri(stage)} is empty: Spark and this process do not see the same files,"
+                " use a location that both can access"
             )
             raise JobError(message)
         before = last.files if last else ()
@@ -139,7 +146,7 @@ class FileTarget(Target):
             raise self._build_conflict_error(number, state) from error
 
     def _build_conflict_error(self, number: int, state: Mapping[str, Any]) -> ConflictError:
-        message = f"Another run wrote {self.dataset.uri} first: run {number} is taken; run it again"
+        message = f"Another run wrote {self.dataset.uri} first: run {number} already exists; run it again"
         later = (each for each in self.folder.list_entries() if each.number >= number)
         if any(each.state.get("token") == state["token"] for each in later):
             return OwnAttemptWonError(message)
@@ -157,14 +164,14 @@ class FileTarget(Target):
         if foreign:
             raise self._refuse_target(
                 "foreign-target",
-                f"holds what no join wrote: {_format_some(foreign)}",
+                f"contains files that no join wrote: {_format_some(foreign)}",
                 "choose another target, or empty the folder",
             )
         if self.append and (missing := self._list_missing_files()):
             raise self._refuse_target(
                 "incomplete-target",
-                f"lacks what earlier runs wrote: {_format_some(missing)}",
-                "restore the files, or overwrite the target once with another run",
+                f"lacks files that earlier runs wrote: {_format_some(missing)}",
+                "restore the files, or overwrite the target once with write_mode='overwrite'",
             )
 
     def _refuse_target(self, code: str, message: str, hint: str) -> DataError:

@@ -95,12 +95,12 @@ def prepare_join(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[st
     except AnalysisException as error:
         if planned.expression is None:
             raise
-        message = f"{planned.expression!r} cannot decide which rows match: {first_line(error)}"
+        message = f"{planned.expression!r} is not a valid join condition: {first_line(error)}"
         known = ", ".join(
             f"{planned.aliases[stage]}.{field.name}" for stage, schema in schemas.items() for field in schema
         )
         at = Spelling(raw, JoinerConfig.model_fields)("condition_expression")
-        wrong = Problem(at, "invalid_condition", message, f"there are: {known}")
+        wrong = Problem(at, "invalid_condition", message, f"available fields: {known}")
         raise ConfigError.from_problems([wrong]) from None
     return Join(planned, frames, rows)
 
@@ -265,7 +265,7 @@ class _Join(JobRun):
         table = self.unmatched_table
         if table is None:
             return 0
-        with self.reporter.progress.time_step("unmatched rows"):
+        with self.reporter.progress.time_step("write unmatched rows"):
             written = table.replace_rows(find_unmatched(self.join.frames, self.join.plan))
         state[SIDE_TABLE_VERSIONS] = {UNMATCHED: table.version}
         return written.rows or 0
@@ -306,7 +306,7 @@ def _require_apart(config: JoinerConfig, request: JobRequest, inputs: Mapping[st
     read = {normalize_uri(dataset.uri) for dataset in inputs.values()}
     written = {"target": config.target, "unmatched": config.unmatched}
     problems = [
-        Problem(name, "config", f"{ref!r} is one of the inputs", "write to another")
+        Problem(name, "config", f"{ref!r} is one of the inputs", "choose another dataset")
         for name, ref in written.items()
         if ref is not None and normalize_uri(resolve_dataset(ref, request.warehouse, at=name).uri) in read
     ]
@@ -353,7 +353,7 @@ def _pin_inputs(
 
 def _refuse_absent_dataset(stage: str, dataset: Dataset) -> Problem:
     message = f"dataset {dataset.id!r} does not exist at {dataset.uri}"
-    hint = "check the name and the warehouse, or run what makes it first"
+    hint = "check the name and the warehouse, or first run the task that writes it"
     return Problem(f"inputs.{stage}", "missing", message, hint)
 
 

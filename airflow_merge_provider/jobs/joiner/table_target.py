@@ -52,9 +52,9 @@ class TableTarget(Target):
             problems = self.find_unfit_columns({field.name: field.type for field in there}, fields)
         odd = [field.name for field in fields if has_special_characters(field.name)]
         if odd and not self._is_mapped(spark):
-            message = f"{self.dataset.uri} cannot hold columns of these names: {', '.join(map(repr, odd))}"
+            message = f"{self.dataset.uri} does not support these column names: {', '.join(map(repr, odd))}"
             hint = (
-                f"give them other names, choose another target, or set its property {COLUMN_MAPPING} to name"
+                f"use other names, choose another target, or set its table property {COLUMN_MAPPING} to name"
             )
             problems.append(Problem("target", "names", message, hint))
         if problems:

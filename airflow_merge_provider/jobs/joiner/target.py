@@ -77,9 +77,9 @@ class Target(ABC):
 
         ``here`` maps the names of the existing columns to their types.
         """
-        wrong = [f"{field.name!r} is not there" for field in fields if field.name not in here]
+        wrong = [f"the target has no column {field.name!r}" for field in fields if field.name not in here]
         wrong += [
-            f"{field.name!r} is {here[field.name]} there and {field.type} here"
+            f"{field.name!r} is {here[field.name]} in the target and {field.type} in the output"
             for field in fields
             if here.get(field.name, field.type) != field.type
         ]
@@ -87,5 +87,5 @@ class Target(ABC):
 
     def build_misfit(self, message: str) -> Problem:
         """Build the problem that explains why rows cannot be appended."""
-        hint = "append what is there, or overwrite it once with another run"
+        hint = "append the columns of the target, or overwrite it once with write_mode='overwrite'"
         return Problem("write_mode", "schema", f"{self.dataset.uri}: {message}", hint)

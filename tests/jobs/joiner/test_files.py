@@ -96,11 +96,11 @@ def test_what_does_not_fit_is_not_added(lake: MakeLake) -> None:
 
     told = [each.message.partition(": ")[2] for each in refused.value.problems]
     assert told == [
-        "'customer' is not there",
-        "'id' is long there and string here",
-        "'name' is missing here",
-        "'purchase' is missing here",
-        "the files there are parquet with options {}",
+        "the target has no column 'customer'",
+        "'id' is long in the target and string in the output",
+        "the output has no column 'name'",
+        "the output has no column 'purchase'",
+        "the files of the target have format parquet and options {}",
     ]
     assert len(read_rows(join)) == 4
 
@@ -167,7 +167,7 @@ def test_of_two_runs_at_once_one_writes(lake: MakeLake) -> None:
     frame = join.spark.range(3)
     assert other.commit_rows(join.spark, frame, build_state("other")).version == 1
 
-    with pytest.raises(ConflictError, match="run 1 is taken"):
+    with pytest.raises(ConflictError, match="run 1 already exists"):
         mine.commit_rows(join.spark, frame, build_state("mine"))
 
     found = find_target(join)
@@ -190,7 +190,7 @@ def test_a_run_whose_staged_files_are_taken_away_says_who_was_first(lake: MakeLa
     find_target(join).commit_rows(join.spark, join.spark.range(1), build_state("other"))
     monkeypatch.setattr(writer, "save", raise_error)
 
-    with pytest.raises(ConflictError, match="run 1 is taken"):
+    with pytest.raises(ConflictError, match="run 1 already exists"):
         mine.commit_rows(join.spark, join.spark.range(1), build_state("mine"))
 
 
@@ -221,7 +221,7 @@ def test_a_run_whose_written_files_are_taken_away_says_who_was_first(
 
     monkeypatch.setattr(writer, "save", lose_files)
 
-    with pytest.raises(ConflictError, match="run 1 is taken"):
+    with pytest.raises(ConflictError, match="run 1 already exists"):
         mine.commit_rows(join.spark, join.spark.range(1), build_state("mine"))
 
 
@@ -232,9 +232,9 @@ def test_files_of_others_are_left_alone(lake: MakeLake) -> None:
     place.mkdir()
     (place / "mine.csv").write_text("kept\n")
 
-    with pytest.raises(DataError, match=r"holds what no join wrote: mine\.csv"):
+    with pytest.raises(DataError, match=r"contains files that no join wrote: mine\.csv"):
         join.run_job()
-    with pytest.raises(DataError, match="holds what no join wrote: _delta_log"):
+    with pytest.raises(DataError, match="contains files that no join wrote: _delta_log"):
         join.run_job(target="purchases", inputs={"customers": "customers", "purchases": "customers"})
     assert (place / "mine.csv").read_text() == "kept\n"
 
@@ -249,7 +249,7 @@ def test_files_that_somebody_removed_are_written_again(lake: MakeLake) -> None:
     (lost, *_) = (join.folder / TARGET).glob("part-*")
     lost.unlink()
 
-    with pytest.raises(DataError, match=f"lacks what earlier runs wrote: {lost.name}"):
+    with pytest.raises(DataError, match=f"lacks files that earlier runs wrote: {lost.name}"):
         join.run_job(write_mode="append")
     assert join.run_job()["changed"]
     assert read_rows(join) == LEFT

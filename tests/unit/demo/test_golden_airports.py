@@ -62,12 +62,12 @@ def test_the_story_counts_and_points_at_what_lies_far_apart() -> None:
 
     assert lines[0].startswith("3 entities in, 2 golden airports out")
     assert "      2        1 ########################################" in lines
-    assert "Codes are not names: 1 golden airports join places more than 1,000 km apart." in lines
+    assert "Probably wrong: 1 golden airports have entities more than 1,000 km apart." in lines
 
 
 def test_the_story_needs_nothing_far_apart() -> None:
     """If every cluster is one place, the description has no most distant members."""
     lines = list(format_report(REPORT, [Golden(MEMBERS, 1.0)], KNOWN))
 
-    assert "Codes are not names: 0 golden airports join places more than 1,000 km apart." in lines
+    assert "Probably wrong: 0 golden airports have entities more than 1,000 km apart." in lines
     assert not any(line.startswith("The farthest") for line in lines)
