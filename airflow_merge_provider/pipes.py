@@ -62,10 +62,10 @@ def pipe_dag(
     """
     # The operator is attached to the DAG after it is validated and its inputs are known.
     config, merge = _check_pipe(pipe, operator_args or {})
-    planned = _plan_schedule(config, merge, use_signalling_internally, signalling_min_interval)
+    schedule = _plan_schedule(config, merge, use_signalling_internally, signalling_min_interval)
     inputs = [asset for asset in merge.inlets if isinstance(asset, Asset)]
     settings = {
-        "schedule": airflow_schedule(planned, inputs),
+        "schedule": airflow_schedule(schedule, inputs),
         "catchup": False,
         "max_active_runs": 1,
         "is_paused_upon_creation": True if config.pump.mode == "off" else None,
@@ -75,11 +75,11 @@ def pipe_dag(
     }
     with DAG(config.id, **{**settings, **dag_args}) as dag:  # noqa: AIR002 - settings has the schedule
         dag.add_task(merge)
-        if waited := merge.list_awaited():
+        if awaited_datasets := merge.list_awaited():
             ignore = getattr(merge, "ignore_non_existent_datasets", True)
             sensor = DatasetPopulatedSensor(
                 task_id="wait",
-                datasets=waited,
+                datasets=awaited_datasets,
                 ignore_non_existent_datasets=ignore,
                 warehouse=merge.warehouse,
             )
@@ -97,23 +97,23 @@ def load_pipes(folder: str | Path, *, strict: bool = False, **pipe_args: Any) ->
         no pipe runs.
     :raises ConfigError: if the folder does not exist; if ``strict``, with every problem of every file.
     """
-    place = Path(folder)
-    if not place.is_dir():
+    folder_path = Path(folder)
+    if not folder_path.is_dir():
         raise ConfigError.from_problems(
-            [Problem(str(place), "folder", "is not a folder", "set the folder of the pipes")]
+            [Problem(str(folder_path), "folder", "is not a folder", "set the folder of the pipes")]
         )
-    made = _BuiltPipes({}, {}, [])
-    for file in sorted(each for each in place.iterdir() if each.suffix in SUFFIXES):
+    built_pipes = _BuiltPipes({}, {}, [])
+    for file in sorted(entry for entry in folder_path.iterdir() if entry.suffix in SUFFIXES):
         try:
-            found = read_pipes(file, parse_yaml)
+            pipes = read_pipes(file, parse_yaml)
         except ConfigError as error:
-            made.add_broken(file, "", None, error.problems)
+            built_pipes.add_broken(file, "", None, error.problems)
             continue
-        for path, pipe in found:
-            made.add_pipe(file, path, pipe, pipe_args)
-    if strict and made.problems:
-        raise ConfigError.from_problems(made.problems)
-    return made.dags
+        for path, pipe in pipes:
+            built_pipes.add_pipe(file, path, pipe, pipe_args)
+    if strict and built_pipes.problems:
+        raise ConfigError.from_problems(built_pipes.problems)
+    return built_pipes.dags
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,10 @@ class _BuiltPipes:
         """Build the DAG of a pipe and add it."""
         name = str(pipe.get("_id"))
         if name in self.origin:
-            twice = Problem(
+            problem = Problem(
                 "_id", "duplicate", f"{name!r} is already in {self.origin[name]}", "rename one of them"
             )
-            self.add_broken(file, path, None, [twice])
+            self.add_broken(file, path, None, [problem])
             return
         self.origin[name] = file.name
         try:
@@ -141,14 +141,14 @@ class _BuiltPipes:
 
     def add_broken(self, file: Path, path: str, name: str | None, problems: Iterable[Problem]) -> None:
         """Add the DAG that shows the problems of an invalid pipe or file."""
-        found = _in_file(file, path, problems)
-        self.problems.extend(found)
-        error = ConfigError.from_problems(found)
+        file_problems = _in_file(file, path, problems)
+        self.problems.extend(file_problems)
+        error = ConfigError.from_problems(file_problems)
         _LOG.error("%s", error)
-        fitting = name if name is not None and is_dag_id(name) else _name_dag(file, path)
-        while fitting in self.dags:
-            fitting = f"{fitting}_"
-        self.dags[fitting] = _make_broken_dag(fitting, str(error))
+        dag_id = name if name is not None and is_dag_id(name) else _name_dag(file, path)
+        while dag_id in self.dags:
+            dag_id = f"{dag_id}_"
+        self.dags[dag_id] = _make_broken_dag(dag_id, str(error))
 
 
 class InvalidPipeOperator(BaseOperator):
@@ -186,16 +186,16 @@ def _name_dag(file: Path, path: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.\-]", "_", f"{file.stem}{path}")[:200] or "pipe"
 
 
-def airflow_schedule(planned: Schedule, inputs: Iterable[Asset]) -> Any:
+def airflow_schedule(schedule: Schedule, inputs: Iterable[Asset]) -> Any:
     """Convert a schedule to Airflow's: a change of any input starts a run, so the assets are alternatives."""
     timetable: Any = None
-    if planned.cron is not None:
-        _check_cron(planned.cron)
-        timetable = CronTriggerTimetable(planned.cron, timezone="UTC")
-    elif planned.interval is not None:
-        timetable = DeltaTriggerTimetable(timedelta(seconds=planned.interval))
+    if schedule.cron is not None:
+        _check_cron(schedule.cron)
+        timetable = CronTriggerTimetable(schedule.cron, timezone="UTC")
+    elif schedule.interval is not None:
+        timetable = DeltaTriggerTimetable(timedelta(seconds=schedule.interval))
     assets = list(inputs)
-    if not planned.signalled or not assets:
+    if not schedule.signalled or not assets:
         return timetable
     any_of = AssetAny(*assets)
     return any_of if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=any_of)
@@ -219,7 +219,9 @@ def _check_cron(expression: str) -> None:
         raise ConfigError.from_problems([Problem("pump.cron_expression", "value", message, hint)]) from None
 
 
-def _check_pipe(pipe: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[PipeConfig, SparkJobOperator]:
+def _check_pipe(
+    pipe: Mapping[str, Any], operator_args: Mapping[str, Any]
+) -> tuple[PipeConfig, SparkJobOperator]:
     """Check a pipe and the operator arguments of its source, and collect the problems of both.
 
     :raises ConfigError: with every problem of the two.
@@ -233,9 +235,13 @@ def _check_pipe(pipe: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Pipe
         # Errors elsewhere in the pipe must not prevent checking the source.
         config = _wrap_source(pipe.get("source"))
     try:
-        merge = _build_operator(config, given)
+        merge = _build_operator(config, operator_args)
     except ConfigError as error:
-        problems += [each for each in error.problems if each.path not in {found.path for found in problems}]
+        problems += [
+            source_problem
+            for source_problem in error.problems
+            if source_problem.path not in {problem.path for problem in problems}
+        ]
     if problems or merge is None:
         raise ConfigError.from_problems(problems)
     return config, merge
@@ -249,21 +255,21 @@ def _wrap_source(source: Any) -> PipeConfig:
         return PipeConfig.parse({"_id": "pipe", "source": {"datasets": ["nothing n"]}})
 
 
-def _build_operator(config: PipeConfig, given: Mapping[str, Any]) -> SparkJobOperator:
+def _build_operator(config: PipeConfig, operator_args: Mapping[str, Any]) -> SparkJobOperator:
     """Build the operator of the source; its errors use the paths of the source."""
     kind = _operator_class(config.kind)
     output = "merged" if config.kind == "merge_record" else "target"
-    written = {output: config.target}
+    sink_args = {output: config.target}
     if config.sink.set_initial_offset != DEFAULT_OFFSET:
-        written["set_initial_offset"] = config.sink.set_initial_offset
+        sink_args["set_initial_offset"] = config.sink.set_initial_offset
     try:
         if issubclass(kind, MergeSourceOperator):
-            return kind.from_pipe(config.source, task_id="merge", **{**given, **written})
+            return kind.from_pipe(config.source, task_id="merge", **{**operator_args, **sink_args})
         arguments = {name: value for name, value in config.source.items() if name not in _OF_EVERY_SOURCE}
         _check_names(arguments, kind, output)
-        return kind(task_id="merge", **{**given, **arguments, **written})
+        return kind(task_id="merge", **{**operator_args, **arguments, **sink_args})
     except ConfigError as error:
-        raise ConfigError.from_problems([_at_source(each, output) for each in error.problems]) from None
+        raise ConfigError.from_problems([_at_source(problem, output) for problem in error.problems]) from None
 
 
 def _check_names(arguments: Mapping[str, Any], kind: type[SparkJobOperator], output: str) -> None:
@@ -271,18 +277,21 @@ def _check_names(arguments: Mapping[str, Any], kind: type[SparkJobOperator], out
 
     :raises ConfigError: with every one of them.
     """
-    known = [name for name in kind.config_fields if name != output]
+    valid_names = [name for name in kind.config_fields if name != output]
     problems = [
         Problem(
-            name, "unknown", f"unknown property {name!r}", did_you_mean(name, known) or _format_known(known)
+            name,
+            "unknown",
+            f"unknown property {name!r}",
+            did_you_mean(name, valid_names) or _format_known(valid_names),
         )
         for name in arguments
-        if name not in known
+        if name not in valid_names
     ]
     parameters = own_parameters(kind, SparkJobOperator)
     problems += [
         Problem(name, "missing", "is required")
-        for name in known
+        for name in valid_names
         if name not in arguments and parameters[name].default is inspect.Parameter.empty
     ]
     if problems:
@@ -296,10 +305,10 @@ def _format_known(names: Iterable[str]) -> str:
 def _operator_class(module: str) -> type[SparkJobOperator]:
     """Import the operator of one kind of source, so that other pipes do not load it."""
     name = "".join(word.capitalize() for word in module.split("_")) + "Operator"
-    found: type[SparkJobOperator] = getattr(
+    operator_class: type[SparkJobOperator] = getattr(
         importlib.import_module(f"airflow_merge_provider.operators.{module}"), name
     )
-    return found
+    return operator_class
 
 
 def _plan_schedule(
@@ -329,8 +338,13 @@ def _at_source(problem: Problem, output: str) -> Problem:
 
 def _in_file(file: Path, path: str, problems: Iterable[Problem]) -> list[Problem]:
     """Prefix each problem's path with the file and the location of the pipe in it."""
-    where = f"{file}{path}"
+    location = f"{file}{path}"
     return [
-        Problem(f"{where}: {each.path}" if each.path else where, each.code, each.message, each.hint)
-        for each in problems
+        Problem(
+            f"{location}: {problem.path}" if problem.path else location,
+            problem.code,
+            problem.message,
+            problem.hint,
+        )
+        for problem in problems
     ]

@@ -47,12 +47,12 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 def _build_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
-    given = [(key, value) for key, value in node.value if key.tag != f"{_PREFIX}merge"]
+    explicit_pairs = [(key, value) for key, value in node.value if key.tag != f"{_PREFIX}merge"]
     built = build_object(
         (loader.construct_object(key, deep=True), loader.construct_object(value, deep=True))
-        for key, value in given
+        for key, value in explicit_pairs
     )
-    if len(given) == len(node.value):
+    if len(explicit_pairs) == len(node.value):
         return built
     # Explicit keys override those from a merge key.
     loader.flatten_mapping(node)

@@ -39,9 +39,9 @@ def tables() -> None:
         },
     }
     for name, columns in content.items():
-        place = str(Path(find_warehouse() or ".") / name)
-        if not DeltaTable.is_deltatable(place):
-            write_deltalake(place, pa.table(columns))
+        path = str(Path(find_warehouse() or ".") / name)
+        if not DeltaTable.is_deltatable(path):
+            write_deltalake(path, pa.table(columns))
 
 
 with DAG(

@@ -136,7 +136,7 @@ with DAG("example_pipeline_departures", schedule=(AIRPORTS | FLIGHTS | WEATHER),
     wait >> at_origin >> to_airport
 
 with DAG("example_pipeline_history", schedule=DEPARTURES, **COMMON) as history:
-    kept = Scd2Operator(
+    history_task = Scd2Operator(
         task_id="keep",
         source=DEPARTURES,
         target="pipeline_history",
@@ -144,7 +144,7 @@ with DAG("example_pipeline_history", schedule=DEPARTURES, **COMMON) as history:
         current_column="is_current",
         max_close_ratio=0.1,
     )
-    kept >> Scd2CheckOperator(task_id="is_a_history", target="pipeline_history", source=DEPARTURES)
+    history_task >> Scd2CheckOperator(task_id="is_a_history", target="pipeline_history", source=DEPARTURES)
 
 if __name__ == "__main__":
     head.test()

@@ -194,8 +194,8 @@ class JoinerOperator(SparkJobOperator):
 
         :raises ConfigError: with every problem of the arguments and of the schemas.
         """
-        _, given = self._parse_config()
-        return preview_join(given, inputs_schemas)
+        _, arguments = self._parse_config()
+        return preview_join(arguments, inputs_schemas)
 
     def list_references(self, config: JoinerConfig) -> dict[str, Any]:
         return list_references(config)

@@ -40,8 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
         default=HOME,
         help="the folder of the tables, and of the database and the logs of Airflow",
     )
-    asked = parser.parse_args(arguments)
-    home = asked.home.resolve()
+    options = parser.parse_args(arguments)
+    home = options.home.resolve()
     # Set the handlers explicitly: a background process may have been started with SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _raise_interrupt)
@@ -49,16 +49,16 @@ def main(arguments: list[str] | None = None) -> int:
         find_java()
         delta_jars()
         with _lock_home(home):
-            if asked.what == "run" or not _has_run(home):
+            if options.what == "run" or not _has_run(home):
                 _run_demo(home)
-            if asked.what == "ui":
+            if options.what == "ui":
                 _serve_ui(home)
     except MergeError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     except KeyboardInterrupt:
         print_timed("stopped")
-        return 0 if asked.what == "ui" else _STOPPED
+        return 0 if options.what == "ui" else _STOPPED
     return 0
 
 
@@ -106,8 +106,8 @@ def _merge_airports(airflow: LocalAirflow, dag_id: str) -> dict[str, Any]:
         )
     report: dict[str, Any] = airflow.read_xcom(dag_id, run_id, _TASK, "merge_report")
     target = report["target"]
-    done = "wrote" if report["changed"] else "nothing has changed since"
-    print_timed(f"{dag_id}: {done} {target['dataset']} version {target['version']}")
+    outcome = "wrote" if report["changed"] else "nothing has changed since"
+    print_timed(f"{dag_id}: {outcome} {target['dataset']} version {target['version']}")
     return report
 
 
@@ -127,10 +127,10 @@ def _tell_worked_example(warehouse: Path, report: Mapping[str, Any]) -> None:
 
 def _tell_golden_airports(warehouse: Path, report: Mapping[str, Any]) -> None:
     version = report["target"]["version"]
-    known = golden_airports.read_airports(warehouse)
-    found = golden_airports.list_golden(warehouse, known, version)
+    airports = golden_airports.read_airports(warehouse)
+    golden_list = golden_airports.list_golden(warehouse, airports, version)
     _print_title(f"Three lists of airports merged: {golden_airports.TARGET}, version {version}")
-    for line in golden_airports.format_report(report, found, known):
+    for line in golden_airports.format_report(report, golden_list, airports):
         print_line(line)
 
 

@@ -43,25 +43,27 @@ class Golden(NamedTuple):
 
 def read_airports(warehouse: Path) -> dict[EntityRef, Airport]:
     """Return every airport of the three lists."""
-    found = {}
+    airports = {}
     for dataset, columns in _LISTS.items():
         for row in read_rows(warehouse / dataset, columns):
             entity = EntityRef(dataset, row.pop("_id"))
-            found[entity] = Airport(**row)
-    return found
+            airports[entity] = Airport(**row)
+    return airports
 
 
 def list_golden(
-    warehouse: Path, known: Mapping[EntityRef, Airport], version: int | None = None
+    warehouse: Path, airports: Mapping[EntityRef, Airport], version: int | None = None
 ) -> list[Golden]:
     """Return the golden airports with several members, the largest distance first."""
     clusters = [row["_members"] for row in read_rows(warehouse / TARGET, '"_members"', version)]
-    found = [Golden(members, _measure_distance(members, known)) for members in clusters if len(members) > 1]
-    return sorted(found, key=lambda golden: (-golden.apart_km, str(golden.members)))
+    golden_list = [
+        Golden(members, _measure_distance(members, airports)) for members in clusters if len(members) > 1
+    ]
+    return sorted(golden_list, key=lambda golden: (-golden.apart_km, str(golden.members)))
 
 
 def format_report(
-    report: Mapping[str, Any], found: Sequence[Golden], known: Mapping[EntityRef, Airport]
+    report: Mapping[str, Any], golden_list: Sequence[Golden], airports: Mapping[EntityRef, Airport]
 ) -> Iterator[str]:
     """Yield a summary of a run from its report and the golden airports with several members."""
     counts = report["counts"]
@@ -72,27 +74,27 @@ def format_report(
     most = max(report["details"]["cluster_sizes"].values())
     for size, count in report["details"]["cluster_sizes"].items():
         yield f"  {size:>5} {count:>8,} {'#' * math.ceil(_BAR * count / most)}"
-    largest = max(found, key=lambda golden: len(golden.members))
+    largest = max(golden_list, key=lambda golden: len(golden.members))
     yield ""
     yield f"The largest has {len(largest.members)} entities; each line shows the code that links it:"
-    yield from chain_lines(largest.members, known)
-    far = [golden for golden in found if golden.apart_km > FAR_KM]
+    yield from chain_lines(largest.members, airports)
+    far = [golden for golden in golden_list if golden.apart_km > FAR_KM]
     yield ""
     yield f"Probably wrong: {len(far)} golden airports have entities more than {FAR_KM:,} km apart."
     for golden in far[:1]:
         yield f"The farthest entities of one golden airport, {golden.apart_km:,.0f} km:"
-        yield from chain_lines(golden.members, known)
+        yield from chain_lines(golden.members, airports)
     yield ""
     yield "The column _members of each row lists its entities: dataset, ID, and the keys (rule, side,"
     yield "value) that link it. A merge is wrong if a code means different airports on the two sides"
     yield "of a rule: remove the rule, or exclude such codes from the rule with a filter."
 
 
-def chain_lines(members: Members, known: Mapping[EntityRef, Airport]) -> Iterator[str]:
+def chain_lines(members: Members, airports: Mapping[EntityRef, Airport]) -> Iterator[str]:
     """Yield a cluster as text: the first airport, then each other one with the code that links it."""
-    yield f"  {_format_airport(_build_name(members[0]), known)}".rstrip()
+    yield f"  {_format_airport(_build_name(members[0]), airports)}".rstrip()
     for link in build_chain(members):
-        yield f"  {_format_airport(link.reached, known)} {_format_link(link)}"
+        yield f"  {_format_airport(link.reached, airports)} {_format_link(link)}"
 
 
 def _format_link(link: Link) -> str:
@@ -100,11 +102,11 @@ def _format_link(link: Link) -> str:
     return f"{code}: {link.rule}, {link.known.dataset}/{link.known.id}"
 
 
-def _format_airport(entity: EntityRef, known: Mapping[EntityRef, Airport]) -> str:
-    airport = known[entity]
+def _format_airport(entity: EntityRef, airports: Mapping[EntityRef, Airport]) -> str:
+    airport = airports[entity]
     latitude, longitude = _format_degrees(airport.latitude, "NS"), _format_degrees(airport.longitude, "EW")
-    where = f"{latitude} {longitude} {airport.region or ''}"
-    return f"{entity.dataset + '/' + entity.id:<20} {airport.name[:28]:<28} {where[:20]:<20}"
+    position = f"{latitude} {longitude} {airport.region or ''}"
+    return f"{entity.dataset + '/' + entity.id:<20} {airport.name[:28]:<28} {position[:20]:<20}"
 
 
 def _format_degrees(value: float, ends: str) -> str:
@@ -115,14 +117,17 @@ def _build_name(member: Mapping[str, Any]) -> EntityRef:
     return EntityRef(member["dataset"], member["id"])
 
 
-def _measure_distance(members: Members, known: Mapping[EntityRef, Airport]) -> float:
-    places = [known[_build_name(member)] for member in members]
-    return max(distance_km(one, other) for one, other in combinations(places, 2))
+def _measure_distance(members: Members, airports: Mapping[EntityRef, Airport]) -> float:
+    member_airports = [airports[_build_name(member)] for member in members]
+    return max(distance_km(first, second) for first, second in combinations(member_airports, 2))
 
 
-def distance_km(one: Airport, other: Airport) -> float:
+def distance_km(first: Airport, second: Airport) -> float:
     """Return the distance between two airports on the globe, in kilometres."""
-    here, there = math.radians(one.latitude), math.radians(other.latitude)
-    east = math.radians(other.longitude - one.longitude)
-    half = math.sin((there - here) / 2) ** 2 + math.cos(here) * math.cos(there) * math.sin(east / 2) ** 2
+    first_latitude, second_latitude = math.radians(first.latitude), math.radians(second.latitude)
+    longitude_difference = math.radians(second.longitude - first.longitude)
+    half = (
+        math.sin((second_latitude - first_latitude) / 2) ** 2
+        + math.cos(first_latitude) * math.cos(second_latitude) * math.sin(longitude_difference / 2) ** 2
+    )
     return 2 * _EARTH_KM * math.asin(min(1.0, math.sqrt(half)))

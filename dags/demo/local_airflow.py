@@ -118,30 +118,30 @@ class LocalAirflow:
 
         :raises JobError: when Airflow refuses.
         """
-        asked = {"logical_date": None, "conf": dict(params or {})}
-        return str(self.send_request("POST", f"/dags/{dag_id}/dagRuns", asked)["dag_run_id"])
+        content = {"logical_date": None, "conf": dict(params or {})}
+        return str(self.send_request("POST", f"/dags/{dag_id}/dagRuns", content)["dag_run_id"])
 
     def send_request(self, method: str, path: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """Send a modifying request to the REST API and return its response.
 
         :raises JobError: when Airflow refuses.
         """
-        answer = self._client.request(method, path, json=dict(content))
-        if not answer.is_success:
-            raise JobError(f"Airflow rejects {method} {path}: {answer.text}")
-        told: dict[str, Any] = answer.json() if answer.content else {}
-        return told
+        response = self._client.request(method, path, json=dict(content))
+        if not response.is_success:
+            raise JobError(f"Airflow rejects {method} {path}: {response.text}")
+        result: dict[str, Any] = response.json() if response.content else {}
+        return result
 
     def follow_run(self, dag_id: str, run_id: str, say: Say) -> str:
         """Report the progress of a run's tasks until it ends, and return its final state."""
-        told = 0
+        reported_count = 0
         while True:
             self._check_children()
             state = str(self.get_json(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
             lines = [line for line in self.log_lines(dag_id, run_id) if line.startswith("[merge")]
-            for line in lines[told:]:
+            for line in lines[reported_count:]:
                 say(line)
-            told = len(lines)
+            reported_count = len(lines)
             if state in _OVER:
                 return state
             time.sleep(_POLL_SECONDS)
@@ -179,8 +179,12 @@ class LocalAirflow:
     def list_addresses(self) -> set[str]:
         """Return the addresses that processes of this Airflow listen on."""
         pids = set(_processes_of({child.pid for child in self._children.values()}))
-        listening = (each for each in psutil.net_connections("inet") if each.status == psutil.CONN_LISTEN)
-        return {each.laddr.ip for each in listening if each.pid in pids}
+        listening = (
+            connection
+            for connection in psutil.net_connections("inet")
+            if connection.status == psutil.CONN_LISTEN
+        )
+        return {connection.laddr.ip for connection in listening if connection.pid in pids}
 
     def stop_processes(self) -> None:
         """End every process of this Airflow: SIGTERM first, SIGKILL after ten seconds."""
@@ -190,11 +194,11 @@ class LocalAirflow:
             if child.poll() is None:
                 child.terminate()
         end = time.monotonic() + _STOP_SECONDS
-        while (left := _processes_of(sessions)) and time.monotonic() < end:
+        while (remaining_pids := _processes_of(sessions)) and time.monotonic() < end:
             for child in self._children.values():
                 child.poll()  # an ended child is listed until it is polled
             time.sleep(0.1)
-        for pid in left:
+        for pid in remaining_pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for child in self._children.values():
@@ -247,10 +251,12 @@ class LocalAirflow:
             raise JobError(f"Airflow's database cannot be created: {self._last_line('db-migrate')}")
         stamp.write_text(version)
 
-    def _start_process(self, words: list[str], part: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def _start_process(
+        self, arguments: list[str], part: str, env: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
         with (self.home / f"{part}.log").open("wb") as log:
             return subprocess.Popen(  # noqa: S603 - our own command, no shell
-                [sys.executable, "-P", "-m", "airflow", *words],
+                [sys.executable, "-P", "-m", "airflow", *arguments],
                 env=dict(env),
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
@@ -265,13 +271,13 @@ class LocalAirflow:
             health = self._client.get("/monitor/health").json()
         except (httpx.HTTPError, ValueError):
             return False
-        wanted = ["metadatabase", *(part.replace("-", "_") for part in self._parts[1:])]
-        return all((health.get(part) or {}).get("status") == "healthy" for part in wanted)
+        components = ["metadatabase", *(part.replace("-", "_") for part in self._parts[1:])]
+        return all((health.get(part) or {}).get("status") == "healthy" for part in components)
 
     def _is_parsed(self, dag_id: str) -> bool:
-        answer = self._client.get(f"/dags/{dag_id}")
-        if answer.is_success:
-            parsed = answer.json()["last_parsed_time"]
+        response = self._client.get(f"/dags/{dag_id}")
+        if response.is_success:
+            parsed = response.json()["last_parsed_time"]
             return parsed is not None and datetime.fromisoformat(parsed).timestamp() >= self._started
         for error in self.get_json("/importErrors")["import_errors"]:
             if dag_id in str(error["filename"]):
@@ -283,18 +289,18 @@ class LocalAirflow:
 
         :raises JobError: when there is no response.
         """
-        said = ""
+        reason = ""
         for pause in _PAUSES:
             try:
-                answer = self._client.get(path)
-                answer.raise_for_status()
-                found: dict[str, Any] = answer.json()
+                response = self._client.get(path)
+                response.raise_for_status()
+                content: dict[str, Any] = response.json()
             except httpx.HTTPError as error:
-                said = str(error)
+                reason = str(error)
                 time.sleep(pause)
             else:
-                return found
-        raise JobError(f"Airflow does not respond: {said}")
+                return content
+        raise JobError(f"Airflow does not respond: {reason}")
 
     def _check_children(self) -> None:
         for part, child in self._children.items():
@@ -306,13 +312,13 @@ class LocalAirflow:
         return next((line for line in reversed(lines) if line.strip()), "it has no output")
 
 
-def free_port(wanted: int | None = None) -> int:
-    """Return a free port of this machine: the wanted one if it is free.
+def free_port(preferred_port: int | None = None) -> int:
+    """Return a free port of this machine: the preferred one if it is free.
 
     Other ports are chosen below the ephemeral range of the system: a port in this range may be taken by a
     connection of another process before the caller listens on it.
     """
-    candidates = [] if wanted is None else [wanted]
+    candidates = [] if preferred_port is None else [preferred_port]
     for port in (*candidates, *random.sample(_PORTS, len(_PORTS))):
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -328,9 +334,9 @@ def _is_of_another(name: str) -> bool:
 
 def _processes_of(sessions: set[int]) -> list[int]:
     """Return the remaining processes of sessions: a task has its own process group, but the same session."""
-    found = []
+    pids = []
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.getsid(pid) in sessions:
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids

@@ -46,7 +46,7 @@ def _read_airports(name: str, rename: Mapping[str, str]) -> list[dict[str, Any]]
     return [{**row, "name": rename.get(row["faa"], row["name"])} for row in rows]
 
 
-def _write_changes(place: Path) -> None:
+def _write_changes(path: Path) -> None:
     """Write three changes for each flight, as from three systems that each have their own columns."""
     import pyarrow as pa
     from deltalake import write_deltalake
@@ -57,15 +57,15 @@ def _write_changes(place: Path) -> None:
     )
     changes = []
     for at, columns in _STAGES.items():
-        known = flights[columns].assign(**{at: flights["time_hour"]})
-        changes.append(pa.Table.from_pandas(known[known[columns[1]].notna()], preserve_index=False))
-    write_deltalake(str(place), pa.concat_tables(changes, promote_options="default"))
+        stage_rows = flights[columns].assign(**{at: flights["time_hour"]})
+        changes.append(pa.Table.from_pandas(stage_rows[stage_rows[columns[1]].notna()], preserve_index=False))
+    write_deltalake(str(path), pa.concat_tables(changes, promote_options="default"))
 
 
-def _write_readings(place: Path) -> None:
+def _write_readings(path: Path) -> None:
     """Write each weather reading as a separate file, in one folder per station."""
     for row in _of_the_days("weather").to_dict("records"):
-        folder = place / f"station={row['origin']}"
+        folder = path / f"station={row['origin']}"
         folder.mkdir(parents=True, exist_ok=True)
         reading = {name: row[name] for name in ("origin", "time_hour")}
         reading |= {name: _to_number(row[name]) for name in ("temp", "wind_speed", "visib")}

@@ -10,19 +10,19 @@ from typing import Any
 Row = dict[str, Any]
 
 
-def read_rows(place: Path, columns: str = "*", version: int | None = None) -> list[Row]:
+def read_rows(path: Path, columns: str = "*", version: int | None = None) -> list[Row]:
     """Return columns of a table's rows, as they were at a version."""
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
 
     # A query supports deletion vectors; to_pyarrow_table() does not.
-    table = DeltaTable(str(place), version=version)
+    table = DeltaTable(str(path), version=version)
     query = f"SELECT {columns} FROM source"
     rows = pa.table(QueryBuilder().register("source", table).execute(query).read_all())
     return list(rows.to_pylist())
 
 
-def write_rows(place: Path, rows: Iterable[Row]) -> bool:
+def write_rows(path: Path, rows: Iterable[Row]) -> bool:
     """Replace the content of a table with these rows; return whether a new version was written.
 
     A table that already has these rows is not written: readers would treat a new version as a change.
@@ -30,16 +30,16 @@ def write_rows(place: Path, rows: Iterable[Row]) -> bool:
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
 
-    given = list(rows)
-    names = dict.fromkeys(name for row in given for name in row)
-    wanted = _sort_rows({name: row.get(name) for name in names} for row in given)
-    if DeltaTable.is_deltatable(str(place)) and _sort_rows(read_rows(place)) == wanted:
+    row_list = list(rows)
+    names = dict.fromkeys(name for row in row_list for name in row)
+    sorted_rows = _sort_rows({name: row.get(name) for name in names} for row in row_list)
+    if DeltaTable.is_deltatable(str(path)) and _sort_rows(read_rows(path)) == sorted_rows:
         return False
-    write_deltalake(str(place), pa.Table.from_pylist(wanted), mode="overwrite", schema_mode="overwrite")
+    write_deltalake(str(path), pa.Table.from_pylist(sorted_rows), mode="overwrite", schema_mode="overwrite")
     return True
 
 
-def read_entities(place: Path, version: int | None = None) -> list[Row]:
+def read_entities(path: Path, version: int | None = None) -> list[Row]:
     """Return a merge source's outputs as entities, in the order in which they were created."""
     from pyspark.sql.types import VariantVal
 
@@ -50,7 +50,7 @@ def read_entities(place: Path, version: int | None = None) -> list[Row]:
         named = {name: row[name] for name in ("$ids", "_id", "_updated") if row[name] is not None}
         return {**named, **flags, **properties}
 
-    rows = read_rows(place, '"_id", "_updated", "_deleted", "$ids", "$replaced", entity', version)
+    rows = read_rows(path, '"_id", "_updated", "_deleted", "$ids", "$replaced", entity', version)
     return [entity(row) for row in sorted(rows, key=lambda row: int(row["_updated"]))]
 
 

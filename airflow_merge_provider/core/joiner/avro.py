@@ -55,26 +55,26 @@ def _list_fields(record: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     return [(field.get("name"), field.get("type")) for field in listed]
 
 
-def _read_type(written: Any) -> tuple[str, bool]:
+def _read_type(avro_type: Any) -> tuple[str, bool]:
     """Return a type and whether it is nullable."""
-    if isinstance(written, list):
-        others = [each for each in written if each != "null"]
-        if len(others) != 1:
+    if isinstance(avro_type, list):
+        non_null_types = [member for member in avro_type if member != "null"]
+        if len(non_null_types) != 1:
             raise ValueError(
-                f'unknown type {json.dumps(written)}: a union must have exactly one type and "null"'
+                f'unknown type {json.dumps(avro_type)}: a union must have exactly one type and "null"'
             )
-        return _read_type(others[0])[0], len(others) < len(written)
-    if isinstance(written, Mapping):
-        return _read_nested_type(written), False
-    if written not in _PLAIN:
-        raise ValueError(f"unknown type {json.dumps(written)} (known: {', '.join(sorted(_PLAIN))})")
-    return str(written), False
+        return _read_type(non_null_types[0])[0], len(non_null_types) < len(avro_type)
+    if isinstance(avro_type, Mapping):
+        return _read_nested_type(avro_type), False
+    if avro_type not in _PLAIN:
+        raise ValueError(f"unknown type {json.dumps(avro_type)} (known: {', '.join(sorted(_PLAIN))})")
+    return str(avro_type), False
 
 
-def _read_nested_type(written: Mapping[str, Any]) -> str:
-    kind, logical = written.get("type"), written.get("logicalType")
+def _read_nested_type(avro_type: Mapping[str, Any]) -> str:
+    kind, logical = avro_type.get("type"), avro_type.get("logicalType")
     if logical == "decimal":
-        return f"decimal({written.get('precision', 10)},{written.get('scale', 0)})"
+        return f"decimal({avro_type.get('precision', 10)},{avro_type.get('scale', 0)})"
     if logical is not None:
         if logical not in _LOGICAL:
             raise ValueError(
@@ -84,9 +84,13 @@ def _read_nested_type(written: Mapping[str, Any]) -> str:
     if kind == "enum":
         return "string"
     if kind == "array":
-        return f"array<{_read_type(written.get('items'))[0]}>"
+        return f"array<{_read_type(avro_type.get('items'))[0]}>"
     if kind == "map":
-        return f"map<{_read_type(written.get('keys', 'string'))[0]},{_read_type(written.get('values'))[0]}>"
-    if is_record(written):
-        return format_struct((str(name), _read_type(each)[0]) for name, each in _list_fields(written))
+        return (
+            f"map<{_read_type(avro_type.get('keys', 'string'))[0]},{_read_type(avro_type.get('values'))[0]}>"
+        )
+    if is_record(avro_type):
+        return format_struct(
+            (str(name), _read_type(field_type)[0]) for name, field_type in _list_fields(avro_type)
+        )
     return _read_type(kind)[0]

@@ -23,79 +23,87 @@ _LEAST = 2
 _SIDED = ("leftouterjoin", "rightouterjoin", "fullouterjoin")
 
 
-def list_problems(asked: ParsedOptions) -> list[Problem]:
+def list_problems(options: ParsedOptions) -> list[Problem]:
     """Return all problems that can be detected, in the order in which the properties are read."""
-    found = [*_input_problems(asked), *_required_problems(asked)]
-    key_fields, key_problems = read_keys(asked)
-    chosen, chosen_problems = select_columns(asked)
-    found += [*key_problems, *chosen_problems, *hint_problems(asked), *condition_problems(asked)]
-    found += [*_addition_problems(asked, chosen, key_fields), *place_problems(asked)]
-    if found:
-        return found
+    problems = [*_input_problems(options), *_required_problems(options)]
+    key_fields, key_problems = read_keys(options)
+    columns, selection_problems = select_columns(options)
+    problems += [*key_problems, *selection_problems, *hint_problems(options), *condition_problems(options)]
+    problems += [*_addition_problems(options, columns, key_fields), *place_problems(options)]
+    if problems:
+        return problems
     # As in CDAP, a declared schema is only compared with a valid output.
-    return [*_output_problems(asked, chosen), *column_problems(asked, build_output_schema(asked) or ())]
-
-
-def list_warnings(asked: ParsedOptions) -> list[str]:
-    """Return warnings about settings that are valid but probably not intended."""
-    say, kind = asked.spelling, asked["join_type"]
-    found = []
-    if kind is None and asked["required_inputs"] is None:
-        found.append(
-            f"neither {say('join_type')} nor {say('required_inputs')} is set: the join is a full outer join"
-        )
-    if kind in {"innerjoin", "crossjoin"} and asked["required_inputs"]:
-        found.append(f"{say('required_inputs')}: has no effect with {say('join_type')} {kind}")
-    found += [
-        f"{say('fields_to_rename')}: {source} is not selected, so its new name has no effect"
-        for source in list_unused_renames(asked)
+    return [
+        *_output_problems(options, columns),
+        *column_problems(options, build_output_schema(options) or ()),
     ]
-    return [*found, *condition_warnings(asked), *hint_warnings(asked)]
 
 
-def build_output_schema(asked: ParsedOptions) -> Schema | None:
+def list_warnings(options: ParsedOptions) -> list[str]:
+    """Return warnings about settings that are valid but probably not intended."""
+    spelling, join_type = options.spelling, options["join_type"]
+    warnings = []
+    if join_type is None and options["required_inputs"] is None:
+        warnings.append(
+            f"neither {spelling('join_type')} nor {spelling('required_inputs')} is set:"
+            " the join is a full outer join"
+        )
+    if join_type in {"innerjoin", "crossjoin"} and options["required_inputs"]:
+        warnings.append(
+            f"{spelling('required_inputs')}: has no effect with {spelling('join_type')} {join_type}"
+        )
+    warnings += [
+        f"{spelling('fields_to_rename')}: {source} is not selected, so its new name has no effect"
+        for source in list_unused_renames(options)
+    ]
+    return [*warnings, *condition_warnings(options), *hint_warnings(options)]
+
+
+def build_output_schema(options: ParsedOptions) -> Schema | None:
     """Return the output fields; None if columns or schemas are unknown.
 
     A field is nullable if its input is optional, or if it is nullable in the input. Source:
     docs/semantics/joiner.md, Nullability.
     """
-    chosen, _ = select_columns(asked)
-    if chosen is None or any(asked.find_schema(stage) is None for stage in asked.stages):
+    columns, _ = select_columns(options)
+    if columns is None or any(options.find_schema(stage) is None for stage in options.stages):
         return None
-    if any(column.stage not in asked.stages for column in chosen):
+    if any(column.stage not in options.stages for column in columns):
         # The inputs themselves are wrong, which another check reports.
         return None
     inputs = {
-        (stage, field.name): field for stage in asked.stages for field in asked.find_schema(stage) or ()
+        (stage, field.name): field for stage in options.stages for field in options.find_schema(stage) or ()
     }
-    found = []
-    for column in chosen:
+    output_fields = []
+    for column in columns:
         field = inputs[column.stage, column.field]
-        found.append(Field(column.name, field.type, field.nullable or column.stage not in asked.required))
-    return tuple(found)
+        output_fields.append(
+            Field(column.name, field.type, field.nullable or column.stage not in options.required)
+        )
+    return tuple(output_fields)
 
 
-def _input_problems(asked: ParsedOptions) -> Iterator[Problem]:
-    if "inputs" not in asked.values:
+def _input_problems(options: ParsedOptions) -> Iterator[Problem]:
+    if "inputs" not in options.values:
         return
-    if len(asked.stages) < _LEAST:
-        message = f"a join requires at least two inputs, found {len(asked.stages)}"
-        yield asked.build_problem("inputs", "input", message, "add another dataset")
-    for stage in asked.stages:
+    if len(options.stages) < _LEAST:
+        message = f"a join requires at least two inputs, found {len(options.stages)}"
+        yield options.build_problem("inputs", "input", message, "add another dataset")
+    for stage in options.stages:
         if not stage or stage != stage.strip() or _RESERVED.search(stage):
             hint = "remove blanks around the name, and each of . , : = & ` and ' as ' in it"
-            yield asked.build_problem("inputs", "input", f"{stage!r} is not a valid input name", hint)
-    for stage, ref in asked["inputs"].items():
-        yield from _reference_problems(ref, f"{asked.spelling('inputs')}.{stage}")
-    count = asked["num_of_inputs"]
-    if count is not None and count != len(asked.stages):
-        message = f"is {count}, but there are {len(asked.stages)} inputs"
-        yield asked.build_problem("num_of_inputs", "input", message, f"inputs: {', '.join(asked.stages)}")
-    target = asked["target"]
+            yield options.build_problem("inputs", "input", f"{stage!r} is not a valid input name", hint)
+    for stage, ref in options["inputs"].items():
+        yield from _reference_problems(ref, f"{options.spelling('inputs')}.{stage}")
+    count = options["num_of_inputs"]
+    if count is not None and count != len(options.stages):
+        message = f"is {count}, but there are {len(options.stages)} inputs"
+        yield options.build_problem("num_of_inputs", "input", message, f"inputs: {', '.join(options.stages)}")
+    target = options["target"]
     if target is not None:
-        yield from _reference_problems(target, asked.spelling("target"))
-        if target in asked["inputs"].values():
-            yield asked.build_problem(
+        yield from _reference_problems(target, options.spelling("target"))
+        if target in options["inputs"].values():
+            yield options.build_problem(
                 "target", "config", f"{target!r} is one of the inputs", "choose another dataset"
             )
 
@@ -107,34 +115,41 @@ def _reference_problems(ref: object, path: str) -> Iterator[Problem]:
         yield from error.problems
 
 
-def _required_problems(asked: ParsedOptions) -> Iterator[Problem]:
-    given = asked["required_inputs"]
-    for stage in dict.fromkeys(given or ()):
-        if asked.stages and stage not in asked.stages:
-            yield asked.unknown_stage("required_inputs", "required_input", stage)
-    if asked["join_type"] in _SIDED and given is not None and set(given) != asked.required:
-        what = ", ".join(sorted(asked.required)) or "no input"
-        message = f"does not match {asked.spelling('join_type')} {asked['join_type']}, which requires {what}"
-        hint = f"remove {asked.spelling('required_inputs')}, or set outerjoin"
-        yield asked.build_problem("required_inputs", "config", message, hint)
+def _required_problems(options: ParsedOptions) -> Iterator[Problem]:
+    required_inputs = options["required_inputs"]
+    for stage in dict.fromkeys(required_inputs or ()):
+        if options.stages and stage not in options.stages:
+            yield options.unknown_stage("required_inputs", "required_input", stage)
+    if (
+        options["join_type"] in _SIDED
+        and required_inputs is not None
+        and set(required_inputs) != options.required
+    ):
+        required_names = ", ".join(sorted(options.required)) or "no input"
+        message = (
+            f"does not match {options.spelling('join_type')} {options['join_type']},"
+            f" which requires {required_names}"
+        )
+        hint = f"remove {options.spelling('required_inputs')}, or set outerjoin"
+        yield options.build_problem("required_inputs", "config", message, hint)
 
 
 def _addition_problems(
-    asked: ParsedOptions, chosen: Columns | None, fields: Keys | None
+    options: ParsedOptions, columns: Columns | None, key_fields: Keys | None
 ) -> Iterator[Problem]:
-    yield from _name_problems(asked, chosen)
-    yield from _key_column_problems(asked, fields)
-    yield from _expect_problems(asked)
-    beside = asked["unmatched"]
-    if beside is None:
+    yield from _name_problems(options, columns)
+    yield from _key_column_problems(options, key_fields)
+    yield from _expect_problems(options)
+    unmatched = options["unmatched"]
+    if unmatched is None:
         return
-    yield from _reference_problems(beside, asked.spelling("unmatched"))
-    if beside == asked["target"] or beside in (asked["inputs"] or {}).values():
-        yield asked.build_problem(
-            "unmatched", "config", f"{beside!r} is also an input or the target", "choose another dataset"
+    yield from _reference_problems(unmatched, options.spelling("unmatched"))
+    if unmatched == options["target"] or unmatched in (options["inputs"] or {}).values():
+        yield options.build_problem(
+            "unmatched", "config", f"{unmatched!r} is also an input or the target", "choose another dataset"
         )
-    if asked.cross or (asked.stages and not asked.required):
-        yield asked.build_problem(
+    if options.cross or (options.stages and not options.required):
+        yield options.build_problem(
             "unmatched",
             "config",
             "is not supported with cross joins and full outer joins, which return all rows",
@@ -142,98 +157,102 @@ def _addition_problems(
         )
 
 
-def _name_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[Problem]:
+def _name_problems(options: ParsedOptions, columns: Columns | None) -> Iterator[Problem]:
     """Yield problems for added columns whose names are already taken."""
-    taken = {column.name.lower() for column in chosen or ()}
-    added = [("key_columns", name) for name in asked["key_columns"] or ()]
-    added += [("indicator", asked["indicator"])] if asked["indicator"] else []
+    used_names = {column.name.lower() for column in columns or ()}
+    added = [("key_columns", name) for name in options["key_columns"] or ()]
+    added += [("indicator", options["indicator"])] if options["indicator"] else []
     for field, name in added:
-        if name.lower() in taken:
-            yield asked.build_problem(
+        if name.lower() in used_names:
+            yield options.build_problem(
                 field, "config", f"{name!r} is already the name of an output column", "choose another name"
             )
-        taken.add(name.lower())
+        used_names.add(name.lower())
 
 
-def _key_column_problems(asked: ParsedOptions, fields: Keys | None) -> Iterator[Problem]:
+def _key_column_problems(options: ParsedOptions, key_fields: Keys | None) -> Iterator[Problem]:
     """Yield problems for key column names that do not match the clauses, and for keys of different types.
 
     Decimals of different sizes count as different types here.
     """
-    names = asked["key_columns"]
-    if names is None or fields is None:
+    names = options["key_columns"]
+    if names is None or key_fields is None:
         return
-    clauses = list(zip(*fields.values(), strict=True))
+    clauses = list(zip(*key_fields.values(), strict=True))
     if len(names) != len(clauses):
         message = f"has {len(names)} names, but the number of key clauses is {len(clauses)}"
-        yield asked.build_problem("key_columns", "config", message, "set one name per key clause")
+        yield options.build_problem("key_columns", "config", message, "set one name per key clause")
     for clause in clauses:
-        kinds = {
+        types = {
             field.type
-            for stage, name in zip(fields, clause, strict=True)
-            for field in asked.find_schema(stage) or ()
+            for stage, name in zip(key_fields, clause, strict=True)
+            for field in options.find_schema(stage) or ()
             if field.name == name
         }
-        if len(kinds) > 1:
-            message = f"the fields of the key have different types: {' and '.join(sorted(kinds))}"
-            yield asked.build_problem(
+        if len(types) > 1:
+            message = f"the fields of the key have different types: {' and '.join(sorted(types))}"
+            yield options.build_problem(
                 "key_columns", "config", message, "a column has one type: cast the fields upstream"
             )
 
 
-def _expect_problems(asked: ParsedOptions) -> Iterator[Problem]:
-    expected = asked["expect"] or {}
-    if expected and (asked.cross or asked.advanced):
-        yield asked.build_problem("expect", "config", "is supported only for joins by keys", "remove it")
+def _expect_problems(options: ParsedOptions) -> Iterator[Problem]:
+    expected = options["expect"] or {}
+    if expected and (options.cross or options.advanced):
+        yield options.build_problem("expect", "config", "is supported only for joins by keys", "remove it")
     for stage in expected:
-        if asked.stages and stage not in asked.stages:
-            yield asked.unknown_stage("expect", "config", stage)
-        elif stage == find_driving_input(asked):
+        if options.stages and stage not in options.stages:
+            yield options.unknown_stage("expect", "config", stage)
+        elif stage == find_driving_input(options):
             message = f"{stage!r} is the input that the other inputs are compared with"
-            yield asked.build_problem("expect", "config", message, "set the cardinality of the other inputs")
+            yield options.build_problem(
+                "expect", "config", message, "set the cardinality of the other inputs"
+            )
 
 
-def find_driving_input(asked: ParsedOptions) -> str | None:
+def find_driving_input(options: ParsedOptions) -> str | None:
     """Return the input that ``expect`` compares with: the first required input, else the first input."""
-    required = [stage for stage in asked.stages if stage in asked.required]
-    return next(iter([*required, *asked.stages]), None)
+    required = [stage for stage in options.stages if stage in options.required]
+    return next(iter([*required, *options.stages]), None)
 
 
-def _output_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[Problem]:
+def _output_problems(options: ParsedOptions, columns: Columns | None) -> Iterator[Problem]:
     """Compare the declared schema with the output. Source: docs/semantics/joiner.md, Output schema."""
-    if asked["output_schema"] is None:
+    if options["output_schema"] is None:
         return
-    wanted: dict[str, Field] = {}
-    for field in asked["output_schema"]:
-        if field.name in wanted:
-            yield _output_problem(asked, f"{field.name!r} is declared more than once")
-        wanted[field.name] = field
-    if chosen is None:
+    declared_fields: dict[str, Field] = {}
+    for field in options["output_schema"]:
+        if field.name in declared_fields:
+            yield _output_problem(options, f"{field.name!r} is declared more than once")
+        declared_fields[field.name] = field
+    if columns is None:
         return
-    names = [column.name for column in chosen]
-    if missing := [name for name in names if name not in wanted]:
-        yield _output_problem(asked, f"does not declare the output columns {', '.join(missing)}")
-    for name in wanted:
+    names = [column.name for column in columns]
+    if missing := [name for name in names if name not in declared_fields]:
+        yield _output_problem(options, f"does not declare the output columns {', '.join(missing)}")
+    for name in declared_fields:
         if name not in names:
             yield _output_problem(
-                asked, f"{name!r} is not an output column", f"output columns: {', '.join(names)}"
+                options, f"{name!r} is not an output column", f"output columns: {', '.join(names)}"
             )
-    for field in build_output_schema(asked) or ():
-        given = wanted.get(field.name)
-        if given is not None:
-            yield from _field_problems(asked, field, given)
+    for field in build_output_schema(options) or ():
+        declared_field = declared_fields.get(field.name)
+        if declared_field is not None:
+            yield from _field_problems(options, field, declared_field)
 
 
-def _field_problems(asked: ParsedOptions, field: Field, given: Field) -> Iterator[Problem]:
-    if given.type != field.type:
-        yield _output_problem(asked, f"{field.name!r} has type {field.type}, but is declared as {given.type}")
-    if field.nullable and not given.nullable:
+def _field_problems(options: ParsedOptions, field: Field, declared_field: Field) -> Iterator[Problem]:
+    if declared_field.type != field.type:
         yield _output_problem(
-            asked, f"{field.name!r} must be nullable", "its input may contain NULL or have no matching row"
+            options, f"{field.name!r} has type {field.type}, but is declared as {declared_field.type}"
+        )
+    if field.nullable and not declared_field.nullable:
+        yield _output_problem(
+            options, f"{field.name!r} must be nullable", "its input may contain NULL or have no matching row"
         )
 
 
 def _output_problem(
-    asked: ParsedOptions, message: str, hint: str = "declare the output columns, each once"
+    options: ParsedOptions, message: str, hint: str = "declare the output columns, each once"
 ) -> Problem:
-    return asked.build_problem("output_schema", "output_schema", message, hint)
+    return options.build_problem("output_schema", "output_schema", message, hint)

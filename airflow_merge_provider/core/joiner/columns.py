@@ -40,34 +40,38 @@ class Column:
 Columns = tuple[Column, ...]
 
 
-def select_columns(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
+def select_columns(options: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
     """Return the output columns; None if they are wrong or depend on unknown schemas."""
-    lists = [field for field in _LISTS if asked[field]]
-    if asked[SELECTED] and lists:
-        return None, [_refuse_both_lists(asked, lists)]
-    if asked[SELECTED] is not None and not lists:
-        return _read_selected(asked)
-    if asked[SELECT] and asked[DROP]:
-        names = f"{asked.spelling(SELECT)} and {asked.spelling(DROP)}"
+    lists = [field for field in _LISTS if options[field]]
+    if options[SELECTED] and lists:
+        return None, [_refuse_both_lists(options, lists)]
+    if options[SELECTED] is not None and not lists:
+        return _read_selected(options)
+    if options[SELECT] and options[DROP]:
+        names = f"{options.spelling(SELECT)} and {options.spelling(DROP)}"
         message = f"{names} cannot be combined"
-        return None, [asked.build_problem(DROP, "config", message, "keep one of the lists")]
-    return _by_lists(asked)
+        return None, [options.build_problem(DROP, "config", message, "keep one of the lists")]
+    return _by_lists(options)
 
 
-def list_unused_renames(asked: ParsedOptions) -> list[str]:
+def list_unused_renames(options: ParsedOptions) -> list[str]:
     """Return the renamed fields that are not selected: renaming them has no effect."""
-    chosen = {(pick.stage, pick.field) for pick in _read_elements(asked, SELECT) if isinstance(pick, Column)}
-    renamed = [pick for pick in _read_elements(asked, RENAME) if isinstance(pick, Column)]
-    return [pick.source for pick in renamed if chosen and (pick.stage, pick.field) not in chosen]
+    selected_fields = {
+        (pick.stage, pick.field) for pick in _read_elements(options, SELECT) if isinstance(pick, Column)
+    }
+    renames = [pick for pick in _read_elements(options, RENAME) if isinstance(pick, Column)]
+    return [
+        pick.source for pick in renames if selected_fields and (pick.stage, pick.field) not in selected_fields
+    ]
 
 
-def find_repeated_names(found: Sequence[Column], *, any_case: bool = False) -> dict[str, list[str]]:
+def find_repeated_names(columns: Sequence[Column], *, any_case: bool = False) -> dict[str, list[str]]:
     """Return every output name that occurs more than once, with all the fields that have it.
 
     ``any_case`` returns the names that differ only in case instead.
     """
     by_name: dict[str, list[Column]] = {}
-    for column in found:
+    for column in columns:
         by_name.setdefault(column.name.lower() if any_case else column.name, []).append(column)
     groups = [group for group in by_name.values() if len(group) > 1]
     if any_case:
@@ -75,83 +79,85 @@ def find_repeated_names(found: Sequence[Column], *, any_case: bool = False) -> d
     return {group[-1].name: [column.source for column in group] for group in groups}
 
 
-def _refuse_both_lists(asked: ParsedOptions, lists: Sequence[str]) -> Problem:
-    names = " and ".join(asked.spelling(field) for field in lists)
-    message = f"{asked.spelling(SELECTED)} cannot be combined with {names}"
-    hint = f"remove {names}: {asked.spelling(SELECTED)} lists all output columns with their names"
-    return asked.build_problem(SELECTED, "config", message, hint)
+def _refuse_both_lists(options: ParsedOptions, lists: Sequence[str]) -> Problem:
+    names = " and ".join(options.spelling(field) for field in lists)
+    message = f"{options.spelling(SELECTED)} cannot be combined with {names}"
+    hint = f"remove {names}: {options.spelling(SELECTED)} lists all output columns with their names"
+    return options.build_problem(SELECTED, "config", message, hint)
 
 
-def _read_selected(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
-    found, problems = _check_elements(asked, SELECTED)
-    if not found and not problems:
-        message = f"{asked.spelling(SELECTED)} selects no fields"
-        problems = [asked.build_problem(SELECTED, _CATEGORY, message, _FORMS[SELECTED])]
-    problems += _check_duplicates(asked, found, SELECTED)
-    return (None if problems else tuple(found)), problems
+def _read_selected(options: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
+    columns, problems = _check_elements(options, SELECTED)
+    if not columns and not problems:
+        message = f"{options.spelling(SELECTED)} selects no fields"
+        problems = [options.build_problem(SELECTED, _CATEGORY, message, _FORMS[SELECTED])]
+    problems += _check_duplicates(options, columns, SELECTED)
+    return (None if problems else tuple(columns)), problems
 
 
-def _by_lists(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
+def _by_lists(options: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
     """Apply drop or select first and rename last, all at once; without any list select every field.
 
     Source: docs/semantics/joiner.md, Output columns.
     """
-    chosen, problems = _check_elements(asked, SELECT)
-    dropped, drop_problems = _check_elements(asked, DROP)
-    renames, rename_problems = _check_elements(asked, RENAME)
+    columns, problems = _check_elements(options, SELECT)
+    dropped, drop_problems = _check_elements(options, DROP)
+    renames, rename_problems = _check_elements(options, RENAME)
     problems += [
-        *drop_problems, *rename_problems, *_check_repeated_sources(asked, chosen),
-        *_check_renamed_twice(asked, renames),
-        *_check_dropped_and_renamed(asked, dropped, renames),
+        *drop_problems, *rename_problems, *_check_repeated_sources(options, columns),
+        *_check_renamed_twice(options, renames),
+        *_check_dropped_and_renamed(options, dropped, renames),
     ]  # fmt: skip
-    if not asked[SELECT]:
-        kept = _all_fields(asked)
-        if kept is None:
+    if not options[SELECT]:
+        all_fields = _all_fields(options)
+        if all_fields is None:
             return None, problems
-        gone = {(column.stage, column.field) for column in dropped}
-        chosen = [column for column in kept if (column.stage, column.field) not in gone]
-        if not any(asked[field] for field in _LISTS):
-            everything = tuple(replace(column, name=column.source) for column in chosen)
-            return everything, _check_duplicates(asked, everything, SELECTED)
-    if not chosen and not problems:
-        message = f"{asked.spelling(DROP)} drops all fields"
-        problems.append(asked.build_problem(DROP, _CATEGORY, message, "keep at least one field"))
+        dropped_fields = {(column.stage, column.field) for column in dropped}
+        columns = [column for column in all_fields if (column.stage, column.field) not in dropped_fields]
+        if not any(options[field] for field in _LISTS):
+            all_columns = tuple(replace(column, name=column.source) for column in columns)
+            return all_columns, _check_duplicates(options, all_columns, SELECTED)
+    if not columns and not problems:
+        message = f"{options.spelling(DROP)} drops all fields"
+        problems.append(options.build_problem(DROP, _CATEGORY, message, "keep at least one field"))
     names = {(column.stage, column.field): column.name for column in renames}
-    chosen = [replace(column, name=names.get((column.stage, column.field), column.name)) for column in chosen]
-    problems += _check_duplicates(asked, chosen, next(field for field in _LISTS if asked[field]))
-    return (None if problems else tuple(chosen)), problems
+    columns = [
+        replace(column, name=names.get((column.stage, column.field), column.name)) for column in columns
+    ]
+    problems += _check_duplicates(options, columns, next(field for field in _LISTS if options[field]))
+    return (None if problems else tuple(columns)), problems
 
 
-def _all_fields(asked: ParsedOptions) -> list[Column] | None:
+def _all_fields(options: ParsedOptions) -> list[Column] | None:
     """Return every field of every input in declared order; None if a schema is missing."""
-    found = []
-    for stage in asked.stages:
-        schema = asked.find_schema(stage)
+    columns = []
+    for stage in options.stages:
+        schema = options.find_schema(stage)
         if schema is None:
             return None
-        found += [Column(stage, field.name, field.name) for field in schema]
-    return found
+        columns += [Column(stage, field.name, field.name) for field in schema]
+    return columns
 
 
-def _check_elements(asked: ParsedOptions, field: str) -> tuple[list[Column], list[Problem]]:
+def _check_elements(options: ParsedOptions, field: str) -> tuple[list[Column], list[Problem]]:
     """Return the elements of a list that name a field, and the problems of the other elements."""
-    found, problems = [], []
-    for pick in _read_elements(asked, field):
+    columns, problems = [], []
+    for pick in _read_elements(options, field):
         if isinstance(pick, str):
             message = f"{pick!r} is not a valid field reference"
-            problems.append(asked.build_problem(field, _CATEGORY, message, _FORMS[field]))
-        elif asked.stages and pick.stage not in asked.stages:
-            problems.append(asked.unknown_stage(field, _CATEGORY, pick.stage, pick.source))
-        elif missing := asked.unknown_field(field, _CATEGORY, pick.stage, pick.field):
+            problems.append(options.build_problem(field, _CATEGORY, message, _FORMS[field]))
+        elif options.stages and pick.stage not in options.stages:
+            problems.append(options.unknown_stage(field, _CATEGORY, pick.stage, pick.source))
+        elif missing := options.unknown_field(field, _CATEGORY, pick.stage, pick.field):
             problems.append(missing)
         else:
-            found.append(pick)
-    return found, problems
+            columns.append(pick)
+    return columns, problems
 
 
-def _read_elements(asked: ParsedOptions, field: str) -> Iterator[Column | str]:
+def _read_elements(options: ParsedOptions, field: str) -> Iterator[Column | str]:
     """Yield the parsed elements of a list; yield an element that cannot be parsed as it is written."""
-    for element in asked[field] or ():
+    for element in options[field] or ():
         yield _read_element(field, element) or str(element)
 
 
@@ -169,44 +175,44 @@ def _read_element(field: str, element: Any) -> Column | None:
 
 def _read_object(field: str, element: Mapping[str, Any]) -> Column | None:
     """Parse ``{"input": …, "field": …, "as": …}``, the form for names that contain a separator."""
-    named = field in {RENAME, SELECTED}
-    known = {"input", "field", "as"} if named else {"input", "field"}
-    words = [element.get("input"), element.get("field"), element.get("as", element.get("field"))]
-    complete = all(isinstance(word, str) and word for word in words)
-    if not complete or set(element) - known or (field == RENAME and "as" not in element):
+    has_name = field in {RENAME, SELECTED}
+    valid_keys = {"input", "field", "as"} if has_name else {"input", "field"}
+    values = [element.get("input"), element.get("field"), element.get("as", element.get("field"))]
+    is_complete = all(isinstance(word, str) and word for word in values)
+    if not is_complete or set(element) - valid_keys or (field == RENAME and "as" not in element):
         return None
-    stage, name, new = map(str, words)
+    stage, name, new = map(str, values)
     return Column(stage, name, new)
 
 
-def _check_duplicates(asked: ParsedOptions, found: Sequence[Column], field: str) -> list[Problem]:
+def _check_duplicates(options: ParsedOptions, columns: Sequence[Column], field: str) -> list[Problem]:
     """Return problems for names that occur twice, and for names that a target cannot distinguish.
 
     Source: docs/semantics/joiner.md, Duplicate names.
     """
     advice = "rename all but one" if field == SELECTED else "drop or rename all but one"
     problems = [
-        asked.build_problem(
-            field, _CATEGORY, f"several output columns have the name {name!r}: {', '.join(behind)}", advice
+        options.build_problem(
+            field, _CATEGORY, f"several output columns have the name {name!r}: {', '.join(sources)}", advice
         )
-        for name, behind in find_repeated_names(found).items()
+        for name, sources in find_repeated_names(columns).items()
     ]
-    if asked["target"] and not problems:
+    if options["target"] and not problems:
         problems = [
-            asked.build_problem(
+            options.build_problem(
                 field, _CATEGORY,
                 f"{name!r} differs from another output column only in case, which targets do not support:"
-                f" {', '.join(behind)}", advice,
+                f" {', '.join(sources)}", advice,
             )
-            for name, behind in find_repeated_names(found, any_case=True).items()
+            for name, sources in find_repeated_names(columns, any_case=True).items()
         ]  # fmt: skip
     return problems
 
 
-def _check_repeated_sources(asked: ParsedOptions, chosen: Iterable[Column]) -> list[Problem]:
-    sources = [column.source for column in chosen]
+def _check_repeated_sources(options: ParsedOptions, columns: Iterable[Column]) -> list[Problem]:
+    sources = [column.source for column in columns]
     return [
-        asked.build_problem(
+        options.build_problem(
             SELECT, _CATEGORY, f"{source} is listed {sources.count(source)} times", "list it once"
         )
         for source in dict.fromkeys(sources)
@@ -214,28 +220,28 @@ def _check_repeated_sources(asked: ParsedOptions, chosen: Iterable[Column]) -> l
     ]
 
 
-def _check_renamed_twice(asked: ParsedOptions, renames: Iterable[Column]) -> list[Problem]:
+def _check_renamed_twice(options: ParsedOptions, renames: Iterable[Column]) -> list[Problem]:
     names: dict[str, list[str]] = {}
     for column in renames:
         names.setdefault(column.source, []).append(column.name)
     return [
-        asked.build_problem(
-            RENAME, _CATEGORY, f"{source} has several new names: {', '.join(new)}", "keep one of them"
+        options.build_problem(
+            RENAME, _CATEGORY, f"{source} has several new names: {', '.join(new_names)}", "keep one of them"
         )
-        for source, new in names.items()
-        if len(new) > 1
+        for source, new_names in names.items()
+        if len(new_names) > 1
     ]
 
 
 def _check_dropped_and_renamed(
-    asked: ParsedOptions, dropped: Iterable[Column], renames: Iterable[Column]
+    options: ParsedOptions, dropped: Iterable[Column], renames: Iterable[Column]
 ) -> list[Problem]:
-    gone = {column.source for column in dropped}
-    drop = asked.spelling(DROP)
+    dropped_sources = {column.source for column in dropped}
+    drop = options.spelling(DROP)
     return [
-        asked.build_problem(
+        options.build_problem(
             RENAME, _CATEGORY, f"{column.source} is also in {drop}", "remove it from one of the lists"
         )
         for column in renames
-        if column.source in gone
+        if column.source in dropped_sources
     ]

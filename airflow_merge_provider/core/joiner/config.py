@@ -151,10 +151,10 @@ class JoinerConfig(Config):
 
         :raises ConfigError: with every problem that can be known.
         """
-        asked, config, found = cls._check_properties(raw, schemas)
-        found += checks.list_problems(asked)
-        if found or config is None:
-            raise ConfigError.from_problems(found)
+        options, config, problems = cls._check_properties(raw, schemas)
+        problems += checks.list_problems(options)
+        if problems or config is None:
+            raise ConfigError.from_problems(problems)
         return config
 
     @classmethod
@@ -173,28 +173,28 @@ class JoinerConfig(Config):
         """Check every property by itself."""
         require_plain(raw)
         spelling = Spelling(raw, cls.model_fields)
-        given = spelling.rename_fields(raw)
-        found = [
+        properties = spelling.rename_fields(raw)
+        problems = [
             Problem(name, "config", f"{name} and {field} are the same property", "remove one of them")
             for name, field in spelling.find_duplicates(raw)
         ]
         try:
-            config = cls.model_validate(given)
+            config = cls.model_validate(properties)
         except ValidationError as error:
             details = error.errors(include_url=False)
-            wrong = {str(detail["loc"][0]) for detail in details if detail["loc"]}
-            found += [cls._spell_problem(detail, spelling) for detail in details]
-            return ParsedOptions(cls._known(given, wrong), spelling, schemas), None, found
-        return ParsedOptions(vars(config), spelling, schemas), config, found
+            invalid_fields = {str(detail["loc"][0]) for detail in details if detail["loc"]}
+            problems += [cls._spell_problem(detail, spelling) for detail in details]
+            return ParsedOptions(cls._known(properties, invalid_fields), spelling, schemas), None, problems
+        return ParsedOptions(vars(config), spelling, schemas), config, problems
 
     @classmethod
     def _spell_problem(cls, detail: ErrorDetails, spelling: Spelling) -> Problem:
         problem = cls._build_problem(detail)
         field = str(detail["loc"][0])
         if problem.code == "unknown":
-            known = [spelling(name) for name in cls.model_fields]
+            valid_names = [spelling(name) for name in cls.model_fields]
             name = str(detail["loc"][-1])
-            hint = did_you_mean(name, known) or f"known: {', '.join(known)}"
+            hint = did_you_mean(name, valid_names) or f"known: {', '.join(valid_names)}"
             return Problem(name, "config", f"{cls.unknown_word} {name!r}", hint)
         path = problem.path.replace(field, spelling(field), 1)
         return Problem(path, _CATEGORIES.get(field, "config"), problem.message, problem.hint)
@@ -212,8 +212,8 @@ def from_stage(raw: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(properties, Mapping):
         hint = 'write {"name": …, "plugin": {"name": "Joiner", "properties": {…}}}'
         raise ConfigError.from_problems([Problem("plugin", "config", "has no object `properties`", hint)])
-    beside = {name: value for name, value in raw.items() if name in JoinerConfig.model_fields}
-    return {**properties, **beside}
+    stage_options = {name: value for name, value in raw.items() if name in JoinerConfig.model_fields}
+    return {**properties, **stage_options}
 
 
 def list_warnings(config: JoinerConfig) -> list[str]:
@@ -224,8 +224,8 @@ def list_warnings(config: JoinerConfig) -> list[str]:
 def list_references(config: JoinerConfig) -> dict[str, Any]:
     """Return every dataset that a configuration names, by the path that errors name."""
     inputs = {f"inputs.{stage}": ref for stage, ref in config.inputs.items()}
-    written = {"target": config.target, "unmatched": config.unmatched}
-    return {name: ref for name, ref in {**written, **inputs}.items() if ref is not None}
+    outputs = {"target": config.target, "unmatched": config.unmatched}
+    return {name: ref for name, ref in {**outputs, **inputs}.items() if ref is not None}
 
 
 # Hints, guards and the locations of the inputs (which the run compares by version) do not change the rows.

@@ -29,39 +29,41 @@ class _KeyProblem:
     hint: str = _EXAMPLE
 
 
-def read_keys(asked: ParsedOptions) -> tuple[Keys | None, list[Problem]]:
+def read_keys(options: ParsedOptions) -> tuple[Keys | None, list[Problem]]:
     """Return the key fields of every input, compared by position; None if they are wrong."""
-    if asked.cross or asked.advanced:
-        return {}, _refuse_needless_keys(asked)
-    if asked[PROPERTY] is None:
-        wrong_already = PROPERTY not in asked.values
-        missing = asked.build_problem(PROPERTY, _CATEGORY, "is required", _EXAMPLE)
-        return None, [] if wrong_already else [missing]
+    if options.cross or options.advanced:
+        return {}, _refuse_needless_keys(options)
+    if options[PROPERTY] is None:
+        is_reported = PROPERTY not in options.values
+        missing = options.build_problem(PROPERTY, _CATEGORY, "is required", _EXAMPLE)
+        return None, [] if is_reported else [missing]
     problems = []
     clauses: dict[Clause, None] = {}
-    for found in _parse_clauses(asked[PROPERTY]):
-        if isinstance(found, _KeyProblem):
-            problems.append(asked.build_problem(PROPERTY, _CATEGORY, found.message, found.hint))
+    for parsed_clause in _parse_clauses(options[PROPERTY]):
+        if isinstance(parsed_clause, _KeyProblem):
+            problems.append(
+                options.build_problem(PROPERTY, _CATEGORY, parsed_clause.message, parsed_clause.hint)
+            )
         else:
-            clauses[found] = None
+            clauses[parsed_clause] = None
     if not clauses and not problems:
         message = "contains no fields"
-        problems.append(asked.build_problem(PROPERTY, _CATEGORY, message, _EXAMPLE))
-    problems += _clause_problems(asked, list(clauses))
+        problems.append(options.build_problem(PROPERTY, _CATEGORY, message, _EXAMPLE))
+    problems += _clause_problems(options, list(clauses))
     # The types of a clause can be checked even if another clause lacks an input.
-    known = [_by_stage(clause, asked) for clause in clauses]
-    problems += [problem for clause in known for problem in _type_problems(asked, clause)]
-    if problems or not asked.stages:
+    fields_by_stage = [_by_stage(clause, options) for clause in clauses]
+    problems += [problem for clause in fields_by_stage for problem in _type_problems(options, clause)]
+    if problems or not options.stages:
         return None, problems
-    return {stage: tuple(clause[stage] for clause in known) for stage in asked.stages}, []
+    return {stage: tuple(clause[stage] for clause in fields_by_stage) for stage in options.stages}, []
 
 
-def _refuse_needless_keys(asked: ParsedOptions) -> list[Problem]:
+def _refuse_needless_keys(options: ParsedOptions) -> list[Problem]:
     """Return problems for keys where nothing is compared; an expression only ignores them."""
-    if not asked.cross or not asked[PROPERTY]:
+    if not options.cross or not options[PROPERTY]:
         return []
-    message = f"is not supported with {asked.spelling('join_type')} crossjoin"
-    return [asked.build_problem(PROPERTY, "config", message, "remove one of the two")]
+    message = f"is not supported with {options.spelling('join_type')} crossjoin"
+    return [options.build_problem(PROPERTY, "config", message, "remove one of the two")]
 
 
 def _parse_clauses(written: Any) -> Iterator[Clause | _KeyProblem]:
@@ -77,82 +79,92 @@ def _parse_clauses(written: Any) -> Iterator[Clause | _KeyProblem]:
 
 def _from_text(text: str) -> Iterator[Clause | _KeyProblem]:
     """Parse the text in the grammar of its separators: ``=`` and ``&``, or ``,`` and ``:``."""
-    used = [grammar for grammar in _GRAMMARS if any(mark in text for mark in grammar)]
-    if len(used) > 1:
+    grammars = [grammar for grammar in _GRAMMARS if any(separator in text for separator in grammar)]
+    if len(grammars) > 1:
         yield _KeyProblem(f"{text!r} mixes two notations of keys: = and & with , and :")
         return
-    between, within = used[0] if used else _GRAMMARS[0]
-    for clause in text.split(between):
-        parts = [part.strip() for part in clause.split(within)]
-        if within == ",":
+    clause_separator, part_separator = grammars[0] if grammars else _GRAMMARS[0]
+    for clause in text.split(clause_separator):
+        parts = [part.strip() for part in clause.split(part_separator)]
+        if part_separator == ",":
             parts = [part for part in parts if part]
         if any(parts):
             yield from _parse_clause(parts)
 
 
 def _parse_clause(parts: Iterable[str]) -> Iterator[Clause | _KeyProblem]:
-    found = []
+    fields = []
     for part in parts:
         stage, _, field = (word.strip() for word in part.partition("."))
         if not stage or not field or "." in field:
             yield _KeyProblem(f"{part!r} is not of the form <input>.<field>", "write exactly one dot")
         else:
-            found.append((stage, field))
-    if found:
-        yield tuple(found)
+            fields.append((stage, field))
+    if fields:
+        yield tuple(fields)
 
 
-def _clause_problems(asked: ParsedOptions, clauses: list[Clause]) -> Iterator[Problem]:
+def _clause_problems(options: ParsedOptions, clauses: list[Clause]) -> Iterator[Problem]:
     """Yield the problems of the clauses: every clause must have every input exactly once."""
     if len({len(clause) for clause in clauses}) > 1:
         sizes = ", ".join(f"{len(clause)} in {_format_clause(clause)}" for clause in clauses)
-        yield asked.build_problem(
+        yield options.build_problem(
             PROPERTY, _CATEGORY, f"every clause must have the same number of fields: {sizes}"
         )
     for clause in clauses:
-        named = [stage for stage, _ in clause]
+        clause_stages = [stage for stage, _ in clause]
         for stage, field in dict.fromkeys(clause):
-            if asked.stages and stage not in asked.stages:
-                yield asked.unknown_stage(PROPERTY, _CATEGORY, stage, f"{stage}.{field}")
-            elif missing := asked.unknown_field(PROPERTY, _CATEGORY, stage, field):
+            if options.stages and stage not in options.stages:
+                yield options.unknown_stage(PROPERTY, _CATEGORY, stage, f"{stage}.{field}")
+            elif missing := options.unknown_field(PROPERTY, _CATEGORY, stage, field):
                 yield missing
-        for stage in asked.stages:
-            if stage not in named:
+        for stage in options.stages:
+            if stage not in clause_stages:
                 hint = (
                     "name every input in every clause; to join only some inputs by other keys, use two joins"
                 )
-                yield asked.build_problem(
+                yield options.build_problem(
                     PROPERTY, _CATEGORY, f"{_format_clause(clause)} has no field of {stage!r}", hint
                 )
-            elif named.count(stage) > 1:
-                message = f"{_format_clause(clause)} names {stage!r} {named.count(stage)} times"
-                yield asked.build_problem(
+            elif clause_stages.count(stage) > 1:
+                message = f"{_format_clause(clause)} names {stage!r} {clause_stages.count(stage)} times"
+                yield options.build_problem(
                     PROPERTY, _CATEGORY, message, "name each input once in every clause"
                 )
 
 
-def _by_stage(clause: Clause, asked: ParsedOptions) -> dict[str, str]:
+def _by_stage(clause: Clause, options: ParsedOptions) -> dict[str, str]:
     """Return the fields of a clause in the declared order of their inputs."""
     fields = dict(reversed(clause))
-    return {stage: fields[stage] for stage in asked.stages if stage in fields}
+    return {stage: fields[stage] for stage in options.stages if stage in fields}
 
 
-def _type_problems(asked: ParsedOptions, clause: Mapping[str, str]) -> Iterator[Problem]:
+def _type_problems(options: ParsedOptions, clause: Mapping[str, str]) -> Iterator[Problem]:
     """Compare the type of the first input's field with the type of each other field."""
-    typed = []
+    typed_fields = []
     for stage, field in clause.items():
-        kinds = [each.type for each in asked.find_schema(stage) or () if each.name == field]
-        typed += [(f"{stage}.{field}", kind) for kind in kinds]
-    if not typed:
+        kinds = [
+            schema_field.type
+            for schema_field in options.find_schema(stage) or ()
+            if schema_field.name == field
+        ]
+        typed_fields += [(f"{stage}.{field}", kind) for kind in kinds]
+    if not typed_fields:
         return
-    (first, base), *others = typed
-    for other, kind in others:
-        if not same_key(base, kind):
-            message = f"{first} is {base} and {other} is {kind}: the fields of a key must have the same type"
-            yield asked.build_problem(PROPERTY, "join_key_field", message, "cast one of them upstream")
-        elif not is_comparable(base):
-            message = f"{first} is {base} and {other} is {kind}: values of this type cannot be compared"
-            yield asked.build_problem(PROPERTY, "join_key_field", message, "join on another field")
+    (first_field, first_type), *other_fields = typed_fields
+    for other_field, kind in other_fields:
+        if not same_key(first_type, kind):
+            message = (
+                f"{first_field} is {first_type} and {other_field} is {kind}:"
+                " the fields of a key must have the same type"
+            )
+            yield options.build_problem(PROPERTY, "join_key_field", message, "cast one of them upstream")
+        elif not is_comparable(first_type):
+            message = (
+                f"{first_field} is {first_type} and {other_field} is {kind}:"
+                " values of this type cannot be compared"
+            )
+            yield options.build_problem(PROPERTY, "join_key_field", message, "join on another field")
 
 
 def _format_clause(clause: Clause) -> str:

@@ -20,15 +20,15 @@ def parse_inputs(value: Any) -> dict[str, Any]:
         return {str(stage): ref for stage, ref in value.items()}
     if not isinstance(value, list | tuple):
         raise ValueError(_INPUTS)  # noqa: TRY004 - pydantic reads it
-    named: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     for entry in value:
-        words = entry.split(maxsplit=1) if isinstance(entry, str) else []
-        if not words:
+        parts = entry.split(maxsplit=1) if isinstance(entry, str) else []
+        if not parts:
             raise ValueError(f"{entry!r} is not of the form '<dataset> <name>'")
-        if words[-1] in named:
-            raise ValueError(f"{words[-1]!r} is the name of more than one input (choose unique names)")
-        named[words[-1]] = words[0]
-    return named
+        if parts[-1] in inputs:
+            raise ValueError(f"{parts[-1]!r} is the name of more than one input (choose unique names)")
+        inputs[parts[-1]] = parts[0]
+    return inputs
 
 
 def parse_names(value: Any) -> tuple[str, ...] | None:
@@ -36,9 +36,9 @@ def parse_names(value: Any) -> tuple[str, ...] | None:
     if value is None:
         return None
     entries = value.split(",") if isinstance(value, str) else value
-    if not isinstance(entries, list | tuple) or not all(isinstance(each, str) for each in entries):
+    if not isinstance(entries, list | tuple) or not all(isinstance(entry, str) for entry in entries):
         raise ValueError("must be a string 'a,b' or a list of strings")
-    return tuple(each.strip() for each in entries if each.strip())
+    return tuple(entry.strip() for entry in entries if entry.strip())
 
 
 def parse_elements(value: Any) -> tuple[Any, ...] | None:
@@ -51,17 +51,19 @@ def parse_elements(value: Any) -> tuple[Any, ...] | None:
             {"input": parts[source][0], "field": parts[source][2], "as": new} for source, new in value.items()
         )
     entries = value.split(",") if isinstance(value, str) else value
-    if not isinstance(entries, list | tuple) or not all(isinstance(each, str | Mapping) for each in entries):
+    if not isinstance(entries, list | tuple) or not all(
+        isinstance(entry, str | Mapping) for entry in entries
+    ):
         raise ValueError("must be a string 'a.x,b.y' or a list of strings or objects")
-    trimmed = [each.strip() if isinstance(each, str) else dict(each) for each in entries]
-    return tuple(each for each in trimmed if each)
+    trimmed = [entry.strip() if isinstance(entry, str) else dict(entry) for entry in entries]
+    return tuple(entry for entry in trimmed if entry)
 
 
 def parse_clauses(value: Any) -> Any:
     """Parse the keys: a text, an object of input: field, or a list of either."""
     if value is None or isinstance(value, str | Mapping):
         return value
-    if not isinstance(value, list | tuple) or not all(isinstance(each, str | Mapping) for each in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(clause, str | Mapping) for clause in value):
         raise ValueError("must be a string, an object of input: field, or a list of these")
     return tuple(value)
 
@@ -93,8 +95,8 @@ def parse_options(value: Any) -> Any:
     """Convert the values of an object (texts, numbers, booleans) to texts."""
     if not isinstance(value, Mapping):
         return value
-    said = {str(key): str(each) for key, each in value.items()}
-    return {key: text.lower() if text in {"True", "False"} else text for key, text in said.items()}
+    texts = {str(key): str(option) for key, option in value.items()}
+    return {key: text.lower() if text in {"True", "False"} else text for key, text in texts.items()}
 
 
 def parse_boolean(value: Any) -> bool:
@@ -131,14 +133,14 @@ def parse_aliases(value: Any) -> tuple[tuple[str, str], ...] | None:
         return None
     pairs: Any = list(value.items()) if isinstance(value, Mapping) else value
     if isinstance(value, str):
-        pairs = [each.split("=") for each in value.split(";") if each.strip()]
+        pairs = [entry.split("=") for entry in value.split(";") if entry.strip()]
     if not isinstance(pairs, list | tuple):
         raise ValueError(_ALIASES)  # noqa: TRY004 - pydantic reads it
     return tuple(_parse_alias(pair) for pair in pairs)
 
 
 def _parse_alias(pair: Any) -> tuple[str, str]:
-    words = [str(word).strip() for word in pair] if isinstance(pair, list | tuple) else []
-    if len(words) != 2 or not all(words):  # noqa: PLR2004 - an input and its alias
-        raise ValueError(f"{'='.join(words) or pair!r} is not of the form <input>=<alias>")
-    return words[0], words[1]
+    names = [str(word).strip() for word in pair] if isinstance(pair, list | tuple) else []
+    if len(names) != 2 or not all(names):  # noqa: PLR2004 - an input and its alias
+        raise ValueError(f"{'='.join(names) or pair!r} is not of the form <input>=<alias>")
+    return names[0], names[1]

@@ -95,14 +95,14 @@ class ParsedOptions:
 
     def unknown_stage(self, field: str, category: str, stage: str, element: str = "") -> Problem:
         """Return the problem that a property names an unknown input."""
-        where = f"{element!r}: " if element else ""
+        prefix = f"{element!r}: " if element else ""
         hint = did_you_mean(stage, self.stages) or f"inputs: {', '.join(self.stages)}"
-        return self.build_problem(field, category, f"{where}{stage!r} is not an input", hint)
+        return self.build_problem(field, category, f"{prefix}{stage!r} is not an input", hint)
 
     def unknown_field(self, field: str, category: str, stage: str, name: str) -> Problem | None:
         """Return the problem that an input lacks a field; None if it has it, or if its fields are unknown."""
         schema = self.find_schema(stage)
-        names = [each.name for each in schema or ()]
+        names = [schema_field.name for schema_field in schema or ()]
         if schema is None or name in names:
             return None
         hint = did_you_mean(name, names) or f"fields: {', '.join(names)}"
@@ -117,5 +117,5 @@ def to_camel_case(field: str) -> str:
     >>> to_camel_case("join_null_keys")
     'joinNullKeys'
     """
-    first, *others = field.split("_")
-    return first + "".join(word.capitalize() for word in others)
+    first, *words = field.split("_")
+    return first + "".join(word.capitalize() for word in words)

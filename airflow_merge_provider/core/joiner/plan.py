@@ -90,12 +90,12 @@ class JoinPlan:
         used |= set(self.keys.get(stage, ()))
         return tuple(field.name for field in self.schemas[stage] if field.name in used)
 
-    def with_non_null(self, full: Mapping[str, Collection[str]]) -> JoinPlan:
+    def with_non_null(self, non_null_fields: Mapping[str, Collection[str]]) -> JoinPlan:
         """Return the same plan, given the fields of each input that hold no NULL."""
         null_keys = {
             stage: tuple(
-                may and field not in full.get(stage, ())
-                for may, field in zip(self.null_keys[stage], fields, strict=True)
+                is_nullable and field not in non_null_fields.get(stage, ())
+                for is_nullable, field in zip(self.null_keys[stage], fields, strict=True)
             )
             for stage, fields in self.keys.items()
         }
@@ -121,100 +121,106 @@ class JoinPlan:
 
 def plan_join(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
     """Build the plan of a configuration that was checked against these schemas."""
-    asked = config.parse_options(schemas)
-    order = _order_inputs(asked)
+    options = config.parse_options(schemas)
+    order = _order_inputs(options)
     in_memory = frozenset(config.in_memory_inputs or ())
-    first_in_memory = order[0] in in_memory and (asked.advanced or asked.required == set(asked.stages))
-    key_fields = read_keys(asked)[0] or {}
+    first_in_memory = order[0] in in_memory and (options.advanced or options.required == set(options.stages))
+    key_fields = read_keys(options)[0] or {}
     salt = None
-    if is_salted(asked) and config.distribution_stage_name and config.distribution_factor:
+    if is_salted(options) and config.distribution_stage_name and config.distribution_factor:
         salt = Salt(config.distribution_stage_name, config.distribution_factor)
     return JoinPlan(
         schemas=schemas,
-        required=asked.required,
+        required=options.required,
         first=order[0],
         first_in_memory=first_in_memory,
         steps=tuple(
-            JoinStep(stage, _choose_join_type(asked, stage), stage in in_memory) for stage in order[1:]
+            JoinStep(stage, _choose_join_type(options, stage), stage in in_memory) for stage in order[1:]
         ),
         keys=key_fields,
-        null_keys={stage: _null_keys(asked, stage, names) for stage, names in key_fields.items()},
+        null_keys={stage: _null_keys(options, stage, names) for stage, names in key_fields.items()},
         nulls_match=config.join_null_keys,
-        expression=asked[EXPRESSION] if asked.advanced else None,
-        aliases=find_aliases(asked),
-        key_columns=_key_columns(asked, key_fields),
-        outputs=_build_outputs(asked),
+        expression=options[EXPRESSION] if options.advanced else None,
+        aliases=find_aliases(options),
+        key_columns=_key_columns(options, key_fields),
+        outputs=_build_outputs(options),
         salt=salt,
         indicator=config.indicator,
-        unique=_list_unique_inputs(asked),
+        unique=_list_unique_inputs(options),
     )
 
 
-def output_schema(planned: JoinPlan) -> tuple[Field, ...]:
+def output_schema(plan: JoinPlan) -> tuple[Field, ...]:
     """Return the fields of the result: the key columns first, the indicator last."""
-    fields = (*planned.key_columns, *(output.field for output in planned.outputs))
-    if planned.indicator is None:
+    fields = (*plan.key_columns, *(output.field for output in plan.outputs))
+    if plan.indicator is None:
         return fields
-    return (*fields, Field(planned.indicator, "array<string>", nullable=False))
+    return (*fields, Field(plan.indicator, "array<string>", nullable=False))
 
 
-def _order_inputs(asked: ParsedOptions) -> tuple[str, ...]:
+def _order_inputs(options: ParsedOptions) -> tuple[str, ...]:
     """Return the required inputs first, those in memory last among them: only the others are shuffled."""
-    in_memory = set(asked["in_memory_inputs"] or ())
-    skewed = asked["distribution_stage_name"] if is_salted(asked) else None
+    in_memory = set(options["in_memory_inputs"] or ())
+    skewed_stage = options["distribution_stage_name"] if is_salted(options) else None
 
     def rank_input(stage: str) -> tuple[bool, bool, bool]:
-        return stage not in asked.required, stage != skewed, stage in in_memory
+        return stage not in options.required, stage != skewed_stage, stage in in_memory
 
-    return tuple(sorted(asked.stages, key=rank_input))
+    return tuple(sorted(options.stages, key=rank_input))
 
 
-def _choose_join_type(asked: ParsedOptions, stage: str) -> How:
-    if asked.cross:
+def _choose_join_type(options: ParsedOptions, stage: str) -> How:
+    if options.cross:
         return "cross"
-    if stage in asked.required:
+    if stage in options.required:
         return "inner"
-    return "left" if asked.required else "full"
+    return "left" if options.required else "full"
 
 
-def _null_keys(asked: ParsedOptions, stage: str, names: tuple[str, ...]) -> tuple[bool, ...]:
+def _null_keys(options: ParsedOptions, stage: str, names: tuple[str, ...]) -> tuple[bool, ...]:
     """Return for each key field of an input whether it may hold NULLs that match."""
-    nullable = {field.name: field.nullable for field in asked.find_schema(stage) or ()}
-    return tuple(bool(asked["join_null_keys"]) and nullable[name] for name in names)
+    nullable = {field.name: field.nullable for field in options.find_schema(stage) or ()}
+    return tuple(bool(options["join_null_keys"]) and nullable[name] for name in names)
 
 
-def _build_outputs(asked: ParsedOptions) -> tuple[OutputColumn, ...]:
+def _build_outputs(options: ParsedOptions) -> tuple[OutputColumn, ...]:
     """Pair the columns with their fields; a declared schema sets the order and may make fields nullable."""
-    chosen, fields = select_columns(asked)[0] or (), checks.build_output_schema(asked) or ()
-    found = {
+    columns, fields = select_columns(options)[0] or (), checks.build_output_schema(options) or ()
+    outputs = {
         field.name: OutputColumn(column.stage, column.field, field)
-        for column, field in zip(chosen, fields, strict=True)
+        for column, field in zip(columns, fields, strict=True)
     }
-    declared = asked["output_schema"]
+    declared = options["output_schema"]
     if declared is None:
-        return tuple(found.values())
-    return tuple(OutputColumn(found[field.name].stage, found[field.name].source, field) for field in declared)
+        return tuple(outputs.values())
+    return tuple(
+        OutputColumn(outputs[field.name].stage, outputs[field.name].source, field) for field in declared
+    )
 
 
-def _key_columns(asked: ParsedOptions, key_fields: Keys) -> tuple[Field, ...]:
+def _key_columns(options: ParsedOptions, key_fields: Keys) -> tuple[Field, ...]:
     """Return the key columns; a column is nullable only if no input with such a row guarantees the key."""
-    found = []
-    for place, name in enumerate(asked["key_columns"] or ()):
+    columns = []
+    for position, name in enumerate(options["key_columns"] or ()):
         fields = {
-            stage: next(field for field in asked.find_schema(stage) or () if field.name == names[place])
+            stage: next(field for field in options.find_schema(stage) or () if field.name == names[position])
             for stage, names in key_fields.items()
         }
-        sure = any(stage in asked.required and not field.nullable for stage, field in fields.items())
-        nullable = not sure and any(field.nullable for field in fields.values())
-        found.append(Field(name, next(iter(fields.values())).type, nullable))
-    return tuple(found)
+        is_non_null = any(stage in options.required and not field.nullable for stage, field in fields.items())
+        nullable = not is_non_null and any(field.nullable for field in fields.values())
+        columns.append(Field(name, next(iter(fields.values())).type, nullable))
+    return tuple(columns)
 
 
-def _list_unique_inputs(asked: ParsedOptions) -> tuple[str, ...]:
+def _list_unique_inputs(options: ParsedOptions) -> tuple[str, ...]:
     """Return the inputs in which each key must be unique."""
-    expected = asked["expect"] or {}
-    first = checks.find_driving_input(asked)
-    once = {stage for stage, how in expected.items() if how in {"one_to_one", "many_to_one"}}
-    if first and any(how in {"one_to_one", "one_to_many"} for how in expected.values()):
-        once.add(first)
-    return tuple(stage for stage in asked.stages if stage in once)
+    expected = options["expect"] or {}
+    driving_input = checks.find_driving_input(options)
+    unique_inputs = {
+        stage for stage, cardinality in expected.items() if cardinality in {"one_to_one", "many_to_one"}
+    }
+    if driving_input and any(
+        cardinality in {"one_to_one", "one_to_many"} for cardinality in expected.values()
+    ):
+        unique_inputs.add(driving_input)
+    return tuple(stage for stage in options.stages if stage in unique_inputs)

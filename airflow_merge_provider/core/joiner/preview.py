@@ -36,12 +36,12 @@ def preview_join(raw: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str
 
 
 def _read_schemas(written: Mapping[str, Any]) -> dict[str, Schema]:
-    found, problems = {}, []
+    schemas, problems = {}, []
     for stage, schema in written.items():
         try:
-            found[stage] = parse_fields(schema)
+            schemas[stage] = parse_fields(schema)
         except ValueError as error:
             problems.append(Problem(f"inputs.{stage}", "input", str(error), "for example {'id': 'int'}"))
     if problems:
         raise ConfigError.from_problems(problems)
-    return found
+    return schemas

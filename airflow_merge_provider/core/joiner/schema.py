@@ -83,7 +83,7 @@ def type_of(written: str) -> str:
     if kind == "struct":
         return format_struct(inner)
     if kind in _WIDTHS:
-        return f"{kind}<{','.join(type_of(each) for _, each in inner)}>"
+        return f"{kind}<{','.join(type_of(part_type) for _, part_type in inner)}>"
     name, bracket, size = kind.partition("(")
     name = _ALIASES.get(name, name)
     return f"{name}(10,0)" if kind == "decimal" else f"{name}{bracket}{size}"
@@ -101,7 +101,9 @@ def is_comparable(kind: str) -> bool:
     (False, True)
     """
     name, inner = split_type(kind)
-    return name.partition("(")[0] not in _INCOMPARABLE and all(is_comparable(each) for _, each in inner)
+    return name.partition("(")[0] not in _INCOMPARABLE and all(
+        is_comparable(part_type) for _, part_type in inner
+    )
 
 
 def same_key(left: str, right: str) -> bool:
@@ -132,23 +134,23 @@ def _parse_field(name: Any, kind: Any, nullable: Any) -> Field:
 
 def _is_known_type(kind: str) -> bool:
     name, inner = split_type(kind)
-    known = name in _WIDTHS or name == "struct" or name.partition("(")[0] in _ATOMS
-    return known and all(_is_known_type(each) for _, each in inner)
+    is_known = name in _WIDTHS or name == "struct" or name.partition("(")[0] in _ATOMS
+    return is_known and all(_is_known_type(part_type) for _, part_type in inner)
 
 
 def split_type(written: str) -> tuple[str, list[tuple[str, str]]]:
     """Return the outermost kind of a type, and the names and types of its parts."""
     nested = _NESTED.match(written.strip())
     if nested is None:
-        words = " ".join(written.lower().split())
-        return re.sub(r" ?([(),]) ?", r"\1", words), []
+        type_text = " ".join(written.lower().split())
+        return re.sub(r" ?([(),]) ?", r"\1", type_text), []
     kind, text = nested[1].lower(), nested[2]
     if kind == "struct":
-        return kind, [_split_field(each) for each in _split_list(text) if each.strip()]
+        return kind, [_split_field(part) for part in _split_list(text) if part.strip()]
     inner = list(_split_list(text))
     if len(inner) != _WIDTHS[kind]:
         raise ValueError(f"unknown type {written.strip()!r}: write array<type> or map<type,type>")
-    return kind, [("", each) for each in inner]
+    return kind, [("", part) for part in inner]
 
 
 def _split_field(text: str) -> tuple[str, str]:
@@ -165,14 +167,14 @@ def _split_field(text: str) -> tuple[str, str]:
 def _split_list(text: str) -> Iterator[str]:
     """Split at the commas that are outside brackets and backticks."""
     depth, start, quoted = 0, 0, False
-    for place, char in enumerate(text):
+    for position, char in enumerate(text):
         quoted ^= char == "`"
         if quoted:
             continue
         depth += (char in "<(") - (char in ">)")
         if char == "," and not depth:
-            yield text[start:place]
-            start = place + 1
+            yield text[start:position]
+            start = position + 1
     yield text[start:]
 
 

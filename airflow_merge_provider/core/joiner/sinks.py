@@ -22,41 +22,41 @@ _REFUSED = {
 }
 
 
-def place_problems(asked: ParsedOptions) -> Iterator[Problem]:
+def place_problems(options: ParsedOptions) -> Iterator[Problem]:
     """Yield the problems of a file target that its name and its format show."""
-    kind, target = asked[FORMAT], asked["target"]
-    if asked["target_options"] and kind == "delta":
-        message = f"is supported only for files, but {asked.spelling(FORMAT)} is delta"
-        yield asked.build_problem("target_options", "config", message, "remove it")
+    kind, target = options[FORMAT], options["target"]
+    if options["target_options"] and kind == "delta":
+        message = f"is supported only for files, but {options.spelling(FORMAT)} is delta"
+        yield options.build_problem("target_options", "config", message, "remove it")
     if kind in {None, "delta"} or not isinstance(target, str):
         return
     try:
-        named = resolve_dataset(target, "/")
+        dataset = resolve_dataset(target, "/")
     except ConfigError:
         return
-    if named.table is not None:
+    if dataset.table is not None:
         message = f"{target!r} is a catalog table, but {kind} files require a location"
-        yield asked.build_problem(
+        yield options.build_problem(
             "target", "config", message, "set a bare ID or a location, or the format delta"
         )
 
 
-def column_problems(asked: ParsedOptions, chosen: Schema) -> Iterator[Problem]:
-    """Yield the columns that the target's format does not support; ``chosen`` are those of the inputs."""
-    kind = asked[FORMAT]
-    if not asked["target"] or kind in {None, "delta"}:
+def column_problems(options: ParsedOptions, fields: Schema) -> Iterator[Problem]:
+    """Yield the columns that the target's format does not support; ``fields`` are those of the inputs."""
+    kind = options[FORMAT]
+    if not options["target"] or kind in {None, "delta"}:
         return
-    for field in chosen:
-        if why := _refuse_field(kind, field):
-            yield asked.build_problem(
-                _find_column_property(asked), "selected_field", why, "choose another format"
+    for field in fields:
+        if reason := _refuse_field(kind, field):
+            yield options.build_problem(
+                _find_column_property(options), "selected_field", reason, "choose another format"
             )
-    names = [("key_columns", name) for name in asked["key_columns"] or ()]
-    names += [("indicator", asked["indicator"])] if asked["indicator"] else []
+    names = [("key_columns", name) for name in options["key_columns"] or ()]
+    names += [("indicator", options["indicator"])] if options["indicator"] else []
     for argument, name in names:
         added = Field(name, "array<string>" if argument == "indicator" else "string")
-        if why := _refuse_field(kind, added):
-            yield asked.build_problem(argument, "config", why, "choose another format")
+        if reason := _refuse_field(kind, added):
+            yield options.build_problem(argument, "config", reason, "choose another format")
 
 
 def _refuse_field(kind: str, field: Field) -> str | None:
@@ -65,10 +65,10 @@ def _refuse_field(kind: str, field: Field) -> str | None:
             f"avro files do not support the column name {field.name!r}:"
             " use only letters, digits and _, and no digit first"
         )
-    if any(each in _REFUSED.get(kind, ()) for each in _list_types(field.type)):
+    if any(type_name in _REFUSED.get(kind, ()) for type_name in _list_types(field.type)):
         return f"{kind} files do not support column {field.name!r} of type {field.type}"
     if kind == "avro" and any(
-        each == "map" and key != "string" for each, key in _list_types_with_keys(field.type)
+        type_name == "map" and key != "string" for type_name, key in _list_types_with_keys(field.type)
     ):
         return (
             f"avro files do not support column {field.name!r} of type {field.type}: map keys must be strings"
@@ -84,11 +84,11 @@ def _list_types_with_keys(written: str) -> Iterator[tuple[str, str]]:
     """Yield every type inside a type, and for a map the type of its keys."""
     kind, inner = split_type(written)
     yield kind.partition("(")[0], inner[0][1].strip() if kind == "map" else ""
-    for _, each in inner:
-        yield from _list_types_with_keys(each)
+    for _, part_type in inner:
+        yield from _list_types_with_keys(part_type)
 
 
-def _find_column_property(asked: ParsedOptions) -> str:
+def _find_column_property(options: ParsedOptions) -> str:
     """Return the property that selects the columns."""
     lists = ("fields_to_select", "fields_to_drop", "fields_to_rename")
-    return next((each for each in lists if asked[each]), "selected_fields")
+    return next((name for name in lists if options[name]), "selected_fields")

@@ -118,8 +118,8 @@ class PipeConfig(Config):
         if self.kind == "merge_source":
             return self.kind, {**self.source, "target": self.target}
         output = "merged" if self.kind == "merge_record" else "target"
-        given = {name: value for name, value in self.source.items() if name not in _OF_THE_PIPE}
-        config = {**given, output: self.target}
+        arguments = {name: value for name, value in self.source.items() if name not in _OF_THE_PIPE}
+        config = {**arguments, output: self.target}
         if self.kind in LOADS:
             return "merge_load", {**config, "strategy": LOADS[self.kind]}
         return self.kind, config
@@ -163,8 +163,8 @@ def _list_texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _list_texts(each, f"{path}.{name}")
+        for name, item in value.items():
+            yield from _list_texts(item, f"{path}.{name}")
     elif isinstance(value, list):
-        for place, each in enumerate(value):
-            yield from _list_texts(each, f"{path}[{place}]")
+        for position, item in enumerate(value):
+            yield from _list_texts(item, f"{path}[{position}]")

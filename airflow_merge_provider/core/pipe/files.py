@@ -24,16 +24,16 @@ def read_pipes(file: Path, parse_yaml: Callable[[str], Any]) -> list[tuple[str, 
     :raises ConfigError: if the file cannot be read, or holds something else.
     """
     content = read_content(file, parse_yaml)
-    found = content if isinstance(content, list) else [content]
-    paths = [f"[{place}]" for place in range(len(found))] if isinstance(content, list) else [""]
+    pipes = content if isinstance(content, list) else [content]
+    paths = [f"[{position}]" for position in range(len(pipes))] if isinstance(content, list) else [""]
     problems = [
         Problem(path, "value", "must be an object", 'write {"_id": …, "source": {…}}')
-        for path, pipe in zip(paths, found, strict=True)
+        for path, pipe in zip(paths, pipes, strict=True)
         if not isinstance(pipe, Mapping)
     ]
     if problems:
         raise ConfigError.from_problems(problems)
-    return list(zip(paths, found, strict=True))
+    return list(zip(paths, pipes, strict=True))
 
 
 def read_content(file: Path, parse_yaml: Callable[[str], Any]) -> Any:
@@ -93,8 +93,8 @@ def _refuse_constant(word: str) -> NoReturn:
 
 
 def _suggest_remedy(error: json.JSONDecodeError) -> str:
-    before = error.doc[: error.pos].rstrip()
-    is_comma = before.endswith(",") or error.doc[error.pos :].startswith(",")
+    preceding_text = error.doc[: error.pos].rstrip()
+    is_comma = preceding_text.endswith(",") or error.doc[error.pos :].startswith(",")
     return "remove the comma before the closing bracket" if is_comma else ""
 
 

@@ -32,8 +32,8 @@ def records_in(spark: SparkSession, frames: Frames, pinned: Mapping[str, PinnedD
     """
 
     def count_rows(stage: str) -> int:
-        known = count_records(spark, pinned[stage], live=True)
-        return frames[stage].count() if known is None else known
+        row_count = count_records(spark, pinned[stage], live=True)
+        return frames[stage].count() if row_count is None else row_count
 
     return dict(zip(frames, run_in_parallel(spark, count_rows, frames), strict=True))
 

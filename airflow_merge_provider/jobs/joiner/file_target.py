@@ -44,7 +44,7 @@ class FileTarget(Target):
         """
         folder = folder_of(spark, str(dataset.path))
         content = folder.read_content()
-        found = cls(
+        target = cls(
             replace(dataset, format=config.target_format),
             config.write_mode == "append",
             _build_previous_run(folder, content.last, request.run) if content.last else None,
@@ -52,8 +52,8 @@ class FileTarget(Target):
             content,
             {**_OURS.get(config.target_format, {}), **(config.target_options or {})},
         )
-        found._require_own()
-        return found
+        target._require_own()
+        return target
 
     def is_whole(self) -> bool:
         return not self._list_missing_files()
@@ -61,16 +61,18 @@ class FileTarget(Target):
     def check_columns(self, spark: SparkSession, fields: Schema) -> None:
         if not self.append or not self.state:
             return
-        here = {name: kind for name, kind, _ in self.state["columns"]}
-        problems = self.find_unfit_columns(here, fields)
+        target_types = {name: kind for name, kind, _ in self.state["columns"]}
+        problems = self.find_unfit_columns(target_types, fields)
         names = [field.name for field in fields]
         problems += [
-            self.build_misfit(f"the output has no column {name!r}") for name in here if name not in names
+            self.build_misfit(f"the output has no column {name!r}")
+            for name in target_types
+            if name not in names
         ]
-        if not problems and self.dataset.format == "csv" and list(here) != names:
+        if not problems and self.dataset.format == "csv" and list(target_types) != names:
             problems.append(
                 self.build_misfit(
-                    f"the output must have the column order of the csv files: {', '.join(here)}"
+                    f"the output must have the column order of the csv files: {', '.join(target_types)}"
                 )
             )
         stored = (self.state["format"], self.state["options"])
@@ -101,16 +103,16 @@ class FileTarget(Target):
                 " use a location that both can access"
             )
             raise JobError(message)
-        before = last.files if last else ()
+        previous_files = last.files if last else ()
         columns = [field.as_list() for field in schema_of(rows)]
-        about = {"format": self.dataset.format, "options": self.options, "columns": columns}
+        file_state = {"format": self.dataset.format, "options": self.options, "columns": columns}
         entry = FolderRun(
             number=number,
             stage=stage,
             added=added,
-            removed=() if self.append else before,
-            files=(*before, *added) if self.append else added,
-            state={**state, **about, "outputs": outputs},
+            removed=() if self.append else previous_files,
+            files=(*previous_files, *added) if self.append else added,
+            state={**state, **file_state, "outputs": outputs},
         )
         if not self.folder.record_run(entry):
             self.folder.remove_path(stage)
@@ -125,8 +127,8 @@ class FileTarget(Target):
 
         The rows are counted while they are written, so that they are computed only once.
         """
-        seen = Observation(stage)
-        counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+        observation = Observation(stage)
+        counted = rows.observe(observation, F.count(F.lit(1)).alias("rows"))
         writer = counted.write.format(spark_format(spark, self.dataset.format)).options(**self.options)
         try:
             writer.save(self.folder.build_uri(stage))
@@ -134,7 +136,7 @@ class FileTarget(Target):
             self.folder.remove_path(stage)
             self._require_first(number, state, error)
             raise
-        return int(seen.get["rows"])
+        return int(observation.get["rows"])
 
     def _require_first(self, number: int, state: Mapping[str, Any], error: Exception | None = None) -> None:
         """Raise an error for another run that committed first, if there was one.
@@ -147,8 +149,8 @@ class FileTarget(Target):
 
     def _build_conflict_error(self, number: int, state: Mapping[str, Any]) -> ConflictError:
         message = f"Another run wrote {self.dataset.uri} first: run {number} already exists; run it again"
-        later = (each for each in self.folder.list_entries() if each.number >= number)
-        if any(each.state.get("token") == state["token"] for each in later):
+        later_entries = (entry for entry in self.folder.list_entries() if entry.number >= number)
+        if any(entry.state.get("token") == state["token"] for entry in later_entries):
             return OwnAttemptWonError(message)
         return ConflictError(message)
 
@@ -180,16 +182,22 @@ class FileTarget(Target):
 
 def _build_previous_run(folder: Folder, last: FolderRun, run: RunToken) -> PreviousRun:
     """Return the previous run from the last ledger entry, with the entry that an earlier attempt wrote."""
-    own = _find_entry(folder, lambda entry: run.is_same_attempt(entry.state.get("token")))
-    cleared = _find_entry(folder, lambda entry: run.is_same_run(entry.state.get("token")))
+    own_commit = _find_entry(folder, lambda entry: run.is_same_attempt(entry.state.get("token")))
+    cleared_commit = _find_entry(folder, lambda entry: run.is_same_run(entry.state.get("token")))
     rows = last.state.get("outputs")
     return PreviousRun(
-        last.number, last.number, last.number, last.state, rows, own_commit=own, cleared_commit=cleared
+        last.number,
+        last.number,
+        last.number,
+        last.state,
+        rows,
+        own_commit=own_commit,
+        cleared_commit=cleared_commit,
     )
 
 
 def _find_entry(folder: Folder, is_wanted: Callable[[FolderRun], bool]) -> RunCommit | None:
-    entry = next((each for each in folder.list_entries() if is_wanted(each)), None)
+    entry = next((candidate for candidate in folder.list_entries() if is_wanted(candidate)), None)
     return None if entry is None else RunCommit(entry.number, entry.state, entry.state.get("outputs"))
 
 

@@ -190,8 +190,8 @@ class Folder:
 
     def _list_names(self, below: str = "") -> list[str]:
         self._fs.invalidate_cache()
-        found = self._fs.find(self._resolve_path(below) if below else self._root)
-        return [path[len(self._root) + 1 :] for path in found]
+        paths = self._fs.find(self._resolve_path(below) if below else self._root)
+        return [path[len(self._root) + 1 :] for path in paths]
 
     def _has_file(self, name: str) -> bool:
         self._fs.invalidate_cache()

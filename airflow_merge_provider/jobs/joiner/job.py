@@ -82,27 +82,25 @@ def prepare_join(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[st
     :raises ConfigError: with every problem of the schemas, or with the fault of the expression.
     :raises DataError: when an input does not exist.
     """
-    frames = {stage: read_dataset(spark, each) for stage, each in pinned.items()}
+    frames = {stage: read_dataset(spark, pinned_dataset) for stage, pinned_dataset in pinned.items()}
     schemas = {stage: schema_of(frame) for stage, frame in frames.items()}
-    planned = plan_join(JoinerConfig.parse(raw, schemas), schemas)
-    nullable = [stage for stage, may in planned.null_keys.items() if any(may)]
-    planned = planned.with_non_null(
-        {stage: find_non_null_columns(spark, pinned[stage]) for stage in nullable}
-    )
+    plan = plan_join(JoinerConfig.parse(raw, schemas), schemas)
+    nullable = [stage for stage, is_nullable in plan.null_keys.items() if any(is_nullable)]
+    plan = plan.with_non_null({stage: find_non_null_columns(spark, pinned[stage]) for stage in nullable})
     try:
-        rows = join_frames(frames, planned)
+        rows = join_frames(frames, plan)
         rows.schema  # noqa: B018 - Spark Connect analyses the expression only when the schema is read
     except AnalysisException as error:
-        if planned.expression is None:
+        if plan.expression is None:
             raise
-        message = f"{planned.expression!r} is not a valid join condition: {first_line(error)}"
-        known = ", ".join(
-            f"{planned.aliases[stage]}.{field.name}" for stage, schema in schemas.items() for field in schema
+        message = f"{plan.expression!r} is not a valid join condition: {first_line(error)}"
+        available_fields = ", ".join(
+            f"{plan.aliases[stage]}.{field.name}" for stage, schema in schemas.items() for field in schema
         )
-        at = Spelling(raw, JoinerConfig.model_fields)("condition_expression")
-        wrong = Problem(at, "invalid_condition", message, f"available fields: {known}")
-        raise ConfigError.from_problems([wrong]) from None
-    return Join(planned, frames, rows)
+        option_name = Spelling(raw, JoinerConfig.model_fields)("condition_expression")
+        problem = Problem(option_name, "invalid_condition", message, f"available fields: {available_fields}")
+        raise ConfigError.from_problems([problem]) from None
+    return Join(plan, frames, rows)
 
 
 def _run_join(
@@ -203,7 +201,7 @@ class _Join(JobRun):
             return "initial", NO_TARGET if target.last is None else STATE_EXPIRED
         if self.request.full_refresh:
             return "full", FULL_REFRESH
-        offsets = {stage: each.offset for stage, each in self.pinned.items()}
+        offsets = {stage: pinned_dataset.offset for stage, pinned_dataset in self.pinned.items()}
         if target.is_up_to_date(fingerprint, list(offsets.values())):
             return "noop", NOTHING_CHANGED
         if target.state.get("fingerprint") != fingerprint:
@@ -240,8 +238,8 @@ class _Join(JobRun):
             written = self.target.commit_rows(
                 self.spark, self.join.rows, {**state, **self.reporter.build_state(stored)}
             )
-        done = self._build_result(result, written.outputs, unmatched_rows, self.describe_plan())
-        return self.reporter.build_report(done, version=written.version, changed=True)
+        final_result = self._build_result(result, written.outputs, unmatched_rows, self.describe_plan())
+        return self.reporter.build_report(final_result, version=written.version, changed=True)
 
     def _build_result(
         self, result: RunResult, outputs: int | None, unmatched_rows: int, details: Mapping[str, Any]
@@ -303,12 +301,13 @@ def _require_apart(config: JoinerConfig, request: JobRequest, inputs: Mapping[st
 
     :raises ConfigError: with every argument that does.
     """
-    read = {normalize_uri(dataset.uri) for dataset in inputs.values()}
-    written = {"target": config.target, "unmatched": config.unmatched}
+    input_uris = {normalize_uri(dataset.uri) for dataset in inputs.values()}
+    outputs = {"target": config.target, "unmatched": config.unmatched}
     problems = [
         Problem(name, "config", f"{ref!r} is one of the inputs", "choose another dataset")
-        for name, ref in written.items()
-        if ref is not None and normalize_uri(resolve_dataset(ref, request.warehouse, at=name).uri) in read
+        for name, ref in outputs.items()
+        if ref is not None
+        and normalize_uri(resolve_dataset(ref, request.warehouse, at=name).uri) in input_uris
     ]
     if problems:
         raise ConfigError.from_problems(problems)
@@ -336,17 +335,19 @@ def _pin_inputs(
 
     :raises DataError: with every input that does not exist.
     """
-    once: list[Dataset] = []
+    datasets: list[Dataset] = []
     for dataset in inputs.values():
         # A dataset that is joined to itself is read at one version.
-        if dataset not in once:
-            once.append(dataset)
-    versions = list(pool.map(lambda dataset: pin_dataset(spark, dataset), once))
-    pinned = {stage: versions[once.index(dataset)] for stage, dataset in inputs.items()}
-    absent = {stage: each.dataset for stage, each in pinned.items() if not each.exists}
-    if absent:
+        if dataset not in datasets:
+            datasets.append(dataset)
+    versions = list(pool.map(lambda dataset: pin_dataset(spark, dataset), datasets))
+    pinned = {stage: versions[datasets.index(dataset)] for stage, dataset in inputs.items()}
+    missing_datasets = {
+        stage: pinned_dataset.dataset for stage, pinned_dataset in pinned.items() if not pinned_dataset.exists
+    }
+    if missing_datasets:
         raise DataError.from_problems(
-            [_refuse_absent_dataset(stage, dataset) for stage, dataset in absent.items()]
+            [_refuse_absent_dataset(stage, dataset) for stage, dataset in missing_datasets.items()]
         )
     return pinned
 
@@ -360,7 +361,7 @@ def _refuse_absent_dataset(stage: str, dataset: Dataset) -> Problem:
 def _list_inferred(pinned: Mapping[str, PinnedDataset]) -> Sequence[str]:
     """Return a warning for each input whose schema Spark infers from the rows."""
     return [
-        f"inputs.{stage}: the schema of {each.dataset.format} files is inferred"
-        for stage, each in pinned.items()
-        if each.dataset.format in _INFERRED
+        f"inputs.{stage}: the schema of {pinned_dataset.dataset.format} files is inferred"
+        for stage, pinned_dataset in pinned.items()
+        if pinned_dataset.dataset.format in _INFERRED
     ]

@@ -48,11 +48,14 @@ class TableTarget(Target):
             return
         problems = []
         if self.append:
-            there = schema_of(read_dataset(spark, PinnedDataset(self.dataset, self.last.version)))
-            problems = self.find_unfit_columns({field.name: field.type for field in there}, fields)
-        odd = [field.name for field in fields if has_special_characters(field.name)]
-        if odd and not self._is_mapped(spark):
-            message = f"{self.dataset.uri} does not support these column names: {', '.join(map(repr, odd))}"
+            target_fields = schema_of(read_dataset(spark, PinnedDataset(self.dataset, self.last.version)))
+            problems = self.find_unfit_columns({field.name: field.type for field in target_fields}, fields)
+        special_names = [field.name for field in fields if has_special_characters(field.name)]
+        if special_names and not self._is_mapped(spark):
+            message = (
+                f"{self.dataset.uri} does not support these column names:"
+                f" {', '.join(map(repr, special_names))}"
+            )
             hint = (
                 f"use other names, choose another target, or set its table property {COLUMN_MAPPING} to name"
             )
@@ -72,8 +75,8 @@ class TableTarget(Target):
             else:
                 overwrite_table(self.dataset, rows)
 
-        landed = commit_run(spark, self.dataset, CAPABILITY, self.last, state, write)
-        return WriteResult(landed.version, landed.rows)
+        commit = commit_run(spark, self.dataset, CAPABILITY, self.last, state, write)
+        return WriteResult(commit.version, commit.rows)
 
     def _is_mapped(self, spark: SparkSession) -> bool:
         """Return whether the table uses column mapping, so that names may contain special characters."""

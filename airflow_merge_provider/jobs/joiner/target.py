@@ -72,18 +72,20 @@ class Target(ABC):
         :raises ConflictError: when another run was first; this one has written nothing then.
         """
 
-    def find_unfit_columns(self, here: Mapping[str, str], fields: Schema) -> list[Problem]:
+    def find_unfit_columns(self, target_types: Mapping[str, str], fields: Schema) -> list[Problem]:
         """Return a problem for each new column whose name or type differs from the existing columns.
 
-        ``here`` maps the names of the existing columns to their types.
+        ``target_types`` maps the names of the existing columns to their types.
         """
-        wrong = [f"the target has no column {field.name!r}" for field in fields if field.name not in here]
-        wrong += [
-            f"{field.name!r} is {here[field.name]} in the target and {field.type} in the output"
-            for field in fields
-            if here.get(field.name, field.type) != field.type
+        messages = [
+            f"the target has no column {field.name!r}" for field in fields if field.name not in target_types
         ]
-        return [self.build_misfit(each) for each in wrong]
+        messages += [
+            f"{field.name!r} is {target_types[field.name]} in the target and {field.type} in the output"
+            for field in fields
+            if target_types.get(field.name, field.type) != field.type
+        ]
+        return [self.build_misfit(message) for message in messages]
 
     def build_misfit(self, message: str) -> Problem:
         """Build the problem that explains why rows cannot be appended."""

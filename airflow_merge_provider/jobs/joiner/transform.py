@@ -42,13 +42,13 @@ def join_frames(frames: Frames, plan: JoinPlan) -> DataFrame:
 
 def _by_chain(frames: Frames, plan: JoinPlan) -> DataFrame:
     """Join the inputs on their key fields; a cross join has no key fields."""
-    first, *others = (_build_side(frames[stage], plan, stage) for stage in plan.order)
-    found = _in_pairs([first, *others]) if plan.coalesced else _in_a_row(first, others, plan)
+    first, *other_sides = (_build_side(frames[stage], plan, stage) for stage in plan.order)
+    rows = _in_pairs([first, *other_sides]) if plan.coalesced else _in_a_row(first, other_sides, plan)
     outputs = [
         F.col(_name_cell(plan, output.stage, output.source)).alias(output.field.name)
         for output in plan.outputs
     ]
-    return found.select(*_key_columns(plan), *outputs, *_build_indicator(plan))
+    return rows.select(*_key_columns(plan), *outputs, *_build_indicator(plan))
 
 
 def _build_side(frame: DataFrame, plan: JoinPlan, stage: str) -> _JoinedInputs:
@@ -59,19 +59,21 @@ def _build_side(frame: DataFrame, plan: JoinPlan, stage: str) -> _JoinedInputs:
     )
 
 
-def _in_a_row(first: _JoinedInputs, others: Sequence[_JoinedInputs], plan: JoinPlan) -> DataFrame:
+def _in_a_row(first: _JoinedInputs, other_sides: Sequence[_JoinedInputs], plan: JoinPlan) -> DataFrame:
     """Join the other inputs to the first one by one; the rows stay partitioned by the key of the first."""
-    found = F.broadcast(first.rows) if plan.first_in_memory else first.rows
-    for other, step in zip(others, plan.steps, strict=True):
-        rows, matches = other.rows, _build_conditions(first, other)
+    joined_rows = F.broadcast(first.rows) if plan.first_in_memory else first.rows
+    for side, step in zip(other_sides, plan.steps, strict=True):
+        rows, matches = side.rows, _build_conditions(first, side)
         if plan.salt is not None:
             rows = rows.withColumn(_COPY, F.explode(F.sequence(F.lit(0), F.lit(plan.salt.factor - 1))))
             matches.append(F.col(_SALT) == F.col(_COPY))
         if step.in_memory:
             rows = F.broadcast(rows)
         is_cross = step.how == "cross"
-        found = found.crossJoin(rows) if is_cross else found.join(rows, all_of(matches), step.how)
-    return found
+        joined_rows = (
+            joined_rows.crossJoin(rows) if is_cross else joined_rows.join(rows, all_of(matches), step.how)
+        )
+    return joined_rows
 
 
 def _in_pairs(sides: Sequence[_JoinedInputs]) -> DataFrame:
@@ -81,7 +83,7 @@ def _in_pairs(sides: Sequence[_JoinedInputs]) -> DataFrame:
     join. Pairs reduce the number of rows and columns that are shuffled again.
     """
     while len(sides) > 1:
-        pairs = [sides[place : place + 2] for place in range(0, len(sides), 2)]
+        pairs = [sides[start : start + 2] for start in range(0, len(sides), 2)]
         sides = [reduce(_join_sides, pair) for pair in pairs]
     return sides[0].rows
 
@@ -98,7 +100,10 @@ def _join_sides(left: _JoinedInputs, right: _JoinedInputs) -> _JoinedInputs:
 
 def _build_conditions(left: _JoinedInputs, right: _JoinedInputs) -> list[Column]:
     pairs = zip(left.keys, right.keys, left.nulls, right.nulls, strict=True)
-    return [mine.eqNullSafe(other) if a and b else mine == other for mine, other, a, b in pairs]
+    return [
+        left_key.eqNullSafe(right_key) if left_null and right_null else left_key == right_key
+        for left_key, right_key, left_null, right_null in pairs
+    ]
 
 
 def _by_expression(frames: Frames, plan: JoinPlan) -> DataFrame:
@@ -107,30 +112,32 @@ def _by_expression(frames: Frames, plan: JoinPlan) -> DataFrame:
     left, right = (_select_all(frames[stage], plan, stage) for stage in plan.order)
     left = F.broadcast(left) if plan.first_in_memory else left
     right = F.broadcast(right) if step.in_memory else right
-    found = left.join(right, F.expr(str(plan.expression)), step.how)
+    rows = left.join(right, F.expr(str(plan.expression)), step.how)
     outputs = [
         F.col(quote_name(plan.aliases[output.stage], output.source)).alias(output.field.name)
         for output in plan.outputs
     ]
-    return found.select(*outputs, *_build_indicator(plan))
+    return rows.select(*outputs, *_build_indicator(plan))
 
 
 def _select_needed(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
     """Select the fields that the key and output columns need, under internal names."""
-    kept = [
+    columns = [
         quote_column(field).alias(_name_cell(plan, stage, field)) for field in plan.list_needed_fields(stage)
     ]
     if plan.indicator is not None:
-        kept.append(F.lit(True).alias(_name_presence_column(plan, stage)))
+        columns.append(F.lit(True).alias(_name_presence_column(plan, stage)))
     if plan.salt is not None and stage == plan.salt.stage:
-        kept.append(_build_salt(plan, plan.salt).alias(_SALT))
-    return frame.select(*kept)
+        columns.append(_build_salt(plan, plan.salt).alias(_SALT))
+    return frame.select(*columns)
 
 
 def _select_all(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
     """Select all fields under their own names and the alias of the input."""
-    there = [] if plan.indicator is None else [F.lit(True).alias(_name_presence_column(plan, stage))]
-    return frame.select("*", *there).alias(plan.aliases[stage])
+    presence_columns = (
+        [] if plan.indicator is None else [F.lit(True).alias(_name_presence_column(plan, stage))]
+    )
+    return frame.select("*", *presence_columns).alias(plan.aliases[stage])
 
 
 def _build_salt(plan: JoinPlan, salt: Salt) -> Column:
@@ -138,8 +145,8 @@ def _build_salt(plan: JoinPlan, salt: Salt) -> Column:
 
     It is a hash of the whole row, so that a retried task computes the same salt.
     """
-    hashed = [quote_column(field.name) for field in plan.schemas[salt.stage] if is_comparable(field.type)]
-    return F.pmod(F.xxhash64(*hashed), F.lit(salt.factor)).cast("int")
+    columns = [quote_column(field.name) for field in plan.schemas[salt.stage] if is_comparable(field.type)]
+    return F.pmod(F.xxhash64(*columns), F.lit(salt.factor)).cast("int")
 
 
 def _list_key_columns(plan: JoinPlan, stage: str) -> list[Column]:
@@ -150,20 +157,24 @@ def _key_columns(plan: JoinPlan) -> list[Column]:
     """Build the key columns: the key of the first input in a row; all inputs in a row have the same key."""
     if not plan.key_columns:
         return []
-    by_place = zip(plan.key_columns, *(_list_key_columns(plan, stage) for stage in plan.order), strict=True)
-    return [F.coalesce(*cells).alias(field.name) for field, *cells in by_place]
+    cells_by_column = zip(
+        plan.key_columns, *(_list_key_columns(plan, stage) for stage in plan.order), strict=True
+    )
+    return [F.coalesce(*cells).alias(field.name) for field, *cells in cells_by_column]
 
 
 def _build_indicator(plan: JoinPlan) -> list[Column]:
     """Build the indicator column: the names of the inputs that contribute to a row, in declared order."""
     if plan.indicator is None:
         return []
-    there = [F.when(F.col(_name_presence_column(plan, stage)), F.lit(stage)) for stage in plan.schemas]
-    return [F.array_compact(F.array(*there)).alias(plan.indicator)]
+    present_inputs = [
+        F.when(F.col(_name_presence_column(plan, stage)), F.lit(stage)) for stage in plan.schemas
+    ]
+    return [F.array_compact(F.array(*present_inputs)).alias(plan.indicator)]
 
 
 def _name_cell(plan: JoinPlan, stage: str, field: str) -> str:
-    names = [each.name for each in plan.schemas[stage]]
+    names = [schema_field.name for schema_field in plan.schemas[stage]]
     return f"__merge_{list(plan.schemas).index(stage)}_{names.index(field)}"
 
 

@@ -16,46 +16,49 @@ UNMATCHED = "joiner_unmatched"
 
 def find_unmatched(frames: Frames, plan: JoinPlan) -> DataFrame:
     """Return all input rows that the result lacks: columns ``input`` (its name) and ``row`` (as JSON)."""
-    left_out = [
+    frames_by_input = [
         _find_without_partner(frames, plan, stage) for stage in plan.schemas if plan.required - {stage}
     ]
-    return reduce(DataFrame.unionAll, left_out)
+    return reduce(DataFrame.unionAll, frames_by_input)
 
 
 def _find_without_partner(frames: Frames, plan: JoinPlan, stage: str) -> DataFrame:
     """Return the rows of an input that have no match in at least one other required input."""
-    others = [each for each in plan.order if each in plan.required and each != stage]
+    other_stages = [name for name in plan.order if name in plan.required and name != stage]
     row = F.to_json(F.struct(*map(quote_column, frames[stage].columns)), {"ignoreNullFields": "false"})
-    left_out = [F.lit(stage).alias("input"), row.alias("row")]
+    output_columns = [F.lit(stage).alias("input"), row.alias("row")]
     if plan.expression is not None:
-        mine, theirs = (frames[each].alias(plan.aliases[each]) for each in (stage, *others))
-        return mine.join(theirs, F.expr(plan.expression), "left_anti").select(*left_out)
-    mine = frames[stage].select(*left_out, *_list_key_columns(plan, stage))
+        input_rows, other_rows = (frames[name].alias(plan.aliases[name]) for name in (stage, *other_stages))
+        return input_rows.join(other_rows, F.expr(plan.expression), "left_anti").select(*output_columns)
+    input_rows = frames[stage].select(*output_columns, *_list_key_columns(plan, stage))
     partners = reduce(
-        lambda found, each: found.join(
-            frames[each].select(*_list_key_columns(plan, each)),
-            _build_condition(plan, others[0], each),
+        lambda matches, name: matches.join(
+            frames[name].select(*_list_key_columns(plan, name)),
+            _build_condition(plan, other_stages[0], name),
             "left_semi",
         ),
-        others[1:],
-        frames[others[0]].select(*_list_key_columns(plan, others[0])),
+        other_stages[1:],
+        frames[other_stages[0]].select(*_list_key_columns(plan, other_stages[0])),
     )
-    return mine.join(partners, _build_condition(plan, stage, others[0]), "left_anti").select("input", "row")
+    return input_rows.join(partners, _build_condition(plan, stage, other_stages[0]), "left_anti").select(
+        "input", "row"
+    )
 
 
 def _list_key_columns(plan: JoinPlan, stage: str) -> list[Column]:
     return [
-        quote_column(field).alias(_name_key(stage, place)) for place, field in enumerate(plan.keys[stage])
+        quote_column(field).alias(_name_key(stage, position))
+        for position, field in enumerate(plan.keys[stage])
     ]
 
 
 def _build_condition(plan: JoinPlan, left: str, right: str) -> Column:
     pairs = [
-        (quote_column(_name_key(left, place)), quote_column(_name_key(right, place)))
-        for place in range(len(plan.keys[left]))
+        (quote_column(_name_key(left, position)), quote_column(_name_key(right, position)))
+        for position in range(len(plan.keys[left]))
     ]
     return all_of(a.eqNullSafe(b) if plan.nulls_match else a == b for a, b in pairs)
 
 
-def _name_key(stage: str, place: int) -> str:
-    return f"__merge_key_{stage}_{place}"
+def _name_key(stage: str, position: int) -> str:
+    return f"__merge_key_{stage}_{position}"
