@@ -84,7 +84,8 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
         # Spark resolves table names case-insensitively, so the URI uses lower case only.
         return uri._replace(netloc=root, path=uri.path.lower())
     raise ValueError(
-        f"{uri.geturl()!r} is no dataset: write merge://warehouse/<id> or merge://catalog/<catalog.schema.table>"
+        f"{uri.geturl()!r} is not a valid dataset URI: use merge://warehouse/<id> or "
+        "merge://catalog/<catalog.schema.table>"
     )
 
 

@@ -48,14 +48,14 @@ _EXIT = {
     error.code: code
     for error, code in ((ConfigError, 2), (DataError, 3), (RiskError, 3), (SetupError, 4), (ConflictError, 5))
 }
-_WHERE = f"where datasets named by a bare id live (${WAREHOUSE})"
+_WHERE = f"the folder or URI that contains the datasets with bare ids (default: ${WAREHOUSE})"
 _EXITS = """exit codes:
-  0  done
-  1  the Spark process failed for a reason of its own; trying again may help
-  2  the file or the command line is wrong; nothing was started
-  3  the data cannot be merged as asked; nothing was written
-  4  something is missing: Java, a jar, a warehouse, a service
-  5  another run committed first; nothing was written, run it again"""
+  0  the command succeeded
+  1  the Spark process or the command failed unexpectedly; a retry may succeed
+  2  the file or the command line is not valid; nothing was written
+  3  the data cannot be merged as configured; nothing was written
+  4  a prerequisite is missing: Java, a jar, a warehouse, a service
+  5  another run committed first; nothing was written; run the command again"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.verbose:
             raise
-        print(f"error: {type(error).__name__}: {error} (--verbose shows where)", file=sys.stderr)
+        print(f"error: {type(error).__name__}: {error} (--verbose prints the traceback)", file=sys.stderr)
         return 1
 
 
@@ -106,7 +106,7 @@ def _truncate_report(report: dict[str, Any], request: JobRequest) -> dict[str, A
         return report
     short = truncate_report(report)
     if short.get("truncated"):
-        print(f"the report is too long; in full: {json.dumps(report)}", file=sys.stderr)
+        print(f"the report is too long for an XCom; full report: {json.dumps(report)}", file=sys.stderr)
     return short
 
 
@@ -114,7 +114,7 @@ def _check_file(options: argparse.Namespace) -> int:
     file = read_run_file(options.file, options.warehouse)
     for warning in file.check_config(needs_target=False):
         print(f"warning: {warning}", file=sys.stderr)
-    print(f"{options.file}: a valid {file.job}")
+    print(f"{options.file}: valid {file.job} configuration")
     return 0
 
 
@@ -138,8 +138,11 @@ def _print_schema(options: argparse.Namespace) -> int:
 
 def _connect_server(options: argparse.Namespace) -> int:
     def print_address(url: str, token_file: Path) -> None:
-        print(f"Spark Connect server: {url} (end it with Ctrl-C)", flush=True)
-        print(f"other clients need {TOKEN_VARIABLE}=$(cat {shlex.quote(str(token_file))})", flush=True)
+        print(f"Spark Connect server: {url} (stop it with Ctrl-C)", flush=True)
+        print(
+            f"clients of other users or machines need {TOKEN_VARIABLE}=$(cat {shlex.quote(str(token_file))})",
+            flush=True,
+        )
 
     return run_connect_server(
         host=options.host,
@@ -154,7 +157,11 @@ def _connect_server(options: argparse.Namespace) -> int:
 
 def _prepare_archive(_: argparse.Namespace) -> int:
     archive = make_archive(on_line=lambda line: print(line, file=sys.stderr, flush=True))
-    print(f"class archive: {archive}" if archive else "this Java makes no class archive: runs start slower")
+    print(
+        f"class archive: {archive}"
+        if archive
+        else "this Java installation cannot create a class archive: runs start more slowly"
+    )
     return 0
 
 
@@ -214,7 +221,7 @@ def _build_request(options: argparse.Namespace, file: RunFile) -> JobRequest:
 def _parse_settings(pairs: Sequence[str]) -> dict[str, str]:
     wrong = [pair for pair in pairs if "=" not in pair]
     if wrong:
-        raise ConfigError(f"--conf {wrong[0]}: write NAME=VALUE")
+        raise ConfigError(f"--conf {wrong[0]}: must have the form NAME=VALUE")
     settings = dict(pair.split("=", 1) for pair in pairs)
     if problems := find_misplaced(settings, "--conf"):
         raise ConfigError.from_problems(problems)
@@ -228,7 +235,7 @@ def _build_parser() -> argparse.ArgumentParser:
         epilog=_EXITS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--verbose", action="store_true", help="show where an unexpected error comes from")
+    parser.add_argument("--verbose", action="store_true", help="print the traceback of an error")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -248,13 +255,13 @@ def _build_parser() -> argparse.ArgumentParser:
     run = add_command("run", _run_file, "run a pipe, a configuration or a request, and print its report")
     _add_file(run)
     run.set_defaults(until=None)
-    run.add_argument("--dry-run", action="store_true", help="compute all changes, but do not commit")
-    run.add_argument("--full-refresh", action="store_true", help="rewrite the whole target")
-    run.add_argument("--run-id", metavar="ID", help="name this run; the same name again is a retry of it")
+    run.add_argument("--dry-run", action="store_true", help="compute all changes without committing them")
+    run.add_argument("--full-refresh", action="store_true", help="process all input, not only the changes")
+    run.add_argument("--run-id", metavar="ID", help="the ID of the run; a run with the same ID is a retry")
     run.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002")
     _add_spark(run)
     plan = add_command(
-        "plan", _run_file, "show what a run would do and its output columns, without reading a row"
+        "plan", _run_file, "show the steps and the output columns of a run without reading any rows"
     )
     _add_file(plan)
     plan.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002")
@@ -267,12 +274,12 @@ def _build_parser() -> argparse.ArgumentParser:
     schema = add_command(
         "schema", _print_schema, "print the JSON Schema of a configuration, a request or a result"
     )
-    schema.add_argument("of", choices=[*CAPABILITIES, "request", "result", "report"], help="what to describe")
+    schema.add_argument("of", choices=[*CAPABILITIES, "request", "result", "report"], help="schema to print")
     _add_server(
         add_command("connect-server", _connect_server, "start a Spark Connect server on this machine")
     )
     add_command(
-        "prepare", _prepare_archive, "fetch the jars, and archive the JVM's classes so that runs start faster"
+        "prepare", _prepare_archive, "download the Delta jars, and create a class archive for faster starts"
     )
     _add_history(
         add_command("history", _print_history, "print the newest commits of a target and their runs")
@@ -285,14 +292,19 @@ def _build_parser() -> argparse.ArgumentParser:
 
 def _add_history(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
-    parser.add_argument("--warehouse", metavar="PLACE", help=_WHERE)
-    parser.add_argument("--limit", type=int, default=20, help="how many commits (%(default)s)")
+    parser.add_argument("--warehouse", metavar="LOCATION", help=_WHERE)
+    parser.add_argument("--limit", type=int, default=20, help="the number of commits (default: %(default)s)")
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
-    says = "holds the token that clients need (mode 0600); by default one that ends with the server"
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
-    parser.add_argument("--port", type=int, default=CONNECT_PORT, help="the port to listen on (%(default)s)")
+    says = (
+        "the file with the token that clients need (mode 0600); by default a file that the server removes "
+        "when it ends"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=CONNECT_PORT, help="the port to listen on (default: %(default)s)"
+    )
     parser.add_argument("--token-file", metavar="FILE", type=Path, help=says)
     _add_spark(parser)
 
@@ -300,21 +312,26 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
     named = (
-        "a merge source's output: its _id; a merge engine's row: its key, JSON where that has several columns"
+        "the _id of an output of a merge source, or the key of a row of a merge engine (JSON if the key has "
+        "several columns)"
     )
     parser.add_argument("id", metavar="ID", help=named)
-    between = "of a merge source: only the shortest chain from one member to another"
+    between = "show only the shortest chain of links between two members (merge source only)"
     parser.add_argument("--between", nargs=2, metavar="DATASET/ID", help=between)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
-    parser.add_argument("--version", type=int, metavar="N", help="the target as it was at a version")
-    parser.add_argument("--warehouse", metavar="PLACE", help=_WHERE)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument(
+        "--version", type=int, metavar="N", help="explain version N of the target; by default the newest"
+    )
+    parser.add_argument("--warehouse", metavar="LOCATION", help=_WHERE)
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="a JSON or YAML file; - reads standard input")
-    parser.add_argument("--warehouse", metavar="PLACE", help=_WHERE)
+    parser.add_argument("file", metavar="FILE", help="a JSON or YAML file; - for standard input")
+    parser.add_argument("--warehouse", metavar="LOCATION", help=_WHERE)
 
 
 def _add_spark(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--master", default=LOCAL, help="the Spark master (%(default)s)")
-    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting")
+    parser.add_argument("--master", default=LOCAL, help="the Spark master (default: %(default)s)")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting; can be repeated"
+    )

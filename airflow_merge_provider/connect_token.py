@@ -50,7 +50,7 @@ def offer_token(port: int, token_file: Path | None = None) -> Iterator[tuple[str
         token = read_token(file)
     except OSError as error:
         raise SetupError(
-            f"The token file {file} cannot be used: choose another with --token-file ({error})"
+            f"The token file {file} cannot be used: set another file with --token-file ({error})"
         ) from None
     try:
         yield token, file
@@ -66,10 +66,10 @@ def read_token(file: Path) -> str:
     :raises SetupError: if other users may read it, or if it is empty.
     """
     if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise SetupError(f"The token file {file} can be read by other users: chmod 600 {file}")
+        raise SetupError(f"The token file {file} can be read by other users: run chmod 600 {file}")
     token = file.read_text(encoding="ascii").strip()
     if not token:
-        raise SetupError(f"The token file {file} is empty: remove it, and the server writes one")
+        raise SetupError(f"The token file {file} is empty: remove it, so that the server creates a new one")
     return token
 
 

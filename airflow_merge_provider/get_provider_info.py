@@ -62,7 +62,7 @@ def _connection_type() -> dict[str, Any]:
                 "label": "Storage options",
                 "description": (
                     "A JSON object of options for reading table metadata from an object store, for example "
-                    '{"AWS_REGION": "eu-west-1"}. Spark jobs take theirs from the Spark settings.'
+                    '{"AWS_REGION": "eu-west-1"}. Spark jobs use the Spark settings instead.'
                 ),
                 "schema": {"type": ["string", "null"], "format": "password"},
             }
@@ -76,8 +76,8 @@ def _config_section() -> dict[str, Any]:
         "options": {
             "warehouse": {
                 "description": (
-                    "The folder or URI below which datasets lie that are named by a bare id. An operator's "
-                    "own warehouse and the host of the connection merge_store_default come first."
+                    "The folder or URI that contains the datasets with bare ids. The argument warehouse of "
+                    "an operator and the host of the connection merge_store_default take precedence."
                 ),
                 "version_added": "0.1.0",
                 "type": "string",
@@ -86,8 +86,9 @@ def _config_section() -> dict[str, Any]:
             },
             "use_signalling_internally": {
                 "description": (
-                    "Whether a change of an input starts the DAG of a pipe that does not say so itself. "
-                    "A cron expression or a short interval switches that off."
+                    "Whether a change of an input triggers the DAG of a pipe that does not set "
+                    "supports_signalling. A cron expression, or an interval below "
+                    "signalling_min_interval, disables it."
                 ),
                 "version_added": "0.1.0",
                 "type": "boolean",
@@ -95,7 +96,10 @@ def _config_section() -> dict[str, Any]:
                 "default": "False",
             },
             "signalling_min_interval": {
-                "description": "The shortest interval of a pipe, in seconds, that is not too short for that.",
+                "description": (
+                    "The shortest interval of a pipe, in seconds, for which use_signalling_internally "
+                    "has an effect."
+                ),
                 "version_added": "0.1.0",
                 "type": "float",
                 "example": "3600",
@@ -103,8 +107,8 @@ def _config_section() -> dict[str, Any]:
             },
             "show_task_tab": {
                 "description": (
-                    "Whether task instances have a tab with their merge report. Airflow shows it on every "
-                    "task; on those that merge nothing it says so."
+                    "Whether task instances have a tab with their merge report. Airflow shows the tab on "
+                    "every task; on a task that runs no merge, the tab says so."
                 ),
                 "version_added": "0.1.0",
                 "type": "boolean",

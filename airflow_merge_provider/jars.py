@@ -54,8 +54,8 @@ def spark_home() -> Path:
         home = Path(named)
         if not list(home.glob(f"jars/spark-core_2.13-{SPARK_VERSION}.*.jar")):
             raise SetupError(
-                f"SPARK_HOME={named} is no Spark {SPARK_VERSION}: point it at one, "
-                "or unset it to use the installed pyspark package"
+                f"SPARK_HOME={named} is not a Spark {SPARK_VERSION} installation: set it to the folder "
+                "of one, or unset it to use the installed pyspark package"
             )
         return home
     spec = importlib.util.find_spec("pyspark")
@@ -63,7 +63,7 @@ def spark_home() -> Path:
         if list(Path(folder).glob(f"jars/spark-core_2.13-{SPARK_VERSION}.*.jar")):
             return Path(folder)
     raise SetupError(
-        f"Spark {SPARK_VERSION} is not installed: pip install 'airflow-merge-provider[spark]', "
+        f"Spark {SPARK_VERSION} is not installed: run pip install 'airflow-merge-provider[spark]', "
         "or set SPARK_HOME"
     )
 
@@ -76,16 +76,16 @@ def find_java() -> Path:
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if not found or not os.access(found, os.X_OK):
-        where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on the PATH"
+        where = f"JAVA_HOME={home} does not contain bin/java" if home else "java is not on the PATH"
         raise SetupError(
-            f"Java is missing: install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to one ({where})"
+            f"Java is missing: install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to its folder ({where})"
         )
     program = Path(found).resolve()
     version = java_version(program)
     if version is not None and version < _JAVA_FLOOR:
         raise SetupError(
             f"Java {version} is too old for Spark {SPARK_VERSION}: "
-            f"install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to one (found {program})"
+            f"install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to its folder (found {program})"
         )
     return program
 
@@ -109,8 +109,8 @@ def _fetch_jars(jars: list[Path]) -> None:
         work = Path(tempfile.mkdtemp(prefix="fetch-", dir=folder))
     except OSError as error:
         raise SetupError(
-            f"The cache folder {folder} cannot be written: set AIRFLOW_MERGE_PROVIDER_CACHE to one that can "
-            f"({error.strerror})"
+            f"The cache folder {folder} cannot be written: set AIRFLOW_MERGE_PROVIDER_CACHE to a "
+            f"writable folder ({error.strerror})"
         ) from None
     try:
         said = _resolve_jars(submit, work)
@@ -146,8 +146,8 @@ def _not_to_be_had(jars: list[Path], said: str) -> str:
         line.strip() for line in said.splitlines() if re.search(r"error|fail|not found", line, re.IGNORECASE)
     ]
     first = (
-        f"The Delta jars cannot be fetched from Maven Central: open the way to it, "
-        f"or put {names} into {jars[0].parent}"
+        f"The Delta jars cannot be downloaded from Maven Central: allow access to it, "
+        f"or copy {names} to {jars[0].parent}"
     )
     return "\n".join([first, *reasons[:8]])
 

@@ -151,7 +151,7 @@ class JobProcess:
 
     def _no_answer(self, last: list[str]) -> str:
         if self._killed:
-            return "The Spark process was ended on request"
+            return "The Spark process was stopped on request"
         return describe_exit(self._child.returncode if self._child else None, last)
 
 
@@ -235,11 +235,11 @@ def describe_exit(code: int | None, last: Sequence[str] = ()) -> str:
         return f"Spark ran out of memory: raise spark.driver.memory (exit code {code}){lines}"
     if code in _KILLED:
         return (
-            "The Spark process was killed from outside (signal 9), most often because the machine or the "
-            f"container ran out of memory: give it more, or lower spark.driver.memory so that it fits{lines}"
+            "The Spark process was killed by signal 9, usually because the machine or the container ran out "
+            f"of memory: add memory, or lower spark.driver.memory so that the process fits{lines}"
         )
-    said = next((line for line in reversed(last) if line.strip()), "it said nothing")
-    return f"The Spark process ended without an answer (exit code {code}): {said}{lines}"
+    said = next((line for line in reversed(last) if line.strip()), "no output")
+    return f"The Spark process ended without a result (exit code {code}): {said}{lines}"
 
 
 def write_private(path: Path, text: str) -> None:
@@ -304,15 +304,13 @@ def _require_server(url: str) -> None:
     # Error messages must not contain the URL: its path may contain a token.
     where = urlsplit(url)
     if where.scheme != "sc" or not where.hostname:
-        raise SetupError(
-            "A Spark Connect server needs an address like sc://host:15002: correct the connection"
-        )
+        raise SetupError("The address of the Spark Connect server is not valid: use the form sc://host:15002")
     try:
         socket.create_connection((where.hostname, where.port or CONNECT_PORT), timeout=_GRACE).close()
     except OSError as error:
         raise SetupError(
             f"The Spark Connect server on {where.hostname} cannot be reached: check the connection, "
-            f"or start one with `airflow_merge_provider connect-server` ({error})"
+            f"or start a server with `airflow_merge_provider connect-server` ({error})"
         ) from None
 
 
@@ -320,7 +318,8 @@ def _require_free(host: str, port: int) -> None:
     with socket.socket() as probe:
         if probe.connect_ex((host, port)) == 0:
             raise SetupError(
-                f"Port {port} of {host} is taken: end what listens there, or choose another --port"
+                f"Port {port} on {host} is already in use: stop the process that uses it, or set another "
+                "--port"
             )
 
 

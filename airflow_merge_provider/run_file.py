@@ -48,7 +48,7 @@ class RunFile:
         references = self.capability.references(config)
         problems: list[Problem] = []
         if needs_target and "target" not in references:
-            problems.append(Problem("target", "missing", "is required", "name the dataset to write"))
+            problems.append(Problem("target", "missing", "is required", "set it to the dataset to write"))
         for path, ref in references.items():
             try:
                 resolve_dataset(ref, self.warehouse if needs_target else self.warehouse or "/", at=path)
@@ -108,9 +108,9 @@ def _read_object(file: str) -> Mapping[str, Any]:
         where = f"{file}: {problem.path}" if problem.path else file
         raise ConfigError.from_problems([Problem(where, "file", problem.message, problem.hint)]) from None
     except ValueError as error:
-        raise ConfigError(f"{file}: is neither JSON nor YAML ({error})") from None
+        raise ConfigError(f"{file}: is not valid JSON or YAML ({error})") from None
     if not isinstance(content, Mapping):
-        raise ConfigError(f"{file}: must hold one object (a pipe, a configuration or a request)")
+        raise ConfigError(f"{file}: must contain one object (a pipe, a configuration or a request)")
     return content
 
 

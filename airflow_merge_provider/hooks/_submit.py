@@ -91,8 +91,8 @@ class SubmitProcess:
         where: dict[str, Any] = hook._connection  # noqa: SLF001 - the master is only in this attribute
         if where["deploy_mode"] == "cluster":
             raise SetupError(
-                f"connection {self._conn_id!r} asks for deploy mode 'cluster', where the answer of a job "
-                "cannot be read: set deploy-mode to 'client'"
+                f"connection {self._conn_id!r} sets deploy mode 'cluster', which is not supported because "
+                "the worker cannot read the result of the job: set deploy-mode to 'client'"
             )
         local = str(where["master"]).startswith("local")
         conf = submit_conf(self._conf, local=local)
@@ -106,7 +106,7 @@ class SubmitProcess:
             hook.submit(str(SCRIPT), env=env, preexec_fn=die_with_parent)
         except AirflowException as error:
             if self._killed:
-                raise JobError("The Spark process was ended on request") from None
+                raise JobError("The Spark process was stopped on request") from None
             if not (work / "result.json").is_file():
                 code = _EXIT_CODE.search(str(error))
                 raise JobError(describe_exit(int(code[1]) if code else None, [str(error)])) from None

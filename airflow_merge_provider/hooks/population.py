@@ -48,7 +48,7 @@ class PopulationStatus:
         if self.state is None:
             return f"{self.dataset} does not exist at {self.uri}"
         if self.origin == "catalog":
-            return f"{self.dataset} is a catalog table, which is not marked as populated"
+            return f"{self.dataset} is a catalog table that is not marked as populated"
         version = "" if self.version is None else f" at version {self.version}"
         return f"{self.dataset} exists{version}, but is not populated yet"
 

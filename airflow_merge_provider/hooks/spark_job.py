@@ -58,7 +58,7 @@ class SparkJobHook(BaseHook):
     def _choose_process(self, request: JobRequest) -> Process:
         connection = self._find_connection()
         if connection is None:
-            self.log.info("No connection %r: Spark runs on this machine", self.conn_id)
+            self.log.info("Connection %r does not exist: running Spark on this machine", self.conn_id)
             return JobProcess(request, conf=self.conf, on_line=self._log_line)
         if connection.conn_type == "spark_connect":
             from airflow.providers.apache.spark.hooks.spark_connect import (  # noqa: PLC0415 - import time
@@ -72,8 +72,8 @@ class SparkJobHook(BaseHook):
 
             return SubmitProcess(request, conn_id=self.conn_id, conf=self.conf)
         raise SetupError(
-            f"connection {self.conn_id!r} is of type {connection.conn_type!r}: "
-            "name one of type spark or spark_connect"
+            f"connection {self.conn_id!r} has type {connection.conn_type!r}, which is not supported: "
+            "set spark_conn_id to a connection of type spark or spark_connect"
         )
 
     def _find_connection(self) -> Connection | None:
@@ -83,8 +83,8 @@ class SparkJobHook(BaseHook):
             if self.conn_id == self.default_conn_name:
                 return None
             raise SetupError(
-                f"there is no connection {self.conn_id!r}: create it, or leave spark_conn_id out to run Spark"
-                " on this machine"
+                f"connection {self.conn_id!r} does not exist: create it, or leave out spark_conn_id to use "
+                "spark_default, or Spark on this machine if that does not exist"
             ) from None
 
     def _log_line(self, line: str) -> None:

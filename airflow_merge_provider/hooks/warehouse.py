@@ -57,8 +57,8 @@ class WarehouseHook(BaseHook):
             problem = Problem(
                 "storage_options",
                 "connection",
-                f"connection {self.merge_store_conn_id!r} has storage options that are no JSON object",
-                'write them as {"AWS_REGION": "…"}',
+                f"the storage options of connection {self.merge_store_conn_id!r} are not a JSON object",
+                'use the form {"AWS_REGION": "…"}',
             )
             raise ConfigError.from_problems([problem])
         return {str(name): str(value) for name, value in (options or {}).items()}
@@ -103,9 +103,9 @@ class WarehouseHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Check whether the warehouse can be reached; for the Test button in the UI."""
         if self.warehouse is None:
-            return False, "no warehouse: fill in its location"
+            return False, "no warehouse is set: enter its location in the Warehouse field"
         if self.warehouse.startswith("/") and not Path(self.warehouse).is_dir():
-            return False, f"{self.warehouse} is no folder of this machine"
+            return False, f"{self.warehouse} is not a folder on this machine"
         try:
             self.read_version(f"{self.warehouse.rstrip('/')}/_airflow_merge_provider_connection_test")
         except (ConfigError, SetupError) as error:
@@ -128,7 +128,7 @@ class WarehouseHook(BaseHook):
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         if dataset.path is None:
-            raise SetupError(f"{dataset.table} is a catalog table: its metadata can only be read by Spark")
+            raise SetupError(f"{dataset.table} is a catalog table: only Spark can read its metadata")
         try:
             return DeltaTable(dataset.path, storage_options=self.storage_options)
         except (DeltaError, OSError) as error:

@@ -16,7 +16,7 @@ APPLY, REJECT = "Apply", "Reject"
 _SHOWN = ("rows", "counts")
 _SIZES = "cluster_sizes"
 _MARKDOWN = re.compile(r"[\\`*\[\]<>|!#&~]")
-_NEXT = "Nothing was written: start a new run of the DAG, which asks with the figures of then"
+_NEXT = "Nothing was written: start a new DAG run, which requests approval for the current counts"
 
 
 def ask_for_approval(
@@ -27,7 +27,8 @@ def ask_for_approval(
     If nobody answers ``within`` the given time, the run is rejected.
 
     :raises TaskAwaitingInput: if a person is asked; this exception defers the task in Airflow.
-    :raises AirflowFailException: if an earlier try asked with other figures, which Airflow would show again.
+    :raises AirflowFailException: if an earlier try requested approval for different counts, which Airflow
+        would show again.
     """
     # The top level of the SDK exports none of these names; only this module imports them.
     from airflow.sdk.exceptions import TaskAwaitingInput  # noqa: PLC0415 - only if a person is asked
@@ -49,7 +50,7 @@ def ask_for_approval(
     # Airflow keeps one question per task and DAG run, across tries and clears.
     if (shown.subject, shown.body) != (question.subject, question.body):
         raise AirflowFailException(
-            f"{question.subject}: an earlier try has asked with other figures. {_NEXT}"
+            f"{question.subject}: an earlier try requested approval for different counts. {_NEXT}"
         )
     reviewed = {"ratio": risk.report["change_ratio"]}
     raise TaskAwaitingInput(method_name=method, kwargs={"reviewed": reviewed}, timeout=within)
@@ -61,7 +62,7 @@ def refuse_growth(target: str, risk: RiskError, *, approved: float) -> NoReturn:
     :raises AirflowFailException: always.
     """
     grown = f"from {approved:g} to {risk.report['change_ratio']:g} of the rows"
-    raise AirflowFailException(f"{target}: the change has grown since it was approved, {grown}. {_NEXT}")
+    raise AirflowFailException(f"{target}: the change has grown since the approval, {grown}. {_NEXT}")
 
 
 def find_approver(event: Mapping[str, Any]) -> str:
@@ -79,9 +80,9 @@ def find_approver(event: Mapping[str, Any]) -> str:
 def build_body(report: Mapping[str, Any]) -> str:
     """Return the planned changes of the run as Markdown."""
     lines = [
-        "| what | how much |",
+        "| metric | value |",
         "|---|---|",
-        f"| rows that change, of all | {report['change_ratio']:g} |",
+        f"| share of rows that change | {report['change_ratio']:g} |",
     ]
     for part in _SHOWN:
         lines += [
@@ -94,7 +95,9 @@ def build_body(report: Mapping[str, Any]) -> str:
         f"| clusters of {_escape_markdown(size)} entities | {_escape_markdown(count)} |"
         for size, count in sizes.items()
     ]
-    note = "Apply lets the run write as much as this; should it be more, the task fails."
+    note = (
+        "Apply allows the run to change at most this share of rows. The task fails if it would change more."
+    )
     return "\n".join([*lines, "", note])
 
 

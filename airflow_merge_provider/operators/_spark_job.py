@@ -159,7 +159,7 @@ class SparkJobOperator(BaseOperator):
         self._report = report
         short = truncate_report(report)
         if short["truncated"]:
-            self.log.info("The report is too long for an XCom; in full: %s", json.dumps(report))
+            self.log.info("The report is too long for an XCom; full report: %s", json.dumps(report))
         context["ti"].xcom_push(key=REPORT_KEY, value=short)
         self._emit_asset(short, context)
         return short
@@ -204,7 +204,7 @@ class SparkJobOperator(BaseOperator):
         known = own_parameters(type(self), BaseOperator)
         of_airflow = inspect.signature(BaseOperator.__init__).parameters
         problems = [
-            Problem(name, "unknown", "there is no such argument", did_you_mean(name, [*known, *of_airflow]))
+            Problem(name, "unknown", f"unknown argument {name!r}", did_you_mean(name, [*known, *of_airflow]))
             for name in given
             if name not in of_airflow and not name.startswith("_")
         ]
@@ -295,8 +295,8 @@ class SparkJobOperator(BaseOperator):
             raise ConfigError.from_problems([*error.problems, *others]) from None
         writes_files = not others and self._build_population(config) is None
         if writes_files and self.set_initial_offset != DEFAULT_OFFSET:
-            hint = "leave it out: files count as populated as soon as they are there"
-            others = [Problem("set_initial_offset", "value", "needs a Delta table as target", hint)]
+            hint = "leave it out: files count as populated as soon as they exist"
+            others = [Problem("set_initial_offset", "value", "is supported only for Delta targets", hint)]
         if others:
             raise ConfigError.from_problems(others)
         return config, given
@@ -308,13 +308,13 @@ class SparkJobOperator(BaseOperator):
             "emit_asset": self.emit_asset,
         }
         problems = [
-            Problem(name, "value", "must be a boolean")
+            Problem(name, "value", f"must be a boolean, not {value!r}")
             for name, value in given.items()
             if not isinstance(value, bool)
         ]
         problems += risk.find_problems(self.max_change_ratio, self.on_risk)
         if self.max_change_ratio is not None and not self.guarded:
-            message = "does not apply: this operator changes no rows"
+            message = "is not supported: this operator changes no rows"
             problems.append(Problem(risk.LIMIT, "unsupported", message, "leave it out"))
         conf: Any = self.conf
         if conf is not None and not isinstance(conf, Mapping):
@@ -323,7 +323,11 @@ class SparkJobOperator(BaseOperator):
             problems += find_misplaced(conf, "conf")
         if self.set_initial_offset not in OFFSETS and is_literal(self.set_initial_offset):
             known = ", ".join(map(repr, OFFSETS))
-            problems.append(Problem("set_initial_offset", "value", f"must be one of {known}"))
+            problems.append(
+                Problem(
+                    "set_initial_offset", "value", f"must be one of {known}, not {self.set_initial_offset!r}"
+                )
+            )
         if self.warehouse is not None:
             problems += _problems_of("x", self.warehouse, "warehouse")
         return problems

@@ -24,6 +24,6 @@ def list_conflicts(task: Any) -> Iterator[Problem]:
         if getattr(other, "written_uri", None) != uri or other.task_id in ordered:
             continue
         if not other.allow_concurrent_writes:
-            message = f"task {other.task_id!r} writes {uri}, too, and neither task runs before the other"
-            hint = f"order them: {other.task_id} >> {task.task_id}, or say allow_concurrent_writes=True"
+            message = f"task {other.task_id!r} also writes {uri}, and neither task runs before the other"
+            hint = f"order them: {other.task_id} >> {task.task_id}, or set allow_concurrent_writes=True"
             yield Problem("target", "concurrent-writes", message, hint)

@@ -65,8 +65,15 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         literal = is_literal([self.datasets, ignore_non_existent_datasets])
         problems = self._find_problems() if literal else []
         if self.mode == "reschedule":
-            hint = "leave deferrable=True, which takes no slot while it waits either, or use mode='poke'"
-            problems.append(Problem("mode", "value", "'reschedule' can fail a sensor that only waits", hint))
+            hint = "keep deferrable=True, which occupies no worker slot either, or set mode='poke'"
+            problems.append(
+                Problem(
+                    "mode",
+                    "value",
+                    "'reschedule' is not supported, because Airflow sometimes fails a sensor that only waits",
+                    hint,
+                )
+            )
         if problems:
             error = ConfigError.from_problems(problems)
             raise RefusedArgumentsError(error.message, error.problems)
@@ -96,7 +103,7 @@ class DatasetPopulatedSensor(BaseSensorOperator):
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Return the result of the trigger."""
-        self.log.info("populated: %s", ", ".join(event["datasets"]) or "nothing to wait for")
+        self.log.info("populated datasets: %s", ", ".join(event["datasets"]) or "none")
         return event["datasets"]
 
     def poke(self, context: Context) -> PokeReturnValue:
@@ -113,7 +120,7 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         for sight in waited or sights:
             self.log.info("%s", sight)
         if sights and all(sight.state is None for sight in sights) and not waited:
-            self.log.warning("none of the datasets exists: is the warehouse right?")
+            self.log.warning("none of the datasets exists: check the names of the datasets and the warehouse")
         return PokeReturnValue(is_done=not waited, xcom_value=describe_found(sights))
 
     def _by_events(self, sight: PopulationStatus, context: Context) -> PopulationStatus:
@@ -142,9 +149,17 @@ class DatasetPopulatedSensor(BaseSensorOperator):
     def _find_problems(self) -> list[Problem]:
         problems = []
         if not isinstance(self.datasets, (list, tuple)):
-            problems.append(Problem("datasets", "value", "must be a list of datasets"))
+            problems.append(
+                Problem("datasets", "value", f"must be a list of datasets, not {self.datasets!r}")
+            )
         if not isinstance(self.ignore_non_existent_datasets, bool):
-            problems.append(Problem("ignore_non_existent_datasets", "value", "must be a boolean"))
+            problems.append(
+                Problem(
+                    "ignore_non_existent_datasets",
+                    "value",
+                    f"must be a boolean, not {self.ignore_non_existent_datasets!r}",
+                )
+            )
         for place, ref in enumerate(_list_datasets(self.datasets)):
             try:
                 resolve_dataset(ref, _ANY, at=f"datasets[{place}]")

@@ -67,7 +67,7 @@ class DatasetPopulatedTrigger(BaseTrigger):
                 yield TriggerEvent({"datasets": describe_found(sights)})  # type: ignore[no-untyped-call]
                 return
             if said != told:
-                self.log.info("waiting: %s", said)
+                self.log.info("waiting for datasets: %s", said)
                 told = said
             await asyncio.sleep(self.poke_interval)
 

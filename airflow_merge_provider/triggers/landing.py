@@ -55,7 +55,7 @@ class LandingTrigger(BaseTrigger):
         try:
             return self._find_reason_to_run(MergeRecordConfig.parse(self.config), time.time_ns() // 1000)
         except Exception as error:  # noqa: BLE001 - the run reports the error
-            return f"it could not be looked: {error}"
+            return f"the landing folder cannot be checked: {error}"
 
     def _find_reason_to_run(self, config: MergeRecordConfig, now: int) -> str | None:
         files, folder = fsspec.core.url_to_fs(str(config.state_path))
@@ -65,9 +65,9 @@ class LandingTrigger(BaseTrigger):
         raw = None if name is None else _parse_json(files, f"{folder}/{name}")
         state = State() if raw is None else State.from_json(raw["state"])
         if raw is not None and self.token and raw["told"].get("token") == self.token:
-            return "an earlier try has done the work"
+            return "an earlier try has already completed the run"
         if files.exists(f"{folder}/{plan_file(state.generation + 1)}"):
-            return "a run has left a plan"
+            return "a previous run left an unfinished plan"
         location = str(config.source)
         return find_reason_to_run(
             state, sort_listing(_list_entries(location), location, config, now), now, config

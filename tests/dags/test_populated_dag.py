@@ -119,7 +119,7 @@ def test_a_target_without_a_flag_takes_no_mode() -> None:
 
     folders = {"source": "/in", "merged": "/out", "failure": "/failed", "state_path": "/state"}
     folders["original_action"] = "keep"
-    with pytest.raises(ConfigError, match="set_initial_offset: needs a Delta table"):
+    with pytest.raises(ConfigError, match="set_initial_offset: is supported only for Delta targets"):
         MergeRecordOperator(task_id="merge", reader="json", set_initial_offset="never", **folders)
 
 

@@ -145,7 +145,7 @@ def test_a_run_that_has_grown_meanwhile_fails(orders: Orders) -> None:
     orders.wait_for_state(run, "failed")
     assert "grown" not in orders.read_values()
     reason = orders.airflow.read_reason("approval", run)
-    assert reason.startswith("loaded: the change has grown since it was approved, from 0.3 to 0.7 of the")
+    assert reason.startswith("loaded: the change has grown since the approval, from 0.3 to 0.7 of the")
     again = orders.start_run()
     orders.wait_for_state(again, "awaiting_input")
     assert "the run would write 7 rows" in orders.read_question(again)["subject"]

@@ -122,5 +122,5 @@ def test_a_job_that_is_ended_is_ended_on_the_server_too(
 
     # No event shows that a statement will never commit: this wait is longer than the statement takes.
     time.sleep(7)
-    assert ended == ["The Spark process was ended on request"]
+    assert ended == ["The Spark process was stopped on request"]
     assert not list(Path(target).glob("_delta_log/*.json"))

@@ -166,7 +166,7 @@ def test_a_job_that_is_ended_on_request_ends_whole(places: Any) -> None:
     outcome = running.wait_for_end()
     assert _is_gone(family)
     assert isinstance(outcome, JobError)
-    assert outcome.message == "The Spark process was ended on request"
+    assert outcome.message == "The Spark process was stopped on request"
     assert not Path(target).exists()
 
 

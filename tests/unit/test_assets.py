@@ -77,7 +77,7 @@ def test_airflow_normalises_the_scheme_by_our_rule(written: Any, uri: Any) -> No
 )
 def test_a_wrong_uri_of_the_scheme_says_what_is_right(uri: Any) -> None:
     """An invalid URI of the scheme is a DAG import error with the message of this package."""
-    with pytest.raises(ValueError, match="write merge://warehouse/<id>"):
+    with pytest.raises(ValueError, match="use merge://warehouse/<id>"):
         Asset(uri=uri)
 
 

@@ -62,8 +62,8 @@ def test_a_token_file_of_the_user_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "content", "message"),
     [
-        (0o640, "x", "can be read by other users: chmod 600"),
-        (0o604, "x", "can be read by other users: chmod 600"),
+        (0o640, "x", "can be read by other users: run chmod 600"),
+        (0o604, "x", "can be read by other users: run chmod 600"),
         (0o600, " \n", "is empty"),
     ],
 )
@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with (
-        pytest.raises(SetupError, match="choose another with --token-file"),
+        pytest.raises(SetupError, match="set another file with --token-file"),
         offer_token(1, tmp_path / "file/x"),
     ):
         pass

@@ -88,9 +88,9 @@ def test_jars_that_cannot_be_fetched_are_named_with_the_place_for_them(machine: 
 
     first, *reasons = str(caught.value).splitlines()
     assert first.startswith(
-        "The Delta jars cannot be fetched from Maven Central: open the way to it, or put "
+        "The Delta jars cannot be downloaded from Maven Central: allow access to it, or copy "
     )
-    assert first.endswith(f"into {machine / 'cache' / 'jars'}")
+    assert first.endswith(f" to {machine / 'cache' / 'jars'}")
     assert any("Connection refused" in reason for reason in reasons)
 
 
@@ -102,7 +102,7 @@ def test_a_cache_that_cannot_be_written_names_the_variable(
     monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", str(machine / "file"))
 
     with pytest.raises(
-        SetupError, match="cannot be written: set AIRFLOW_MERGE_PROVIDER_CACHE to one that can"
+        SetupError, match="cannot be written: set AIRFLOW_MERGE_PROVIDER_CACHE to a writable folder"
     ):
         jars.delta_jars()
 
@@ -124,7 +124,10 @@ def test_a_spark_of_another_version_is_refused(machine: Any) -> None:
         machine / "spark" / "jars" / "spark-core_2.12-3.5.1.jar"
     )
 
-    with pytest.raises(SetupError, match=r"^SPARK_HOME=.* is no Spark 4.2: point it at one, or unset it"):
+    with pytest.raises(
+        SetupError,
+        match=r"^SPARK_HOME=.* is not a Spark 4.2 installation: set it to the folder of one, or unset it",
+    ):
         jars.spark_home()
 
 
@@ -141,7 +144,7 @@ def test_without_any_spark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
     with pytest.raises(
-        SetupError, match=r"^Spark 4.2 is not installed: pip install 'airflow-merge-provider\[spark\]'"
+        SetupError, match=r"^Spark 4.2 is not installed: run pip install 'airflow-merge-provider\[spark\]'"
     ):
         jars.spark_home()
 
@@ -163,7 +166,9 @@ def test_no_java_is_said_with_the_remedy(machine: Any, monkeypatch: pytest.Monke
     else:
         monkeypatch.delenv("JAVA_HOME")
 
-    with pytest.raises(SetupError, match=r"^Java is missing: install Java 17 or 21, or set JAVA_HOME to one"):
+    with pytest.raises(
+        SetupError, match=r"^Java is missing: install Java 17 or 21, or set JAVA_HOME to its folder"
+    ):
         jars.find_java()
 
 

@@ -107,8 +107,8 @@ def test_a_failure_counts_even_when_the_process_ended_badly(submit: Any) -> None
 
 
 def test_an_end_without_an_answer_tells_the_last_lines(submit: Any) -> None:
-    """Without an answer, the error has the last lines of the process."""
-    with pytest.raises(JobError, match=r"ended without an answer \(exit code 3\): working"):
+    """Without a result, the error has the last lines of the process."""
+    with pytest.raises(JobError, match=r"ended without a result \(exit code 3\): working"):
         launch.run_job(probe.build_request("s", "t"), submit=submit("", 3), on_line=lambda _: None)
 
 
@@ -116,7 +116,7 @@ def test_an_end_without_an_answer_tells_the_last_lines(submit: Any) -> None:
     ("code", "message"),
     [
         (52, "Spark ran out of memory: raise spark.driver.memory"),
-        (137, "was killed from outside .signal 9., most often because .* ran out of memory"),
+        (137, "was killed by signal 9, usually because .* ran out of memory"),
     ],
 )
 def test_an_end_for_lack_of_memory_names_the_setting(submit: Any, code: Any, message: Any) -> None:
@@ -162,7 +162,7 @@ def test_a_server_that_does_not_listen_is_said_at_once() -> None:
 
 def test_an_address_of_another_kind_is_no_server() -> None:
     """The address of a Spark master is rejected as the address of a Spark Connect server."""
-    with pytest.raises(SetupError, match="needs an address like sc://host:15002"):
+    with pytest.raises(SetupError, match="is not valid: use the form sc://host:15002"):
         launch.run_job(probe.build_request("s", "t"), remote="spark://master:7077")
 
 
@@ -171,7 +171,7 @@ def test_a_server_does_not_start_on_a_taken_port(submit: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
-        with pytest.raises(SetupError, match=f"Port {port} of 127.0.0.1 is taken"):
+        with pytest.raises(SetupError, match=f"Port {port} on 127.0.0.1 is already in use"):
             launch.run_connect_server(host="127.0.0.1", port=port, on_ready=print)
 
 

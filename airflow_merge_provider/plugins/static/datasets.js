@@ -1,4 +1,4 @@
-// Every dataset that merges of this Airflow write, with its last run and the runs before.
+// The page of every dataset that merges in this Airflow write, with its last run and previous runs.
 
 import { badge, el, link, outcome, plain, reports, show, taskPath, time, trouble, withReports } from "./page.js";
 
@@ -46,9 +46,9 @@ async function start() {
     const targets = byTarget(await withReports(entries));
     const title = el("div", { class: "head" }, el("h1", {}, "Merged datasets"));
     if (!targets.length) {
-      return show(title, el("p", { class: "empty quiet" }, "No merge has run yet. Each dataset that a merge writes will be listed here."));
+      return show(title, el("p", { class: "empty quiet" }, "No merge has run yet. This page lists every dataset that a merge writes."));
     }
-    const names = ["Dataset", "Last run", "Version", "When", "Rows", "Runs"];
+    const names = ["Dataset", "Result", "Version", "Last run", "Rows", "Runs"];
     const titles = names.map((name) => el("th", { class: name === "Version" ? "number" : "" }, name));
     show(title,
       el("p", { class: "under" }, `${plain(targets.length)} ${targets.length === 1 ? "dataset" : "datasets"}, from the last ${plain(entries.length)} runs`),

@@ -1,9 +1,9 @@
-// What both pages need: elements without HTML text, Airflow's colours, links and its public API.
+// Functions of both pages: elements, links, Airflow's colours and its public API.
 
 const numbers = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const times = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
-/** Make an element. Children are elements or text; text is never read as HTML. */
+/** Create an element. Children are elements or text; text is never parsed as HTML. */
 export function el(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -34,7 +34,7 @@ export function time(text) {
   return Number.isNaN(when.getTime()) ? "–" : times.format(when);
 }
 
-/** Say how a run ended, from its report. */
+/** Return the result of a run from its report. */
 export function outcome(report) {
   if (report.dry_run) return { kind: "warn", text: "Dry run" };
   return report.changed ? { kind: "good", text: "Changed" } : { kind: "", text: "Nothing changed" };
@@ -48,7 +48,7 @@ export function isObject(value) {
   return value !== null && typeof value === "object" && !Array.isArray(value);
 }
 
-/** Read from Airflow's public API with the session of the user; the pages lie beside it. */
+/** Read from Airflow's public API with the session of the user; the API has the same base address as the pages. */
 export async function api(path, query = {}) {
   const url = new URL(`../api/v2/${path}`, window.location.href);
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
@@ -59,7 +59,7 @@ export async function api(path, query = {}) {
 
 export const part = encodeURIComponent;
 
-/** Give the report of one task instance, or null when it has none. */
+/** Return the report of one task instance, or null if it has none. */
 export async function reportOf({ dag_id, run_id, task_id, map_index }) {
   const path = `dags/${part(dag_id)}/dagRuns/${part(run_id)}/taskInstances/${part(task_id)}/xcomEntries/merge_report`;
   try {
@@ -72,7 +72,7 @@ export async function reportOf({ dag_id, run_id, task_id, map_index }) {
   }
 }
 
-/** List where reports lie, newest first; "~" stands for all. */
+/** Return the XCom entries of reports, newest first; "~" stands for all. */
 export async function reports(dag = "~", task = "~", query = {}) {
   const name = (id) => (id === "~" ? id : part(id));
   const path = `dags/${name(dag)}/dagRuns/~/taskInstances/${name(task)}/xcomEntries`;
@@ -93,7 +93,7 @@ export async function withReports(entries) {
   return waiting.filter((entry) => entry.report);
 }
 
-/** Link into Airflow. The frame may not move the page around it, so the page is asked to move itself. */
+/** Create a link into Airflow. A frame cannot navigate its parent page, so the click sends an event to it. */
 export function link(path, text, title) {
   const url = new URL(`../${path}`, window.location.href);
   const made = el("a", { href: url.href, title }, text);
@@ -113,19 +113,19 @@ export function taskPath({ dag_id, run_id, task_id, map_index }) {
 
 export function trouble(error) {
   const text = error.status === 403 || error.status === 401
-    ? "You may not read the results of this task."
-    : `Airflow did not answer: ${error.message}`;
+    ? "You do not have permission to read the results of this task."
+    : `The request to the Airflow API failed: ${error.message}`;
   show(el("p", { class: "empty" }, text));
 }
 
-/** Follow Airflow's light or dark colours, also when they are switched; alone, follow the system's. */
+/** Use Airflow's light or dark colours, also after a switch; outside a frame, use the system's. */
 function followColours() {
   const own = document.documentElement;
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   let outer = null;
   try {
     outer = window.parent === window ? null : window.parent.document.documentElement;
-  } catch { /* another origin: its colours cannot be seen */ }
+  } catch { /* the parent page has another origin, so its colours cannot be read */ }
   const paint = () => {
     own.classList.toggle("dark", outer ? outer.classList.contains("dark") : system.matches);
     const around = outer ? window.parent.getComputedStyle(outer.ownerDocument.body).backgroundColor : "";

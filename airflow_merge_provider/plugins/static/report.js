@@ -1,4 +1,4 @@
-// One merge: what came out, from which versions, how long it took, and the runs before it.
+// The page of one merge: its result, the versions that it read, its duration, and the previous runs.
 
 import {
   api, badge, el, isObject, link, outcome, part, plain, reportOf, reports, show, taskPath, time, trouble, withReports, words,
@@ -35,13 +35,13 @@ function tiles(values, described = {}) {
   return el("div", { class: "tiles" }, Object.entries(values).map(one));
 }
 
-/** Show what the run counted; counts that are 0 stand in one line below. */
+/** Show the counts of the run; counts that are 0 are listed in one line below. */
 function counts(report) {
   const described = COUNTS[report.job] ?? {};
   const entries = Object.entries(report.counts);
   const some = Object.fromEntries(entries.filter(([, value]) => value));
   const none = entries.filter(([, value]) => value === 0).map(([name]) => el("span", { title: described[name] }, words(name)));
-  const quiet = none.length ? el("p", { class: "quiet none" }, "None: ", none.flatMap((each, place) => (place ? [", ", each] : [each]))) : null;
+  const quiet = none.length ? el("p", { class: "quiet none" }, "Counts that are 0: ", none.flatMap((each, place) => (place ? [", ", each] : [each]))) : null;
   return [Object.keys(some).length ? tiles(some, described) : null, quiet];
 }
 
@@ -72,21 +72,21 @@ function sources(found) {
   return el("table", {}, el("thead", {}, titles), el("tbody", {}, rows));
 }
 
-/** Show facts beside their names; a list stands line by line. */
+/** Show values in a table with their names; a list has one line per element. */
 function facts(value) {
   const lines = (each) => (Array.isArray(each) ? each.map((one) => el("div", {}, el("code", {}, plain(one)))) : plain(each));
   return el("table", {}, el("tbody", {}, Object.entries(value).map(([name, each]) =>
     el("tr", {}, el("td", { class: "quiet nowrap" }, words(name)), el("td", {}, lines(each))))));
 }
 
-/** Tell whether a value has anything to show. */
+/** Return whether a value has anything to show. */
 function says(value) {
   if (Array.isArray(value)) return value.length > 0;
   if (isObject(value)) return Object.values(value).some(says);
   return Boolean(value);
 }
 
-/** Show a part that only some jobs report, by its form: numbers as bars, rows as a table, the rest as facts. */
+/** Show details of a job by their type: numbers as bars, rows as a table, other values by name. */
 function more(name, value) {
   if (!says(value)) return null;
   const entries = isObject(value) ? Object.entries(value) : [];
@@ -129,17 +129,17 @@ function absent(instance) {
   const operator = instance?.operator_name ?? instance?.operator ?? "";
   const state = instance?.state ?? null;
   if (!/Merge|Scd2|DeleteInsert|Upsert|Joiner/.test(operator)) {
-    return show(el("p", { class: "empty quiet" }, "This task merges nothing, so there is no merge report."));
+    return show(el("p", { class: "empty quiet" }, "This task does not run a merge, so it has no merge report."));
   }
   if (OVER.has(state)) {
     const why = state === "failed"
-      ? "The merge failed; the log of the task says why."
-      : "This run of the task made no report.";
+      ? "The merge failed. The task log contains the error."
+      : "This run of the task has no report.";
     return show(el("div", { class: "head" }, el("h1", {}, "Merge report"), badge({ kind: state === "failed" ? "bad" : "", text: words(state) })),
       el("p", { class: "under" }, why));
   }
   show(el("div", { class: "head" }, el("h1", {}, "Merge report"), badge({ kind: "", text: words(state ?? "not started") })),
-    el("p", { class: "under" }, "The report appears here when the merge is done."));
+    el("p", { class: "under" }, "The report appears here when the merge is complete."));
   window.setTimeout(start, 5000);
 }
 
@@ -156,7 +156,7 @@ async function start() {
       isObject(report.seconds) && Object.keys(report.seconds).length ? card("Seconds per step", bars(report.seconds, " s")) : null,
       Object.entries(report.details ?? {}).map(([name, value]) => more(name, value)),
       report.truncated?.length
-        ? card("Truncated", el("span", { class: "quiet" }, `Too long for Airflow: ${report.truncated.join(", ")}. The task log has the whole report.`)) : null);
+        ? card("Truncated", el("span", { class: "quiet" }, `Too long for an XCom: ${report.truncated.join(", ")}. The task log contains the full report.`)) : null);
     show(head(report, instance), tiles(report.rows ?? {}, ROWS), counts(report), cards);
     const before = await history().catch(() => null);
     if (before) cards.append(before);

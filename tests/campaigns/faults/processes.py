@@ -48,7 +48,7 @@ class RunEnd:
 
     @property
     def is_killed(self) -> bool:
-        """Return whether the process ended without an answer."""
+        """Return whether the process ended without a result."""
         return self.answer is None
 
 

@@ -80,7 +80,9 @@ def test_a_connection_that_is_named_has_to_exist(request_: Any) -> None:
 
     A run for a cluster must not run on this machine without notice.
     """
-    with pytest.raises(SetupError, match="there is no connection 'nowhere': create it, or leave spark_conn"):
+    with pytest.raises(
+        SetupError, match="connection 'nowhere' does not exist: create it, or leave out spark_conn"
+    ):
         SparkJobHook("nowhere").submit(request_)
 
 
@@ -101,7 +103,9 @@ def test_another_type_of_connection_is_refused(monkeypatch: pytest.MonkeyPatch, 
     """Another type of connection is rejected; the first line has the connection and the valid types."""
     define_connection(monkeypatch, conn_type="postgres", host="db")
 
-    with pytest.raises(SetupError, match=r"'cluster' is of type 'postgres': name one of type spark"):
+    with pytest.raises(
+        SetupError, match=r"'cluster' has type 'postgres', which is not supported: set spark_conn_id"
+    ):
         SparkJobHook("cluster").submit(request_)
 
 
@@ -165,11 +169,11 @@ def test_an_answer_counts_more_than_the_exit_code(
 def test_a_process_without_an_answer_can_be_tried_again(
     monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any
 ) -> None:
-    """A process that ends without an answer can be retried; the error has its last lines."""
+    """A process that ends without a result can be retried; the error has its last lines."""
     define_connection(monkeypatch, conn_type="spark", host="local")
     spark_submit("sys.exit(3)")
 
-    with pytest.raises(JobError, match="without an answer"):
+    with pytest.raises(JobError, match="without a result"):
         SparkJobHook("cluster").submit(request_)
 
 
@@ -204,7 +208,7 @@ def test_on_kill_ends_the_child(monkeypatch: pytest.MonkeyPatch, request_: Any, 
     ender = threading.Thread(target=end_it)
     ender.start()
     started = time.monotonic()
-    with pytest.raises(JobError, match="ended on request"):
+    with pytest.raises(JobError, match="stopped on request"):
         hook.submit(request_)
     ender.join()
 

@@ -79,7 +79,7 @@ def test_storage_options_that_are_no_object_are_refused_without_showing_them(
     """Storage options that are not an object are rejected without showing them. They may hold keys."""
     define_connection(monkeypatch, extra={"storage_options": "key=s3cr3t"})
 
-    with pytest.raises(ConfigError, match="no JSON object") as refused:
+    with pytest.raises(ConfigError, match="are not a JSON object") as refused:
         _ = WarehouseHook().storage_options
 
     assert "s3cr3t" not in str(refused.value)
@@ -96,7 +96,10 @@ def test_the_connection_test_says_whether_the_warehouse_is_there(
     lake: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The connection test in the UI returns a sentence on whether the warehouse exists."""
-    assert WarehouseHook().test_connection() == (False, "no warehouse: fill in its location")
+    assert WarehouseHook().test_connection() == (
+        False,
+        "no warehouse is set: enter its location in the Warehouse field",
+    )
     define_connection(monkeypatch, host=lake)
     assert WarehouseHook().test_connection() == (True, f"{lake} can be reached")
     define_connection(monkeypatch, host=str(tmp_path / "missing"))

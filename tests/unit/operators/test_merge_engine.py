@@ -50,7 +50,7 @@ def test_an_error_names_the_task_and_the_argument_that_was_meant() -> None:
     with pytest.raises(ConfigError, match=r"\Atask 'fold': merge_engin: .*did you mean 'merge_engine'\?\)\Z"):
         build_operator(merge_engin="aggregation")
     with pytest.raises(
-        ConfigError, match=r"\Atask 'fold': retrys: there is no .*\(did you mean 'retries'\?\)"
+        ConfigError, match=r"\Atask 'fold': retrys: unknown argument .*\(did you mean 'retries'\?\)"
     ):
         build_operator(retrys=3)
     with pytest.raises(ConfigError, match=r"\Atask 'fold': incremental: "):

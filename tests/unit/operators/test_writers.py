@@ -40,8 +40,8 @@ def test_unordered_writers_of_one_target_are_refused() -> None:
         )
 
     (message,) = check_dag(dag)
-    assert message.startswith("task 'b': target: task 'a' writes /lake/t, too")
-    assert "order them: a >> b, or say allow_concurrent_writes=True" in message
+    assert message.startswith("task 'b': target: task 'a' also writes /lake/t")
+    assert "order them: a >> b, or set allow_concurrent_writes=True" in message
 
 
 def test_writers_in_order_are_right() -> None:
@@ -102,4 +102,4 @@ def test_the_import_of_a_file_says_it(tmp_path: Path) -> None:
     bag = DagBag(str(tmp_path))
 
     (error,) = bag.import_errors.values()
-    assert "task 'b': target: task 'a' writes merge://warehouse/t, too" in error
+    assert "task 'b': target: task 'a' also writes merge://warehouse/t" in error

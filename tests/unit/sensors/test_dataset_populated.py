@@ -41,7 +41,7 @@ def test_its_datasets_are_inlets() -> None:
         ({"datasets": "A"}, "datasets: must be a list of datasets"),
         ({"datasets": ["A", "b c"]}, r"datasets\[1\]: 'b c' is not a valid dataset"),
         ({"datasets": ["A"], "ignore_non_existent_datasets": "yes"}, "must be a boolean"),
-        ({"datasets": ["A"], "mode": "reschedule"}, "mode: 'reschedule' can fail a sensor .*deferrable=True"),
+        ({"datasets": ["A"], "mode": "reschedule"}, "mode: 'reschedule' is not supported.*deferrable=True"),
     ],
 )
 def test_wrong_arguments_are_refused_while_parsing(arguments: Any, message: Any) -> None:

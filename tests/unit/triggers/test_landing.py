@@ -82,7 +82,7 @@ def test_a_plan_that_was_left_is_a_reason(landing: Any, tmp_path: Path) -> None:
     """An unfinished plan ends the wait, with or without new files."""
     trigger = landing()
     (tmp_path / "state" / "plan-5.json").write_text("{}")
-    assert trigger.find_reason() == "a run has left a plan"
+    assert trigger.find_reason() == "a previous run left an unfinished plan"
 
 
 def test_a_try_after_the_work_was_done_has_only_to_tell_it(landing: Any, tmp_path: Path) -> None:
@@ -97,14 +97,14 @@ def test_a_try_after_the_work_was_done_has_only_to_tell_it(landing: Any, tmp_pat
     assert trigger.find_reason() is None
 
     trigger.token = {"run_id": "r"}
-    assert trigger.find_reason() == "an earlier try has done the work"
+    assert trigger.find_reason() == "an earlier try has already completed the run"
 
 
 def test_what_cannot_be_read_is_told_by_the_run(landing: Any, tmp_path: Path) -> None:
     """An error ends the wait, so that the run reports it."""
     trigger = landing()
     (tmp_path / "state" / "state-000000000004.json").write_text("{")
-    assert trigger.find_reason().startswith("it could not be looked")
+    assert trigger.find_reason().startswith("the landing folder cannot be checked")
 
 
 def test_folders_that_are_not_there_yet_hold_nothing(tmp_path: Path) -> None:
