@@ -37,16 +37,16 @@ class Capability:
 
 
 def _merge_source_references(config: merge_source.MergeSourceConfig) -> dict[str, str]:
-    inputs = {f"datasets[{place}]": ref for place, ref in enumerate(config.dataset_ids)}
-    others = {"target": config.target, "overrides": config.overrides, "metrics": config.metrics}
-    return inputs | {path: ref for path, ref in others.items() if ref is not None}
+    inputs = {f"datasets[{index}]": ref for index, ref in enumerate(config.dataset_ids)}
+    optional_references = {"target": config.target, "overrides": config.overrides, "metrics": config.metrics}
+    return inputs | {path: ref for path, ref in optional_references.items() if ref is not None}
 
 
 def _merge_record_references(config: merge_record.MergeRecordConfig) -> dict[str, str]:
     """Return the folders of a MergeRecord configuration; the merged files are the output."""
-    places = {name: getattr(config, name) for name in merge_record.PLACES}
-    named = {"target" if name == "merged" else name: place for name, place in places.items()}
-    return {name: place for name, place in named.items() if place is not None}
+    locations = {name: getattr(config, name) for name in merge_record.PLACES}
+    references = {"target" if name == "merged" else name: location for name, location in locations.items()}
+    return {name: ref for name, ref in references.items() if ref is not None}
 
 
 CAPABILITIES = {

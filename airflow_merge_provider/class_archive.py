@@ -42,8 +42,10 @@ def add_recording_settings(conf: Mapping[str, str], archive: Path) -> dict[str, 
 def archive_file(java: Path, spark: Path, jars: Sequence[str]) -> Path:
     """Return the path of the archive for a Java, a Spark and the jars on its class path."""
     release = java.parent.parent / "release"
-    said = release.read_text(errors="replace") if release.is_file() else ""
-    key = hashlib.sha256("\n".join([str(java), said, str(spark.resolve()), *jars]).encode()).hexdigest()[:16]
+    release_text = release.read_text(errors="replace") if release.is_file() else ""
+    key = hashlib.sha256(
+        "\n".join([str(java), release_text, str(spark.resolve()), *jars]).encode()
+    ).hexdigest()[:16]
     return cache_folder() / "classes" / f"{key}.jsa"
 
 
@@ -63,8 +65,8 @@ def replace_when_made(archive: Path) -> Iterator[Path]:
 
 def _choose_collector(conf: Mapping[str, str]) -> list[str]:
     """Return the collector option, unless the user chose one: a JVM does not start with two collectors."""
-    chosen = re.search(r"-XX:\+Use\w+GC", conf.get(_OPTIONS, ""))
-    return [] if chosen else ["-XX:+UseParallelGC"]
+    match = re.search(r"-XX:\+Use\w+GC", conf.get(_OPTIONS, ""))
+    return [] if match else ["-XX:+UseParallelGC"]
 
 
 def _prepend_options(conf: Mapping[str, str], options: Sequence[str]) -> dict[str, str]:

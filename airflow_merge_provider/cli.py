@@ -85,18 +85,18 @@ def _run_file(options: argparse.Namespace) -> int:
     file = read_run_file(options.file, options.warehouse)
     file.check_config(needs_target=True)
     request = _build_request(options, file)
-    answer = run_job(
+    result = run_job(
         request,
         master=options.master,
         remote=options.remote,
         conf=_parse_settings(options.conf),
         on_line=lambda line: print(line, file=sys.stderr, flush=True),
     )
-    if isinstance(answer, JobFailure):
-        if answer.trace and options.verbose:
-            print(answer.trace, file=sys.stderr)
-        raise answer.to_error()
-    print(json.dumps(_truncate_report(answer.report, request), indent=2, ensure_ascii=False))
+    if isinstance(result, JobFailure):
+        if result.trace and options.verbose:
+            print(result.trace, file=sys.stderr)
+        raise result.to_error()
+    print(json.dumps(_truncate_report(result.report, request), indent=2, ensure_ascii=False))
     return 0
 
 
@@ -104,10 +104,10 @@ def _truncate_report(report: dict[str, Any], request: JobRequest) -> dict[str, A
     """Return the report as Airflow would store it; a report of a plan is not truncated."""
     if request.until == "plan":
         return report
-    short = truncate_report(report)
-    if short.get("truncated"):
+    short_report = truncate_report(report)
+    if short_report.get("truncated"):
         print(f"the report is too long for an XCom; full report: {json.dumps(report)}", file=sys.stderr)
-    return short
+    return short_report
 
 
 def _check_file(options: argparse.Namespace) -> int:
@@ -168,38 +168,40 @@ def _prepare_archive(_: argparse.Namespace) -> int:
 def _print_history(options: argparse.Namespace) -> int:
     _, table = open_target(resolve_relative_path(options.target), choose_warehouse(options.warehouse))
     for commit in table.history(options.limit):
-        mark: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
         with suppress(ValueError):
-            mark = json.loads(commit.get("userMetadata") or "{}")
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(commit["timestamp"] / 1000))
-        token = mark.get("token") or {}
-        who = " ".join(str(token[key]) for key in ("dag_id", "task_id", "run_id") if key in token)
-        number = f"run {mark['number']}" if "number" in mark else ""
-        print(f"{commit['version']:>6}  {when}  {commit['operation']:<32} {number:<8} {who}".rstrip())
+            metadata = json.loads(commit.get("userMetadata") or "{}")
+        timestamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(commit["timestamp"] / 1000))
+        token = metadata.get("token") or {}
+        run_name = " ".join(str(token[key]) for key in ("dag_id", "task_id", "run_id") if key in token)
+        number = f"run {metadata['number']}" if "number" in metadata else ""
+        print(
+            f"{commit['version']:>6}  {timestamp}  {commit['operation']:<32} {number:<8} {run_name}".rstrip()
+        )
     return 0
 
 
 def _print_explanation(options: argparse.Namespace) -> int:
-    where = {"warehouse": choose_warehouse(options.warehouse), "version": options.version}
+    read_options = {"warehouse": choose_warehouse(options.warehouse), "version": options.version}
     target = resolve_relative_path(options.target)
     if options.between:
-        found = explain_between(target, options.id, *options.between, **where)
-        answer: Any = [
-            {"rule": link.rule, "key": format_key(link.value), "reached": link.reached} for link in found
+        links = explain_between(target, options.id, *options.between, **read_options)
+        content: Any = [
+            {"rule": link.rule, "key": format_key(link.value), "reached": link.reached} for link in links
         ]
-        lines = list(format_links(found))
+        lines = list(format_links(links))
     else:
-        of_a_row = find_owner(target, where["warehouse"]) == "merge_engine"
-        asked = explain_key if of_a_row else explain_output
-        explanation = asked(target, options.id, **where)
-        answer, lines = explanation.as_object(), list(explanation.format_lines())
-    print(json.dumps(answer, indent=2, ensure_ascii=False) if options.json else "\n".join(lines))
+        is_engine_row = find_owner(target, read_options["warehouse"]) == "merge_engine"
+        explain = explain_key if is_engine_row else explain_output
+        explanation = explain(target, options.id, **read_options)
+        content, lines = explanation.as_object(), list(explanation.format_lines())
+    print(json.dumps(content, indent=2, ensure_ascii=False) if options.json else "\n".join(lines))
     return 0
 
 
 def _build_request(options: argparse.Namespace, file: RunFile) -> JobRequest:
     """Build the request of a run file; command-line options override the file."""
-    given = file.request
+    request_fields = file.request
     name = "stdin" if options.file == STDIN else Path(options.file).stem
     now = time.time_ns() // 1000
     token = RunToken(dag_id="cli", run_id=options.run_id or f"{name}-{now}", task_id=name)
@@ -207,21 +209,22 @@ def _build_request(options: argparse.Namespace, file: RunFile) -> JobRequest:
         {
             "job": file.job,
             "config": file.config,
-            "run": given.get("run") or token,
+            "run": request_fields.get("run") or token,
             "warehouse": file.warehouse,
-            "started_at": given.get("started_at", now),
-            "until": options.until or ("transform" if options.dry_run else given.get("until", "commit")),
-            "full_refresh": options.full_refresh or bool(given.get("full_refresh")),
+            "started_at": request_fields.get("started_at", now),
+            "until": options.until
+            or ("transform" if options.dry_run else request_fields.get("until", "commit")),
+            "full_refresh": options.full_refresh or bool(request_fields.get("full_refresh")),
             "population": file.find_population(),
-            "max_change_ratio": given.get("max_change_ratio"),
+            "max_change_ratio": request_fields.get("max_change_ratio"),
         }
     )
 
 
 def _parse_settings(pairs: Sequence[str]) -> dict[str, str]:
-    wrong = [pair for pair in pairs if "=" not in pair]
-    if wrong:
-        raise ConfigError(f"--conf {wrong[0]}: must have the form NAME=VALUE")
+    invalid_pairs = [pair for pair in pairs if "=" not in pair]
+    if invalid_pairs:
+        raise ConfigError(f"--conf {invalid_pairs[0]}: must have the form NAME=VALUE")
     settings = dict(pair.split("=", 1) for pair in pairs)
     if problems := find_misplaced(settings, "--conf"):
         raise ConfigError.from_problems(problems)
@@ -240,17 +243,17 @@ def _build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add_command(
-        name: str, call: Callable[[argparse.Namespace], int], says: str
+        name: str, call: Callable[[argparse.Namespace], int], help_text: str
     ) -> argparse.ArgumentParser:
-        added = commands.add_parser(
+        subparser = commands.add_parser(
             name,
-            help=says,
-            description=f"{says[0].upper()}{says[1:]}.",
+            help=help_text,
+            description=f"{help_text[0].upper()}{help_text[1:]}.",
             epilog=_EXITS,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        added.set_defaults(command=call)
-        return added
+        subparser.set_defaults(command=call)
+        return subparser
 
     run = add_command("run", _run_file, "run a pipe, a configuration or a request, and print its report")
     _add_file(run)
@@ -297,7 +300,7 @@ def _add_history(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
-    says = (
+    file_help = (
         "the file with the token that clients need (mode 0600); by default a file that the server removes "
         "when it ends"
     )
@@ -305,19 +308,19 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=int, default=CONNECT_PORT, help="the port to listen on (default: %(default)s)"
     )
-    parser.add_argument("--token-file", metavar="FILE", type=Path, help=says)
+    parser.add_argument("--token-file", metavar="FILE", type=Path, help=file_help)
     _add_spark(parser)
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
-    named = (
+    id_help = (
         "the _id of an output of a merge source, or the key of a row of a merge engine (JSON if the key has "
         "several columns)"
     )
-    parser.add_argument("id", metavar="ID", help=named)
-    between = "show only the shortest chain of links between two members (merge source only)"
-    parser.add_argument("--between", nargs=2, metavar="DATASET/ID", help=between)
+    parser.add_argument("id", metavar="ID", help=id_help)
+    between_help = "show only the shortest chain of links between two members (merge source only)"
+    parser.add_argument("--between", nargs=2, metavar="DATASET/ID", help=between_help)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
         "--version", type=int, metavar="N", help="explain version N of the target; by default the newest"

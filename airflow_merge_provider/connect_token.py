@@ -80,12 +80,12 @@ def add_token(url: str) -> tuple[str, dict[str, str]]:
 
     :raises SetupError: if the token file exists but cannot be read, or if other users may read it.
     """
-    where = urlsplit(url)
-    if not is_loopback(where.hostname) or "use_ssl=true" in where.path.lower():
+    address = urlsplit(url)
+    if not is_loopback(address.hostname) or "use_ssl=true" in address.path.lower():
         return url, {}
-    port = where.port or CONNECT_PORT
-    local, file = urlunsplit(where._replace(netloc=f"{LOCALHOST}:{port}")), get_token_file(port)
-    if ";token=" in where.path:
+    port = address.port or CONNECT_PORT
+    local, file = urlunsplit(address._replace(netloc=f"{LOCALHOST}:{port}")), get_token_file(port)
+    if ";token=" in address.path:
         return local, {}
     try:
         return local, {TOKEN_VARIABLE: read_token(file)}
@@ -99,5 +99,5 @@ def add_token(url: str) -> tuple[str, dict[str, str]]:
 def _write_token(file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as text:
-        text.write(secrets.token_urlsafe(32))
+    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+        stream.write(secrets.token_urlsafe(32))

@@ -26,9 +26,9 @@ _JAVA_FLOOR = 17
 
 def cache_folder() -> Path:
     """Return the folder for files that are created once per machine: jars and class archives."""
-    chosen = os.environ.get("AIRFLOW_MERGE_PROVIDER_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
+    configured_path = os.environ.get("AIRFLOW_MERGE_PROVIDER_CACHE")
+    if configured_path:
+        return Path(configured_path).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "airflow_merge_provider"
 
@@ -49,12 +49,12 @@ def spark_home() -> Path:
 
     :raises SetupError: when Spark is not found, or has an unsupported version.
     """
-    named = os.environ.get("SPARK_HOME")
-    if named:
-        home = Path(named)
+    folder_name = os.environ.get("SPARK_HOME")
+    if folder_name:
+        home = Path(folder_name)
         if not list(home.glob(f"jars/spark-core_2.13-{SPARK_VERSION}.*.jar")):
             raise SetupError(
-                f"SPARK_HOME={named} is not a Spark {SPARK_VERSION} installation: set it to the folder "
+                f"SPARK_HOME={folder_name} is not a Spark {SPARK_VERSION} installation: set it to the folder "
                 "of one, or unset it to use the installed pyspark package"
             )
         return home
@@ -74,13 +74,13 @@ def find_java() -> Path:
     :raises SetupError: when Java is not found, or is too old.
     """
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if not found or not os.access(found, os.X_OK):
-        where = f"JAVA_HOME={home} does not contain bin/java" if home else "java is not on the PATH"
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if not java or not os.access(java, os.X_OK):
+        reason = f"JAVA_HOME={home} does not contain bin/java" if home else "java is not on the PATH"
         raise SetupError(
-            f"Java is missing: install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to its folder ({where})"
+            f"Java is missing: install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to its folder ({reason})"
         )
-    program = Path(found).resolve()
+    program = Path(java).resolve()
     version = java_version(program)
     if version is not None and version < _JAVA_FLOOR:
         raise SetupError(
@@ -113,12 +113,12 @@ def _fetch_jars(jars: list[Path]) -> None:
             f"writable folder ({error.strerror})"
         ) from None
     try:
-        said = _resolve_jars(submit, work)
+        output = _resolve_jars(submit, work)
         for jar in jars:
-            fetched = work / "jars" / f"io.delta_{jar.name}"
-            if not fetched.is_file():
-                raise SetupError(_not_to_be_had(jars, said))
-            fetched.replace(jar)
+            downloaded_jar = work / "jars" / f"io.delta_{jar.name}"
+            if not downloaded_jar.is_file():
+                raise SetupError(_not_to_be_had(jars, output))
+            downloaded_jar.replace(jar)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -134,32 +134,34 @@ def _resolve_jars(submit: Path, work: Path) -> str:
     ]
     home = str(submit.parent.parent)
     env = build_child_environment(SPARK_HOME=home, PYSPARK_DRIVER_PYTHON=sys.executable)
-    done = subprocess.run(  # noqa: S603 - our own command, no shell
+    process = subprocess.run(  # noqa: S603 - our own command, no shell
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
-    return done.stdout
+    return process.stdout
 
 
-def _not_to_be_had(jars: list[Path], said: str) -> str:
+def _not_to_be_had(jars: list[Path], output: str) -> str:
     names = " and ".join(jar.name for jar in jars)
     reasons = [
-        line.strip() for line in said.splitlines() if re.search(r"error|fail|not found", line, re.IGNORECASE)
+        line.strip()
+        for line in output.splitlines()
+        if re.search(r"error|fail|not found", line, re.IGNORECASE)
     ]
-    first = (
+    first_line = (
         f"The Delta jars cannot be downloaded from Maven Central: allow access to it, "
         f"or copy {names} to {jars[0].parent}"
     )
-    return "\n".join([first, *reasons[:8]])
+    return "\n".join([first_line, *reasons[:8]])
 
 
 def main() -> int:
     """Download the jars if necessary and print their paths."""
     try:
-        found = delta_jars()
+        paths = delta_jars()
     except MergeError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write("".join(f"{jar}\n" for jar in found))
+    sys.stdout.write("".join(f"{jar}\n" for jar in paths))
     return 0
 
 

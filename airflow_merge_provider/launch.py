@@ -100,14 +100,14 @@ class JobProcess:
 
     def run(self) -> JobResult | JobFailure:
         """Start the child, forward its output lines, wait until it ends and read its result."""
-        began = time.monotonic()
+        start = time.monotonic()
         with make_work_folder() as work:
             command, env = self._build_command(work)
-            last = self._follow_child(command, env)
+            last_lines = self._follow_child(command, env)
             result = work / "result.json"
             if result.is_file():
-                return read_result(result, time.monotonic() - began)
-            raise JobError(self._no_answer(last))
+                return read_result(result, time.monotonic() - start)
+            raise JobError(self._no_answer(last_lines))
 
     def kill_process(self) -> None:
         """End the child and its descendants: SIGTERM first, SIGKILL after ten seconds."""
@@ -137,22 +137,22 @@ class JobProcess:
         return _build_submit_command(application, conf, work, master=self._master, submit=self._submit)
 
     def _follow_child(self, command: list[str], env: dict[str, str]) -> list[str]:
-        last: deque[str] = deque(maxlen=20)
+        last_lines: deque[str] = deque(maxlen=20)
         self._child = _start_child(command, env)
         try:
             for line in _read_lines(self._child):
-                last.append(line)
+                last_lines.append(line)
                 self._on_line(line)
             self._child.wait()
         except BaseException:
             self.kill_process()
             raise
-        return list(last)
+        return list(last_lines)
 
-    def _no_answer(self, last: list[str]) -> str:
+    def _no_answer(self, last_lines: list[str]) -> str:
         if self._killed:
             return "The Spark process was stopped on request"
-        return describe_exit(self._child.returncode if self._child else None, last)
+        return describe_exit(self._child.returncode if self._child else None, last_lines)
 
 
 def run_connect_server(
@@ -183,8 +183,8 @@ def run_connect_server(
         application = ["--class", _CONNECT_SERVER, "spark-internal"]
         child = _start_child(*_build_submit_command(application, settings, work, master=master))
         try:
-            waiting = (child, host, port, lambda url: on_ready(url, file))
-            threading.Thread(target=_say_when_ready, args=waiting, daemon=True).start()
+            thread_args = (child, host, port, lambda url: on_ready(url, file))
+            threading.Thread(target=_say_when_ready, args=thread_args, daemon=True).start()
             for line in _read_lines(child):
                 on_line(line)
             return child.wait()
@@ -222,24 +222,26 @@ def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
 
 def jars_for(conf: Mapping[str, str]) -> tuple[str, ...]:
     """Return the Delta jars to add; none if the user's settings or Spark's jars folder provide them."""
-    named = (conf.get("spark.jars", ""), conf.get("spark.jars.packages", ""))
-    if any("delta-spark" in each for each in named) or list(spark_home().glob("jars/delta-spark_*.jar")):
+    settings = (conf.get("spark.jars", ""), conf.get("spark.jars.packages", ""))
+    if any("delta-spark" in setting for setting in settings) or list(
+        spark_home().glob("jars/delta-spark_*.jar")
+    ):
         return ()
     return delta_jars()
 
 
-def describe_exit(code: int | None, last: Sequence[str] = ()) -> str:
+def describe_exit(code: int | None, last_lines: Sequence[str] = ()) -> str:
     """Return why a Spark process ended without a result, given its exit code and its last output lines."""
-    lines = "".join(f"\n{line}" for line in last)
-    if code in _OUT_OF_MEMORY or any(_NO_MEMORY in line for line in last):
+    lines = "".join(f"\n{line}" for line in last_lines)
+    if code in _OUT_OF_MEMORY or any(_NO_MEMORY in line for line in last_lines):
         return f"Spark ran out of memory: raise spark.driver.memory (exit code {code}){lines}"
     if code in _KILLED:
         return (
             "The Spark process was killed by signal 9, usually because the machine or the container ran out "
             f"of memory: add memory, or lower spark.driver.memory so that the process fits{lines}"
         )
-    said = next((line for line in reversed(last) if line.strip()), "no output")
-    return f"The Spark process ended without a result (exit code {code}): {said}{lines}"
+    last_line = next((line for line in reversed(last_lines) if line.strip()), "no output")
+    return f"The Spark process ended without a result (exit code {code}): {last_line}{lines}"
 
 
 def write_private(path: Path, text: str) -> None:
@@ -302,14 +304,14 @@ def _read_lines(child: subprocess.Popen[str]) -> Iterator[str]:
 def _require_server(url: str) -> None:
     """Check that the server listens: its client would otherwise retry for ten minutes without output."""
     # Error messages must not contain the URL: its path may contain a token.
-    where = urlsplit(url)
-    if where.scheme != "sc" or not where.hostname:
+    address = urlsplit(url)
+    if address.scheme != "sc" or not address.hostname:
         raise SetupError("The address of the Spark Connect server is not valid: use the form sc://host:15002")
     try:
-        socket.create_connection((where.hostname, where.port or CONNECT_PORT), timeout=_GRACE).close()
+        socket.create_connection((address.hostname, address.port or CONNECT_PORT), timeout=_GRACE).close()
     except OSError as error:
         raise SetupError(
-            f"The Spark Connect server on {where.hostname} cannot be reached: check the connection, "
+            f"The Spark Connect server on {address.hostname} cannot be reached: check the connection, "
             f"or start a server with `airflow_merge_provider connect-server` ({error})"
         ) from None
 

@@ -41,9 +41,9 @@ def build_lineage(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None
     except ImportError:
         return None
 
-    def describe_place(place: Mapping[str, Any]) -> dict[str, Any]:
-        namespace, name = lineage_name(str(place["uri"]))
-        version = place.get("version")
+    def describe_place(dataset: Mapping[str, Any]) -> dict[str, Any]:
+        namespace, name = lineage_name(str(dataset["uri"]))
+        version = dataset.get("version")
         facet = dataset_version_dataset.DatasetVersionDatasetFacet(
             datasetVersion=str(version), producer=_PRODUCER
         )
@@ -53,8 +53,8 @@ def build_lineage(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None
             "facets": {} if version is None else {"version": facet},
         }
 
-    written = report.get("rows") or {}
-    rows = None if written.get("inserted") is None else written["inserted"] + (written.get("updated") or 0)
+    counts = report.get("rows") or {}
+    rows = None if counts.get("inserted") is None else counts["inserted"] + (counts.get("updated") or 0)
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
         rowCount=rows, producer=_PRODUCER
     )
@@ -73,7 +73,7 @@ def build_lineage(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None
     )
 
 
-def _with_columns(described: dict[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
+def _with_columns(dataset_fields: dict[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
     """Add column lineage: the source fields of each column, and the source fields that determine the rows.
 
     In the details of a join, ``columns`` lists the columns, each ``from`` one or several fields, and ``keys``
@@ -83,21 +83,21 @@ def _with_columns(described: dict[str, Any], report: Mapping[str, Any]) -> dict[
 
     sources, details = report.get("sources") or {}, report.get("details") or {}
 
-    def list_inputs(shown: str | Sequence[str], kind: str, how: str) -> list[Any]:
-        found = []
-        for text in [shown] if isinstance(shown, str) else shown:
-            source, _, field = text.partition(".")
+    def list_inputs(field_names: str | Sequence[str], kind: str, subtype: str) -> list[Any]:
+        inputs = []
+        for field_name in [field_names] if isinstance(field_names, str) else field_names:
+            source, _, field = field_name.partition(".")
             namespace, name = lineage_name(str(sources[source]["uri"]))
-            steps = [facet_v2.Transformation(type=kind, subtype=how)]
-            found.append(facet_v2.InputField(namespace, name, field, steps))
-        return found
+            steps = [facet_v2.Transformation(type=kind, subtype=subtype)]
+            inputs.append(facet_v2.InputField(namespace, name, field, steps))
+        return inputs
 
     fields = {
         str(column["name"]): facet_v2.Fields(inputFields=list_inputs(column["from"], "DIRECT", "IDENTITY"))
         for column in details.get("columns") or ()
     }
     if not fields:
-        return described
+        return dataset_fields
     keys = [key for clause in details.get("keys") or () for key in list_inputs(clause, "INDIRECT", "JOIN")]
     facet = facet_v2.ColumnLineageDatasetFacet(fields=fields, dataset=keys, producer=_PRODUCER)
-    return {**described, "facets": {**described["facets"], "columnLineage": facet}}
+    return {**dataset_fields, "facets": {**dataset_fields["facets"], "columnLineage": facet}}

@@ -61,8 +61,8 @@ class RunFile:
     def find_population(self) -> Population | None:
         """Return the inputs for setting the target's population flag."""
         if self.request:
-            given = self.request.get("population")
-            return None if given is None else Population.model_validate(given)
+            population = self.request.get("population")
+            return None if population is None else Population.model_validate(population)
         config = self.capability.config.parse(self.config)
         references = self.capability.references(config)
         return build_population(config, references, set_initial_offset=self.set_initial_offset)
@@ -74,20 +74,20 @@ def read_run_file(file: str, warehouse: str | None = None) -> RunFile:
     :raises ConfigError: if it cannot be read, or is not a pipe, a configuration or a request.
     """
     raw = _read_object(file)
-    found = _find_pipe(raw) or raw
-    job, config = _find_job(found)
-    place = choose_warehouse(warehouse or found.get("warehouse"))
+    content = _find_pipe(raw) or raw
+    job, config = _find_job(content)
+    default_warehouse = choose_warehouse(warehouse or content.get("warehouse"))
     is_request = "config" in raw and "run" in raw
-    offset = found.get("set_initial_offset", DEFAULT_OFFSET)
-    return RunFile(job, _make_absolute(config), place, offset, raw if is_request else {})
+    offset = content.get("set_initial_offset", DEFAULT_OFFSET)
+    return RunFile(job, _make_absolute(config), default_warehouse, offset, raw if is_request else {})
 
 
-def choose_warehouse(given: Any = None) -> Any:
+def choose_warehouse(warehouse: Any = None) -> Any:
     """Return the warehouse of bare ids: the argument, else the environment variable, as an absolute path."""
-    place = given or os.environ.get(WAREHOUSE)
-    if not isinstance(place, str) or place.startswith("/") or ":/" in place:
-        return place
-    return str(Path(place).absolute())
+    location = warehouse or os.environ.get(WAREHOUSE)
+    if not isinstance(location, str) or location.startswith("/") or ":/" in location:
+        return location
+    return str(Path(location).absolute())
 
 
 def resolve_relative_path(ref: Any) -> Any:
@@ -105,8 +105,8 @@ def _read_object(file: str) -> Mapping[str, Any]:
             content = read_content(Path(file), parse_yaml)
     except ConfigError as error:
         problem = error.problems[0]
-        where = f"{file}: {problem.path}" if problem.path else file
-        raise ConfigError.from_problems([Problem(where, "file", problem.message, problem.hint)]) from None
+        path = f"{file}: {problem.path}" if problem.path else file
+        raise ConfigError.from_problems([Problem(path, "file", problem.message, problem.hint)]) from None
     except ValueError as error:
         raise ConfigError(f"{file}: is not valid JSON or YAML ({error})") from None
     if not isinstance(content, Mapping):
@@ -118,10 +118,12 @@ def _find_pipe(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Split a pipe into its job, its configuration and its sink's settings; None for other files."""
     if "_id" not in raw or not isinstance(raw.get("source"), Mapping):
         return None
-    beside = {name: raw[name] for name in ("warehouse",) if name in raw}
-    pipe = PipeConfig.parse({name: value for name, value in raw.items() if name not in {"job", *beside}})
+    outer_fields = {name: raw[name] for name in ("warehouse",) if name in raw}
+    pipe = PipeConfig.parse(
+        {name: value for name, value in raw.items() if name not in {"job", *outer_fields}}
+    )
     job, config = pipe.build_job()
-    return {**beside, "job": job, "config": config, "set_initial_offset": pipe.sink.set_initial_offset}
+    return {**outer_fields, "job": job, "config": config, "set_initial_offset": pipe.sink.set_initial_offset}
 
 
 def _find_job(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -129,25 +131,25 @@ def _find_job(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
     :raises ConfigError: if there is no such job, or the configuration is not an object.
     """
-    word = raw.get("job", "merge_source")
-    known = {**{name: name for name in CAPABILITIES}, **SOURCES}
-    if not isinstance(word, str) or word not in known:
-        hint = did_you_mean(str(word), known) or f"known: {', '.join(known)}"
-        raise ConfigError.from_problems([Problem("job", "unknown", f"unknown job {word!r}", hint)])
-    kind = known[word]
+    job_name = raw.get("job", "merge_source")
+    valid_jobs = {**{name: name for name in CAPABILITIES}, **SOURCES}
+    if not isinstance(job_name, str) or job_name not in valid_jobs:
+        hint = did_you_mean(str(job_name), valid_jobs) or f"known: {', '.join(valid_jobs)}"
+        raise ConfigError.from_problems([Problem("job", "unknown", f"unknown job {job_name!r}", hint)])
+    kind = valid_jobs[job_name]
     job = "merge_load" if kind in LOADS else kind
     if "config" in raw:
         if not isinstance(raw["config"], Mapping):
             raise ConfigError.from_problems([Problem("config", "value", "must be an object")])
         config = dict(raw["config"])
     else:
-        inside = {name: value for name, value in raw.items() if name not in {"job", "warehouse"}}
-        config = CAPABILITIES[job].unpack(inside)
+        fields = {name: value for name, value in raw.items() if name not in {"job", "warehouse"}}
+        config = CAPABILITIES[job].unpack(fields)
     return job, {**config, "strategy": LOADS[kind]} if kind in LOADS else config
 
 
 def _make_absolute(config: dict[str, Any]) -> dict[str, Any]:
-    changed = {name: resolve_relative_path(value) for name, value in config.items()}
+    resolved = {name: resolve_relative_path(value) for name, value in config.items()}
     if isinstance(config.get("inputs"), Mapping):
-        changed["inputs"] = {name: resolve_relative_path(value) for name, value in config["inputs"].items()}
-    return changed
+        resolved["inputs"] = {name: resolve_relative_path(value) for name, value in config["inputs"].items()}
+    return resolved

@@ -63,12 +63,12 @@ class SubmitProcess:
         :raises JobError: when the process ended without writing a result.
         """
         find_java()
-        began = time.monotonic()
+        start = time.monotonic()
         with make_work_folder() as work:
             self._stock = self._build_hook(work)
             write_private(work / "request.json", self._request.model_dump_json())
             self._submit_request(work, self._stock)
-            return read_result(work / "result.json", time.monotonic() - began)
+            return read_result(work / "result.json", time.monotonic() - start)
 
     def kill_process(self) -> None:
         """End the child; its Python process also ends, because it receives the parent-death signal."""
@@ -88,13 +88,13 @@ class SubmitProcess:
         except (ValueError, RuntimeError, NameError) as error:
             # The stock hook raises NameError when the Kubernetes packages are missing.
             raise SetupError(f"connection {self._conn_id!r} cannot be used: {error}") from error
-        where: dict[str, Any] = hook._connection  # noqa: SLF001 - the master is only in this attribute
-        if where["deploy_mode"] == "cluster":
+        connection: dict[str, Any] = hook._connection  # noqa: SLF001 - the master is only in this attribute
+        if connection["deploy_mode"] == "cluster":
             raise SetupError(
                 f"connection {self._conn_id!r} sets deploy mode 'cluster', which is not supported because "
                 "the worker cannot read the result of the job: set deploy-mode to 'client'"
             )
-        local = str(where["master"]).startswith("local")
+        local = str(connection["master"]).startswith("local")
         conf = submit_conf(self._conf, local=local)
         # In a file of mode 0600 instead of --conf: settings may contain keys, and command lines are public.
         write_private(work / "spark.properties", properties_text(conf))

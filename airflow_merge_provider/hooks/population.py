@@ -68,27 +68,31 @@ def get_status(
     return [_get_dataset_status(hook, ref, dataset_asset(ref, warehouse=warehouse)) for ref in refs]
 
 
-def list_missing(sights: Iterable[PopulationStatus], *, ignore_non_existent: bool) -> list[PopulationStatus]:
+def list_missing(
+    statuses: Iterable[PopulationStatus], *, ignore_non_existent: bool
+) -> list[PopulationStatus]:
     """Return the datasets that are not populated yet and have to be waited for."""
-    by_uri = {sight.uri: sight for sight in sights}
-    state = {uri: sight.state for uri, sight in by_uri.items() if sight.state is not None}
+    by_uri = {status.uri: status for status in statuses}
+    state = {uri: status.state for uri, status in by_uri.items() if status.state is not None}
     return [by_uri[uri] for uri in list_unpopulated(by_uri, state, ignore_non_existent=ignore_non_existent)]
 
 
-def with_marks(sights: Sequence[PopulationStatus], *, ignore_non_existent: bool) -> list[PopulationStatus]:
+def with_marks(statuses: Sequence[PopulationStatus], *, ignore_non_existent: bool) -> list[PopulationStatus]:
     """Apply the marks of datasets that are not populated yet; for use in a task."""
-    waited = list_missing(sights, ignore_non_existent=ignore_non_existent)
-    return [sight.with_mark() if sight in waited and is_marked(sight.asset) else sight for sight in sights]
+    missing = list_missing(statuses, ignore_non_existent=ignore_non_existent)
+    return [
+        status.with_mark() if status in missing and is_marked(status.asset) else status for status in statuses
+    ]
 
 
 async def with_marks_async(
-    sights: Sequence[PopulationStatus], *, ignore_non_existent: bool
+    statuses: Sequence[PopulationStatus], *, ignore_non_existent: bool
 ) -> list[PopulationStatus]:
     """Apply the marks of datasets that are not populated yet; for use in a trigger."""
-    waited = list_missing(sights, ignore_non_existent=ignore_non_existent)
+    missing = list_missing(statuses, ignore_non_existent=ignore_non_existent)
     return [
-        sight.with_mark() if sight in waited and await is_marked_async(sight.asset) else sight
-        for sight in sights
+        status.with_mark() if status in missing and await is_marked_async(status.asset) else status
+        for status in statuses
     ]
 
 
@@ -122,16 +126,16 @@ def _holds_rows(table: DeltaTable) -> bool:
 def _has_files(hook: WarehouseHook, path: str) -> bool:
     """Return whether the path is a file, or a folder that contains a file that is not hidden."""
     if path.startswith("/"):
-        place: Any = Path(path)
+        location: Any = Path(path)
     else:
         from airflow.sdk import ObjectStoragePath  # noqa: PLC0415 - needed only for object stores
 
-        place = ObjectStoragePath(path, **hook.storage_options)
+        location = ObjectStoragePath(path, **hook.storage_options)
     try:
-        if place.is_file():
+        if location.is_file():
             return True
-        return place.is_dir() and any(
-            each.is_file() for each in place.rglob("*") if not each.name.startswith((".", "_"))
+        return location.is_dir() and any(
+            file.is_file() for file in location.rglob("*") if not file.name.startswith((".", "_"))
         )
     except (OSError, ValueError, ImportError) as error:
         raise SetupError(f"{path} cannot be read: {error}") from error

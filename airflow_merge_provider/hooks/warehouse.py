@@ -95,10 +95,10 @@ class WarehouseHook(BaseHook):
     async def fetch_connection(self) -> None:
         """Fetch the connection asynchronously, so that later calls do not block the event loop."""
         try:
-            found: Connection | None = await self.aget_connection(self.merge_store_conn_id)
+            connection: Connection | None = await self.aget_connection(self.merge_store_conn_id)
         except AirflowNotFoundException:
-            found = None
-        self.__dict__["_connection"] = found
+            connection = None
+        self.__dict__["_connection"] = connection
 
     def test_connection(self) -> tuple[bool, str]:
         """Check whether the warehouse can be reached; for the Test button in the UI."""
@@ -132,11 +132,13 @@ class WarehouseHook(BaseHook):
         try:
             return DeltaTable(dataset.path, storage_options=self.storage_options)
         except (DeltaError, OSError) as error:
-            said = str(error).splitlines()[0]
+            message = str(error).splitlines()[0]
             # delta-rs also raises TableNotFoundError for an unknown URI scheme.
-            if isinstance(error, TableNotFoundError) and not said.startswith("Unknown scheme"):
+            if isinstance(error, TableNotFoundError) and not message.startswith("Unknown scheme"):
                 return None
-            raise SetupError(f"{dataset.path} cannot be read: {said.split(' Known schemes')[0]}") from error
+            raise SetupError(
+                f"{dataset.path} cannot be read: {message.split(' Known schemes')[0]}"
+            ) from error
 
 
 def _parse_json(text: str) -> Any:

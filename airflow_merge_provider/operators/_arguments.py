@@ -20,14 +20,14 @@ class RefusedArgumentsError(ConfigError, AirflowFailException):
     """Raised by a constructor for invalid literal arguments; a mapped task that raises it is not retried."""
 
 
-def own_parameters(kind: type, base: type) -> dict[str, inspect.Parameter]:
+def own_parameters(operator: type, base: type) -> dict[str, inspect.Parameter]:
     """Return the arguments of an operator and its base classes up to, but not including, ``base``."""
-    between = kind.__mro__[: kind.__mro__.index(base)]
-    found: dict[str, inspect.Parameter] = {}
-    for each in reversed(between):
-        if "__init__" in vars(each):
-            found |= inspect.signature(vars(each)["__init__"]).parameters
-    return {name: found[name] for name in found if name not in {"self", "kwargs"}}
+    classes = operator.__mro__[: operator.__mro__.index(base)]
+    parameters: dict[str, inspect.Parameter] = {}
+    for cls in reversed(classes):
+        if "__init__" in vars(cls):
+            parameters |= inspect.signature(vars(cls)["__init__"]).parameters
+    return {name: parameters[name] for name in parameters if name not in {"self", "kwargs"}}
 
 
 def is_literal(value: Any) -> bool:
@@ -39,9 +39,9 @@ def is_literal(value: Any) -> bool:
     if isinstance(value, str):
         return "{{" not in value and "{%" not in value
     if isinstance(value, Mapping):
-        return all(is_literal(each) for each in value.values())
+        return all(is_literal(item) for item in value.values())
     if isinstance(value, (list, tuple)):
-        return all(is_literal(each) for each in value)
+        return all(is_literal(element) for element in value)
     # Results of other tasks and arguments of mapped task groups have no common public base class.
     return not hasattr(value, "iter_references")
 
@@ -72,9 +72,9 @@ def as_text(ref: Any) -> Any:
     if isinstance(ref, tuple) and len(ref) == 2 and isinstance(ref[0], Asset):  # noqa: PLR2004 - a pair
         return f"{dataset_text(ref[0])} {ref[1]}"
     if isinstance(ref, (list, tuple)):
-        return [as_text(each) for each in ref]
+        return [as_text(element) for element in ref]
     if isinstance(ref, Mapping):
-        return {name: as_text(each) for name, each in ref.items()}
+        return {name: as_text(item) for name, item in ref.items()}
     return ref
 
 
@@ -83,7 +83,7 @@ def assets_in(value: Any) -> list[Asset]:
     if isinstance(value, Asset):
         return [value]
     if isinstance(value, Mapping):
-        return [asset for each in value.values() for asset in assets_in(each)]
+        return [asset for item in value.values() for asset in assets_in(item)]
     if isinstance(value, (list, tuple)):
-        return [asset for each in value for asset in assets_in(each)]
+        return [asset for element in value for asset in assets_in(element)]
     return []

@@ -20,11 +20,11 @@ _NEXT = "Nothing was written: start a new DAG run, which requests approval for t
 
 
 def ask_for_approval(
-    context: Context, target: str, risk: RiskError, *, within: timedelta | None, method: str
+    context: Context, target: str, risk: RiskError, *, timeout: timedelta | None, method: str
 ) -> NoReturn:
     """Ask in the Airflow UI and defer the task without a process; ``method`` resumes it with the answer.
 
-    If nobody answers ``within`` the given time, the run is rejected.
+    If nobody answers before the ``timeout``, the run is rejected.
 
     :raises TaskAwaitingInput: if a person is asked; this exception defers the task in Airflow.
     :raises AirflowFailException: if an earlier try requested approval for different counts, which Airflow
@@ -46,14 +46,14 @@ def ask_for_approval(
         params={},
         assigned_users=[],
     )
-    shown: Any = task_runner.SUPERVISOR_COMMS.send(question)
+    stored_question: Any = task_runner.SUPERVISOR_COMMS.send(question)
     # Airflow keeps one question per task and DAG run, across tries and clears.
-    if (shown.subject, shown.body) != (question.subject, question.body):
+    if (stored_question.subject, stored_question.body) != (question.subject, question.body):
         raise AirflowFailException(
             f"{question.subject}: an earlier try requested approval for different counts. {_NEXT}"
         )
     reviewed = {"ratio": risk.report["change_ratio"]}
-    raise TaskAwaitingInput(method_name=method, kwargs={"reviewed": reviewed}, timeout=within)
+    raise TaskAwaitingInput(method_name=method, kwargs={"reviewed": reviewed}, timeout=timeout)
 
 
 def refuse_growth(target: str, risk: RiskError, *, approved: float) -> NoReturn:
@@ -61,8 +61,8 @@ def refuse_growth(target: str, risk: RiskError, *, approved: float) -> NoReturn:
 
     :raises AirflowFailException: always.
     """
-    grown = f"from {approved:g} to {risk.report['change_ratio']:g} of the rows"
-    raise AirflowFailException(f"{target}: the change has grown since the approval, {grown}. {_NEXT}")
+    growth = f"from {approved:g} to {risk.report['change_ratio']:g} of the rows"
+    raise AirflowFailException(f"{target}: the change has grown since the approval, {growth}. {_NEXT}")
 
 
 def find_approver(event: Mapping[str, Any]) -> str:

@@ -134,35 +134,35 @@ class SparkJobOperator(BaseOperator):
 
         :raises AirflowSkipException: when the run is rejected, or nobody answered in time.
         """
-        by = _review.find_approver(event)
-        return self._run_and_report(context, allowed=float(reviewed["ratio"]), approved_by=by)
+        approver = _review.find_approver(event)
+        return self._run_and_report(context, approved_ratio=float(reviewed["ratio"]), approved_by=approver)
 
     def _run_and_report(
-        self, context: Context, *, allowed: float | None = None, approved_by: str | None = None
+        self, context: Context, *, approved_ratio: float | None = None, approved_by: str | None = None
     ) -> dict[str, Any]:
         try:
-            report = self._run_job(context, allowed)
+            report = self._run_job(context, approved_ratio)
         except MergeError as error:
             if isinstance(error, RiskError) and self.on_risk == "ask":
-                place = error.report.get("target", {}).get("dataset", self.task_id)
-                if allowed is not None:
-                    _review.refuse_growth(place, error, approved=allowed)
+                name = error.report.get("target", {}).get("dataset", self.task_id)
+                if approved_ratio is not None:
+                    _review.refuse_growth(name, error, approved=approved_ratio)
                 method = self.after_review.__name__
-                _review.ask_for_approval(context, place, error, within=self.execution_timeout, method=method)
+                _review.ask_for_approval(context, name, error, timeout=self.execution_timeout, method=method)
             # Logged separately, because Airflow shows the exception at the end of a traceback.
             self.log.error("%s", error)  # noqa: TRY400 - Airflow logs the traceback
-            kind = AirflowException if error.retryable else AirflowFailException
-            raise kind(str(error)) from error
+            error_class = AirflowException if error.retryable else AirflowFailException
+            raise error_class(str(error)) from error
         if approved_by is not None:
             report = {**report, "approved_by": approved_by}
         # Lineage uses the full report with all columns; the report for the XCom may be truncated.
         self._report = report
-        short = truncate_report(report)
-        if short["truncated"]:
+        xcom_report = truncate_report(report)
+        if xcom_report["truncated"]:
             self.log.info("The report is too long for an XCom; full report: %s", json.dumps(report))
-        context["ti"].xcom_push(key=REPORT_KEY, value=short)
-        self._emit_asset(short, context)
-        return short
+        context["ti"].xcom_push(key=REPORT_KEY, value=xcom_report)
+        self._emit_asset(xcom_report, context)
+        return xcom_report
 
     def on_kill(self) -> None:
         """End the Spark process when the task is stopped."""
@@ -179,8 +179,8 @@ class SparkJobOperator(BaseOperator):
 
     def list_awaited(self) -> list[Any]:
         """Return the datasets that must be populated before the source is; from literal arguments only."""
-        wish = self._build_population(self._parse_config()[0])
-        return list(wish.datasets) if wish else []
+        population = self._build_population(self._parse_config()[0])
+        return list(population.datasets) if population else []
 
     def list_warnings(self, config: Any) -> list[str]:
         """Return warnings about settings that are valid but probably not intended."""
@@ -196,20 +196,20 @@ class SparkJobOperator(BaseOperator):
             config, self.list_references(config), set_initial_offset=offset, marked=marked
         )
 
-    def _refuse_unknown(self, given: Mapping[str, Any]) -> None:
+    def _refuse_unknown(self, arguments: Mapping[str, Any]) -> None:
         """Check for unknown arguments; Airflow's own error does not suggest a fix.
 
         :raises RefusedArgumentsError: with every one of them.
         """
-        known = own_parameters(type(self), BaseOperator)
-        of_airflow = inspect.signature(BaseOperator.__init__).parameters
+        names = own_parameters(type(self), BaseOperator)
+        base_names = inspect.signature(BaseOperator.__init__).parameters
         problems = [
-            Problem(name, "unknown", f"unknown argument {name!r}", did_you_mean(name, [*known, *of_airflow]))
-            for name in given
-            if name not in of_airflow and not name.startswith("_")
+            Problem(name, "unknown", f"unknown argument {name!r}", did_you_mean(name, [*names, *base_names]))
+            for name in arguments
+            if name not in base_names and not name.startswith("_")
         ]
         if problems:
-            message = f"task {given.get('task_id')!r}: {ConfigError.from_problems(problems).message}"
+            message = f"task {arguments.get('task_id')!r}: {ConfigError.from_problems(problems).message}"
             raise RefusedArgumentsError(message, problems)
 
     def _declare_assets(self, target: Any, sources: Sequence[Any]) -> None:
@@ -254,9 +254,9 @@ class SparkJobOperator(BaseOperator):
         except ConfigError:
             return None
 
-    def _run_job(self, context: Context, allowed: float | None) -> dict[str, Any]:
+    def _run_job(self, context: Context, approved_ratio: float | None) -> dict[str, Any]:
         self._render_natively()
-        config, given = self._parse_config()
+        config, arguments = self._parse_config()
         warehouse = self.warehouse or find_warehouse()
         self._check_datasets(config, warehouse)
         for warning in self.list_warnings(config):
@@ -264,7 +264,7 @@ class SparkJobOperator(BaseOperator):
         self._await_sources(config)
         request = JobRequest(
             job=self.job,
-            config=given,
+            config=arguments,
             run=run_token(context),
             warehouse=warehouse,
             started_at=time.time_ns() // 1000,
@@ -272,7 +272,7 @@ class SparkJobOperator(BaseOperator):
             until="transform" if self.dry_run_only else "commit",
             full_refresh=bool(self.full_refresh),
             population=self._build_population(config, find_marked(self.inlets, context)),
-            max_change_ratio=self.max_change_ratio if allowed is None else allowed,
+            max_change_ratio=self.max_change_ratio if approved_ratio is None else approved_ratio,
         )
         self._hook = SparkJobHook(self.spark_conn_id, conf=self.conf)
         outcome = self._hook.submit(request)
@@ -286,30 +286,30 @@ class SparkJobOperator(BaseOperator):
 
     def _parse_config(self) -> tuple[Config, dict[str, Any]]:
         """Parse the arguments and report all problems at once."""
-        given = {name: getattr(self, name) for name in self.config_fields}
-        given = {name: value for name, value in given.items() if value is not None}
-        others = self._common_problems()
+        arguments = {name: getattr(self, name) for name in self.config_fields}
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+        problems = self._common_problems()
         try:
-            config = self.config_class.parse(given)
+            config = self.config_class.parse(arguments)
         except ConfigError as error:
-            raise ConfigError.from_problems([*error.problems, *others]) from None
-        writes_files = not others and self._build_population(config) is None
+            raise ConfigError.from_problems([*error.problems, *problems]) from None
+        writes_files = not problems and self._build_population(config) is None
         if writes_files and self.set_initial_offset != DEFAULT_OFFSET:
             hint = "leave it out: files count as populated as soon as they exist"
-            others = [Problem("set_initial_offset", "value", "is supported only for Delta targets", hint)]
-        if others:
-            raise ConfigError.from_problems(others)
-        return config, given
+            problems = [Problem("set_initial_offset", "value", "is supported only for Delta targets", hint)]
+        if problems:
+            raise ConfigError.from_problems(problems)
+        return config, arguments
 
     def _common_problems(self) -> list[Problem]:
-        given: dict[str, Any] = {
+        flags: dict[str, Any] = {
             "dry_run": self.dry_run_only,
             "full_refresh": self.full_refresh,
             "emit_asset": self.emit_asset,
         }
         problems = [
             Problem(name, "value", f"must be a boolean, not {value!r}")
-            for name, value in given.items()
+            for name, value in flags.items()
             if not isinstance(value, bool)
         ]
         problems += risk.find_problems(self.max_change_ratio, self.on_risk)
@@ -322,10 +322,10 @@ class SparkJobOperator(BaseOperator):
         elif conf is not None:
             problems += find_misplaced(conf, "conf")
         if self.set_initial_offset not in OFFSETS and is_literal(self.set_initial_offset):
-            known = ", ".join(map(repr, OFFSETS))
+            names = ", ".join(map(repr, OFFSETS))
             problems.append(
                 Problem(
-                    "set_initial_offset", "value", f"must be one of {known}, not {self.set_initial_offset!r}"
+                    "set_initial_offset", "value", f"must be one of {names}, not {self.set_initial_offset!r}"
                 )
             )
         if self.warehouse is not None:
@@ -369,7 +369,7 @@ class SparkJobOperator(BaseOperator):
             return
         task = context["ti"].task
         # Assign a new list: the old one belongs to the DAG, which this process may use again.
-        task.outlets = [each for each in task.outlets if getattr(each, "uri", None) != self._target_asset.uri]
+        task.outlets = [item for item in task.outlets if getattr(item, "uri", None) != self._target_asset.uri]
 
 
 def run_token(context: Context) -> RunToken:

@@ -17,13 +17,13 @@ def list_conflicts(task: Any) -> Iterator[Problem]:
     dag, uri = task.get_dag(), task.written_uri
     if dag is None or uri is None or task.allow_concurrent_writes:
         return
-    ordered = task.get_flat_relative_ids(upstream=True) | task.get_flat_relative_ids(upstream=False)
-    for other in dag.tasks:
-        if other.task_id == task.task_id:
+    ordered_ids = task.get_flat_relative_ids(upstream=True) | task.get_flat_relative_ids(upstream=False)
+    for other_task in dag.tasks:
+        if other_task.task_id == task.task_id:
             return
-        if getattr(other, "written_uri", None) != uri or other.task_id in ordered:
+        if getattr(other_task, "written_uri", None) != uri or other_task.task_id in ordered_ids:
             continue
-        if not other.allow_concurrent_writes:
-            message = f"task {other.task_id!r} also writes {uri}, and neither task runs before the other"
-            hint = f"order them: {other.task_id} >> {task.task_id}, or set allow_concurrent_writes=True"
+        if not other_task.allow_concurrent_writes:
+            message = f"task {other_task.task_id!r} also writes {uri}, and neither task runs before the other"
+            hint = f"order them: {other_task.task_id} >> {task.task_id}, or set allow_concurrent_writes=True"
             yield Problem("target", "concurrent-writes", message, hint)

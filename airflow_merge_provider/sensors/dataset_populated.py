@@ -87,8 +87,8 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         self._render_natively()
         if not self.deferrable:
             return super().execute(context)
-        if seen := self.poke(context):
-            return seen.xcom_value
+        if result := self.poke(context):
+            return result.xcom_value
         return self.defer(
             trigger=DatasetPopulatedTrigger(
                 datasets=self.datasets,
@@ -111,29 +111,29 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         ignore = bool(self.ignore_non_existent_datasets)
         hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
         try:
-            sights = get_status(hook, self.datasets, warehouse=self.warehouse)
+            statuses = get_status(hook, self.datasets, warehouse=self.warehouse)
         except MergeError as error:
             raise AirflowFailException(str(error)) from error
-        sights = with_marks(sights, ignore_non_existent=ignore)
-        sights = [self._by_events(sight, context) for sight in sights]
-        waited = list_missing(sights, ignore_non_existent=ignore)
-        for sight in waited or sights:
-            self.log.info("%s", sight)
-        if sights and all(sight.state is None for sight in sights) and not waited:
+        statuses = with_marks(statuses, ignore_non_existent=ignore)
+        statuses = [self._by_events(status, context) for status in statuses]
+        missing = list_missing(statuses, ignore_non_existent=ignore)
+        for status in missing or statuses:
+            self.log.info("%s", status)
+        if statuses and all(status.state is None for status in statuses) and not missing:
             self.log.warning("none of the datasets exists: check the names of the datasets and the warehouse")
-        return PokeReturnValue(is_done=not waited, xcom_value=describe_found(sights))
+        return PokeReturnValue(is_done=not missing, xcom_value=describe_found(statuses))
 
-    def _by_events(self, sight: PopulationStatus, context: Context) -> PopulationStatus:
+    def _by_events(self, status: PopulationStatus, context: Context) -> PopulationStatus:
         """Use the last asset event as the status of a table that only Spark can read."""
         events = context.get("inlet_events")
-        inlet = next((each for each in self.inlets if getattr(each, "uri", "") == sight.asset.uri), None)
-        if sight.origin != "catalog" or events is None or inlet is None:
-            return sight
-        last = next(iter(events[inlet].ascending(False).limit(1)), None)  # noqa: FBT003 - newest first
-        told: Any = (last and last.extra) or {}
-        if last is None or told.get("populated") is False:
-            return sight
-        return replace(sight, state="populated", origin="event", version=told.get("version"))
+        inlet = next((asset for asset in self.inlets if getattr(asset, "uri", "") == status.asset.uri), None)
+        if status.origin != "catalog" or events is None or inlet is None:
+            return status
+        last_event = next(iter(events[inlet].ascending(False).limit(1)), None)  # noqa: FBT003 - newest first
+        extra: Any = (last_event and last_event.extra) or {}
+        if last_event is None or extra.get("populated") is False:
+            return status
+        return replace(status, state="populated", origin="event", version=extra.get("version"))
 
     def _render_natively(self) -> None:
         """Convert rendered text to lists and booleans.
@@ -160,9 +160,9 @@ class DatasetPopulatedSensor(BaseSensorOperator):
                     f"must be a boolean, not {self.ignore_non_existent_datasets!r}",
                 )
             )
-        for place, ref in enumerate(_list_datasets(self.datasets)):
+        for index, ref in enumerate(_list_datasets(self.datasets)):
             try:
-                resolve_dataset(ref, _ANY, at=f"datasets[{place}]")
+                resolve_dataset(ref, _ANY, at=f"datasets[{index}]")
             except ConfigError as error:
                 problems += error.problems
         return problems

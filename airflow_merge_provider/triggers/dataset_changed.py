@@ -57,21 +57,21 @@ class DatasetChangedTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Check the table repeatedly, and yield an event for every new version."""
         store = self.asset_state_store
-        seen: Any = None if store is None else await store.aget(_SEEN)
-        told = ""
+        last_seen: Any = None if store is None else await store.aget(_SEEN)
+        logged_error = ""
         while True:
             try:
                 newest = await self._read_newest()
             except SetupError as error:
                 newest = None
-                if str(error) != told:
-                    told = str(error)
-                    self.log.warning("%s", told)
-            if newest is not None and newest != seen:
-                before = seen["version"] if seen else None
-                said = {"dataset": self.dataset, "version": newest["version"], "before": before}
-                yield TriggerEvent(said)  # type: ignore[no-untyped-call]
-                seen = newest
+                if str(error) != logged_error:
+                    logged_error = str(error)
+                    self.log.warning("%s", logged_error)
+            if newest is not None and newest != last_seen:
+                previous_version = last_seen["version"] if last_seen else None
+                payload = {"dataset": self.dataset, "version": newest["version"], "before": previous_version}
+                yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
+                last_seen = newest
                 if store is not None:
                     await store.aset(_SEEN, newest)
             await asyncio.sleep(self.poke_interval)
@@ -80,5 +80,5 @@ class DatasetChangedTrigger(BaseEventTrigger):
         hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
         await hook.fetch_connection()
         # Files and object stores are read in a thread, so that other triggers in this event loop can run.
-        found = await asyncio.to_thread(hook.read_identity, self.dataset)
-        return None if found is None else {"version": found[0], "table": found[1]}
+        identity = await asyncio.to_thread(hook.read_identity, self.dataset)
+        return None if identity is None else {"version": identity[0], "table": identity[1]}

@@ -55,30 +55,30 @@ class DatasetPopulatedTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Check the datasets until all are populated, and yield their status."""
-        told = ""
+        logged_message = ""
         while True:
             try:
-                sights = await self._get_status()
-                waited = list_missing(sights, ignore_non_existent=self.ignore_non_existent_datasets)
-                said = "; ".join(map(str, waited))
+                statuses = await self._get_status()
+                missing = list_missing(statuses, ignore_non_existent=self.ignore_non_existent_datasets)
+                message = "; ".join(map(str, missing))
             except SetupError as error:
-                sights, said = [], str(error)
-            if not said:
-                yield TriggerEvent({"datasets": describe_found(sights)})  # type: ignore[no-untyped-call]
+                statuses, message = [], str(error)
+            if not message:
+                yield TriggerEvent({"datasets": describe_found(statuses)})  # type: ignore[no-untyped-call]
                 return
-            if said != told:
-                self.log.info("waiting for datasets: %s", said)
-                told = said
+            if message != logged_message:
+                self.log.info("waiting for datasets: %s", message)
+                logged_message = message
             await asyncio.sleep(self.poke_interval)
 
     async def _get_status(self) -> list[PopulationStatus]:
         hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
         await hook.fetch_connection()
         # Files and object stores are read in a thread, so that other triggers in this event loop can run.
-        sights = await asyncio.to_thread(get_status, hook, self.datasets, warehouse=self.warehouse)
-        return await with_marks_async(sights, ignore_non_existent=self.ignore_non_existent_datasets)
+        statuses = await asyncio.to_thread(get_status, hook, self.datasets, warehouse=self.warehouse)
+        return await with_marks_async(statuses, ignore_non_existent=self.ignore_non_existent_datasets)
 
 
-def describe_found(sights: Sequence[PopulationStatus]) -> dict[str, dict[str, Any]]:
+def describe_found(statuses: Sequence[PopulationStatus]) -> dict[str, dict[str, Any]]:
     """Return the version and the origin of the population status of each dataset."""
-    return {sight.dataset: {"version": sight.version, "origin": sight.origin} for sight in sights}
+    return {status.dataset: {"version": status.version, "origin": status.origin} for status in statuses}

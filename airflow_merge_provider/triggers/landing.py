@@ -46,9 +46,9 @@ class LandingTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Check at every interval; the event contains the reason to run."""
-        while (why := await asyncio.to_thread(self.find_reason)) is None:  # noqa: ASYNC110 - polls files
+        while (reason := await asyncio.to_thread(self.find_reason)) is None:  # noqa: ASYNC110 - polls files
             await asyncio.sleep(self.poll_interval)
-        yield TriggerEvent(why)  # type: ignore[no-untyped-call] # untyped in Airflow
+        yield TriggerEvent(reason)  # type: ignore[no-untyped-call] # untyped in Airflow
 
     def find_reason(self) -> str | None:
         """Return the reason to run, or None; a read error is a reason to run, so that the run reports it."""
@@ -60,8 +60,8 @@ class LandingTrigger(BaseTrigger):
     def _find_reason_to_run(self, config: MergeRecordConfig, now: int) -> str | None:
         files, folder = fsspec.core.url_to_fs(str(config.state_path))
         files.invalidate_cache()
-        names = files.ls(folder, detail=False) if files.exists(folder) else ()
-        name = find_state_file(str(each).rstrip("/").rpartition("/")[2] for each in names)
+        paths = files.ls(folder, detail=False) if files.exists(folder) else ()
+        name = find_state_file(str(path).rstrip("/").rpartition("/")[2] for path in paths)
         raw = None if name is None else _parse_json(files, f"{folder}/{name}")
         state = State() if raw is None else State.from_json(raw["state"])
         if raw is not None and self.token and raw["told"].get("token") == self.token:
@@ -82,8 +82,8 @@ def _list_entries(location: str) -> list[FileEntry]:
     files.invalidate_cache()
     if not files.exists(folder):
         return []
-    found = files.find(folder, detail=True)
-    return [FileEntry.from_stat(path[len(folder) + 1 :], stat) for path, stat in found.items()]
+    stats = files.find(folder, detail=True)
+    return [FileEntry.from_stat(path[len(folder) + 1 :], stat) for path, stat in stats.items()]
 
 
 def _parse_json(files: Any, path: str) -> Any:

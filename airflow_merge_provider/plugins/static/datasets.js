@@ -6,14 +6,14 @@ const SHOWN = 12;
 const READ = 100;
 
 function byTarget(runs) {
-  const found = new Map();
+  const runsByTarget = new Map();
   for (const run of runs) {
     const name = run.report.target?.uri ?? run.report.target?.dataset;
     if (!name) continue;
-    if (!found.has(name)) found.set(name, []);
-    found.get(name).push(run);
+    if (!runsByTarget.has(name)) runsByTarget.set(name, []);
+    runsByTarget.get(name).push(run);
   }
-  return [...found.values()];
+  return [...runsByTarget.values()];
 }
 
 function dots(runs) {
@@ -24,8 +24,8 @@ function dots(runs) {
 }
 
 function counted(rows = {}) {
-  const known = Object.entries(rows).filter(([, value]) => value !== null);
-  return known.map(([name, value]) => `${plain(value)} ${name}`).join(" · ");
+  const entries = Object.entries(rows).filter(([, value]) => value !== null);
+  return entries.map(([name, value]) => `${plain(value)} ${name}`).join(" · ");
 }
 
 function row(runs) {

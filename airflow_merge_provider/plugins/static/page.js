@@ -5,12 +5,12 @@ const times = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyl
 
 /** Create an element. Children are elements or text; text is never parsed as HTML. */
 export function el(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (value !== undefined && value !== null) made.setAttribute(name, value);
+    if (value !== undefined && value !== null) element.setAttribute(name, value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
-  return made;
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
 }
 
 export function show(...children) {
@@ -30,8 +30,8 @@ export function plain(value) {
 }
 
 export function time(text) {
-  const when = new Date(text);
-  return Number.isNaN(when.getTime()) ? "–" : times.format(when);
+  const date = new Date(text);
+  return Number.isNaN(date.getTime()) ? "–" : times.format(date);
 }
 
 /** Return the result of a run from its report. */
@@ -52,9 +52,9 @@ export function isObject(value) {
 export async function api(path, query = {}) {
   const url = new URL(`../api/v2/${path}`, window.location.href);
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
-  const answer = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" } });
-  if (!answer.ok) throw Object.assign(new Error(`${answer.status} ${answer.statusText}`), { status: answer.status });
-  return answer.json();
+  const response = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" } });
+  if (!response.ok) throw Object.assign(new Error(`${response.status} ${response.statusText}`), { status: response.status });
+  return response.json();
 }
 
 export const part = encodeURIComponent;
@@ -76,34 +76,34 @@ export async function reportOf({ dag_id, run_id, task_id, map_index }) {
 export async function reports(dag = "~", task = "~", query = {}) {
   const name = (id) => (id === "~" ? id : part(id));
   const path = `dags/${name(dag)}/dagRuns/~/taskInstances/${name(task)}/xcomEntries`;
-  const found = await api(path, { xcom_key: "merge_report", order_by: "-timestamp", ...query });
-  return found.xcom_entries;
+  const response = await api(path, { xcom_key: "merge_report", order_by: "-timestamp", ...query });
+  return response.xcom_entries;
 }
 
 /** Read many reports, six at a time. */
 export async function withReports(entries) {
-  const waiting = entries.map((entry) => ({ ...entry }));
-  const queue = [...waiting];
+  const runs = entries.map((entry) => ({ ...entry }));
+  const queue = [...runs];
   const reader = async () => {
     for (let entry = queue.shift(); entry; entry = queue.shift()) {
       entry.report = await reportOf(entry).catch(() => null);
     }
   };
   await Promise.all(Array.from({ length: 6 }, reader));
-  return waiting.filter((entry) => entry.report);
+  return runs.filter((entry) => entry.report);
 }
 
 /** Create a link into Airflow. A frame cannot navigate its parent page, so the click sends an event to it. */
 export function link(path, text, title) {
   const url = new URL(`../${path}`, window.location.href);
-  const made = el("a", { href: url.href, title }, text);
-  made.addEventListener("click", (event) => {
+  const anchor = el("a", { href: url.href, title }, text);
+  anchor.addEventListener("click", (event) => {
     if (window.parent === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     window.parent.history.pushState({}, "", url.href);
     window.parent.dispatchEvent(new PopStateEvent("popstate", { state: {} }));
   });
-  return made;
+  return anchor;
 }
 
 export function taskPath({ dag_id, run_id, task_id, map_index }) {
@@ -120,16 +120,16 @@ export function trouble(error) {
 
 /** Use Airflow's light or dark colours, also after a switch; outside a frame, use the system's. */
 function followColours() {
-  const own = document.documentElement;
+  const root = document.documentElement;
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   let outer = null;
   try {
     outer = window.parent === window ? null : window.parent.document.documentElement;
   } catch { /* the parent page has another origin, so its colours cannot be read */ }
   const paint = () => {
-    own.classList.toggle("dark", outer ? outer.classList.contains("dark") : system.matches);
-    const around = outer ? window.parent.getComputedStyle(outer.ownerDocument.body).backgroundColor : "";
-    if (around.startsWith("rgb(")) own.style.setProperty("--page", around);
+    root.classList.toggle("dark", outer ? outer.classList.contains("dark") : system.matches);
+    const background = outer ? window.parent.getComputedStyle(outer.ownerDocument.body).backgroundColor : "";
+    if (background.startsWith("rgb(")) root.style.setProperty("--page", background);
   };
   paint();
   if (outer) new MutationObserver(paint).observe(outer, { attributes: true, attributeFilter: ["class"] });

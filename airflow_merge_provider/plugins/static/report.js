@@ -5,9 +5,9 @@ import {
 } from "./page.js";
 import { COUNTS, ROWS } from "./counts.js";
 
-const asked = Object.fromEntries(new URLSearchParams(window.location.search));
-const mapped = Number.parseInt(asked.map_index ?? "-1", 10);
-const task = { ...asked, map_index: Number.isNaN(mapped) ? -1 : mapped };
+const params = Object.fromEntries(new URLSearchParams(window.location.search));
+const mapped = Number.parseInt(params.map_index ?? "-1", 10);
+const task = { ...params, map_index: Number.isNaN(mapped) ? -1 : mapped };
 const OVER = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 
 function head(report, instance) {
@@ -41,7 +41,7 @@ function counts(report) {
   const entries = Object.entries(report.counts);
   const some = Object.fromEntries(entries.filter(([, value]) => value));
   const none = entries.filter(([, value]) => value === 0).map(([name]) => el("span", { title: described[name] }, words(name)));
-  const quiet = none.length ? el("p", { class: "quiet none" }, "Counts that are 0: ", none.flatMap((each, place) => (place ? [", ", each] : [each]))) : null;
+  const quiet = none.length ? el("p", { class: "quiet none" }, "Counts that are 0: ", none.flatMap((name, index) => (index ? [", ", name] : [name]))) : null;
   return [Object.keys(some).length ? tiles(some, described) : null, quiet];
 }
 
@@ -63,8 +63,8 @@ function table(rows) {
     el("tbody", {}, rows.map((row) => el("tr", {}, columns.map((name) => el("td", { class: kind(name) }, plain(row[name])))))));
 }
 
-function sources(found) {
-  const rows = Object.entries(found).map(([name, source]) => el("tr", {},
+function sources(datasets) {
+  const rows = Object.entries(datasets).map(([name, source]) => el("tr", {},
     el("td", {}, name, source?.uri && source.uri !== name ? [el("br"), el("code", { class: "quiet" }, source.uri)] : null),
     el("td", { class: "number" }, plain(source?.version)), el("td", { class: "number" }, plain(source?.rows))));
   const numbers = ["Version", "Rows"].map((name) => el("th", { class: "number" }, name));
@@ -74,9 +74,9 @@ function sources(found) {
 
 /** Show values in a table with their names; a list has one line per element. */
 function facts(value) {
-  const lines = (each) => (Array.isArray(each) ? each.map((one) => el("div", {}, el("code", {}, plain(one)))) : plain(each));
-  return el("table", {}, el("tbody", {}, Object.entries(value).map(([name, each]) =>
-    el("tr", {}, el("td", { class: "quiet nowrap" }, words(name)), el("td", {}, lines(each))))));
+  const lines = (fact) => (Array.isArray(fact) ? fact.map((element) => el("div", {}, el("code", {}, plain(element)))) : plain(fact));
+  return el("table", {}, el("tbody", {}, Object.entries(value).map(([name, fact]) =>
+    el("tr", {}, el("td", { class: "quiet nowrap" }, words(name)), el("td", {}, lines(fact))))));
 }
 
 /** Return whether a value has anything to show. */
@@ -91,7 +91,7 @@ function more(name, value) {
   if (!says(value)) return null;
   const entries = isObject(value) ? Object.entries(value) : [];
   if (entries.length) {
-    const allNumbers = entries.every(([, each]) => typeof each === "number");
+    const allNumbers = entries.every(([, number]) => typeof number === "number");
     return card(words(name), allNumbers ? bars(value) : facts(value));
   }
   if (Array.isArray(value) && value.length && value.every(isObject)) return card(words(name), table(value), true);
@@ -116,7 +116,7 @@ async function history() {
     el("td", { class: "number" }, plain(run.report.target?.version)),
     names.map((name) => el("td", { class: "number" }, plain(run.report.rows?.[name])))));
   return card("Runs of this task", el("table", {},
-    el("thead", {}, el("tr", {}, titles.map((title, place) => el("th", { class: place > 2 ? "number" : "" }, title)))),
+    el("thead", {}, el("tr", {}, titles.map((title, index) => el("th", { class: index > 2 ? "number" : "" }, title)))),
     el("tbody", {}, rows)), true);
 }
 
@@ -132,11 +132,11 @@ function absent(instance) {
     return show(el("p", { class: "empty quiet" }, "This task does not run a merge, so it has no merge report."));
   }
   if (OVER.has(state)) {
-    const why = state === "failed"
+    const message = state === "failed"
       ? "The merge failed. The task log contains the error."
       : "This run of the task has no report.";
     return show(el("div", { class: "head" }, el("h1", {}, "Merge report"), badge({ kind: state === "failed" ? "bad" : "", text: words(state) })),
-      el("p", { class: "under" }, why));
+      el("p", { class: "under" }, message));
   }
   show(el("div", { class: "head" }, el("h1", {}, "Merge report"), badge({ kind: "", text: words(state ?? "not started") })),
     el("p", { class: "under" }, "The report appears here when the merge is complete."));
@@ -144,7 +144,7 @@ function absent(instance) {
 }
 
 async function start() {
-  if (!asked.dag_id || !asked.run_id || !asked.task_id) {
+  if (!params.dag_id || !params.run_id || !params.task_id) {
     return show(el("p", { class: "empty quiet" }, "Open this page from a task instance."));
   }
   try {
@@ -158,8 +158,8 @@ async function start() {
       report.truncated?.length
         ? card("Truncated", el("span", { class: "quiet" }, `Too long for an XCom: ${report.truncated.join(", ")}. The task log contains the full report.`)) : null);
     show(head(report, instance), tiles(report.rows ?? {}, ROWS), counts(report), cards);
-    const before = await history().catch(() => null);
-    if (before) cards.append(before);
+    const historyCard = await history().catch(() => null);
+    if (historyCard) cards.append(historyCard);
   } catch (error) {
     trouble(error);
   }
