@@ -112,7 +112,7 @@ def explain_key(
     uri = dataset.uri
     runs = list(_list_runs(table, table.version() if version is None else version))
     if not runs or not runs[-1].get("configs"):
-        message = f"{uri} does not say how it was made: its last commits are no runs of a merge engine"
+        message = f"{uri} has no commit of a merge engine in its history (check the name of the target)"
         raise DataError.from_problems([Problem("target", "foreign-target", message)])
     state = runs[-1]
     columns = columns_of(json.loads(table.schema().to_json())["fields"])
@@ -130,7 +130,7 @@ def explain_key(
     read.sort(key=cmp_to_key(lambda one, other: _compare_records(plan, one, other)))
     if not read:
         raise DataError.from_problems(
-            [Problem("key", "unknown", f"the sources of {uri} hold no record of {wanted}")]
+            [Problem("key", "unknown", f"the sources of {uri} contain no record with the key {wanted}")]
         )
     folded = [each.record for each in read if not each.dropped]
     found = {name: read[0].record.values[name] for name in plan.key}
@@ -167,7 +167,7 @@ def _parse_key(plan: Plan, text: str) -> dict[str, str]:
     if not isinstance(given, dict) or sorted(given) != sorted(plan.key):
         hint = "{" + ", ".join(f'"{name}": …' for name in plan.key) + "}"
         raise ConfigError.from_problems(
-            [Problem("key", "value", "must be a JSON object with the key's columns", hint)]
+            [Problem("key", "value", "must be a JSON object with the key columns", hint)]
         )
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
 
@@ -186,7 +186,7 @@ def _read_records(
     try:
         dataset = DeltaTable(uri, version=folded[-1]).to_pyarrow_dataset()
     except DeltaError as error:
-        raise DataError(f"{uri} cannot be read here at version {folded[-1]}: {error}") from None
+        raise DataError(f"{uri} cannot be read at version {folded[-1]}: {error}") from None
     commits = _Commits(uri, folded[-1])
     for fragment in dataset.get_fragments():
         rows = fragment.to_table(schema=dataset.schema)

@@ -94,7 +94,7 @@ def _open_golden_target(
 ) -> tuple[Dataset, DeltaTable]:
     dataset, table = open_target(target, warehouse, version)
     if "_members" not in _list_columns(table):
-        problem = Problem("target", "foreign-target", f"{dataset.uri} is no merge source's target")
+        problem = Problem("target", "foreign-target", f"{dataset.uri} is not the target of a merge source")
         raise DataError.from_problems([problem])
     return dataset, table
 
@@ -116,7 +116,7 @@ def _query_rows(
             columns = [batch.column(name).to_pylist() for name in names]
             yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
     except DeltaError as error:
-        raise DataError(f"{dataset.uri} cannot be read here: {error}") from error
+        raise DataError(f"{dataset.uri} cannot be read: {error}") from error
 
 
 def _quote_text(value: str) -> str:

@@ -22,7 +22,12 @@ def open_target(target: str, warehouse: str | None, version: int | None = None) 
 
     dataset = resolve_dataset(target, warehouse, at="target")
     if dataset.path is None:
-        problem = Problem("target", "dataset", "a catalog table has no location here", "name the location")
+        problem = Problem(
+            "target",
+            "dataset",
+            "the location of a catalog table is unknown without Spark",
+            "set target to the location",
+        )
         raise ConfigError.from_problems([problem])
     try:
         return dataset, DeltaTable(dataset.path, version=version)

@@ -212,9 +212,9 @@ class MergeSourceOperator(SparkJobOperator):
         timetable = self.dag.timetable if self.has_dag() else None  # type: ignore[no-untyped-call]
         signalled = getattr(timetable, "asset_condition", None) is not None
         if config.supports_signalling and not signalled:
-            return ["supports_signalling: the DAG has no schedule of assets, so no change starts it"]
+            return ["supports_signalling: is true, but the DAG has no asset schedule, so no change starts it"]
         if config.supports_signalling is False and signalled:
-            return ["supports_signalling: is false, but the DAG's schedule of assets starts it all the same"]
+            return ["supports_signalling: is false, but the asset schedule of the DAG starts it on changes"]
         return []
 
 

@@ -46,10 +46,10 @@ def _build_list_validator(message: str, least: int = 0) -> BeforeValidator:
 def _read_dataset(value: Any) -> str:
     words = value.split() if isinstance(value, str) else []
     if len(words) != 2:  # noqa: PLR2004 - the dataset and its alias
-        raise ValueError("expected '<dataset> <alias>'")
+        raise ValueError(f"expected '<dataset> <alias>', not {value!r}")
     if not _ALIAS.match(words[1]):
         raise ValueError(
-            f"invalid alias {words[1]!r} (a letter, then letters, digits, _ and -)",
+            f"invalid alias {words[1]!r} (use a letter, followed by letters, digits, _ and -)",
         )
     return " ".join(words)
 
@@ -107,7 +107,7 @@ def _initial_datasets(value: Any) -> tuple[str, ...] | None:
 
 def _always_true(value: Any) -> bool:
     if value is not True:
-        raise ValueError("is fixed to true")
+        raise ValueError("is fixed to true for the merge source (leave it out)")
     return True
 
 
@@ -126,47 +126,48 @@ class MergeSourceConfig(Config):
 
     type: Literal["merge"] = "merge"
     version: Annotated[int, BeforeValidator(_read_version)] = Field(
-        2, description="1 (deprecated) or 2; 1 knows no max_merged and refuses reordered datasets."
+        2, description="1 (deprecated) or 2. Version 1 has no max_merged and rejects reordered datasets."
     )
     datasets: Annotated[
         tuple[Annotated[str, BeforeValidator(_read_dataset)], ...], _build_list_validator(_DATASETS, 1)
     ] = Field(
-        description="What is merged, each as '<dataset> <alias>'; the order gives the ids their offsets."
+        description="The datasets to merge, each as '<dataset> <alias>'; the order determines output IDs."
     )
     equality: Annotated[
         tuple[Annotated[list[Any], BeforeValidator(_read_rule)], ...],
         _build_list_validator("must be a list of eq functions"),
-    ] = Field((), description='Rules, each ["eq", left, right]: entities that share a value are the same.')
+    ] = Field((), description='Match rules ["eq", left, right]: entities that share a value are merged.')
     equality_sets: Annotated[
         tuple[Annotated[list[Any], BeforeValidator(_equality_set)], ...],
-        _build_list_validator("must be a list of lists"),
-    ] = Field((), description="Lists of expressions; each makes the rules between its neighbours.")
+        _build_list_validator("must be a list of lists of value expressions"),
+    ] = Field((), description="Lists of expressions. By default, each pair of neighbours is a match rule.")
     identity: Literal["composite", "first"] = Field(
-        "composite", description="The id of an output: all offsets and ids of its members, or the first id."
+        "composite", description="The ID of an output: offsets and IDs of all members, or the first ID."
     )
     strategy: Literal["default", "compact", "list"] = Field(
-        "default", description="How the properties of the members become those of the output."
+        "default",
+        description="Merge all values (default), distinct values (compact), or a list of members (list).",
     )
     max_merged: Annotated[int | None, BeforeValidator(_max_merged)] = Field(
-        None, description="Most entities in one output; version 2 only, 50000 when not given."
+        None, description="The maximum number of entities in a cluster; version 2 only. The default is 50000."
     )
     initial_datasets: Annotated[tuple[str, ...] | None, BeforeValidator(_initial_datasets)] = Field(
-        None, description="The datasets that must be populated before the source is; all when not given."
+        None, description="The datasets that must be populated before the source is; all by default."
     )
     ignore_non_existent_datasets: bool = Field(
         default=True, description="Whether a dataset that does not exist counts as populated."
     )
     supports_signalling: bool | None = Field(
-        None, description="Whether a change of an input starts a run; unset leaves it to the schedule."
+        None, description="Whether a change of an input starts a run; by default, the schedule decides."
     )
     include_internal_properties: bool = Field(
-        default=False, description="Whether strategy list keeps properties that start with _."
+        default=False, description="Whether strategy 'list' keeps properties whose names start with _."
     )
     require_populated_input: bool = Field(
         default=False, description="Whether a run waits until the source is populated."
     )
     if_source_empty: Literal["accept", "fail"] = Field(
-        "accept", description="Whether a full run that finds no entity at all fails."
+        "accept", description="Whether a full run that finds no entities succeeds (accept) or fails (fail)."
     )
     supports_since: Fixed = True
     is_since_comparable: Fixed = True
@@ -175,54 +176,59 @@ class MergeSourceConfig(Config):
     target: str | None = Field(None, description="The dataset that the run writes.")
     equality_sets_mode: Annotated[Literal["neighbours", "all_pairs"], BeforeValidator(_sets_mode)] = Field(
         "neighbours",
-        description="Which expressions of a set make a rule: neighbours (as Sesam) or all pairs.",
+        description="Which expressions of a set form match rules: neighbours (as in Sesam) or all pairs.",
     )
     on_config_change: Literal["refresh", "fail"] = Field(
-        "refresh", description="What a run does when the rules are not those of the run before."
+        "refresh", description="What a run does if the configuration changed: compare all rows, or fail."
     )
     reset: bool = Field(
         default=False,
-        description="Whether the target is written anew; its readers have to start over.",
+        description="Whether to rewrite the target as on a first run. Its readers must start over.",
     )
     change_detection: Literal["auto", "sequence", "change_feed", "hash"] = Field(
         "auto",
-        description="How a run finds what has changed: by sequence_column where there is one, or by content.",
+        description="How a run detects changes; auto uses sequence_column if it exists, else row hashes.",
     )
-    id_column: Name = Field("_id", description="The column of the inputs that holds the entity's id.")
-    deleted_column: Name = Field("_deleted", description="The column that says that an entity is deleted.")
-    sequence_column: Name = Field("_updated", description="The column that grows with every version.")
+    id_column: Name = Field("_id", description="The column of the datasets that contains the entity ID.")
+    deleted_column: Name = Field("_deleted", description="The column that flags deleted entities.")
+    sequence_column: Name = Field(
+        "_updated", description="The column that increases with every version of an entity."
+    )
     entity_column: Name | None = Field(
-        None, description="The VARIANT or JSON column that holds the whole entity, if there is one."
+        None, description="The VARIANT or JSON column that contains the whole entity, if there is one."
     )
     schema_evolution: Literal["add", "allow_missing"] = Field(
-        "add", description="Columns that a dataset has no more: an error, or none with allow_missing."
+        "add",
+        description="Whether a column that a dataset lost is an error (add), or allowed (allow_missing).",
     )
     max_key_fanout: Annotated[int | dict[str, int] | None, BeforeValidator(_max_key_fanout)] = Field(
         None,
-        description="Most entities that one value of a rule may link, for all rules or by the rule's text.",
+        description="The maximum number of entities that a value may link: for all rules, or by rule text.",
     )
     on_over_merge: Annotated[str | dict[str, str], BeforeValidator(_on_over_merge)] = Field(
-        "fail",
-        description="Whether a value above max_key_fanout stops the run or links nothing and is listed.",
+        "fail", description="Whether a value above max_key_fanout fails the run, or is ignored and listed."
     )
     stable_id: bool = Field(
-        default=False, description="Whether outputs have an id, $stable_id, that joins and splits survive."
+        default=False,
+        description="Whether outputs have a $stable_id that is stable across cluster merges and splits.",
     )
     replaced_by: bool = Field(
         default=False,
-        description="Whether ids that are no more say what took their place; a table tells each such event.",
+        description="Whether to record the successors of retired IDs in $replaced_by and a side table.",
     )
     metrics: str | None = Field(
-        None, description="The dataset that gets a row on the quality of the clusters for each run."
+        None, description="The dataset to which a run that changes the target adds cluster metrics."
     )
     values: Literal["entity", "columns"] = Field(
-        "entity", description="Whether properties are one VARIANT, or columns: lists of all members' values."
+        "entity",
+        description="Store properties in one VARIANT (entity), or in columns with lists of values (columns).",
     )
     survivorship: dict[str, Any] | None = Field(
-        None, description="Which one value survives, by property or group of properties."
+        None, description="The rules that choose one surviving value, by property or group of properties."
     )
     overrides: str | None = Field(
-        None, description="The dataset of people's decisions: which entities are the same, and which are not."
+        None,
+        description="The dataset of manual decisions about which entities are the same, and which are not.",
     )
 
     @property
@@ -249,7 +255,10 @@ class MergeSourceConfig(Config):
         quarantines = "quarantine" in (action.values() if isinstance(action, dict) else (action,))
         if quarantines and known.get("max_key_fanout") is None:
             yield Problem(
-                "on_over_merge", "requires-option", "'quarantine' needs max_key_fanout", "say from where on"
+                "on_over_merge",
+                "requires-option",
+                "'quarantine' requires max_key_fanout",
+                "set max_key_fanout",
             )
         yield from _strategy_problems(known)
         if "datasets" not in known:
@@ -280,7 +289,7 @@ def from_pipe(raw: Mapping[str, Any]) -> dict[str, Any]:
     found = raw["source"]
     if not isinstance(found, Mapping):
         raise ConfigError.from_problems(
-            [Problem("source", "pipe", "must be an object", "the pipe's merge source")]
+            [Problem("source", "pipe", "must be an object", "set it to the merge source of the pipe")]
         )
     config = dict(found)
     if isinstance(raw.get("_id"), str):
@@ -293,9 +302,11 @@ def list_warnings(config: MergeSourceConfig) -> list[str]:
     found = ["version: 1 is deprecated, use version 2, the default"] if config.version == 1 else []
     found += list_rule_warnings(config)
     if config.include_internal_properties and config.strategy != "list":
-        found.append("include_internal_properties: has an effect with strategy 'list' only")
+        found.append("include_internal_properties: has no effect without strategy 'list'")
     if config.ignore_non_existent_datasets is False:
-        found.append("ignore_non_existent_datasets: false waits for datasets that do not exist")
+        found.append(
+            "ignore_non_existent_datasets: if false, a run waits for datasets that do not exist, or fails"
+        )
     return found
 
 
@@ -322,7 +333,7 @@ def _target_problems(target: str | None, pairs: list[tuple[str, str]]) -> Iterat
         return
     yield from _reference_problems(target, "target")
     if target in dict(pairs):
-        yield Problem("target", "target", f"{target!r} is one of the datasets that are merged")
+        yield Problem("target", "target", f"{target!r} is also one of the datasets (choose another target)")
 
 
 def _strategy_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
@@ -335,14 +346,16 @@ def _strategy_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
         ("survivorship", known.get("survivorship")),
     ):
         if asked:
-            yield Problem(name, "strategy", f"cannot be had with strategy {strategy!r}", "use 'default'")
+            yield Problem(
+                name, "strategy", f"is not supported with strategy {strategy!r}", "use strategy 'default'"
+            )
 
 
 def _beside_problems(path: str, ref: str | None, target: str | None) -> Iterator[Problem]:
     if ref is not None:
         yield from _reference_problems(ref, path)
         if ref == target:
-            yield Problem(path, "target", f"{ref!r} is the dataset that the run writes")
+            yield Problem(path, "target", f"{ref!r} is the target of the run (choose another dataset)")
 
 
 def _initial_problems(initial: tuple[str, ...] | None, pairs: list[tuple[str, str]]) -> Iterator[Problem]:
@@ -352,7 +365,9 @@ def _initial_problems(initial: tuple[str, ...] | None, pairs: list[tuple[str, st
             known = f"listed: {', '.join(datasets)}"
             yield Problem("initial_datasets", "unknown", f"{dataset!r} is not listed in datasets", known)
     if len(set(initial or ())) != len(initial or ()):
-        yield Problem("initial_datasets", "duplicate", "a dataset appears more than once")
+        yield Problem(
+            "initial_datasets", "duplicate", "a dataset appears more than once (list each dataset once)"
+        )
 
 
 def _rule_problems(known: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator[Problem]:

@@ -123,7 +123,7 @@ def find_unknown_rules(name: str, setting: Any, rules: Sequence[Rule]) -> Iterat
     for named in setting:
         if named not in known and named != EVERY_RULE:
             hint = did_you_mean(named, known) or f"rules: {', '.join(rule.text for rule in rules)}"
-            yield Problem(name, "unknown", f"{named!r} is no rule", hint)
+            yield Problem(name, "unknown", f"{named!r} is not a match rule", hint)
 
 
 def _list_texts(rule: Rule) -> tuple[str, str]:
@@ -133,12 +133,12 @@ def _list_texts(rule: Rule) -> tuple[str, str]:
 def list_rule_warnings(config: RuleSettings) -> list[str]:
     """Return warnings about rules that are valid but probably not intended."""
     rules = rules_of(config)
-    found = [] if rules else ["no equality rules: every entity becomes an output of its own"]
+    found = [] if rules else ["there are no match rules: each entity becomes a separate output"]
     for position, expressions in enumerate(config.equality_sets):
         found += _list_set_warnings(config, f"equality_sets[{position}]", expressions)
-    found += [f"the rule {rule.text} is given more than once" for rule in _find_repeated_rules(rules)]
+    found += [f"the rule {rule.text} is defined more than once" for rule in _find_repeated_rules(rules)]
     found += [
-        f"concat in {rule.text} gives '' for entities without the values, and '' equals '': use tuples"
+        f"concat in {rule.text} returns '' for entities without the values, and '' matches '': use tuples"
         for rule in rules
         if is_calling(rule.left.expression, "concat") or is_calling(rule.right.expression, "concat")
     ]
@@ -147,15 +147,15 @@ def list_rule_warnings(config: RuleSettings) -> list[str]:
 
 def _list_set_warnings(config: RuleSettings, path: str, expressions: Sequence[Any]) -> list[str]:
     if len(expressions) == 1:
-        return [f"{path}: one expression makes no rule"]
+        return [f"{path}: a set with one expression defines no match rule"]
     if len(expressions) < _OPEN_SET_MIN_SIDES or config.equality_sets_mode == "all_pairs":
         return []
     aliases = aliases_of(config.datasets)
     sides = (parse_side(expressions[n], aliases).dataset for n in (0, 1, -1))
     first, middle, last = (config.datasets[dataset].split()[0] for dataset in sides)
     warning = (
-        f"{path}: only neighbours make rules, so entities of {first} and {last} merge only through an entity"
-        f" of {middle}; equality_sets_mode 'all_pairs' links them directly"
+        f"{path}: only neighbours form rules, so entities of {first} and {last} are merged only through an"
+        f" entity of {middle}: set equality_sets_mode to 'all_pairs' to link them directly"
     )
     return [warning]
 
@@ -186,7 +186,7 @@ def find_unknown_columns(
     for (offset, name), rule in read.items():
         known = columns.get(offset)
         if known is not None and name not in known:
-            hint = did_you_mean(name, known) or f"it has: {', '.join(sorted(known)[:_COLUMNS_MAX])}"
+            hint = did_you_mean(name, known) or f"columns: {', '.join(sorted(known)[:_COLUMNS_MAX])}"
             message = f"{rule.text}: dataset {names[offset]!r} has no column {name!r}"
             yield Problem("equality", "unknown-column", message, hint)
 
@@ -205,7 +205,7 @@ def parse_side(raw: Any, aliases: Mapping[str, int], ids: Mapping[str, str] | No
     found = sorted(find_aliases(expression))
     if not found and (words := foreign_words(expression)):
         alias = (ids or {}).get(words[0])
-        hint = f"dataset {words[0]!r} has the alias {alias!r}" if alias else f"known: {', '.join(aliases)}"
+        hint = f"dataset {words[0]!r} has the alias {alias!r}" if alias else f"aliases: {', '.join(aliases)}"
         raise ExpressionError(f"unknown dataset alias {words[0]!r}", hint)
     if len(found) != 1:
         names = ", ".join(found) or "none"

@@ -57,7 +57,7 @@ class Explanation:
     def _format_summary(self) -> str:
         if self.status == "replaced":
             by = f" by {', '.join(self.replaced_by)}" if self.replaced_by else ""
-            return f"replaced{by}; it has no members any more"
+            return f"replaced{by}; it no longer has members"
         count = len(self.members)
         entities = f"{count} {'entity' if count == 1 else 'entities'}"
         return f"{entities}, deleted" if self.status == "deleted" else entities
@@ -84,7 +84,7 @@ def find_links_between(members: Sequence[Mapping[str, Any]], start: str, end: st
     """
     known = {format_entity(EntityRef(member["dataset"], member["id"])): member for member in members}
     problems = [
-        Problem("between", "member", f"{name!r} is no member", f"members: {', '.join(known)}"[:500])
+        Problem("between", "member", f"{name!r} is not a member", f"members: {', '.join(known)}"[:500])
         for name in dict.fromkeys((start, end))
         if name not in known
     ]
@@ -164,8 +164,8 @@ def _readable_tree(tree: Any) -> str:
 def unknown_output(output_id: str, target: str, holders: Sequence[str], ids: Sequence[str]) -> DataError:
     """Return the error for an unknown ID; ``holders`` are outputs that contain an entity with this ID."""
     near = list(holders[:_NEAR]) or difflib.get_close_matches(output_id, ids, n=_NEAR, cutoff=0.5)
-    why = f"{output_id!r} is an entity of " if holders else "near ids: "
-    hint = why + ", ".join(map(repr, near)) if near else "see the target's column _id"
+    why = f"{output_id!r} is an entity of " if holders else "similar IDs: "
+    hint = why + ", ".join(map(repr, near)) if near else "see the column _id of the target"
     return DataError.from_problems([Problem("id", "unknown", f"{target} has no output {output_id!r}", hint)])
 
 

@@ -84,7 +84,7 @@ def parse_overrides(rows: Iterable[Mapping[str, Any]], names: Sequence[str], now
         Problem(
             "overrides",
             "both",
-            f"{_format_pair(sorted(pair), names)} are decided to be the same and different",
+            f"{_format_pair(sorted(pair), names)} are declared 'same' and 'different' (remove one override)",
         )
         for pair in sorted(both, key=sorted)
     ]
@@ -108,7 +108,7 @@ def _read_pair(row: Mapping[str, Any], names: Sequence[str]) -> tuple[list[Probl
     if left is None or right is None:
         return problems, None
     if left == right:
-        problems.append(_refuse_row(row, "an entity is the same as itself"))
+        problems.append(_refuse_row(row, "left and right are the same entity"))
     return problems, (left, right)
 
 

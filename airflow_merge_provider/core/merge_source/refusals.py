@@ -43,7 +43,7 @@ class OverlappingClusters(NamedTuple):
 
 def refuse_oversized_clusters(limit: int, crowds: Sequence[OversizedCluster], found: int) -> DataError:
     """Return the error for ``found`` clusters above ``max_merged``; it lists the largest ones first."""
-    hint = "look for a value that too many entities share, or raise max_merged"
+    hint = "find the value that too many entities share and exclude it with filter, or raise max_merged"
     problems = []
     for crowd in crowds:
         first = f"(first members: {', '.join(map('/'.join, crowd.first))})"
@@ -57,10 +57,10 @@ def refuse_duplicate_outputs(overlaps: Sequence[OverlappingClusters], found: int
     cause = (
         "add an equality rule on _id or $ids for these datasets"
         if identity == "first"
-        else "entity ids contain '|'"
+        else "remove '|' from the entity IDs"
     )
     said = (
-        f"duplicate output id {id_!r}: from {'/'.join(one)} and {'/'.join(other)}; {cause}"
+        f"duplicate output id {id_!r}: from {'/'.join(one)} and {'/'.join(other)} ({cause})"
         for id_, one, other in overlaps
     )
     return DataError.from_problems([Problem("", _REFUSED, each) for each in said], found)
@@ -72,7 +72,7 @@ def refuse_shared_ids(entity_ids: Sequence[str], found: int) -> DataError:
     It lists the first of the ``found`` IDs.
     """
     said = (
-        f"version 1 with identity 'first': entity id {id_!r} is in more than one dataset, use version 2"
+        f"version 1 with identity 'first': entity id {id_!r} is in more than one dataset (use version 2)"
         for id_ in entity_ids
     )
     return DataError.from_problems([Problem("", _REFUSED, each) for each in said], found)
@@ -80,7 +80,7 @@ def refuse_shared_ids(entity_ids: Sequence[str], found: int) -> DataError:
 
 def refuse_high_fanout(hubs: Sequence[HighFanoutKey], limits: Sequence[int]) -> DataError:
     """Return the error for values above ``max_key_fanout``, the largest first, each with its limit."""
-    hint = "keep the value out of the rule (filter), raise the limit, or set on_over_merge to 'quarantine'"
+    hint = "exclude the value with filter, raise max_key_fanout, or set on_over_merge to 'quarantine'"
     problems = []
     for hub, limit in zip(hubs[:SHOWN], limits, strict=False):
         value = "a value" if hub.key is None else f"the value {format_key(hub.key)}"
@@ -94,12 +94,12 @@ def refuse_missing_id(dataset: str, rows: int = 1) -> Problem:
     """Return the problem of entities whose ID is missing, null, empty or not a text."""
     how_many = f" in {rows} rows" if rows > 1 else ""
     message = f"dataset {dataset!r}: entity without a string _id{how_many}"
-    return Problem("", _REFUSED, message, "cast number keys upstream")
+    return Problem("", _REFUSED, message, "cast numeric IDs to STRING upstream, and fill in missing IDs")
 
 
 def refuse_empty_source() -> DataError:
     """Return the error for a full run without any entities, if ``if_source_empty`` requires it."""
-    message = "no dataset has an entity, and everything written before would be deleted"
+    message = "the datasets contain no entities, so all rows of the target would be deleted"
     hint = "load the datasets first, or set if_source_empty to 'accept'"
     return DataError.from_problems([Problem("if_source_empty", _REFUSED, message, hint)])
 
@@ -112,13 +112,13 @@ def refuse_missing_columns(
     :param before: the columns of each dataset in the run before.
     :param now: those of this run; a dataset that is not there, or was not, is left out.
     """
-    way_out = "bring it back, or do without it with schema_evolution='allow_missing'"
+    way_out = "restore the column, or set schema_evolution to 'allow_missing'"
     problems = []
     for dataset, names in now.items():
         known = before.get(dataset, ())
         for name in sorted(set(known) - set(names)):
             hint = "; ".join(filter(None, (did_you_mean(name, set(names) - set(known)), way_out)))
-            message = f"dataset {dataset!r} has no column {name!r} any more, which the run before has merged"
+            message = f"dataset {dataset!r} no longer has column {name!r}, which the previous run merged"
             problems.append(Problem("datasets", "column", message, hint))
     return DataError.from_problems(problems) if problems else None
 
@@ -128,6 +128,8 @@ def refuse_moved_dataset(before: Sequence[str], now: Sequence[str]) -> ConfigErr
     for offset, dataset in enumerate(now):
         if dataset in before and before.index(dataset) != offset:
             moved = f"moved from offset {before.index(dataset)} to {offset}"
-            message = f"version 1: dataset {dataset!r} {moved}, the pipe must be reset"
-            return ConfigError.from_problems([Problem("", "moved", message, "or use version 2")])
+            message = f"version 1: dataset {dataset!r} {moved}"
+            return ConfigError.from_problems(
+                [Problem("", "moved", message, "run once with reset=True, or use version 2")]
+            )
     return None

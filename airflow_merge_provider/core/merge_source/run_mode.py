@@ -27,9 +27,9 @@ OVERRIDES_HASH = "overrides_hash"
 # Keys in the states of earlier releases.
 _FORMER_OVERRIDES_HASH = "decided"
 _OPEN_CLUSTERS = {
-    "suppressed": "an ID stands for several deleted entities, which only the sources tell apart",
-    "quarantined": "keys are in quarantine, and what they link depends on all entities",
-    "cut": "entities are kept apart, and what links them depends on all of them",
+    "suppressed": "several deleted entities have the same ID, which requires a scan of all sources",
+    "quarantined": "keys are quarantined, and their effect depends on all entities",
+    "cut": "overrides split a cluster, and the split depends on all of its entities",
 }
 
 
@@ -110,7 +110,7 @@ def _refuse_change() -> DataError:
             Problem(
                 "on_config_change",
                 "changed",
-                "the configuration is not that of the previous run",
+                "the configuration has changed since the previous run",
                 "run once with full_refresh=True, or set on_config_change to 'refresh'",
             )
         ]

@@ -65,13 +65,22 @@ def find_problems(raw: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[P
             at = f"{path}[{place}]" if isinstance(rule, list | tuple) else path
             yield from _rule_problems(at, each, known, datasets)
         if isinstance(rule, list | tuple) and not rule:
-            yield Problem(path, "value", "must name at least one rule", f"known: {', '.join(known)}, prefer")
+            yield Problem(
+                path, "value", "must name at least one rule", f"valid rules: {', '.join(known)}, prefer"
+            )
         for own in _list_properties(name, given):
             if own in owners:
-                yield Problem(path, "duplicate", f"property {own!r} has a rule already", f"in {owners[own]}")
+                yield Problem(
+                    path,
+                    "duplicate",
+                    f"property {own!r} already has a rule",
+                    f"see {owners[own]}",
+                )
             owners[own] = path
             if own.startswith("_") or own in _RESERVED:
-                yield Problem(path, "reserved", f"{own!r} is no property that is merged")
+                yield Problem(
+                    path, "reserved", f"{own!r} is a system property, which is not merged (leave it out)"
+                )
 
 
 def _group_problems(path: str, given: Mapping[str, Any]) -> Iterator[Problem]:
@@ -80,18 +89,18 @@ def _group_problems(path: str, given: Mapping[str, Any]) -> Iterator[Problem]:
     if not is_list or len(group) < _SEVERAL:
         yield Problem(f"{path}.group", "value", "must be a list of at least two properties")
     for other in sorted(set(given) - {"group", "rule"}):
-        hint = did_you_mean(str(other), ("group", "rule")) or "known: group, rule"
+        hint = did_you_mean(str(other), ("group", "rule")) or "valid keys: group, rule"
         yield Problem(path, "unknown", f"unknown key {other!r}", hint)
 
 
 def _rule_problems(path: str, given: Any, known: Sequence[str], datasets: Sequence[str]) -> Iterator[Problem]:
-    hint = f"known: {', '.join(known)}, {{'prefer': [datasets]}}"
+    hint = f"valid rules: {', '.join(known)}, {{'prefer': [datasets]}}"
     if isinstance(given, str):
         if given not in known:
             yield Problem(path, "value", f"unknown rule {given!r}", did_you_mean(given, known) or hint)
         return
     if not isinstance(given, Mapping) or set(given) != {PREFER}:
-        yield Problem(path, "value", f"{given!r} is no rule", hint)
+        yield Problem(path, "value", f"{given!r} is not a valid rule", hint)
         return
     preferred = given[PREFER]
     if not isinstance(preferred, list | tuple) or not preferred:

@@ -114,14 +114,14 @@ def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -
     """Treat a missing dataset as empty, unless all are missing or the configuration requires it to exist."""
     absent = [each.dataset for each in pinned if not each.exists]
     if absent and (len(absent) == len(pinned) or not config.ignore_non_existent_datasets):
-        hint = "check the name and the warehouse, or run what makes it first"
+        hint = "check the name and the warehouse, or first run the task that writes it"
         raise DataError.from_problems(
             [
                 Problem("datasets", "missing", f"dataset {each.id!r} does not exist at {each.uri}", hint)
                 for each in absent
             ]
         )
-    return [f"dataset {each.id!r} does not exist at {each.uri}: taken as empty" for each in absent]
+    return [f"dataset {each.id!r} does not exist at {each.uri}: treated as empty" for each in absent]
 
 
 @dataclass(frozen=True)

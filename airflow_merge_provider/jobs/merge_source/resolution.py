@@ -165,9 +165,9 @@ def resolve_entities(
             found = _scan_and_cluster(spark, readings, rules, config, progress, before, overrides=overrides)
             return replace(found, warnings=[*collisions, *found.warnings])
         except HashCollisionError:
-            collisions.append(f"two values have one hash with seed {seed}: all were hashed again")
+            collisions.append(f"two values have the same hash with seed {seed}: all values were hashed again")
             progress.log_line(collisions[-1])
-    raise JobError(f"hashes collided with {len(_SEEDS)} seeds in a row: report this with the datasets")
+    raise JobError(f"hashes collided with {len(_SEEDS)} seeds in a row: report this error with the datasets")
 
 
 def _check_columns(sources: Sequence[Source], config: MergeSourceConfig) -> None:
@@ -179,7 +179,7 @@ def _check_columns(sources: Sequence[Source], config: MergeSourceConfig) -> None
         is_default = name == type(config).model_fields[argument].default
         known = sorted({each for some in columns.values() for each in some})
         if not is_default and len(columns) == len(sources) > 0 and name not in known:
-            hint = did_you_mean(name, known) or f"they have: {', '.join(known[:_COLUMNS_MAX])}"
+            hint = did_you_mean(name, known) or f"columns: {', '.join(known[:_COLUMNS_MAX])}"
             problems.append(Problem(argument, "unknown-column", f"no dataset has a column {name!r}", hint))
     if problems:
         raise DataError.from_problems(problems)
@@ -187,9 +187,9 @@ def _check_columns(sources: Sequence[Source], config: MergeSourceConfig) -> None
 
 def _check_places(sources: Sequence[Source]) -> None:
     """Refuse datasets whose changes can only be found by comparing contents."""
-    hint = "name a column of whole numbers or timestamps with sequence_column=…, or leave it to 'auto'"
+    hint = "set sequence_column to a column of integers or timestamps, or set change_detection to 'auto'"
     problems = [
-        Problem(f"dataset {source.name!r}", "sequence", "has no column that says what is new", hint)
+        Problem(f"dataset {source.name!r}", "sequence", "has no usable sequence column", hint)
         for source in sources
         if source.place is None
     ]

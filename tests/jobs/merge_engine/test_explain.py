@@ -94,9 +94,9 @@ def test_a_removed_row_is_explained_too(stream: MakeStream) -> None:
         ("+I", "overridden by record 2"), ("-U", "dropped by ignore-update-before"),
         ("+I", "overridden by record 2"), ("-D", "removed the row"),
     ]  # fmt: skip
-    with pytest.raises(DataError, match="hold no record of"):
+    with pytest.raises(DataError, match="contain no record with the key"):
         explain_key("state", '{"k": 7, "day": "mon"}', warehouse=str(made.folder))
-    with pytest.raises(ConfigError, match="must be a JSON object with the key's columns"):
+    with pytest.raises(ConfigError, match="must be a JSON object with the key columns"):
         explain_key("state", "1", warehouse=str(made.folder))
-    with pytest.raises(DataError, match="does not say how it was made"):
+    with pytest.raises(DataError, match="has no commit of a merge engine in its history"):
         explain_key("changes", "1", warehouse=str(made.folder))

@@ -190,7 +190,7 @@ def test_a_vanished_entity_is_noticed_where_something_changes(memory_pipe: MakeP
     report = made.run_job("third")
 
     assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "+1|b1", "+1|b2"]
-    assert report["run_mode_reason"] == "an entity vanished from its dataset"
+    assert report["run_mode_reason"] == "an entity no longer exists in its dataset"
 
 
 def test_contents_show_what_versions_do_not(pipe: MakePipe) -> None:
@@ -206,7 +206,7 @@ def test_contents_show_what_versions_do_not(pipe: MakePipe) -> None:
     assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "+1|b1"]
     rows = pa.table({"_id": ["b1"], "x": [1]})
     write_deltalake(str(made.folder / "B"), rows, mode="overwrite", schema_mode="overwrite")
-    with pytest.raises(DataError, match="dataset 'B': has no column that says what is new"):
+    with pytest.raises(DataError, match="dataset 'B': has no usable sequence column"):
         made.run_job("third", change_detection="sequence")
 
 
@@ -218,7 +218,7 @@ def test_a_dataset_that_was_made_anew_is_compared(memory_pipe: MakePipe) -> None
     report = made.run_job("second")
 
     assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "-0|a2", "+0|a7|1|b1"]
-    assert "'A' ends before what was read" in report["run_mode_reason"]
+    assert "the highest sequence value of dataset 'A' is lower" in report["run_mode_reason"]
 
 
 def test_a_dataset_that_only_lost_its_last_rows_is_not_made_anew(memory_pipe: MakePipe) -> None:
@@ -288,7 +288,7 @@ def test_changed_rules_write_what_differs(memory_pipe: MakePipe) -> None:
     made = make_merged_pipe(memory_pipe)
     rules = {"equality": [["eq", "a._id", "b._id"]]}
 
-    with pytest.raises(DataError, match=r"is not that of the previous run.*full_refresh=True"):
+    with pytest.raises(DataError, match=r"has changed since the previous run.*full_refresh=True"):
         made.run_job("second", **rules, on_config_change="fail")
     assert made.read_version() == 0
     report = made.run_job("second", **rules)
@@ -302,7 +302,7 @@ def test_version_1_does_not_move_datasets(memory_pipe: MakePipe) -> None:
     """In version 1 a changed dataset order is rejected until a reset, as the ids have dataset offsets."""
     made = make_merged_pipe(memory_pipe, version=1)
 
-    with pytest.raises(ConfigError, match="dataset 'B' moved from offset 1 to 0, the pipe must be reset"):
+    with pytest.raises(ConfigError, match="dataset 'B' moved from offset 1 to 0"):
         made.run_job("second", datasets=["B b", "A a"])
 
     assert made.run_job("third", datasets=["B b", "A a"], reset=True)["changed"] is True

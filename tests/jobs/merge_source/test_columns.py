@@ -105,7 +105,7 @@ def test_columns_of_another_type_or_shape_are_refused(pipe: MakePipe) -> None:
     made.write_rows("B", build_table({"_id": ["b1"], "k": [1]}))
     made.run_job("first")
 
-    with pytest.raises(DataError, match="the target was written with values in another shape"):
+    with pytest.raises(DataError, match="the target was written with another setting of this option"):
         made.run_job("second", values="entity")
     with pytest.raises(DataError, match=r"column 'k' is array<bigint> and would be bigint.*reset=True"):
         made.run_job("second", survivorship={"k": "first"})
@@ -119,13 +119,13 @@ def test_whole_entities_have_no_columns(pipe: MakePipe) -> None:
     """A dataset of JSON entities is rejected by name, and so are property names that give the same column."""
     made = pipe("A", values="columns", entity_column="entity")
     made.write_json("A", [{"_id": "a1"}])
-    with pytest.raises(DataError, match="dataset 'A': holds whole entities, which have no columns"):
+    with pytest.raises(DataError, match="dataset 'A': contains whole entities, which have no columns"):
         made.run_job()
 
     other = pipe("BC", values="columns")
     other.write_rows("B", build_table({"_id": ["b1"], "Name": ["x"]}))
     other.write_rows("C", build_table({"_id": ["c1"], "name": ["x"]}))
-    with pytest.raises(DataError, match="properties 'Name' and 'name' differ in case only"):
+    with pytest.raises(DataError, match="properties 'Name' and 'name' differ only in case"):
         other.run_job()
 
 
@@ -237,7 +237,9 @@ def test_the_latest_needs_to_be_told(memory_pipe: MakePipe) -> None:
     made.write_rows("A", build_table({"_id": ["a1"], "k": [1], "_updated": [1]}))
     made.write_rows("B", build_table({"_id": ["b1"], "k": [1]}))
 
-    with pytest.raises(DataError, match="dataset 'B': survivorship 'latest' finds no time in it"):
+    with pytest.raises(
+        DataError, match="dataset 'B': has no usable sequence column, which survivorship 'latest'"
+    ):
         made.run_job()
 
 

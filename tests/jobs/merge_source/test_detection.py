@@ -20,7 +20,7 @@ from tests.jobs.merge_source.test_changes import format_rows
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
 FED = {"change_detection": "change_feed", **RULE}
-GAP = "the change data feed of dataset 'A' does not tell what happened"
+GAP = "the change data feed of dataset 'A' does not contain all changes"
 A = {"_id": ["a1", "a2", "a3"], "x": [1, 2, 3]}
 
 

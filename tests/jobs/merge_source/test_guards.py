@@ -90,7 +90,7 @@ def test_rules_may_have_limits_of_their_own(pipe: MakePipe) -> None:
     with pytest.raises(DataError, match="the limit is 2"):
         made.run_job(max_key_fanout={"*": 2}, on_over_merge={"*": "fail"})
     with pytest.raises(
-        ConfigError, match=r"max_key_fanout: 'a.y = b.x' is no rule \(did you mean 'a.x = b.x'"
+        ConfigError, match=r"max_key_fanout: 'a.y = b.x' is not a match rule \(did you mean 'a.x = b.x'"
     ):
         made.run_job(max_key_fanout={"a.y = b.x": 3})
 
@@ -142,6 +142,6 @@ def test_an_empty_text_that_links_a_thousand_is_told(pipe: MakePipe) -> None:
 
     swallowed, empty = report["warnings"]
     assert swallowed.startswith(
-        'one cluster holds 1002 of 1002 entities (100%), 1002 of them by "" in a.x = b.x'
+        'one cluster contains 1002 of 1002 entities (100%), 1002 of them linked by "" in a.x = b.x'
     )
-    assert empty == "the empty text links 1002 entities by a.x = b.x: keep it out with filter"
+    assert empty == "the empty string links 1002 entities by a.x = b.x: exclude it with filter"

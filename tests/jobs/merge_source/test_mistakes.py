@@ -53,7 +53,7 @@ def test_entities_without_columns_may_lack_a_property(memory_pipe: MakePipe) -> 
 
     report = made.run_job(entity_column="entity")
 
-    rule = "the rule a.mial = b.mail links nothing: look whether both sides hold the same values"
+    rule = "the rule a.mial = b.mail links nothing: check whether both sides contain the same values"
     assert report["warnings"] == [rule]
 
 
@@ -102,10 +102,11 @@ def test_a_cluster_that_swallows_a_share_of_all_is_told_of(
     later = made.run_job()
 
     told = (
-        f'one cluster holds {shared} of 1000 entities (13%), {shared} of them by "none" in a.phone = a.phone'
+        f"one cluster contains {shared} of 1000 entities (13%), {shared} of them linked by"
+        ' "none" in a.phone = a.phone'
     )
     assert [each.startswith(told) for each in first["warnings"]] == [True] * warned
-    assert any("one cluster holds 131 of 1000" in each for each in later["warnings"]) is warned
+    assert any("one cluster contains 131 of 1000" in each for each in later["warnings"]) is warned
 
 
 @pytest.mark.parametrize("again", [{}, {"full_refresh": True}], ids=["incremental", "full"])
@@ -127,8 +128,8 @@ def test_a_column_that_a_dataset_has_lost_is_refused(memory_pipe: MakePipe, agai
         made.run_job(**again)
 
     (problem,) = refused.value.problems
-    assert problem.message == "dataset 'A' has no column 'phone' any more, which the run before has merged"
-    assert problem.hint.startswith("did you mean 'phones'?; bring it back")
+    assert problem.message == "dataset 'A' no longer has column 'phone', which the previous run merged"
+    assert problem.hint.startswith("did you mean 'phones'?; restore the column")
     assert made.read_version() == written
 
     assert made.run_job(**again, schema_evolution="allow_missing")["changed"]

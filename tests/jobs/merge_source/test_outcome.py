@@ -109,7 +109,9 @@ def test_two_live_clusters_cannot_have_one_first_id() -> None:
     """Two live clusters with the same first id are rejected; the error has both entities and a remedy."""
     clusters = build_graph([["x1"], ["x1"]], [[0], [1]])
 
-    with pytest.raises(DataError, match="duplicate output id 'x1': from A/x1 and B/x1; add an equality rule"):
+    with pytest.raises(
+        DataError, match=r"duplicate output id 'x1': from A/x1 and B/x1 \(add an equality rule"
+    ):
         assign_outputs(clusters, parse_config(identity="first"))
 
 
@@ -165,7 +167,7 @@ def test_of_deleted_entities_with_one_id_the_first_dataset_counts() -> None:
 
 def test_version_1_refuses_an_id_in_two_datasets() -> None:
     """Version 1 rejects an id in two datasets, even if both entities are in one cluster."""
-    with pytest.raises(DataError, match="entity id 'x1' is in more than one dataset, use version 2"):
+    with pytest.raises(DataError, match=r"entity id 'x1' is in more than one dataset \(use version 2"):
         assign_outputs(build_graph([["x1"], ["x1"]], [[0, 1]]), parse_config(version=1, identity="first"))
 
 

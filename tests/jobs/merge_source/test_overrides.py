@@ -56,7 +56,7 @@ def test_decisions_count_in_every_run(pipe: MakePipe) -> None:
     assert made.run_job("again")["changed"] is False
 
     made.write_rows("B", build_table({"_id": ["b3"], "x": [1], "y": [None], "_updated": [3]}))
-    with pytest.raises(DataError, match="A/a2 and B/b1 are decided to be different, and there are several"):
+    with pytest.raises(DataError, match="A/a2 and B/b1 are declared different, and there are several"):
         made.run_job("third")
     write_decisions(made, ("same", "A/a1", "B/b3"), ("same", "A/a3", "B/b2"), ("different", "A/a2", "B/b1"))
     made.run_job("third", max_merged=4)

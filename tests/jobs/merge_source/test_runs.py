@@ -43,7 +43,7 @@ def test_a_missing_dataset_is_empty(pipe: MakePipe) -> None:
 
     assert [row["_id"] for row in made.read_rows()] == ["0|a1|2|c1"]
     assert any(
-        said.startswith("dataset 'B' does not exist") and said.endswith("taken as empty")
+        said.startswith("dataset 'B' does not exist") and said.endswith("treated as empty")
         for said in report["warnings"]
     )
     assert report["sources"]["B"]["version"] is None
@@ -83,8 +83,8 @@ def build_texts(*values: Any) -> pa.Array:
         (build_table({"_id": ["a1"], "$ids": [[1]]}), {}, r"column '\$ids' is ARRAY<BIGINT>"),
         (build_table({"_id": ["a1"], "x": [1]}), JSON, "no column 'entity'"),
         (build_table({"entity": [1]}), JSON, "column 'entity' is BIGINT"),
-        (build_table({"entity": ['{"_id": "a1"}', "no json", None]}), JSON, "2 rows hold no JSON object"),
-        (build_table({"entity": ["[1]"]}), JSON, "1 rows hold no JSON object"),
+        (build_table({"entity": ['{"_id": "a1"}', "no json", None]}), JSON, "2 rows have no JSON object"),
+        (build_table({"entity": ["[1]"]}), JSON, "1 rows have no JSON object"),
         (
             build_table({"entity": ['{"_id": 7}', '{"x": 1}', '{"_id": null}', '{"_id": ""}']}),
             JSON,
@@ -204,7 +204,7 @@ def test_an_empty_source_is_accepted_or_not(pipe: MakePipe) -> None:
     made = pipe("A")
     made.write_rows("A", build_table({"_id": pa.array([], pa.string())}))
 
-    with pytest.raises(DataError, match="if_source_empty: no dataset has an entity"):
+    with pytest.raises(DataError, match="if_source_empty: the datasets contain no entities"):
         made.run_job(if_source_empty="fail")
     assert made.read_version() is None
     report = made.run_job()
@@ -244,7 +244,7 @@ def test_colliding_hashes_are_noticed_and_drawn_anew(
     report = made.run_job()
 
     assert made.read_clusters() == [["a1", "b1"], ["a2"], ["b3"]]
-    assert report["warnings"] == ["two values have one hash with seed 0: all were hashed again"]
+    assert report["warnings"] == ["two values have the same hash with seed 0: all values were hashed again"]
 
 
 def test_hashes_that_always_collide_end_the_run(pipe: MakePipe, monkeypatch: pytest.MonkeyPatch) -> None:

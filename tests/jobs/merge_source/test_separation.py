@@ -92,7 +92,7 @@ def test_a_pair_is_cut_apart_through_the_fewest_values(seed: int) -> None:
     different = [(build_member(*one), build_member(*other))]
 
     if len(best) > 1:
-        with pytest.raises(DataError, match="there are several ways to cut them apart"):
+        with pytest.raises(DataError, match="there are several ways to split their cluster"):
             cut_cluster(work, different)
         return
     assert cut_cluster(work, different) == ((before - {cluster}) | {best[0], cluster - best[0]}, 1)
@@ -111,7 +111,7 @@ def test_a_decision_settles_where_to_cut() -> None:
     """B/e0 is linked to A/e0 and A/e1 by as many values; a decision determines where to cut."""
     work = build_pairs((0, 0), (1, 0))
     different = [(build_member(0, 0), build_member(0, 1))]
-    with pytest.raises(DataError, match="A/e0 and A/e1 are decided to be different, and there are several"):
+    with pytest.raises(DataError, match="A/e0 and A/e1 are declared different, and there are several"):
         cut_cluster(work, different)
 
     work.keys[DECIDED.left.order][1].add(99)
@@ -131,7 +131,7 @@ def test_decisions_that_contradict_each_other_are_refused() -> None:
 
     with pytest.raises(
         DataError,
-        match="A/e0 and A/e1 are decided to be different, and other decisions join them: A/e0 = B/e0 = A/e1",
+        match="A/e0 and A/e1 are declared different, but other overrides merge them: A/e0 = B/e0 = A/e1",
     ):
         cut_cluster(work, [(build_member(0, 0), build_member(0, 1))])
 

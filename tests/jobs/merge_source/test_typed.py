@@ -263,14 +263,14 @@ def test_what_is_wrong_in_several_datasets_is_said_at_once(pipe: MakePipe) -> No
 
     said = [str(problem) for problem in refused.value.problems]
     assert said[0].startswith("dataset 'A': entity without a string _id")
-    assert said[1].startswith("dataset 'B': entity 'b1' is in 3 rows, and 1 more in several")
+    assert said[1].startswith("dataset 'B': entity 'b1' is in 3 rows, and 1 more in several rows")
 
 
 @pytest.mark.parametrize(
     ("columns", "settings", "remedy"),
     [
         ({"_updated": [1, 1]}, {}, "column '_updated' must differ between the versions"),
-        ({}, {}, "one row per id, or sequence_column="),
+        ({}, {}, "keep one row per ID, or set sequence_column"),
         ({"changed": [1, 1]}, {"sequence_column": "changed"}, "column 'changed' must differ between"),
     ],
     ids=["tie", "no sequence", "other sequence"],

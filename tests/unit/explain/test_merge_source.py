@@ -74,7 +74,7 @@ def test_the_links_reach_every_member_from_the_first(lake: Any) -> None:
     [
         ("0|a2", "live", "0|a2: 1 entity"),
         ("2|c2", "deleted", "2|c2: 1 entity, deleted"),
-        ("0|a1", "replaced", "0|a1: replaced; it has no members any more"),
+        ("0|a1", "replaced", "0|a1: replaced; it no longer has members"),
     ],
 )
 def test_outputs_of_one_or_no_entity_are_explained_too(
@@ -92,7 +92,7 @@ def test_a_chain_between_two_members_is_the_shortest(lake: Any) -> None:
     assert explain_between("golden", CLUSTER, "C/c1", "B/b1", warehouse=lake) == [
         Link(EntityRef("C", "c1"), EntityRef("B", "b1"), "b.f2 = lower(c.f3)", "s:x")
     ]
-    with pytest.raises(DataError, match=r"'C/c9' is no member \(members: A/a1, B/b1, C/c1\)"):
+    with pytest.raises(DataError, match=r"'C/c9' is not a member \(members: A/a1, B/b1, C/c1\)"):
         explain_between("golden", CLUSTER, "A/a1", "C/c9", warehouse=lake)
 
 
@@ -109,8 +109,8 @@ def test_links_of_all_outputs_are_rows(lake: Any) -> None:
     [
         ("b1", f"'b1' is an entity of '{CLUSTER}'"),
         ("B/b1", f"'B/b1' is an entity of '{CLUSTER}'"),
-        ("0|a1|1|b1|2|c9", f"near ids: '{CLUSTER}'"),
-        ("it's", "see the target's column _id"),
+        ("0|a1|1|b1|2|c9", f"similar IDs: '{CLUSTER}'"),
+        ("it's", "see the column _id of the target"),
     ],
 )
 def test_an_unknown_id_is_refused_with_near_ones(lake: Any, wanted: Any, hint: Any) -> None:
@@ -123,11 +123,11 @@ def test_an_unknown_id_is_refused_with_near_ones(lake: Any, wanted: Any, hint: A
 
 def test_only_targets_of_merge_sources_can_be_asked(lake: Any) -> None:
     """Another table, a missing table and a name without location are each rejected with their name."""
-    with pytest.raises(DataError, match="no merge source's target"):
+    with pytest.raises(DataError, match="is not the target of a merge source"):
         explain_output("other", "x", warehouse=lake)
     with pytest.raises(DataError, match="is not a Delta table"):
         explain_output("nothing", "x", warehouse=lake)
-    with pytest.raises(ConfigError, match="name the location"):
+    with pytest.raises(ConfigError, match="set target to the location"):
         explain_output("lake.crm.golden", "x")
 
 

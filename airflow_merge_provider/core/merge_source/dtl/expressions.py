@@ -146,8 +146,8 @@ def _parse_raw(raw: Any, aliases: Collection[str], *, in_items: bool) -> Express
     try:
         json.dumps(raw)
     except TypeError as error:
-        hint = "write a date as '~t2024-01-31', another value as a text"
-        raise ExpressionError(f"{raw!r} cannot stand in a rule: {error}", hint) from None
+        hint = "write a date as '~t2024-01-31', and any other value as a string"
+        raise ExpressionError(f"{raw!r} is not supported in a rule: {error}", hint) from None
     return Constant(raw)
 
 
@@ -157,13 +157,15 @@ def _parse_text(raw: str, aliases: Collection[str], *, in_items: bool) -> Path |
         if head != CURRENT or not in_items:
             raise ExpressionError(
                 f"variable {head!r} is not available in an equality rule",
-                "'_.' only inside filter and map" if head == CURRENT else "start the path with an alias",
+                "use '_.' only inside filter and map"
+                if head == CURRENT
+                else "start the path with a dataset alias",
             )
         return Path(CURRENT, tuple(_split_path(rest)) if rest else ())
     if not dot or head not in aliases:
         return Constant(raw)
     if not rest:
-        raise ExpressionError(f"empty path after '{head}.'", "name a property")
+        raise ExpressionError(f"empty path after '{head}.'", "add the name of a property")
     return Path(head, tuple(_split_path(rest)))
 
 
@@ -171,7 +173,11 @@ def _parse_call(raw: list[Any], aliases: Collection[str], *, in_items: bool) -> 
     name = raw[0] if raw else ""
     known = (*FUNCTIONS, *ITEM_FUNCTIONS)
     if not isinstance(name, str) or name not in known:
-        hint = did_you_mean(name, known) if isinstance(name, str) else "a list starts with a function's name"
+        hint = (
+            did_you_mean(name, known)
+            if isinstance(name, str)
+            else "start the list with the name of a function"
+        )
         raise ExpressionError(f"unsupported DTL function {name!r}", hint)
     arguments = raw[1:]
     if wanted := _wrong_number(name, arguments):
@@ -214,7 +220,7 @@ def _split_path(rest: str) -> Iterator[str]:
             end = len(rest) if end < 0 else end
             element, position = rest[position:end], end + 1
         if not element:
-            raise ExpressionError("empty path element", "two dots in a row, or one at the end")
+            raise ExpressionError("empty path element", "remove a repeated dot, or a dot at the end")
         yield element
 
 
@@ -224,12 +230,14 @@ def _read_quoted_element(rest: str, start: int) -> tuple[str, int]:
     while True:
         end = rest.find("'", end)
         if end < 0:
-            raise ExpressionError("unterminated quote", "close the path element with '")
+            raise ExpressionError("unterminated quote", "end the path element with '")
         if not rest.startswith("''", end):
             break
         end += 2
     if end + 1 < len(rest) and rest[end + 1] != ".":
-        raise ExpressionError("a quoted path element must end at a '.'", "write a quote inside it twice")
+        raise ExpressionError(
+            "a quoted path element must be followed by '.'", "write a quote inside the element twice"
+        )
     return rest[start:end].replace("''", "'"), end + 2
 
 

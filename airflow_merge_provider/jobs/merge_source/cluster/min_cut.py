@@ -103,10 +103,10 @@ class _Cluster:
                 else:
                     left.append((pair, one, other))
             if len(left) == len(waiting):
-                told = f"{self._describe_pair(left[0][0])} are decided to be different"
+                told = f"{self._describe_pair(left[0][0])} are declared different"
                 raise _refuse_overrides(
-                    f"{told}, and there are several ways to cut them apart",
-                    "decide for one of the entities between them with which it is the same",
+                    f"{told}, and there are several ways to split their cluster",
+                    "add a 'same' override for an entity between them",
                 )
             waiting = left
         return cut
@@ -193,7 +193,7 @@ class _Cluster:
             chain.append(int(before[chain[-1]]))
         told = " = ".join(self._describe_member(place) for place in reversed(chain))
         raise _refuse_overrides(
-            f"{self._describe_pair(pair)} are decided to be different, and other decisions join them: {told}"
+            f"{self._describe_pair(pair)} are declared different, but other overrides merge them: {told}"
         )
 
     def _describe_pair(self, pair: Pair) -> str:
@@ -227,7 +227,7 @@ def _build_edges(members: Numbers, links: Sequence[RuleLinks]) -> csr_matrix:
             pairs += len(one) * len(other)
             if pairs > _PAIRS_MAX:
                 raise _refuse_overrides(
-                    "a cluster with a pair that is different has too many links to be cut"
+                    f"a cluster with entities declared different has more than {_PAIRS_MAX} links"
                 )
             head, tail = np.repeat(one, len(other)), np.tile(other, len(one))
             # If both sides of a rule are the same, every pair is met twice.
@@ -256,5 +256,5 @@ def _find_reachable(edges: csr_matrix, start: int) -> Numbers:
     return order
 
 
-def _refuse_overrides(message: str, hint: str = "take one of the decisions back") -> DataError:
+def _refuse_overrides(message: str, hint: str = "remove one of the overrides") -> DataError:
     return DataError.from_problems([Problem("overrides", "cut", message, hint)])

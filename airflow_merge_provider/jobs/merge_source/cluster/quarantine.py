@@ -79,7 +79,7 @@ def list_warnings(
     # Spark computes the hash of a constant row while planning, without a job.
     empty = spark.sql("VALUES (1)").select(F.xxhash64(F.lit(seed), F.lit(_EMPTY))).collect()[0][0]
     return [
-        f"the empty text links {hub.entities} entities by {hub.rule.text}: keep it out with filter"
+        f"the empty string links {hub.entities} entities by {hub.rule.text}: exclude it with filter"
         for hub in many
         if hub.hashed == empty
     ]
@@ -103,13 +103,13 @@ def find_swallowing(
     inside = [hub for hub in link_statistics.largest if graph.clusters[hub.holders[0]] == cluster]
     worst = max(inside, key=lambda hub: hub.entities, default=None)
     if worst is None:
-        by = "by a chain of values that few entities share each"
+        by = "linked by a chain of values that each link few entities"
     else:
         text = _find_texts([worst], opened, seed).get(worst.hashed)
         value = "one value" if text is None else format_key(text)
-        by = f"{worst.entities} of them by {value} in {worst.rule.text}"
+        by = f"{worst.entities} of them linked by {value} in {worst.rule.text}"
     share = f"{size} of {entities} entities ({size / entities:.0%})"
-    return [f"one cluster holds {share}, {by}: keep such values out with filter, or set max_key_fanout"]
+    return [f"one cluster contains {share}, {by}: exclude such values with filter, or set max_key_fanout"]
 
 
 def list_unlinked(
@@ -121,7 +121,7 @@ def list_unlinked(
     """
     unlinked = link_statistics.unlinked_rules
     return [
-        f"the rule {rule.text} links nothing: look whether both sides hold the same values"
+        f"the rule {rule.text} links nothing: check whether both sides contain the same values"
         for rule in rules
         if rule.text in unlinked and {rule.left.dataset, rule.right.dataset} <= set(filled)
     ]

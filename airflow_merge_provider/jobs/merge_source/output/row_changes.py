@@ -174,7 +174,7 @@ def _count_rows(seen: pa.Table) -> tuple[int, int, int]:
 def _check_members(seen: pa.Table, found: Difference) -> None:
     counted = dict(zip(seen.column(PLACE).to_pylist(), seen.column("members").to_pylist(), strict=True))
     if counted != found.sizes:
-        raise FullScanRequired("an entity vanished from its dataset")
+        raise FullScanRequired("an entity no longer exists in its dataset")
 
 
 def _check_ids(seen: pa.Table, found: Difference) -> None:

@@ -53,7 +53,9 @@ def list_new_columns(rows: StructType, target: StructType) -> list[str]:
         if (kind := field.dataType.simpleString()) != here.get(field.name, kind)
     ]
     if ("entity" in here) != ("entity" in rows.names) and not problems:
-        problems = [Problem("values", "shape", "the target was written with values in another shape", _ANEW)]
+        problems = [
+            Problem("values", "shape", "the target was written with another setting of this option", _ANEW)
+        ]
     if problems:
         raise DataError.from_problems(problems)
     return [name for name in rows.names if name not in here]
@@ -66,13 +68,13 @@ def build_properties(names: Sequence[str]) -> dict[str, str]:
     return {}
 
 
-_ANEW = "write the target anew with reset=True; its readers have to start over"
+_ANEW = "rewrite the target with reset=True; its readers must start over"
 
 
 def _check_typed(sources: Sequence[Source]) -> None:
-    hint = "give it typed columns, or set values to 'entity'"
+    hint = "use a dataset with typed columns, or set values to 'entity'"
     problems = [
-        Problem(f"dataset {source.name!r}", "values", "holds whole entities, which have no columns", hint)
+        Problem(f"dataset {source.name!r}", "values", "contains whole entities, which have no columns", hint)
         for source in sources
         if source.properties is None
     ]
@@ -81,9 +83,14 @@ def _check_typed(sources: Sequence[Source]) -> None:
 
 
 def _check_recency(sources: Sequence[Source]) -> None:
-    hint = "name a column of whole numbers, dates or timestamps with sequence_column=…"
+    hint = "set sequence_column to a column of integers, dates or timestamps"
     problems = [
-        Problem(f"dataset {source.name!r}", "latest", "survivorship 'latest' finds no time in it", hint)
+        Problem(
+            f"dataset {source.name!r}",
+            "latest",
+            "has no usable sequence column, which survivorship 'latest' requires",
+            hint,
+        )
         for source in sources
         if not source.has_recency
     ]

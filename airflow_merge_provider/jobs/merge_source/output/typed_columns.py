@@ -180,5 +180,5 @@ def _is_alike(names: Sequence[str]) -> Iterator[Problem]:
     for name in names:
         other = seen.setdefault(name.lower(), name)
         if other != name:
-            message = f"properties {other!r} and {name!r} differ in case only, which columns must not"
+            message = f"properties {other!r} and {name!r} differ only in case, which columns do not support"
             yield Problem("values", "case", message, "rename one upstream, or set values to 'entity'")

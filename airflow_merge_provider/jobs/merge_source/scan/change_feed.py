@@ -99,5 +99,5 @@ def _keeps_feed(spark: SparkSession, dataset: Dataset) -> bool:
 
 
 def _refuse_missing_feed(dataset: Dataset) -> Problem:
-    hint = "set its property delta.enableChangeDataFeed = true, or leave change_detection at 'auto'"
-    return Problem(f"dataset {dataset.id!r}", "feed", "keeps no change data feed", hint)
+    hint = "set its table property delta.enableChangeDataFeed to true, or set change_detection to 'auto'"
+    return Problem(f"dataset {dataset.id!r}", "feed", "has no change data feed", hint)

@@ -68,13 +68,15 @@ def plan_scan(
     if offset.is_same_read(pinned.offset):
         return replace(whole, known=True)
     if pinned.table_id is not None and not is_continued(source.frame.sparkSession, pinned, offset):
-        gap = f"dataset {source.name!r} does not continue the table that was read: all its rows are compared"
+        gap = (
+            f"dataset {source.name!r} lacks the commit that the previous run read: all its rows are compared"
+        )
         return replace(whole, why=gap)
     if config.change_detection == "change_feed" and since is not None:
         changes = read_feed_changes(
             source.frame.sparkSession, pinned, since, source, lambda rows: add_entity_hash(see(rows), seed)
         )
-        gap = f"the change data feed of dataset {source.name!r} does not tell what happened since version"
+        gap = f"the change data feed of dataset {source.name!r} does not contain all changes since version"
         return replace(whole, fed=changes, why="" if changes else f"{gap} {since}: all its rows are compared")
     by_place = source.place is not None and config.change_detection in ("auto", "sequence")
     return replace(whole, position=before.positions.get(source.name) if by_place else None)
@@ -90,7 +92,7 @@ def check_delta(read: ScanResult, past: PreviousState, rules: Sequence[Rule]) ->
     source, changes = read.reading.source, read.reading.fed
     # A feed consists of rows; only a scan of all rows shows which entities have several of them.
     if changes is not None and not changes.is_plain(past.entities[source.offset].hashes):
-        raise FullScanRequired(f"dataset {source.name!r} has entities in several rows")
+        raise FullScanRequired(f"dataset {source.name!r} has several rows per entity")
 
 
 def _check_end(read: ScanResult, past: PreviousState, rules: Sequence[Rule]) -> None:
@@ -101,4 +103,6 @@ def _check_end(read: ScanResult, past: PreviousState, rules: Sequence[Rule]) -> 
     source = read.reading.source
     (whole,) = scan_sources([replace(read.reading, position=None)], rules)
     if has_changes(whole.entities, past.entities[source.offset]):
-        raise FullScanRequired(f"dataset {source.name!r} ends before what was read of it")
+        raise FullScanRequired(
+            f"the highest sequence value of dataset {source.name!r} is lower than in the previous run"
+        )

@@ -48,5 +48,5 @@ def mark_overrides(source: Source, overrides: Overrides, names: tuple[str, ...])
 
 
 def _refuse_table(code: str, message: str) -> DataError:
-    needed = f"it needs {', '.join(core.REQUIRED)}, and may have {', '.join(core.COLUMNS[3:])}"
+    needed = f"required columns: {', '.join(core.REQUIRED)}; optional: {', '.join(core.COLUMNS[3:])}"
     return DataError.from_problems([Problem("overrides", code, message, needed)])

@@ -224,8 +224,8 @@ def _build_hashes(keys: SourceKeys, seed: int) -> tuple[list[Column], dict[str, 
 def _find_problems(source: Source, thin: pa.Table) -> Iterator[Problem]:
     ids, wrong = thin.column("id"), _count_flag(thin, _BROKEN)
     if wrong:
-        message = f"{wrong} rows hold no JSON object in their entity column"
-        yield Problem(f"dataset {source.name!r}", "entity", message, "correct or drop those rows")
+        message = f"{wrong} rows have no JSON object in their entity column"
+        yield Problem(f"dataset {source.name!r}", "entity", message, "correct or remove these rows")
     without = int(pc.sum(pc.or_(pc.is_null(ids), pc.equal(pc.fill_null(ids, ""), ""))).as_py() or 0) - wrong
     if without > 0:
         yield refusals.refuse_missing_id(source.name, without)
@@ -238,9 +238,9 @@ def _count_flag(thin: pa.Table, flag: str) -> int:
 
 def _refuse_versions(source: Source, id_: str, rows: int, ids: int) -> Problem:
     if source.sequence is None:
-        way_out = "one row per id, or sequence_column=… names the column that grows with every version"
+        way_out = "keep one row per ID, or set sequence_column to a column that increases with every version"
     else:
         way_out = f"column {source.sequence!r} must differ between the versions of an entity"
-    others = f", and {ids - 1} more in several" if ids > 1 else ""
+    others = f", and {ids - 1} more in several rows" if ids > 1 else ""
     message = f"entity {id_!r} is in {rows} rows{others}"
     return Problem(f"dataset {source.name!r}", "two-versions", message, way_out)

@@ -161,19 +161,19 @@ def _find_entity_column(frame: DataFrame, config: MergeSourceConfig) -> Column |
 
 def _find_problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> Iterator[Problem]:
     at = f"dataset {name!r}"
-    has = f"it has: {', '.join(frame.columns)}"
+    has = f"columns: {', '.join(frame.columns)}"
     wanted = config.entity_column
     if wanted is not None:
         if wanted not in frame.columns:
-            yield Problem(at, "no-entity-column", f"no column {wanted!r} (entity_column)", has)
+            yield Problem(at, "no-entity-column", f"has no column {wanted!r}, which entity_column names", has)
         else:
             kind = frame.schema[wanted].dataType.simpleString()
-            hint = "entity_column must be VARIANT or a STRING of JSON"
+            hint = "entity_column must be a VARIANT column, or a STRING column with JSON"
             yield Problem(at, "entity-type", f"column {wanted!r} is {kind.upper()}", hint)
         return
     id_column = config.id_column
     if id_column not in frame.columns:
-        hint = f"name it with id_column=…; {has}"
+        hint = f"set id_column to the column with the IDs; {has}"
         yield Problem(
             at, "no-id-column", f"entity without a string _id: there is no column {id_column!r}", hint
         )
@@ -186,13 +186,18 @@ def _find_problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> It
         flag_kind = frame.schema[flag].dataType
         if not isinstance(flag_kind, BooleanType):
             was = flag_kind.simpleString().upper()
-            yield Problem(at, "flag-type", f"column {flag!r} is {was}", "only a BOOLEAN true means it")
+            yield Problem(at, "flag-type", f"column {flag!r} is {was}", "cast it to BOOLEAN upstream")
     if IDS in frame.columns and not _is_text(frame.schema[IDS].dataType):
         was = frame.schema[IDS].dataType.simpleString().upper()
         yield Problem(at, "ids-type", f"column {IDS!r} is {was}", "must be STRING or ARRAY<STRING>")
     for field in frame.schema:
         if _is_property(field.name, config) and (wrong := check_variant_type(field.dataType)):
-            yield Problem(at, "column-type", f"column {field.name!r} holds {wrong}", "drop or cast it")
+            yield Problem(
+                at,
+                "column-type",
+                f"column {field.name!r} contains {wrong}, which VARIANT does not support",
+                "drop or cast it",
+            )
 
 
 def _open_typed(

@@ -11,12 +11,12 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, f
 
 TWO = {"version": 2, "datasets": ["A a", "B b"]}
 CONCAT_WARNING = (
-    "concat in lower(concat(a.x, a.y)) = b.x gives '' for entities without the values,"
-    " and '' equals '': use tuples"
+    "concat in lower(concat(a.x, a.y)) = b.x returns '' for entities without the values,"
+    " and '' matches '': use tuples"
 )
 OPEN_SET_WARNING = (
-    "equality_sets[0]: only neighbours make rules, so entities of A and A merge only through an entity of B;"
-    " equality_sets_mode 'all_pairs' links them directly"
+    "equality_sets[0]: only neighbours form rules, so entities of A and A are merged only through an"
+    " entity of B: set equality_sets_mode to 'all_pairs' to link them directly"
 )
 
 
@@ -31,9 +31,12 @@ def list_problems(**settings: Any) -> list[str]:
     [
         ({"datasets": []}, "datasets: must be a list with at least one '<dataset> <alias>' string"),
         ({"datasets": "A a"}, "datasets: must be a list with at least one '<dataset> <alias>' string"),
-        ({"datasets": ["A a", 5]}, "datasets[1]: expected '<dataset> <alias>'"),
-        ({"datasets": ["A a", ""]}, "datasets[1]: expected '<dataset> <alias>'"),
-        ({"datasets": ["A 1"]}, "datasets[0]: invalid alias '1' (a letter, then letters, digits, _ and -)"),
+        ({"datasets": ["A a", 5]}, "datasets[1]: expected '<dataset> <alias>', not 5"),
+        ({"datasets": ["A a", ""]}, "datasets[1]: expected '<dataset> <alias>', not ''"),
+        (
+            {"datasets": ["A 1"]},
+            "datasets[0]: invalid alias '1' (use a letter, followed by letters, digits, _ and -)",
+        ),
         ({"datasets": ["A a", "A b"]}, "datasets[1]: dataset 'A' appears more than once"),
         ({"datasets": ["A a", "B a"]}, "datasets[1]: alias 'a' appears more than once"),
         ({"datasets": ["A?B a"]}, "datasets[0]: 'A?B' is not a valid dataset"),
@@ -53,7 +56,7 @@ def list_problems(**settings: Any) -> list[str]:
             {"equality_sets": [["a.x"], "a.x"]},
             "equality_sets[1]: must be a list with at least one value expression",
         ),
-        ({"equality_sets": {}}, "equality_sets: must be a list of lists"),
+        ({"equality_sets": {}}, "equality_sets: must be a list of lists of value expressions"),
         (
             {"equality_sets": [["a.x", 5]]},
             "equality_sets[0][1]: each side must reference exactly one dataset alias (found none)",
@@ -69,16 +72,25 @@ def list_problems(**settings: Any) -> list[str]:
         ),
         ({"equality": [["neq", "a.x", "b.x"]]}, 'equality[0]: must be an eq function (["eq", left, right])'),
         ({"initial_datasets": ["A", 1]}, "initial_datasets: must be a list of dataset ids"),
-        ({"initial_datasets": ["A", "A"]}, "initial_datasets: a dataset appears more than once"),
+        (
+            {"initial_datasets": ["A", "A"]},
+            "initial_datasets: a dataset appears more than once (list each dataset once)",
+        ),
         ({"initial_datasets": ["a"]}, "initial_datasets: 'a' is not listed in datasets"),
         ({"ignore_non_existent_datasets": "true"}, "ignore_non_existent_datasets: must be a boolean"),
         ({"include_internal_properties": 1}, "include_internal_properties: must be a boolean"),
         ({"require_populated_input": None}, "require_populated_input: must be a boolean"),
-        ({"is_since_comparable": 1}, "is_since_comparable: is fixed to true"),
-        ({"is_chronological": None}, "is_chronological: is fixed to true"),
+        (
+            {"is_since_comparable": 1},
+            "is_since_comparable: is fixed to true for the merge source (leave it out)",
+        ),
+        (
+            {"is_chronological": None},
+            "is_chronological: is fixed to true for the merge source (leave it out)",
+        ),
         ({"if_source_empty": True}, "if_source_empty: must be 'accept' or 'fail'"),
         ({"on_config_change": "ignore"}, "on_config_change: must be 'refresh' or 'fail'"),
-        ({"target": "B"}, "target: 'B' is one of the datasets that are merged"),
+        ({"target": "B"}, "target: 'B' is also one of the datasets (choose another target)"),
         ({"target": "no such?"}, "target: 'no such?' is not a valid dataset"),
         ({"target": 5}, "target: must be a string"),
         ({"id_column": ""}, "id_column: must not be empty"),
@@ -161,11 +173,14 @@ def test_adjacent_is_another_word_for_neighbours() -> None:
     ("settings", "said"),
     [
         ({"version": 1}, ["version: 1 is deprecated, use version 2, the default"]),
-        ({"equality": []}, ["no equality rules: every entity becomes an output of its own"]),
-        ({"equality_sets": [["a.x"], ["a.x", "b.x"]]}, ["equality_sets[0]: one expression makes no rule"]),
+        ({"equality": []}, ["there are no match rules: each entity becomes a separate output"]),
+        (
+            {"equality_sets": [["a.x"], ["a.x", "b.x"]]},
+            ["equality_sets[0]: a set with one expression defines no match rule"],
+        ),
         (
             {"equality": [["eq", "a.x", "b.x"], ["eq", "b.x", "a.x"]]},
-            ["the rule b.x = a.x is given more than once"],
+            ["the rule b.x = a.x is defined more than once"],
         ),
         (
             {"equality": [["eq", ["lower", ["concat", "a.x", "a.y"]], "b.x"]]},
@@ -178,11 +193,11 @@ def test_adjacent_is_another_word_for_neighbours() -> None:
         ({"equality_sets": [["a.x", "b.x", "a.y"]], "equality_sets_mode": "all_pairs"}, []),
         (
             {"include_internal_properties": True},
-            ["include_internal_properties: has an effect with strategy 'list' only"],
+            ["include_internal_properties: has no effect without strategy 'list'"],
         ),
         (
             {"ignore_non_existent_datasets": False},
-            ["ignore_non_existent_datasets: false waits for datasets that do not exist"],
+            ["ignore_non_existent_datasets: if false, a run waits for datasets that do not exist, or fails"],
         ),
         ({}, []),
     ],

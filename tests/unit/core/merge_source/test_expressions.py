@@ -120,7 +120,7 @@ def test_a_path_is_split_at_its_dots(raw: str, elements: tuple[str, ...]) -> Non
         ("a.'x'.", "empty path element"),
         ("a.'x", "unterminated quote"),
         ("a.'x''", "unterminated quote"),
-        ("a.'x'y", "a quoted path element must end at a '.'"),
+        ("a.'x'y", "a quoted path element must be followed by '.'"),
         ("_S.x", "variable '_S' is not available in an equality rule"),
         ("_B.", "variable '_B' is not available in an equality rule"),
         ("_.x", "variable '_' is not available in an equality rule"),

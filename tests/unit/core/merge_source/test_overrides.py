@@ -97,7 +97,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         "left must be '<dataset>/<id>'",
         "left must be '<dataset>/<id>'",
         "right must be '<dataset>/<id>'",
-        "an entity is the same as itself",
+        "left and right are the same entity",
     ]
 
 
@@ -105,5 +105,5 @@ def test_a_pair_that_is_decided_both_ways_is_refused() -> None:
     """A pair with contradicting overrides is rejected, in any order of the two entities."""
     rows = [build_row(), build_row("different", "/lake/erp/e1", "A/a1")]
 
-    with pytest.raises(DataError, match="A/a1 and /lake/erp/e1 are decided to be the same and different"):
+    with pytest.raises(DataError, match="A/a1 and /lake/erp/e1 are declared 'same' and 'different'"):
         parse_overrides(rows, NAMES, NOON)

@@ -40,9 +40,10 @@ def test_two_outputs_with_one_id() -> None:
     )
 
     assert first.message == (
-        "duplicate output id 'x1': from A/x1 and B/x1; add an equality rule on _id or $ids for these datasets"
+        "duplicate output id 'x1': from A/x1 and B/x1"
+        " (add an equality rule on _id or $ids for these datasets)"
     )
-    assert composite.message.endswith("from A/a and A/a|0|b; entity ids contain '|'")
+    assert composite.message.endswith("from A/a and A/a|0|b (remove '|' from the entity IDs)")
 
 
 def test_what_version_one_refuses() -> None:
@@ -50,10 +51,12 @@ def test_what_version_one_refuses() -> None:
     moved = refuse_moved_dataset(["A", "B"], ["B"])
 
     assert moved is not None
-    assert moved.message.startswith("version 1: dataset 'B' moved from offset 1 to 0, the pipe must be reset")
+    assert moved.message.startswith(
+        "version 1: dataset 'B' moved from offset 1 to 0 (run once with reset=True"
+    )
     assert refuse_moved_dataset(["A", "B"], ["A", "C", "D"]) is None
     assert refuse_shared_ids(["x1"], 1).message == (
-        "version 1 with identity 'first': entity id 'x1' is in more than one dataset, use version 2"
+        "version 1 with identity 'first': entity id 'x1' is in more than one dataset (use version 2)"
     )
 
 

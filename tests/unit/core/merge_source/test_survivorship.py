@@ -38,7 +38,7 @@ def test_every_form_of_a_rule_is_read() -> None:
     [
         ({"x": "newest"}, "survivorship.x: unknown rule 'newest'"),
         ({"x": "frist"}, "survivorship.x: unknown rule 'frist' (did you mean 'first'?)"),
-        ({"x": ["first", 3]}, "survivorship.x[1]: 3 is no rule"),
+        ({"x": ["first", 3]}, "survivorship.x[1]: 3 is not a valid rule"),
         ({"x": []}, "survivorship.x: must name at least one rule"),
         ({"x": "most_complete"}, "survivorship.x: unknown rule 'most_complete'"),
         ({"x": {"prefer": "crm"}}, "survivorship.x.prefer: must be a list of datasets"),
@@ -49,9 +49,9 @@ def test_every_form_of_a_rule_is_read() -> None:
             {"g": {"group": ["x", "y"], "rules": 1}},
             "survivorship.g: unknown key 'rules' (did you mean 'rule'",
         ),
-        ({"g": {"group": ["x", "y"]}, "y": "first"}, "survivorship.y: property 'y' has a rule already"),
-        ({"_x": "first"}, "survivorship._x: '_x' is no property that is merged"),
-        ({"$ids": "first"}, "survivorship.$ids: '$ids' is no property that is merged"),
+        ({"g": {"group": ["x", "y"]}, "y": "first"}, "survivorship.y: property 'y' already has a rule"),
+        ({"_x": "first"}, "survivorship._x: '_x' is a system property, which is not merged"),
+        ({"$ids": "first"}, "survivorship.$ids: '$ids' is a system property, which is not merged"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(raw: Any, said: Any) -> None:
