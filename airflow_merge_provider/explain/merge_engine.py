@@ -61,10 +61,10 @@ class KeyExplanation:
 
     def format_lines(self) -> Iterator[str]:
         """Yield the explanation as text; records that an option dropped have no number."""
-        named = ", ".join(f"{name} = {value!r}" for name, value in self.key.items())
-        yield f"{named}: {'a row' if self.trace.alive else 'no row'} from {len(self.read)} records"
-        for each, number, did in self._number_records():
-            yield f"  record {'-' if number is None else number}  {each.kind}  {each.place}: {did}"
+        key_text = ", ".join(f"{name} = {value!r}" for name, value in self.key.items())
+        yield f"{key_text}: {'a row' if self.trace.alive else 'no row'} from {len(self.read)} records"
+        for record, number, effect in self._number_records():
+            yield f"  record {'-' if number is None else number}  {record.kind}  {record.place}: {effect}"
         for name, source in self.trace.values.items():
             by = f" (record {', '.join(map(str, source.records))})" if source.records else ""
             yield f"  {name} = {source.value!r}: {source.why}{by}"
@@ -78,23 +78,23 @@ class KeyExplanation:
         records = [
             {
                 "number": number,
-                "source": each.source,
-                "version": each.version,
-                "row": each.row,
-                "kind": each.kind,
-                "did": did,
+                "source": record.source,
+                "version": record.version,
+                "row": record.row,
+                "kind": record.kind,
+                "did": effect,
             }
-            for each, number, did in self._number_records()
+            for record, number, effect in self._number_records()
         ]
-        whole = {"key": self.key, "row": self.trace.alive, "columns": columns, "records": records}
-        return dict(json.loads(json.dumps(whole, default=str)))
+        content = {"key": self.key, "row": self.trace.alive, "columns": columns, "records": records}
+        return dict(json.loads(json.dumps(content, default=str)))
 
     def _number_records(self) -> Iterator[tuple[SourceRecord, int | None, str]]:
         """Yield each record with its number and its effect; records dropped by an option were not folded."""
         folded = iter(enumerate(self.trace.did))
-        for each in self.read:
-            number, did = (None, each.dropped) if each.dropped else next(folded)
-            yield each, number, did
+        for record in self.read:
+            number, effect = (None, record.dropped) if record.dropped else next(folded)
+            yield record, number, effect
 
 
 def explain_key(
@@ -121,33 +121,33 @@ def explain_key(
         for source, config in state["configs"].items()
     }
     plan = next(iter(plans.values()))
-    wanted = _parse_key(plan, key)
-    read = [
-        each
+    key_values = _parse_key(plan, key)
+    records = [
+        record
         for source, config in state["configs"].items()
-        for each in _read_records(source, MergeEngineConfig.parse(config), plans[source], wanted, runs)
+        for record in _read_records(source, MergeEngineConfig.parse(config), plans[source], key_values, runs)
     ]
-    read.sort(key=cmp_to_key(lambda one, other: _compare_records(plan, one, other)))
-    if not read:
+    records.sort(key=cmp_to_key(lambda first, second: _compare_records(plan, first, second)))
+    if not records:
         raise DataError.from_problems(
-            [Problem("key", "unknown", f"the sources of {uri} contain no record with the key {wanted}")]
+            [Problem("key", "unknown", f"the sources of {uri} contain no record with the key {key_values}")]
         )
-    folded = [each.record for each in read if not each.dropped]
-    found = {name: read[0].record.values[name] for name in plan.key}
-    return KeyExplanation(found, tuple(read), trace_records(plan, folded))
+    folded = [record.record for record in records if not record.dropped]
+    row_key = {name: records[0].record.values[name] for name in plan.key}
+    return KeyExplanation(row_key, tuple(records), trace_records(plan, folded))
 
 
 def _list_runs(table: DeltaTable, version: int) -> Iterator[dict[str, Any]]:
     """Yield the states of the runs that a version contains, oldest first; RESTORE removes later runs."""
     entries = [
         HistoryEntry(
-            version=each["version"],
-            operation=each.get("operation") or "",
-            parameters=each.get("operationParameters") or {},
-            user_metadata=each.get("userMetadata"),
+            version=commit["version"],
+            operation=commit.get("operation") or "",
+            parameters=commit.get("operationParameters") or {},
+            user_metadata=commit.get("userMetadata"),
         )
-        for each in table.history()
-        if each["version"] <= version
+        for commit in table.history()
+        if commit["version"] <= version
     ]
     for entry in reversed(trace_lineage(entries, lambda _: None).entries):
         text = entry.user_metadata or ""
@@ -161,15 +161,17 @@ def _parse_key(plan: Plan, text: str) -> dict[str, str]:
     if len(plan.key) == 1 and not text.startswith("{"):
         return {plan.key[0]: text}
     try:
-        given = json.loads(text)
+        key_values = json.loads(text)
     except ValueError:
-        given = None
-    if not isinstance(given, dict) or sorted(given) != sorted(plan.key):
+        key_values = None
+    if not isinstance(key_values, dict) or sorted(key_values) != sorted(plan.key):
         hint = "{" + ", ".join(f'"{name}": …' for name in plan.key) + "}"
         raise ConfigError.from_problems(
             [Problem("key", "value", "must be a JSON object with the key columns", hint)]
         )
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+    return {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in key_values.items()
+    }
 
 
 def _read_records(
@@ -182,7 +184,11 @@ def _read_records(
     table_id = (runs[-1].get("tables") or {}).get(uri)
     source = SourceOffset(uri, None, table_id)
     offsets = [find_offset(read_offsets(run), source) for run in runs]
-    folded = [each.version for each in offsets if each is not None and each.version is not None]
+    folded = [
+        read_offset.version
+        for read_offset in offsets
+        if read_offset is not None and read_offset.version is not None
+    ]
     try:
         dataset = DeltaTable(uri, version=folded[-1]).to_pyarrow_dataset()
     except DeltaError as error:
@@ -190,23 +196,25 @@ def _read_records(
     commits = _Commits(uri, folded[-1])
     for fragment in dataset.get_fragments():
         rows = fragment.to_table(schema=dataset.schema)
-        places = list(_find_places(rows, key))
-        version = commits.find_version(fragment.path) if places else 0
+        positions = list(_find_places(rows, key))
+        version = commits.find_version(fragment.path) if positions else 0
         run = next((at for at, offset in enumerate(folded) if version <= offset), 0)
-        for row in places:
+        for row in positions:
             (values,) = rows.slice(row, 1).to_pylist()
             yield _as_read(uri, config, plan, values, (run, version, fragment.path, row))
 
 
 def _find_places(rows: Any, key: Mapping[str, str]) -> Iterator[int]:
     """Yield the positions of the rows with a key; key values are compared as text."""
-    true = {name.casefold(): name for name in rows.column_names}
-    (first, text), *others = [(rows[true[name.casefold()]].cast("string"), key[name]) for name in key]
-    place = first.index(text).as_py()
-    while place >= 0:
-        if all(column[place].as_py() == wanted for column, wanted in others):
-            yield place
-        place = first.index(text, start=place + 1).as_py()
+    actual_names = {name.casefold(): name for name in rows.column_names}
+    (first, text), *other_columns = [
+        (rows[actual_names[name.casefold()]].cast("string"), key[name]) for name in key
+    ]
+    position = first.index(text).as_py()
+    while position >= 0:
+        if all(column[position].as_py() == key_text for column, key_text in other_columns):
+            yield position
+        position = first.index(text, start=position + 1).as_py()
 
 
 def _as_read(
@@ -214,24 +222,27 @@ def _as_read(
     config: MergeEngineConfig,
     plan: Plan,
     values: Mapping[str, Any],
-    place: tuple[int, int, str, int],
+    location: tuple[int, int, str, int],
 ) -> SourceRecord:
-    given = {name.casefold(): value for name, value in values.items()}
-    run, version, file, row = place
+    value_by_name = {name.casefold(): value for name, value in values.items()}
+    run, version, file, row = location
     kind_column = config.row_kind_column or plan.options.row_kind_field
-    kind = str(given[kind_column.casefold()]).upper() if kind_column else "+I"
-    clears = given.get((config.clear_column or "").casefold()) or ()
-    words = clears.split(",") if isinstance(clears, str) else clears
-    emptied = frozenset(word.strip().casefold() for word in words if word)
+    kind = str(value_by_name[kind_column.casefold()]).upper() if kind_column else "+I"
+    clears = value_by_name.get((config.clear_column or "").casefold()) or ()
+    cleared_names = clears.split(",") if isinstance(clears, str) else clears
+    cleared = frozenset(word.strip().casefold() for word in cleared_names if word)
     record = Record(
-        {name: None if name.casefold() in emptied else given.get(name.casefold()) for name in plan.names},
+        {
+            name: None if name.casefold() in cleared else value_by_name.get(name.casefold())
+            for name in plan.names
+        },
         kind in {"+I", "+U"},
         kind == "-D",
-        clears=emptied,
+        clears=cleared,
     )
-    asked = tuple(given[name.casefold()] for name in config.order_by)
+    order_values = tuple(value_by_name[name.casefold()] for name in config.order_by)
     return SourceRecord(
-        uri, version, row, kind, record, (run, *asked, version, file, row), _explain_drop(plan, kind)
+        uri, version, row, kind, record, (run, *order_values, version, file, row), _explain_drop(plan, kind)
     )
 
 
@@ -243,13 +254,13 @@ def _explain_drop(plan: Plan, kind: str) -> str:
     return ""
 
 
-def _compare_records(plan: Plan, one: SourceRecord, other: SourceRecord) -> int:
+def _compare_records(plan: Plan, first: SourceRecord, second: SourceRecord) -> int:
     """Compare two records in fold order: by sequence, then by arrival."""
-    sequences = [[each.record.values[name] for name in plan.sequence] for each in (one, other)]
-    for turned, sign in ((sequences, -1), (sequences[::-1], 1)):
-        if comes_before(zip(*turned, strict=True), descending=plan.options.descending):
+    sequences = [[record.record.values[name] for name in plan.sequence] for record in (first, second)]
+    for pair, sign in ((sequences, -1), (sequences[::-1], 1)):
+        if comes_before(zip(*pair, strict=True), descending=plan.options.descending):
             return sign
-    arrivals = ((one.arrival, other.arrival, -1), (other.arrival, one.arrival, 1))
+    arrivals = ((first.arrival, second.arrival, -1), (second.arrival, first.arrival, 1))
     return next((sign for a, b, sign in arrivals if comes_before(zip(a, b, strict=True))), 0)
 
 
@@ -279,5 +290,5 @@ class _Commits:
             except DeltaError:
                 # The log no longer contains this version, so no commit can be found for its files.
                 uris = []
-            self._files[version] = frozenset(PurePosixPath(each).name for each in uris)
+            self._files[version] = frozenset(PurePosixPath(uri).name for uri in uris)
         return self._files[version]

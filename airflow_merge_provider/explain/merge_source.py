@@ -68,10 +68,10 @@ def _find_row(target: str, output_id: str, warehouse: str | None, version: int |
     names = [name for name in _COLUMNS if name in _list_columns(table)]
     columns = ", ".join(f'"{name}"' for name in names)
     query = f'SELECT {columns} FROM target WHERE "_id" = {_quote_text(output_id)}'
-    found = next(_query_rows(dataset, table, query, names), None)
-    if found is None:
+    row = next(_query_rows(dataset, table, query, names), None)
+    if row is None:
         raise unknown_output(output_id, dataset.uri, *_find_near(dataset, table, output_id))
-    return found
+    return row
 
 
 def _find_near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[list[str], list[str]]:

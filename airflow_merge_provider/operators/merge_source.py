@@ -172,8 +172,8 @@ class MergeSourceOperator(SparkJobOperator):
                 MergeSourceConfig.parse({**config, **{k: kwargs[k] for k in ("version",) if k in kwargs}})
             except ConfigError as error:
                 raise RefusedArgumentsError(error.message, error.problems) from None
-        known = {name: value for name, value in config.items() if name in cls.config_fields}
-        return cls(**{**known, **kwargs})
+        arguments = {name: value for name, value in config.items() if name in cls.config_fields}
+        return cls(**{**arguments, **kwargs})
 
     def execute_when_populated(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Run the job after the wait for the sources."""
@@ -183,13 +183,13 @@ class MergeSourceOperator(SparkJobOperator):
         """Wait in the triggerer, without a worker slot, until the source is populated."""
         refs = list_awaited(config) if config.require_populated_input else ()
         ignore = config.ignore_non_existent_datasets
-        sights = get_status(WarehouseHook(warehouse=self.warehouse), refs, warehouse=self.warehouse)
-        waited = list_missing(with_marks(sights, ignore_non_existent=ignore), ignore_non_existent=ignore)
+        statuses = get_status(WarehouseHook(warehouse=self.warehouse), refs, warehouse=self.warehouse)
+        missing = list_missing(with_marks(statuses, ignore_non_existent=ignore), ignore_non_existent=ignore)
         # The job checks catalog tables, which only Spark can read, and fails if they are not populated.
-        if all(sight.origin == "catalog" for sight in waited):
+        if all(status.origin == "catalog" for status in missing):
             return
-        for sight in waited:
-            self.log.info("waiting: %s", sight)
+        for status in missing:
+            self.log.info("waiting: %s", status)
         self.defer(
             trigger=DatasetPopulatedTrigger(
                 datasets=refs, ignore_non_existent_datasets=ignore, warehouse=self.warehouse
@@ -199,9 +199,9 @@ class MergeSourceOperator(SparkJobOperator):
         )
 
     def list_references(self, config: MergeSourceConfig) -> dict[str, str]:
-        sources = {f"datasets[{place}]": ref for place, ref in enumerate(config.dataset_ids)}
-        others = {"overrides": config.overrides, "metrics": config.metrics}
-        named = {name: ref for name, ref in others.items() if ref is not None}
+        sources = {f"datasets[{index}]": ref for index, ref in enumerate(config.dataset_ids)}
+        optional_refs = {"overrides": config.overrides, "metrics": config.metrics}
+        named = {name: ref for name, ref in optional_refs.items() if ref is not None}
         return {"target": config.target or "", **sources, **named}
 
     def list_warnings(self, config: MergeSourceConfig) -> list[str]:

@@ -52,18 +52,18 @@ def build_chain(members: Iterable[Mapping[str, Any]]) -> list[Link]:
         EntityRef(member["dataset"], member["id"]): list(map(_read_key, member["keys"])) for member in members
     }
     holders: dict[Key, list[EntityRef]] = defaultdict(list)
-    for entity, held in keys.items():
-        for key in held:
+    for entity, entity_keys in keys.items():
+        for key in entity_keys:
             holders[key].append(entity)
-    waiting = deque(list(keys)[:1])
-    reached = set(waiting)
+    queue = deque(list(keys)[:1])
+    reached = set(queue)
     links: list[Link] = []
-    while waiting:
-        known = waiting.popleft()
-        for link in _links_of(known, keys[known], holders):
+    while queue:
+        current = queue.popleft()
+        for link in _links_of(current, keys[current], holders):
             if link.reached not in reached:
                 reached.add(link.reached)
-                waiting.append(link.reached)
+                queue.append(link.reached)
                 links.append(link)
     return links
 
@@ -71,18 +71,18 @@ def build_chain(members: Iterable[Mapping[str, Any]]) -> list[Link]:
 def find_path(links: Sequence[Link], end: EntityRef) -> list[Link]:
     """Return the links of a chain from its first member to ``end``; empty if there is no path."""
     leading = {link.reached: link for link in links}
-    found: list[Link] = []
+    path: list[Link] = []
     while (link := leading.get(end)) is not None:
-        found.append(link)
+        path.append(link)
         end = link.known
-    return found[::-1]
+    return path[::-1]
 
 
-def _links_of(known: EntityRef, keys: Iterable[Key], holders: dict[Key, list[EntityRef]]) -> Iterator[Link]:
+def _links_of(entity: EntityRef, keys: Iterable[Key], holders: dict[Key, list[EntityRef]]) -> Iterator[Link]:
     """Yield the links of one entity; each key yields its holders only for the first entity that has it."""
     for rule, side, value in keys:
-        for other in holders.pop((rule, _OTHER_SIDE[side], value), ()):
-            yield Link(known, other, rule, value)
+        for neighbour in holders.pop((rule, _OTHER_SIDE[side], value), ()):
+            yield Link(entity, neighbour, rule, value)
 
 
 def _read_key(key: Mapping[str, str]) -> Key:

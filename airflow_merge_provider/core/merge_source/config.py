@@ -44,14 +44,14 @@ def _build_list_validator(message: str, least: int = 0) -> BeforeValidator:
 
 
 def _read_dataset(value: Any) -> str:
-    words = value.split() if isinstance(value, str) else []
-    if len(words) != 2:  # noqa: PLR2004 - the dataset and its alias
+    parts = value.split() if isinstance(value, str) else []
+    if len(parts) != 2:  # noqa: PLR2004 - the dataset and its alias
         raise ValueError(f"expected '<dataset> <alias>', not {value!r}")
-    if not _ALIAS.match(words[1]):
+    if not _ALIAS.match(parts[1]):
         raise ValueError(
-            f"invalid alias {words[1]!r} (use a letter, followed by letters, digits, _ and -)",
+            f"invalid alias {parts[1]!r} (use a letter, followed by letters, digits, _ and -)",
         )
-    return " ".join(words)
+    return " ".join(parts)
 
 
 def _read_rule(value: Any) -> list[Any]:
@@ -263,7 +263,7 @@ class MergeSourceConfig(Config):
         yield from _strategy_problems(known)
         if "datasets" not in known:
             return
-        pairs = [(words[0], words[1]) for words in map(str.split, known["datasets"])]
+        pairs = [(parts[0], parts[1]) for parts in map(str.split, known["datasets"])]
         yield from _dataset_problems(pairs)
         yield from _target_problems(known.get("target"), pairs)
         for name in ("overrides", "metrics"):
@@ -286,12 +286,12 @@ def from_pipe(raw: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "source" not in raw:
         return dict(raw)
-    found = raw["source"]
-    if not isinstance(found, Mapping):
+    source = raw["source"]
+    if not isinstance(source, Mapping):
         raise ConfigError.from_problems(
             [Problem("source", "pipe", "must be an object", "set it to the merge source of the pipe")]
         )
-    config = dict(found)
+    config = dict(source)
     if isinstance(raw.get("_id"), str):
         config.setdefault("target", raw["_id"])
     return config
@@ -299,25 +299,25 @@ def from_pipe(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def list_warnings(config: MergeSourceConfig) -> list[str]:
     """Return warnings about settings that are valid but probably not intended."""
-    found = ["version: 1 is deprecated, use version 2, the default"] if config.version == 1 else []
-    found += list_rule_warnings(config)
+    warnings = ["version: 1 is deprecated, use version 2, the default"] if config.version == 1 else []
+    warnings += list_rule_warnings(config)
     if config.include_internal_properties and config.strategy != "list":
-        found.append("include_internal_properties: has no effect without strategy 'list'")
+        warnings.append("include_internal_properties: has no effect without strategy 'list'")
     if config.ignore_non_existent_datasets is False:
-        found.append(
+        warnings.append(
             "ignore_non_existent_datasets: if false, a run waits for datasets that do not exist, or fails"
         )
-    return found
+    return warnings
 
 
 def _dataset_problems(pairs: list[tuple[str, str]]) -> Iterator[Problem]:
-    seen: set[tuple[str, str]] = set()
+    used_names: set[tuple[str, str]] = set()
     for position, (dataset, alias) in enumerate(pairs):
         path = f"datasets[{position}]"
-        for kind, word in (("dataset", dataset), ("alias", alias)):
-            if (kind, word) in seen:
-                yield Problem(path, "duplicate", f"{kind} {word!r} appears more than once")
-            seen.add((kind, word))
+        for kind, name in (("dataset", dataset), ("alias", alias)):
+            if (kind, name) in used_names:
+                yield Problem(path, "duplicate", f"{kind} {name!r} appears more than once")
+            used_names.add((kind, name))
         yield from _reference_problems(dataset, path)
 
 
@@ -336,16 +336,16 @@ def _target_problems(target: str | None, pairs: list[tuple[str, str]]) -> Iterat
         yield Problem("target", "target", f"{target!r} is also one of the datasets (choose another target)")
 
 
-def _strategy_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
+def _strategy_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield problems for options that only the default strategy supports."""
-    strategy = known.get("strategy", "default")
+    strategy = settings.get("strategy", "default")
     if strategy == "default":
         return
-    for name, asked in (
-        ("values", known.get("values") == "columns"),
-        ("survivorship", known.get("survivorship")),
+    for name, is_set in (
+        ("values", settings.get("values") == "columns"),
+        ("survivorship", settings.get("survivorship")),
     ):
-        if asked:
+        if is_set:
             yield Problem(
                 name, "strategy", f"is not supported with strategy {strategy!r}", "use strategy 'default'"
             )
@@ -362,35 +362,35 @@ def _initial_problems(initial: tuple[str, ...] | None, pairs: list[tuple[str, st
     datasets = dict(pairs)
     for dataset in dict.fromkeys(initial or ()):
         if dataset not in datasets:
-            known = f"listed: {', '.join(datasets)}"
-            yield Problem("initial_datasets", "unknown", f"{dataset!r} is not listed in datasets", known)
+            hint = f"listed: {', '.join(datasets)}"
+            yield Problem("initial_datasets", "unknown", f"{dataset!r} is not listed in datasets", hint)
     if len(set(initial or ())) != len(initial or ()):
         yield Problem(
             "initial_datasets", "duplicate", "a dataset appears more than once (list each dataset once)"
         )
 
 
-def _rule_problems(known: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator[Problem]:
-    aliases = aliases_of(known["datasets"])
+def _rule_problems(settings: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator[Problem]:
+    aliases = aliases_of(settings["datasets"])
     sides = [
         (f"equality[{position}]", raw)
-        for position, (_, *both) in enumerate(known.get("equality", ()))
+        for position, (_, *both) in enumerate(settings.get("equality", ()))
         for raw in both
     ]
     sides += [
-        (f"equality_sets[{position}][{place}]", raw)
-        for position, expressions in enumerate(known.get("equality_sets", ()))
-        for place, raw in enumerate(expressions)
+        (f"equality_sets[{position}][{index}]", raw)
+        for position, expressions in enumerate(settings.get("equality_sets", ()))
+        for index, raw in enumerate(expressions)
     ]
-    wrong = 0
+    error_count = 0
     for path, raw in sides:
         try:
             parse_side(raw, aliases, ids)
         except ExpressionError as error:
-            wrong += 1
+            error_count += 1
             yield Problem(path, "expression", str(error), error.hint)
-    if wrong or not {"equality", "equality_sets", "equality_sets_mode"} <= known.keys():
+    if error_count or not {"equality", "equality_sets", "equality_sets_mode"} <= settings.keys():
         return
-    rules = rules_of(cast("RuleSettings", SimpleNamespace(**known)))
+    rules = rules_of(cast("RuleSettings", SimpleNamespace(**settings)))
     for name in ("max_key_fanout", "on_over_merge"):
-        yield from find_unknown_rules(name, known.get(name), rules)
+        yield from find_unknown_rules(name, settings.get(name), rules)

@@ -119,11 +119,11 @@ def find_unknown_rules(name: str, setting: Any, rules: Sequence[Rule]) -> Iterat
     """Yield a problem for every key in the mapping of a setting that is not the text of a rule."""
     if not isinstance(setting, Mapping):
         return
-    known = [each for rule in rules for each in _list_texts(rule)]
-    for named in setting:
-        if named not in known and named != EVERY_RULE:
-            hint = did_you_mean(named, known) or f"rules: {', '.join(rule.text for rule in rules)}"
-            yield Problem(name, "unknown", f"{named!r} is not a match rule", hint)
+    texts = [text for rule in rules for text in _list_texts(rule)]
+    for rule_text in setting:
+        if rule_text not in texts and rule_text != EVERY_RULE:
+            hint = did_you_mean(rule_text, texts) or f"rules: {', '.join(rule.text for rule in rules)}"
+            yield Problem(name, "unknown", f"{rule_text!r} is not a match rule", hint)
 
 
 def _list_texts(rule: Rule) -> tuple[str, str]:
@@ -133,16 +133,16 @@ def _list_texts(rule: Rule) -> tuple[str, str]:
 def list_rule_warnings(config: RuleSettings) -> list[str]:
     """Return warnings about rules that are valid but probably not intended."""
     rules = rules_of(config)
-    found = [] if rules else ["there are no match rules: each entity becomes a separate output"]
+    warnings = [] if rules else ["there are no match rules: each entity becomes a separate output"]
     for position, expressions in enumerate(config.equality_sets):
-        found += _list_set_warnings(config, f"equality_sets[{position}]", expressions)
-    found += [f"the rule {rule.text} is defined more than once" for rule in _find_repeated_rules(rules)]
-    found += [
+        warnings += _list_set_warnings(config, f"equality_sets[{position}]", expressions)
+    warnings += [f"the rule {rule.text} is defined more than once" for rule in _find_repeated_rules(rules)]
+    warnings += [
         f"concat in {rule.text} returns '' for entities without the values, and '' matches '': use tuples"
         for rule in rules
         if is_calling(rule.left.expression, "concat") or is_calling(rule.right.expression, "concat")
     ]
-    return found
+    return warnings
 
 
 def _list_set_warnings(config: RuleSettings, path: str, expressions: Sequence[Any]) -> list[str]:
@@ -162,12 +162,12 @@ def _list_set_warnings(config: RuleSettings, path: str, expressions: Sequence[An
 
 def _find_repeated_rules(rules: Sequence[Rule]) -> Iterator[Rule]:
     """Yield the rules that repeat an earlier rule."""
-    seen = set()
+    orders = set()
     for rule in rules:
         order = _direct_rule(rule).order
-        if order in seen:
+        if order in orders:
             yield rule
-        seen.add(order)
+        orders.add(order)
 
 
 def find_unknown_columns(
@@ -178,15 +178,18 @@ def find_unknown_columns(
     :param columns: those of the datasets whose columns are known, by their offsets.
     :param names: the datasets by their offsets.
     """
-    read: dict[tuple[int, str], Rule] = {}
+    rule_by_column: dict[tuple[int, str], Rule] = {}
     for rule in rules:
-        for each in (rule.left, rule.right):
-            for name in list_properties(each.expression):
-                read.setdefault((each.dataset, name), rule)
-    for (offset, name), rule in read.items():
-        known = columns.get(offset)
-        if known is not None and name not in known:
-            hint = did_you_mean(name, known) or f"columns: {', '.join(sorted(known)[:_COLUMNS_MAX])}"
+        for side in (rule.left, rule.right):
+            for name in list_properties(side.expression):
+                rule_by_column.setdefault((side.dataset, name), rule)
+    for (offset, name), rule in rule_by_column.items():
+        dataset_columns = columns.get(offset)
+        if dataset_columns is not None and name not in dataset_columns:
+            hint = (
+                did_you_mean(name, dataset_columns)
+                or f"columns: {', '.join(sorted(dataset_columns)[:_COLUMNS_MAX])}"
+            )
             message = f"{rule.text}: dataset {names[offset]!r} has no column {name!r}"
             yield Problem("equality", "unknown-column", message, hint)
 
@@ -202,15 +205,17 @@ def parse_side(raw: Any, aliases: Mapping[str, int], ids: Mapping[str, str] | No
     :raises ExpressionError: when it reads no dataset, several, or one that is not there.
     """
     expression = parse_expression(raw, aliases)
-    found = sorted(find_aliases(expression))
-    if not found and (words := foreign_words(expression)):
-        alias = (ids or {}).get(words[0])
-        hint = f"dataset {words[0]!r} has the alias {alias!r}" if alias else f"aliases: {', '.join(aliases)}"
-        raise ExpressionError(f"unknown dataset alias {words[0]!r}", hint)
-    if len(found) != 1:
-        names = ", ".join(found) or "none"
+    used_aliases = sorted(find_aliases(expression))
+    if not used_aliases and (prefixes := foreign_words(expression)):
+        alias = (ids or {}).get(prefixes[0])
+        hint = (
+            f"dataset {prefixes[0]!r} has the alias {alias!r}" if alias else f"aliases: {', '.join(aliases)}"
+        )
+        raise ExpressionError(f"unknown dataset alias {prefixes[0]!r}", hint)
+    if len(used_aliases) != 1:
+        names = ", ".join(used_aliases) or "none"
         raise ExpressionError(f"each side must reference exactly one dataset alias (found {names})")
-    return Side(aliases[found[0]], format_expression(expression), expression)
+    return Side(aliases[used_aliases[0]], format_expression(expression), expression)
 
 
 def _direct_rule(rule: Rule) -> Rule:

@@ -80,19 +80,24 @@ def explain_row(row: Mapping[str, Any]) -> Explanation:
 def find_links_between(members: Sequence[Mapping[str, Any]], start: str, end: str) -> list[Link]:
     """Return the shortest chain between two members, each named as ``dataset/id``.
 
-    :raises DataError: when one of them is no member.
+    :raises DataError: if one of them is not a member.
     """
-    known = {format_entity(EntityRef(member["dataset"], member["id"])): member for member in members}
+    member_by_name = {format_entity(EntityRef(member["dataset"], member["id"])): member for member in members}
     problems = [
-        Problem("between", "member", f"{name!r} is not a member", f"members: {', '.join(known)}"[:500])
+        Problem(
+            "between", "member", f"{name!r} is not a member", f"members: {', '.join(member_by_name)}"[:500]
+        )
         for name in dict.fromkeys((start, end))
-        if name not in known
+        if name not in member_by_name
     ]
     if problems:
         raise DataError.from_problems(problems)
-    first = known[start]
-    others = (member for name, member in known.items() if name != start)
-    return find_path(build_chain([first, *others]), EntityRef(known[end]["dataset"], known[end]["id"]))
+    first = member_by_name[start]
+    other_members = (member for name, member in member_by_name.items() if name != start)
+    return find_path(
+        build_chain([first, *other_members]),
+        EntityRef(member_by_name[end]["dataset"], member_by_name[end]["id"]),
+    )
 
 
 def list_links(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

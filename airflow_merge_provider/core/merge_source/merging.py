@@ -32,9 +32,9 @@ def merge_members(
     for name, values in _collect_values(members).items():
         if strategy == "default":
             output[name] = values[0] if len(values) == 1 else _splice_values(values)
-        elif kept := distinct_values(_splice_values(values)):
+        elif distinct := distinct_values(_splice_values(values)):
             # A list inside the list stays wrapped: [[1]] is one value, and that value is a list.
-            output[name] = kept if len(kept) > 1 or isinstance(kept[0], list) else kept[0]
+            output[name] = distinct if len(distinct) > 1 or isinstance(distinct[0], list) else distinct[0]
     return output
 
 
@@ -67,12 +67,12 @@ def render_output(
 
 def _collect_values(members: Sequence[Entity]) -> dict[str, list[Any]]:
     """Collect the values of each property in member order; root properties with ``_`` are not content."""
-    found: dict[str, list[Any]] = {}
+    values_by_name: dict[str, list[Any]] = {}
     for member in members:
         for name, value in member.items():
             if not name.startswith("_") and name not in (IDS, REPLACED):
-                found.setdefault(name, []).append(value)
-    return found
+                values_by_name.setdefault(name, []).append(value)
+    return values_by_name
 
 
 def _splice_values(values: Sequence[Any]) -> list[Any]:

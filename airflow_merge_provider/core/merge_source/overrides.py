@@ -49,13 +49,13 @@ class Overrides:
 
     def build_keys(self, dataset: int, names: Sequence[str]) -> list[tuple[str, list[str], list[str]]]:
         """Return for every entity of a dataset its keys on the left and on the right side."""
-        found: dict[str, tuple[set[str], set[str]]] = {}
+        keys_by_id: dict[str, tuple[set[str], set[str]]] = {}
         for pair in self.same:
             key = " = ".join(f"{names[member.dataset]}/{member.id}" for member in pair)
-            for place, member in enumerate(pair):
+            for side, member in enumerate(pair):
                 if member.dataset == dataset:
-                    found.setdefault(member.id, (set(), set()))[place].add(key)
-        return [(id_, sorted(left), sorted(right)) for id_, (left, right) in sorted(found.items())]
+                    keys_by_id.setdefault(member.id, (set(), set()))[side].add(key)
+        return [(id_, sorted(left), sorted(right)) for id_, (left, right) in sorted(keys_by_id.items())]
 
 
 def is_override(side: Side) -> bool:
@@ -75,18 +75,20 @@ def parse_overrides(rows: Iterable[Mapping[str, Any]], names: Sequence[str], now
     for row in rows:
         if _is_over(row.get("until"), now):
             continue
-        wrong, pair = _read_pair(row, names)
-        problems += wrong
-        if pair is not None and not wrong:
+        row_problems, pair = _read_pair(row, names)
+        problems += row_problems
+        if pair is not None and not row_problems:
             pairs[row["kind"]].add(pair)
-    both = {frozenset(pair) for pair in pairs["same"]} & {frozenset(pair) for pair in pairs["different"]}
+    contradictions = {frozenset(pair) for pair in pairs["same"]} & {
+        frozenset(pair) for pair in pairs["different"]
+    }
     problems += [
         Problem(
             "overrides",
             "both",
             f"{_format_pair(sorted(pair), names)} are declared 'same' and 'different' (remove one override)",
         )
-        for pair in sorted(both, key=sorted)
+        for pair in sorted(contradictions, key=sorted)
     ]
     if problems:
         raise DataError.from_problems(problems[:_MOST_PROBLEMS])
@@ -116,10 +118,10 @@ def _read_member(text: Any, names: Sequence[str]) -> Member | None:
     """Parse ``dataset/id``; both may contain slashes, so the longest matching dataset name is used."""
     if not isinstance(text, str):
         return None
-    fitting = [name for name in names if text.startswith(f"{name}/") and len(text) > len(name) + 1]
-    if not fitting:
+    matching_names = [name for name in names if text.startswith(f"{name}/") and len(text) > len(name) + 1]
+    if not matching_names:
         return None
-    name = max(fitting, key=len)
+    name = max(matching_names, key=len)
     return Member(names.index(name), text[len(name) + 1 :])
 
 

@@ -41,53 +41,53 @@ class OverlappingClusters(NamedTuple):
     other: Named
 
 
-def refuse_oversized_clusters(limit: int, crowds: Sequence[OversizedCluster], found: int) -> DataError:
-    """Return the error for ``found`` clusters above ``max_merged``; it lists the largest ones first."""
+def refuse_oversized_clusters(limit: int, clusters: Sequence[OversizedCluster], total: int) -> DataError:
+    """Return the error for ``total`` clusters above ``max_merged``; it lists the largest ones first."""
     hint = "find the value that too many entities share and exclude it with filter, or raise max_merged"
     problems = []
-    for crowd in crowds:
-        first = f"(first members: {', '.join(map('/'.join, crowd.first))})"
-        message = f"{crowd.entities} entities would be merged into one, the limit is {limit} {first}"
+    for cluster in clusters:
+        first = f"(first members: {', '.join(map('/'.join, cluster.first))})"
+        message = f"{cluster.entities} entities would be merged into one, the limit is {limit} {first}"
         problems.append(Problem("max_merged", _REFUSED, message, hint))
-    return DataError.from_problems(problems, found)
+    return DataError.from_problems(problems, total)
 
 
-def refuse_duplicate_outputs(overlaps: Sequence[OverlappingClusters], found: int, identity: str) -> DataError:
-    """Return the error for ``found`` clusters with the same output ID; it lists the first of them."""
+def refuse_duplicate_outputs(overlaps: Sequence[OverlappingClusters], total: int, identity: str) -> DataError:
+    """Return the error for ``total`` clusters with the same output ID; it lists the first of them."""
     cause = (
         "add an equality rule on _id or $ids for these datasets"
         if identity == "first"
         else "remove '|' from the entity IDs"
     )
-    said = (
-        f"duplicate output id {id_!r}: from {'/'.join(one)} and {'/'.join(other)} ({cause})"
-        for id_, one, other in overlaps
+    messages = (
+        f"duplicate output id {id_!r}: from {'/'.join(first_member)} and {'/'.join(second_member)} ({cause})"
+        for id_, first_member, second_member in overlaps
     )
-    return DataError.from_problems([Problem("", _REFUSED, each) for each in said], found)
+    return DataError.from_problems([Problem("", _REFUSED, message) for message in messages], total)
 
 
-def refuse_shared_ids(entity_ids: Sequence[str], found: int) -> DataError:
+def refuse_shared_ids(entity_ids: Sequence[str], total: int) -> DataError:
     """Return the error for IDs in two datasets, which version 1 cannot distinguish.
 
-    It lists the first of the ``found`` IDs.
+    It lists the first of the ``total`` IDs.
     """
-    said = (
+    messages = (
         f"version 1 with identity 'first': entity id {id_!r} is in more than one dataset (use version 2)"
         for id_ in entity_ids
     )
-    return DataError.from_problems([Problem("", _REFUSED, each) for each in said], found)
+    return DataError.from_problems([Problem("", _REFUSED, message) for message in messages], total)
 
 
-def refuse_high_fanout(hubs: Sequence[HighFanoutKey], limits: Sequence[int]) -> DataError:
+def refuse_high_fanout(keys: Sequence[HighFanoutKey], limits: Sequence[int]) -> DataError:
     """Return the error for values above ``max_key_fanout``, the largest first, each with its limit."""
     hint = "exclude the value with filter, raise max_key_fanout, or set on_over_merge to 'quarantine'"
     problems = []
-    for hub, limit in zip(hubs[:SHOWN], limits, strict=False):
-        value = "a value" if hub.key is None else f"the value {format_key(hub.key)}"
-        first = f"(first: {', '.join(hub.sample)})"
-        message = f"{value} of {hub.rule} links {hub.entities} entities, the limit is {limit} {first}"
+    for key, limit in zip(keys[:SHOWN], limits, strict=False):
+        value = "a value" if key.key is None else f"the value {format_key(key.key)}"
+        first = f"(first: {', '.join(key.sample)})"
+        message = f"{value} of {key.rule} links {key.entities} entities, the limit is {limit} {first}"
         problems.append(Problem("max_key_fanout", "over-merge", message, hint))
-    return DataError.from_problems(problems, len(hubs))
+    return DataError.from_problems(problems, len(keys))
 
 
 def refuse_missing_id(dataset: str, rows: int = 1) -> Problem:
@@ -105,29 +105,29 @@ def refuse_empty_source() -> DataError:
 
 
 def refuse_missing_columns(
-    before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]
+    previous_columns: Mapping[str, Sequence[str]], current_columns: Mapping[str, Sequence[str]]
 ) -> DataError | None:
     """Return the error for columns of the previous run that datasets now lack; None if all exist.
 
-    :param before: the columns of each dataset in the run before.
-    :param now: those of this run; a dataset that is not there, or was not, is left out.
+    :param previous_columns: the columns of each dataset in the previous run.
+    :param current_columns: those of this run; a dataset that does not exist, or did not, is left out.
     """
-    way_out = "restore the column, or set schema_evolution to 'allow_missing'"
+    remedy = "restore the column, or set schema_evolution to 'allow_missing'"
     problems = []
-    for dataset, names in now.items():
-        known = before.get(dataset, ())
-        for name in sorted(set(known) - set(names)):
-            hint = "; ".join(filter(None, (did_you_mean(name, set(names) - set(known)), way_out)))
+    for dataset, names in current_columns.items():
+        previous_names = previous_columns.get(dataset, ())
+        for name in sorted(set(previous_names) - set(names)):
+            hint = "; ".join(filter(None, (did_you_mean(name, set(names) - set(previous_names)), remedy)))
             message = f"dataset {dataset!r} no longer has column {name!r}, which the previous run merged"
             problems.append(Problem("datasets", "column", message, hint))
     return DataError.from_problems(problems) if problems else None
 
 
-def refuse_moved_dataset(before: Sequence[str], now: Sequence[str]) -> ConfigError | None:
+def refuse_moved_dataset(previous: Sequence[str], current: Sequence[str]) -> ConfigError | None:
     """Return the error for a dataset whose offset has changed in version 1; None if no offset has."""
-    for offset, dataset in enumerate(now):
-        if dataset in before and before.index(dataset) != offset:
-            moved = f"moved from offset {before.index(dataset)} to {offset}"
+    for offset, dataset in enumerate(current):
+        if dataset in previous and previous.index(dataset) != offset:
+            moved = f"moved from offset {previous.index(dataset)} to {offset}"
             message = f"version 1: dataset {dataset!r} {moved}"
             return ConfigError.from_problems(
                 [Problem("", "moved", message, "run once with reset=True, or use version 2")]

@@ -35,7 +35,7 @@ _OPEN_CLUSTERS = {
 
 def choose_run_mode(
     config: MergeSourceConfig,
-    before: Mapping[str, Any] | None,
+    previous_state: Mapping[str, Any] | None,
     sources: Mapping[str, SourceOffset],
     *,
     full_refresh: bool,
@@ -44,64 +44,64 @@ def choose_run_mode(
 ) -> tuple[RunMode, str]:
     """Return the run mode and the reason for it.
 
-    :param before: the state of the previous run; None if there is no target, empty if its commit has expired.
+    :param previous_state: None if there is no target, empty if the commit of the previous run has expired.
     :param sources: how far this run reads every dataset.
     :param overrides_hash: a hash of the overrides that hold now.
     :param is_target_changed: whether another writer has changed rows of the target.
     :raises ConfigError: if version 1 would have to move a dataset.
     :raises DataError: if the configuration has changed and ``on_config_change`` is ``fail``.
     """
-    if before is None:
+    if previous_state is None:
         return "initial", NO_TARGET
     if config.reset:
         return "full", "reset is set"
-    if not before:
+    if not previous_state:
         return "full", STATE_EXPIRED
-    has_changed = _has_changed(config, before, full_refresh=full_refresh)
+    has_changed = _has_changed(config, previous_state, full_refresh=full_refresh)
     reasons = {
         CONFIG_CHANGED: has_changed,
         FULL_REFRESH: full_refresh,
         TARGET_CHANGED: is_target_changed,
-        "the overrides have changed since the previous run": _get_hash(before) != overrides_hash,
+        "the overrides have changed since the previous run": _get_hash(previous_state) != overrides_hash,
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
         return "full", reason
-    if is_same_reads(before, sources.values()):
+    if is_same_reads(previous_state, sources.values()):
         return "noop", NOTHING_CHANGED
-    if reason := next((why for what, why in _OPEN_CLUSTERS.items() if before.get(what)), None):
+    if reason := next((why for key, why in _OPEN_CLUSTERS.items() if previous_state.get(key)), None):
         return "full", reason
-    return "incremental", describe_changed_sources(before, sources)
+    return "incremental", describe_changed_sources(previous_state, sources)
 
 
 def check_columns(
-    config: MergeSourceConfig, before: Mapping[str, Any], columns: Mapping[str, Sequence[str]]
+    config: MergeSourceConfig, previous_state: Mapping[str, Any], columns: Mapping[str, Sequence[str]]
 ) -> None:
     """Check that datasets still have the columns that the previous run merged, unless they may lack them.
 
     :param columns: the columns of every dataset that is there.
-    :raises DataError: with every column that is not there any more.
+    :raises DataError: with every column that no longer exists.
     """
     if config.schema_evolution == "allow_missing" or config.reset:
         return
-    refused = refusals.refuse_missing_columns(before.get(COLUMNS, {}), columns)
-    if refused is not None:
-        raise refused
+    error = refusals.refuse_missing_columns(previous_state.get(COLUMNS, {}), columns)
+    if error is not None:
+        raise error
 
 
-def _has_changed(config: MergeSourceConfig, before: Mapping[str, Any], *, full_refresh: bool) -> bool:
+def _has_changed(config: MergeSourceConfig, previous_state: Mapping[str, Any], *, full_refresh: bool) -> bool:
     """Return whether the configuration differs from that of the previous run."""
     if config.version == 1:
-        moved = refusals.refuse_moved_dataset(before.get("datasets", ()), config.dataset_ids)
-        if moved is not None:
-            raise moved
-    has_changed: bool = before.get("fingerprint") != compute_signature(config)
+        error = refusals.refuse_moved_dataset(previous_state.get("datasets", ()), config.dataset_ids)
+        if error is not None:
+            raise error
+    has_changed: bool = previous_state.get("fingerprint") != compute_signature(config)
     if has_changed and config.on_config_change == "fail" and not full_refresh:
         raise _refuse_change()
     return has_changed
 
 
-def _get_hash(before: Mapping[str, Any]) -> str:
-    return str(before.get(OVERRIDES_HASH, before.get(_FORMER_OVERRIDES_HASH, "")))
+def _get_hash(previous_state: Mapping[str, Any]) -> str:
+    return str(previous_state.get(OVERRIDES_HASH, previous_state.get(_FORMER_OVERRIDES_HASH, "")))
 
 
 def _refuse_change() -> DataError:

@@ -44,88 +44,94 @@ class SurvivorshipRule:
 
 def parse_choices(raw: Mapping[str, Any] | None) -> tuple[SurvivorshipRule, ...]:
     """Parse rules that ``find_problems`` accepts, in the order of their first properties."""
-    found = [
-        SurvivorshipRule(_list_properties(name, given), _parse_preferences(_find_rule(given)))
-        for name, given in (raw or {}).items()
+    rules = [
+        SurvivorshipRule(_list_properties(name, raw_rule), _parse_preferences(_find_rule(raw_rule)))
+        for name, raw_rule in (raw or {}).items()
     ]
-    return tuple(sorted(found, key=lambda choice: choice.properties))
+    return tuple(sorted(rules, key=lambda choice: choice.properties))
 
 
 def find_problems(raw: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[Problem]:
     """Yield all problems, each with its path."""
     owners: dict[str, str] = {}
-    for name, given in raw.items():
+    for name, raw_rule in raw.items():
         path = f"survivorship.{name}"
-        is_group = isinstance(given, Mapping) and "group" in given
+        is_group = isinstance(raw_rule, Mapping) and "group" in raw_rule
         if is_group:
-            yield from _group_problems(path, given)
-        rule = _find_rule(given)
-        known = OF_GROUP if is_group else OF_ONE
-        for place, each in enumerate(rule if isinstance(rule, list | tuple) else [rule]):
-            at = f"{path}[{place}]" if isinstance(rule, list | tuple) else path
-            yield from _rule_problems(at, each, known, datasets)
+            yield from _group_problems(path, raw_rule)
+        rule = _find_rule(raw_rule)
+        valid_rules = OF_GROUP if is_group else OF_ONE
+        for index, preference in enumerate(rule if isinstance(rule, list | tuple) else [rule]):
+            at = f"{path}[{index}]" if isinstance(rule, list | tuple) else path
+            yield from _rule_problems(at, preference, valid_rules, datasets)
         if isinstance(rule, list | tuple) and not rule:
             yield Problem(
-                path, "value", "must name at least one rule", f"valid rules: {', '.join(known)}, prefer"
+                path, "value", "must name at least one rule", f"valid rules: {', '.join(valid_rules)}, prefer"
             )
-        for own in _list_properties(name, given):
-            if own in owners:
+        for property_name in _list_properties(name, raw_rule):
+            if property_name in owners:
                 yield Problem(
                     path,
                     "duplicate",
-                    f"property {own!r} already has a rule",
-                    f"see {owners[own]}",
+                    f"property {property_name!r} already has a rule",
+                    f"see {owners[property_name]}",
                 )
-            owners[own] = path
-            if own.startswith("_") or own in _RESERVED:
+            owners[property_name] = path
+            if property_name.startswith("_") or property_name in _RESERVED:
                 yield Problem(
-                    path, "reserved", f"{own!r} is a system property, which is not merged (leave it out)"
+                    path,
+                    "reserved",
+                    f"{property_name!r} is a system property, which is not merged (leave it out)",
                 )
 
 
-def _group_problems(path: str, given: Mapping[str, Any]) -> Iterator[Problem]:
-    group = given["group"]
-    is_list = isinstance(group, list | tuple) and all(isinstance(each, str) for each in group)
+def _group_problems(path: str, raw_group: Mapping[str, Any]) -> Iterator[Problem]:
+    group = raw_group["group"]
+    is_list = isinstance(group, list | tuple) and all(isinstance(item, str) for item in group)
     if not is_list or len(group) < _SEVERAL:
         yield Problem(f"{path}.group", "value", "must be a list of at least two properties")
-    for other in sorted(set(given) - {"group", "rule"}):
-        hint = did_you_mean(str(other), ("group", "rule")) or "valid keys: group, rule"
-        yield Problem(path, "unknown", f"unknown key {other!r}", hint)
+    for key in sorted(set(raw_group) - {"group", "rule"}):
+        hint = did_you_mean(str(key), ("group", "rule")) or "valid keys: group, rule"
+        yield Problem(path, "unknown", f"unknown key {key!r}", hint)
 
 
-def _rule_problems(path: str, given: Any, known: Sequence[str], datasets: Sequence[str]) -> Iterator[Problem]:
-    hint = f"valid rules: {', '.join(known)}, {{'prefer': [datasets]}}"
-    if isinstance(given, str):
-        if given not in known:
-            yield Problem(path, "value", f"unknown rule {given!r}", did_you_mean(given, known) or hint)
+def _rule_problems(
+    path: str, rule: Any, valid_rules: Sequence[str], datasets: Sequence[str]
+) -> Iterator[Problem]:
+    hint = f"valid rules: {', '.join(valid_rules)}, {{'prefer': [datasets]}}"
+    if isinstance(rule, str):
+        if rule not in valid_rules:
+            yield Problem(path, "value", f"unknown rule {rule!r}", did_you_mean(rule, valid_rules) or hint)
         return
-    if not isinstance(given, Mapping) or set(given) != {PREFER}:
-        yield Problem(path, "value", f"{given!r} is not a valid rule", hint)
+    if not isinstance(rule, Mapping) or set(rule) != {PREFER}:
+        yield Problem(path, "value", f"{rule!r} is not a valid rule", hint)
         return
-    preferred = given[PREFER]
+    preferred = rule[PREFER]
     if not isinstance(preferred, list | tuple) or not preferred:
         yield Problem(f"{path}.prefer", "value", "must be a list of datasets")
         return
-    for each in preferred:
-        if each not in datasets:
-            listed = did_you_mean(str(each), datasets) or f"listed: {', '.join(datasets)}"
-            yield Problem(f"{path}.prefer", "unknown", f"{each!r} is not listed in datasets", listed)
+    for dataset in preferred:
+        if dataset not in datasets:
+            listed = did_you_mean(str(dataset), datasets) or f"listed: {', '.join(datasets)}"
+            yield Problem(f"{path}.prefer", "unknown", f"{dataset!r} is not listed in datasets", listed)
 
 
-def _list_properties(name: str, given: Any) -> tuple[str, ...]:
-    group = given.get("group") if isinstance(given, Mapping) else None
+def _list_properties(name: str, raw_rule: Any) -> tuple[str, ...]:
+    group = raw_rule.get("group") if isinstance(raw_rule, Mapping) else None
     if isinstance(group, list | tuple):
-        return tuple(each for each in group if isinstance(each, str))
+        return tuple(item for item in group if isinstance(item, str))
     return (name,)
 
 
-def _find_rule(given: Any) -> Any:
-    return given.get("rule", FIRST) if isinstance(given, Mapping) and "group" in given else given
+def _find_rule(raw_rule: Any) -> Any:
+    return raw_rule.get("rule", FIRST) if isinstance(raw_rule, Mapping) and "group" in raw_rule else raw_rule
 
 
 def _parse_preferences(rule: Any) -> tuple[Preference, ...]:
-    given = rule if isinstance(rule, list | tuple) else [rule]
+    preferences = rule if isinstance(rule, list | tuple) else [rule]
     return tuple(
-        Preference(each) if isinstance(each, str) else Preference(PREFER, tuple(each[PREFER]))
-        for each in given
+        Preference(preference)
+        if isinstance(preference, str)
+        else Preference(PREFER, tuple(preference[PREFER]))
+        for preference in preferences
     )

@@ -104,7 +104,7 @@ def merge_datasets(
     :raises ConflictError: if another run committed first; nothing is written then.
     """
     last = target.last
-    sources = {each.dataset.id: each for each in pinned}
+    sources = {source.dataset.id: source for source in pinned}
     reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, sources, last)
     reporter.add_warnings([*list_warnings(config), *_check_missing(pinned, config)])
     return _Merge(spark, config, target, pinned, reporter).run_to_end()
@@ -112,16 +112,16 @@ def merge_datasets(
 
 def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -> list[str]:
     """Treat a missing dataset as empty, unless all are missing or the configuration requires it to exist."""
-    absent = [each.dataset for each in pinned if not each.exists]
+    absent = [source.dataset for source in pinned if not source.exists]
     if absent and (len(absent) == len(pinned) or not config.ignore_non_existent_datasets):
         hint = "check the name and the warehouse, or first run the task that writes it"
         raise DataError.from_problems(
             [
-                Problem("datasets", "missing", f"dataset {each.id!r} does not exist at {each.uri}", hint)
-                for each in absent
+                Problem("datasets", "missing", f"dataset {table.id!r} does not exist at {table.uri}", hint)
+                for table in absent
             ]
         )
-    return [f"dataset {each.id!r} does not exist at {each.uri}: treated as empty" for each in absent]
+    return [f"dataset {table.id!r} does not exist at {table.uri}: treated as empty" for table in absent]
 
 
 @dataclass(frozen=True)
@@ -139,14 +139,14 @@ class _Merge(JobRun):
         """The overrides that are valid now; none if the configuration names no dataset of overrides."""
         if self.config.overrides is None or self.request.until == "plan":
             return NO_OVERRIDES
-        place = resolve_dataset(self.config.overrides, self.request.warehouse, at="overrides")
-        pinned = pin_dataset(self.spark, place)
+        dataset = resolve_dataset(self.config.overrides, self.request.warehouse, at="overrides")
+        pinned = pin_dataset(self.spark, dataset)
         return read_overrides(self.spark, pinned, self.config.dataset_ids, self.request.started_at)
 
     @property
     def offsets(self) -> dict[str, SourceOffset]:
         """The offset up to which every dataset is read."""
-        return {each.dataset.id: each.offset for each in self.pinned}
+        return {source.dataset.id: source.offset for source in self.pinned}
 
     def choose_run_mode(self) -> tuple[RunMode, str]:
         """Return how much is evaluated, and why.
@@ -211,9 +211,9 @@ class _Merge(JobRun):
 
     def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write the rows that differ from the target's rows; write nothing if no row differs."""
-        before = self._build_before(last, everything=run_mode == "full")
-        resolution = resolve_entities(*self._inputs, before, self.overrides)
-        self._check_sources(resolution, everything=before.everything)
+        previous = self._build_before(last, everything=run_mode == "full")
+        resolution = resolve_entities(*self._inputs, previous, self.overrides)
+        self._check_sources(resolution, everything=previous.everything)
         difference = resolution.clustering.difference
         at = self.request.started_at
         with (
@@ -222,12 +222,12 @@ class _Merge(JobRun):
             self._stage_stable_ids(resolution) as stable,
             render.render_outputs(self.spark, resolution, written_at=at, stable=stable) as rows,
         ):
-            new = list_new_columns(rows.schema, before.rows.schema)
+            new = list_new_columns(rows.schema, previous.rows.schema)
             # The numbers of runs that a RESTORE has undone are not used again.
             start = last.newest_state.get("next", last.state.get("next", difference.next_number))
-            with compare_rows(self.spark, rows, before.rows, difference, start=start, at=at) as found:
+            with compare_rows(self.spark, rows, previous.rows, difference, start=start, at=at) as changes:
                 return self._write_changes(
-                    last, resolution, found, start, (run_mode, reason), new_columns=bool(new)
+                    last, resolution, changes, start, (run_mode, reason), new_columns=bool(new)
                 )
 
     def _build_before(self, last: PreviousRun, *, everything: bool) -> PreviousScan:
@@ -255,36 +255,36 @@ class _Merge(JobRun):
         self,
         last: PreviousRun,
         resolution: Resolution[ComparedClusters],
-        found: RowChanges,
+        changes: RowChanges,
         start: int,
         why: tuple[RunMode, str],
         *,
         new_columns: bool,
     ) -> dict[str, Any]:
         """Write changed rows into the target, unless they exceed the change limit or there are none."""
-        before = find_totals(last.state)
-        totals = continue_totals(before, resolution.clustering.replaced, count_totals(resolution.assignment))
+        former = find_totals(last.state)
+        totals = continue_totals(former, resolution.clustering.replaced, count_totals(resolution.assignment))
         counts = build_counts(resolution, totals, {
             "entities_changed": resolution.clustering.difference.changed,
-            "rows_written": found.emitted,
-            "ids_replaced": found.replaced,
-            "ids_removed": found.removed,
+            "rows_written": changes.emitted,
+            "ids_replaced": changes.replaced,
+            "ids_removed": changes.removed,
         })  # fmt: skip
-        rows = self.count_rows(found.inserted, found.updated, found.deleted)
+        rows = self.count_rows(changes.inserted, changes.updated, changes.deleted)
         result = RunResult(*why, rows, counts, build_details(resolution))
-        emitted = found.emitted + found.replaced + found.removed
+        emitted = changes.emitted + changes.replaced + changes.removed
         clustering = resolution.clustering
         state = {
             **self._build_state(resolution, totals, start + emitted),
             "next_stable": clustering.next_stable,
-            "changed": bool(emitted) or (last.changed_by is not None and found.any),
+            "changed": bool(emitted) or (last.changed_by is not None and changes.any),
         }
-        write = partial(self.target.apply_changes, found, new_columns=new_columns)
+        write = partial(self.target.apply_changes, changes, new_columns=new_columns)
         scope = ALL if clustering.replaced is None else EVALUATED
         return self.commit_result(
             result,
             lambda: self._commit_run(resolution, result, state, write, scope=scope, events=clustering.events),
-            is_needed=found.any,
+            is_needed=changes.any,
         )
 
     @property
@@ -314,7 +314,7 @@ class _Merge(JobRun):
     @property
     def _inputs(self) -> tuple[SparkSession, list[PinnedDataset], MergeSourceConfig, Progress]:
         """The inputs that are resolved into clusters."""
-        existing = [each for each in self.pinned if each.exists]
+        existing = [source for source in self.pinned if source.exists]
         return self.spark, existing, self.config, self.reporter.progress
 
     def _check_sources(self, resolution: Resolution[ClusteringResult], *, everything: bool) -> None:
@@ -372,14 +372,14 @@ class _Merge(JobRun):
                 create_dataframe(self.spark, build_lineage_rows(self.next_number, events))
             )
         if self.config.metrics is not None:
-            place = resolve_dataset(self.config.metrics, self.request.warehouse, at="metrics")
+            dataset = resolve_dataset(self.config.metrics, self.request.warehouse, at="metrics")
             rows = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))
             writer = normalize_uri(self.target.dataset.uri)
-            append_once(self.spark, place, CAPABILITY, writer, self.next_number, rows)
+            append_once(self.spark, dataset, CAPABILITY, writer, self.next_number, rows)
         versions = {name: table.version for name, table in written.items()}
         state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: {**named, **versions}}
-        done = self.target.commit_state(state, write)
-        return self.reporter.build_report(result, version=done.version, changed=state["changed"])
+        commit = self.target.commit_state(state, write)
+        return self.reporter.build_report(result, version=commit.version, changed=state["changed"])
 
     def _open_side_table(self, name: str, versions: Mapping[str, int]) -> SideTable:
         last = self.last

@@ -23,10 +23,10 @@ def build_links(rows: DataFrame) -> DataFrame:
     ``links(spark.table("golden")).createOrReplaceTempView("golden__links")`` makes a view for SQL queries.
     Source: docs/semantics/merge_source.md, Links of an output.
     """
-    found = F.udf(_of_output(), _TYPE, useArrow=True)
+    list_links = F.udf(_of_output(), _TYPE, useArrow=True)
     several = rows.where(F.size(MEMBERS) > 1)
-    each = several.select(F.explode(found(F.col("_id"), F.col(MEMBERS))).alias("link"))
-    return each.select(*(F.col("link")[name].alias(name) for name in COLUMNS))
+    links = several.select(F.explode(list_links(F.col("_id"), F.col(MEMBERS))).alias("link"))
+    return links.select(*(F.col("link")[name].alias(name) for name in COLUMNS))
 
 
 def _of_output() -> Callable[[str, list[Any]], list[tuple[str, ...]]]:

@@ -50,11 +50,11 @@ class Entities:
 
     def select_entities(self, chosen: Flags) -> Entities:
         """Return some of the entities, with their keys."""
-        place = np.cumsum(chosen) - 1
+        new_positions = np.cumsum(chosen) - 1
         keys = {}
         for order, (positions, hashes, seconds) in self.keys.items():
-            kept = chosen[positions]
-            keys[order] = place[positions[kept]], hashes[kept], seconds[kept]
+            is_kept = chosen[positions]
+            keys[order] = new_positions[positions[is_kept]], hashes[is_kept], seconds[is_kept]
         return Entities(
             self.ids.filter(pa.array(chosen)),
             self.hashes[chosen],
@@ -63,17 +63,17 @@ class Entities:
             keys,
         )
 
-    def and_also(self, others: Entities) -> Entities:
+    def and_also(self, entities: Entities) -> Entities:
         """Append other entities of the same source to these."""
         keys = dict(self.keys)
-        for order, (positions, hashes, seconds) in others.keys.items():
+        for order, (positions, hashes, seconds) in entities.keys.items():
             moved = positions + len(self.hashes), hashes, seconds
             keys[order] = concat_keys(keys[order], moved) if order in keys else moved
         return Entities(
-            pa.concat_arrays([self.ids, others.ids]),
-            np.concatenate([self.hashes, others.hashes]),
-            np.concatenate([self.deleted, others.deleted]),
-            np.concatenate([self.contents, others.contents]),
+            pa.concat_arrays([self.ids, entities.ids]),
+            np.concatenate([self.hashes, entities.hashes]),
+            np.concatenate([self.deleted, entities.deleted]),
+            np.concatenate([self.contents, entities.contents]),
             keys,
         )
 
@@ -278,27 +278,27 @@ class OutputAssignment:
         """The clusters that are outputs and not deleted."""
         return self.kept & ~self.graph.deleted[self.graph.firsts]
 
-    def label_entities(self, wanted: Flags) -> pa.Table:
+    def label_entities(self, is_selected: Flags) -> pa.Table:
         """Return the output number of every entity of some clusters, by the hash of its ID.
 
         It is shifted left by one; the lowest bit is set if the output has more members than this one.
         """
         clusters = self.graph.clusters
         label = (self.number[clusters] << 1) | (self.graph.sizes[clusters] > 1)
-        chosen = wanted[clusters]
+        chosen = is_selected[clusters]
         return pa.table({HASH: self.graph.hashes[chosen], LABEL: label[chosen]})
 
     def find_offsets(self, hashes: pa.ChunkedArray) -> set[int]:
         """Return the offsets of the datasets that entities belong to, by the hashes of their IDs."""
         chosen = np.isin(self.graph.hashes, hashes.to_numpy())
-        return {at for at, (one, end) in enumerate(pairwise(self.graph.starts)) if chosen[one:end].any()}
+        return {at for at, (start, end) in enumerate(pairwise(self.graph.starts)) if chosen[start:end].any()}
 
-    def build_ids(self, wanted: Flags, identity: str) -> pa.Array:
+    def build_ids(self, is_selected: Flags, identity: str) -> pa.Array:
         """Return the IDs of some clusters, in the order of the clusters' numbers."""
         graph = self.graph
         if identity == "first":
-            return concat_ids(graph).take(pa.array(graph.firsts[wanted]))
-        members = graph.order[wanted[graph.clusters[graph.order]]]
+            return concat_ids(graph).take(pa.array(graph.firsts[is_selected]))
+        members = graph.order[is_selected[graph.clusters[graph.order]]]
         offsets = np.searchsorted(graph.starts, members, side="right") - 1
         parts = pc.binary_join_element_wise(
             pc.cast(pa.array(offsets), pa.string()), concat_ids(graph).take(pa.array(members)), "|"

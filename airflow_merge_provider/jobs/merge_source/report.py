@@ -16,7 +16,7 @@ from airflow_merge_provider.jobs.merge_source.resolution import Resolution
 _SIZES_MAX = 20
 _CLUSTERS_MAX = 5
 _MEMBERS_MAX = 10
-_TOTALS = tuple(each.name for each in COUNTS if each.scope == "target")
+_TOTALS = tuple(measure.name for measure in COUNTS if measure.scope == "target")
 
 
 def build_counts(
@@ -27,8 +27,8 @@ def build_counts(
     :param totals: the totals of the target after the run, None if unknown.
     :param written: the counts of what the run writes.
     """
-    known = totals or dict.fromkeys(_TOTALS)
-    return {**known, "rows_evaluated": len(resolution.assignment.graph.hashes), **written}
+    total_counts = totals or dict.fromkeys(_TOTALS)
+    return {**total_counts, "rows_evaluated": len(resolution.assignment.graph.hashes), **written}
 
 
 def build_details(resolution: Resolution[ClusteringResult] | None) -> dict[str, Any]:
@@ -45,18 +45,18 @@ def build_details(resolution: Resolution[ClusteringResult] | None) -> dict[str, 
             "cluster_sizes": {}, "largest": {"size": 0, "members": []}, "next_largest": [], "rules": [],
             "keys": [], "quarantined": _describe_quarantine([]), "overrides": _count_overrides([], [], []),
         }  # fmt: skip
-    outcome, names, overrides = resolution.assignment, resolution.config.dataset_ids, resolution.overrides
+    assignment, names, overrides = resolution.assignment, resolution.config.dataset_ids, resolution.overrides
     largest = [
         (size, [f"{names[offset]}/{id_}" for offset, id_ in members])
-        for size, members in outcome.find_largest(_CLUSTERS_MAX, _MEMBERS_MAX)
+        for size, members in assignment.find_largest(_CLUSTERS_MAX, _MEMBERS_MAX)
     ]
     size, members = largest[0] if largest else (0, [])
     cut = [[f"{names[member.dataset]}/{member.id}" for member in pair] for pair in resolution.clustering.cut]
     return {
-        "cluster_sizes": _count_sizes(list(count_sizes(outcome.live_sizes))),
+        "cluster_sizes": _count_sizes(list(count_sizes(assignment.live_sizes))),
         "largest": {"size": size, "members": members},
         "next_largest": [{"size": size, "first": members[0]} for size, members in largest[1:] if size > 1],
-        **resolution.clustering.link_statistics.build_findings(outcome.graph, names),
+        **resolution.clustering.link_statistics.build_findings(assignment.graph, names),
         "quarantined": _describe_quarantine(resolution.clustering.quarantined),
         "overrides": _count_overrides(overrides.same, overrides.different, cut),
     }
@@ -87,6 +87,6 @@ def _count_sizes(counted: list[tuple[int, int]]) -> dict[str, int]:
     if len(counted) <= _SIZES_MAX:
         return {str(size): count for size, count in counted}
     lines = {str(size): count for size, count in counted[: _SIZES_MAX - 1]}
-    rest = counted[_SIZES_MAX - 1 :]
-    lines[f"{rest[0][0]}-{rest[-1][0]}"] = sum(count for _, count in rest)
+    remaining = counted[_SIZES_MAX - 1 :]
+    lines[f"{remaining[0][0]}-{remaining[-1][0]}"] = sum(count for _, count in remaining)
     return lines

@@ -109,7 +109,7 @@ def resolve_entities(
     pinned: Sequence[PinnedDataset],
     config: MergeSourceConfig,
     progress: Progress,
-    before: None,
+    previous_scan: None,
     overrides: Overrides,
 ) -> Resolution[ClusteringResult]: ...
 
@@ -120,7 +120,7 @@ def resolve_entities(
     pinned: Sequence[PinnedDataset],
     config: MergeSourceConfig,
     progress: Progress,
-    before: PreviousScan,
+    previous_scan: PreviousScan,
     overrides: Overrides,
 ) -> Resolution[ComparedClusters]: ...
 
@@ -130,7 +130,7 @@ def resolve_entities(
     pinned: Sequence[PinnedDataset],
     config: MergeSourceConfig,
     progress: Progress,
-    before: PreviousScan | None,
+    previous_scan: PreviousScan | None,
     overrides: Overrides,
 ) -> Resolution[ClusteringResult]:
     """Read the inputs of clustering, and cluster the entities.
@@ -146,24 +146,32 @@ def resolve_entities(
         return mark_overrides(open_source(rows, offset, config), overrides, names)
 
     with progress.time_step("open sources"):
-        sources = [open_marked(read_dataset(spark, each), offsets[each.dataset.id]) for each in pinned]
+        sources = [open_marked(read_dataset(spark, table), offsets[table.dataset.id]) for table in pinned]
         _check_columns(sources, config)
         if config.change_detection == "sequence":
             _check_places(sources)
         if config.change_detection == "change_feed":
             require_feeds(spark, pinned)
-    whole = before is None or before.everything
+    is_full = previous_scan is None or previous_scan.everything
     collisions: list[str] = []
     for seed in _SEEDS:
         try:
             readings = [
-                plan_scan(each, source, seed, config, before, partial(open_marked, offset=source.offset))
-                for each, source in zip(pinned, sources, strict=True)
+                plan_scan(
+                    table, source, seed, config, previous_scan, partial(open_marked, offset=source.offset)
+                )
+                for table, source in zip(pinned, sources, strict=True)
             ]
-            if whole and _can_distribute(config, overrides) and _has_many_keys(spark, sources, pinned, rules):
-                readings = [replace(each, keyed=False) for each in readings]
-            found = _scan_and_cluster(spark, readings, rules, config, progress, before, overrides=overrides)
-            return replace(found, warnings=[*collisions, *found.warnings])
+            if (
+                is_full
+                and _can_distribute(config, overrides)
+                and _has_many_keys(spark, sources, pinned, rules)
+            ):
+                readings = [replace(reading, keyed=False) for reading in readings]
+            resolution = _scan_and_cluster(
+                spark, readings, rules, config, progress, previous_scan, overrides=overrides
+            )
+            return replace(resolution, warnings=[*collisions, *resolution.warnings])
         except HashCollisionError:
             collisions.append(f"two values have the same hash with seed {seed}: all values were hashed again")
             progress.log_line(collisions[-1])
@@ -172,14 +180,14 @@ def resolve_entities(
 
 def _check_columns(sources: Sequence[Source], config: MergeSourceConfig) -> None:
     """Refuse rules on columns that do not exist, if entities have columns."""
-    columns = {each.offset: each.columns for each in sources if each.properties is not None}
+    columns = {source.offset: source.columns for source in sources if source.properties is not None}
     problems = list(find_unknown_columns(plan_rules(config), columns, config.dataset_ids))
     named = {"sequence_column": config.sequence_column, "deleted_column": config.deleted_column}
     for argument, name in named.items():
         is_default = name == type(config).model_fields[argument].default
-        known = sorted({each for some in columns.values() for each in some})
-        if not is_default and len(columns) == len(sources) > 0 and name not in known:
-            hint = did_you_mean(name, known) or f"columns: {', '.join(known[:_COLUMNS_MAX])}"
+        known_columns = sorted({column for dataset_columns in columns.values() for column in dataset_columns})
+        if not is_default and len(columns) == len(sources) > 0 and name not in known_columns:
+            hint = did_you_mean(name, known_columns) or f"columns: {', '.join(known_columns[:_COLUMNS_MAX])}"
             problems.append(Problem(argument, "unknown-column", f"no dataset has a column {name!r}", hint))
     if problems:
         raise DataError.from_problems(problems)
@@ -203,40 +211,47 @@ def _scan_and_cluster(
     rules: Sequence[Rule],
     config: MergeSourceConfig,
     progress: Progress,
-    before: PreviousScan | None,
+    previous_scan: PreviousScan | None,
     *,
     overrides: Overrides,
 ) -> Resolution[ClusteringResult]:
     with progress.time_step("scan match keys"):
-        read = scan_sources(readings, rules)
-        past = None if before is None else _load_previous(spark, read, before, rules, config)
-    keys = [each.keys for each in read]
-    texts = [(each.reading.source, every) for each, every in zip(read, keys, strict=True)]
-    seed = _get_seed(read)
+        scans = scan_sources(readings, rules)
+        previous_state = (
+            None if previous_scan is None else _load_previous(spark, scans, previous_scan, rules, config)
+        )
+    keys = [scan.keys for scan in scans]
+    texts = [(scan.reading.source, scan_keys) for scan, scan_keys in zip(scans, keys, strict=True)]
+    seed = _get_seed(scans)
     solve = partial(
         cluster_entities,
         config=config,
-        connect=partial(_connect_entities, spark, read, rules),
+        connect=partial(_connect_entities, spark, scans, rules),
         judge=partial(find_quarantined_keys, opened=texts, config=config, seed=seed),
         different=overrides.different,
     )
     with progress.time_step("cluster"):
-        if before is None or past is None:
-            found = solve([look.entities for look in list_deltas(read, config, complete=True)])
+        if previous_scan is None or previous_state is None:
+            clustering = solve([delta.entities for delta in list_deltas(scans, config, complete=True)])
         else:
-            found = compare_clusters(read, past, before, rules, config, solve)
-        said = [each.reading.why for each in read if each.reading.why]
-        entities = max(before.entities or 0 if before else 0, len(found.assignment.graph.hashes))
-        said = [*find_swallowing(found.link_statistics, found.assignment.graph, entities, texts, seed), *said]
-        if before is None or before.everything:
-            filled = {each.reading.source.offset for each in read if len(each.entities.hashes)}
-            said += list_unlinked(found.link_statistics, plan_rules(config), filled)
-        said += list_warnings(found.link_statistics, texts, seed)
-    positions = dict(before.positions) if before else {}
-    positions |= {each.reading.source.name: each.position for each in read if each.position is not None}
-    rendered = [each.reading.rendered for each in read]
-    evaluated = [each.reading.source.name for each in read if not each.reading.native]
-    return Resolution(config, rules, rendered, keys, found, positions, evaluated, overrides, said)
+            clustering = compare_clusters(scans, previous_state, previous_scan, rules, config, solve)
+        warnings = [scan.reading.why for scan in scans if scan.reading.why]
+        entities = max(
+            previous_scan.entities or 0 if previous_scan else 0, len(clustering.assignment.graph.hashes)
+        )
+        warnings = [
+            *find_swallowing(clustering.link_statistics, clustering.assignment.graph, entities, texts, seed),
+            *warnings,
+        ]
+        if previous_scan is None or previous_scan.everything:
+            filled = {scan.reading.source.offset for scan in scans if len(scan.entities.hashes)}
+            warnings += list_unlinked(clustering.link_statistics, plan_rules(config), filled)
+        warnings += list_warnings(clustering.link_statistics, texts, seed)
+    positions = dict(previous_scan.positions) if previous_scan else {}
+    positions |= {scan.reading.source.name: scan.position for scan in scans if scan.position is not None}
+    rendered = [scan.reading.rendered for scan in scans]
+    evaluated = [scan.reading.source.name for scan in scans if not scan.reading.native]
+    return Resolution(config, rules, rendered, keys, clustering, positions, evaluated, overrides, warnings)
 
 
 def _has_many_keys(
@@ -246,12 +261,12 @@ def _has_many_keys(
     limit = _get_key_limit(spark)
     sides = {side.order for rule in rules for side in (rule.left, rule.right)}
     keys = 0
-    for source, each in zip(sources, pinned, strict=True):
-        held = sum(order[0] == source.offset for order in sides)
-        if not held:
+    for source, table in zip(sources, pinned, strict=True):
+        side_count = sum(order[0] == source.offset for order in sides)
+        if not side_count:
             continue
-        rows = count_records(spark, each)
-        keys += held * (source.frame.count() if rows is None else rows)
+        rows = count_records(spark, table)
+        keys += side_count * (source.frame.count() if rows is None else rows)
     return keys > limit
 
 
@@ -264,45 +279,47 @@ def _can_distribute(config: MergeSourceConfig, overrides: Overrides) -> bool:
     return config.max_key_fanout is None and config.metrics is None and not overrides.different
 
 
-def _get_seed(read: Sequence[ScanResult]) -> int:
-    return read[0].reading.seed if read else _SEEDS[0]
+def _get_seed(scans: Sequence[ScanResult]) -> int:
+    return scans[0].reading.seed if scans else _SEEDS[0]
 
 
 def _connect_entities(
     spark: SparkSession,
-    read: Sequence[ScanResult],
+    scans: Sequence[ScanResult],
     rules: Sequence[Rule],
     entities: Sequence[Entities],
-    watch: MatchCallback,
+    match_callback: MatchCallback,
 ) -> EntityGraph:
     """Connect entities, in the driver's memory or in Spark."""
-    if all(each.reading.keyed for each in read):
-        return connect_entities(entities, rules, watch)
+    if all(scan.reading.keyed for scan in scans):
+        return connect_entities(entities, rules, match_callback)
     ends = [side for rule in rules for side in (rule.left, rule.right)]
     numbers = {order: at for at, order in enumerate(dict.fromkeys(side.order for side in ends))}
-    rows = [build_key_rows(each.reading.opened.frame, each.keys, numbers, each.reading.seed) for each in read]
+    rows = [
+        build_key_rows(scan.reading.opened.frame, scan.keys, numbers, scan.reading.seed) for scan in scans
+    ]
     keys = reduce(DataFrame.unionByName, rows)
     return connect_distributed(spark, entities, keys, rules, numbers, _get_key_limit(spark))
 
 
 def _load_previous(
     spark: SparkSession,
-    read: Sequence[ScanResult],
-    before: PreviousScan,
+    scans: Sequence[ScanResult],
+    previous_scan: PreviousScan,
     rules: Sequence[Rule],
     config: MergeSourceConfig,
 ) -> PreviousState:
     """Read the previous state from the target: all of it, or the outputs that the read entities reach."""
-    seed = _get_seed(read)
+    seed = _get_seed(scans)
     names = config.dataset_ids
-    if before.everything:
+    if previous_scan.everything:
         # The keys of previous members are not needed.
-        return load_previous_state(before.rows, names, (), seed, None)
-    few = before.outputs is not None and before.outputs < _FULL_READ_MAX_ROWS
-    if few or any(each.delta.complete or each.short for each in read):
-        return load_previous_state(before.rows, names, rules, seed, None)
-    hashes = [part for each in read for part in each.entities.every_hash]
-    hashes += [each.delta.gone for each in read]
+        return load_previous_state(previous_scan.rows, names, (), seed, None)
+    is_small = previous_scan.outputs is not None and previous_scan.outputs < _FULL_READ_MAX_ROWS
+    if is_small or any(scan.delta.complete or scan.short for scan in scans):
+        return load_previous_state(previous_scan.rows, names, rules, seed, None)
+    hashes = [part for scan in scans for part in scan.entities.every_hash]
+    hashes += [scan.delta.gone for scan in scans]
     reaching = pa.table({REACHED: np.concatenate([np.empty(0, np.int64), *hashes])})
     with stage_table(spark, reaching) as rows, override_settings(spark, adaptive_execution_disabled(spark)):
-        return load_previous_state(before.rows, names, rules, seed, rows)
+        return load_previous_state(previous_scan.rows, names, rules, seed, rows)

@@ -86,7 +86,7 @@ def evaluate_expression(expression: Expression, entity: Mapping[str, Any], curre
         results = [evaluate_expression(function, entity, item) for item in items]
         if expression.name == "map":
             return results
-        return [item for item, kept in zip(items, results, strict=True) if is_true(kept)]
+        return [item for item, condition in zip(items, results, strict=True) if is_true(condition)]
     args = [evaluate_expression(arg, entity, current) for arg in expression.args]
     return FUNCTIONS[expression.name].apply(*args)
 
@@ -112,8 +112,8 @@ def is_calling(expression: Expression, name: str) -> bool:
 def foreign_words(expression: Expression) -> list[str]:
     """Return the prefixes of constants such as ``z.name`` that look like aliases but are not."""
     constants = (part.value for part in _list_parts(expression) if isinstance(part, Constant))
-    found = (_WORD.match(value) for value in constants if isinstance(value, str))
-    return [match[1] for match in found if match]
+    matches = (_WORD.match(value) for value in constants if isinstance(value, str))
+    return [match[1] for match in matches if match]
 
 
 def to_raw(expression: Expression) -> Any:
@@ -152,7 +152,7 @@ def _parse_raw(raw: Any, aliases: Collection[str], *, in_items: bool) -> Express
 
 
 def _parse_text(raw: str, aliases: Collection[str], *, in_items: bool) -> Path | Constant:
-    head, dot, rest = raw.partition(".")
+    head, dot, path = raw.partition(".")
     if dot and head in _VARIABLES:
         if head != CURRENT or not in_items:
             raise ExpressionError(
@@ -161,27 +161,27 @@ def _parse_text(raw: str, aliases: Collection[str], *, in_items: bool) -> Path |
                 if head == CURRENT
                 else "start the path with a dataset alias",
             )
-        return Path(CURRENT, tuple(_split_path(rest)) if rest else ())
+        return Path(CURRENT, tuple(_split_path(path)) if path else ())
     if not dot or head not in aliases:
         return Constant(raw)
-    if not rest:
+    if not path:
         raise ExpressionError(f"empty path after '{head}.'", "add the name of a property")
-    return Path(head, tuple(_split_path(rest)))
+    return Path(head, tuple(_split_path(path)))
 
 
 def _parse_call(raw: list[Any], aliases: Collection[str], *, in_items: bool) -> Call:
     name = raw[0] if raw else ""
-    known = (*FUNCTIONS, *ITEM_FUNCTIONS)
-    if not isinstance(name, str) or name not in known:
+    valid_names = (*FUNCTIONS, *ITEM_FUNCTIONS)
+    if not isinstance(name, str) or name not in valid_names:
         hint = (
-            did_you_mean(name, known)
+            did_you_mean(name, valid_names)
             if isinstance(name, str)
             else "start the list with the name of a function"
         )
         raise ExpressionError(f"unsupported DTL function {name!r}", hint)
     arguments = raw[1:]
-    if wanted := _wrong_number(name, arguments):
-        raise ExpressionError(f"wrong number of arguments for {name!r}", f"{wanted}, not {len(arguments)}")
+    if expected := _wrong_number(name, arguments):
+        raise ExpressionError(f"wrong number of arguments for {name!r}", f"{expected}, not {len(arguments)}")
     # Only the first argument of an item function is evaluated once per item.
     first_in_items = in_items or name in ITEM_FUNCTIONS
     return Call(
@@ -205,40 +205,40 @@ def _wrong_number(name: str, arguments: list[Any]) -> str:
     return f"it takes {least}" if least == most else f"it takes {least} to {most}"
 
 
-def _split_path(rest: str) -> Iterator[str]:
+def _split_path(path: str) -> Iterator[str]:
     """Split a path at its dots; a quoted element may contain dots, and quotes written twice.
 
     >>> list(_split_path("foo.'john.doe''s'.bar"))
     ['foo', "john.doe's", 'bar']
     """
     position = 0
-    while position <= len(rest):
-        if rest.startswith("'", position):
-            element, position = _read_quoted_element(rest, position + 1)
+    while position <= len(path):
+        if path.startswith("'", position):
+            element, position = _read_quoted_element(path, position + 1)
         else:
-            end = rest.find(".", position)
-            end = len(rest) if end < 0 else end
-            element, position = rest[position:end], end + 1
+            end = path.find(".", position)
+            end = len(path) if end < 0 else end
+            element, position = path[position:end], end + 1
         if not element:
             raise ExpressionError("empty path element", "remove a repeated dot, or a dot at the end")
         yield element
 
 
-def _read_quoted_element(rest: str, start: int) -> tuple[str, int]:
+def _read_quoted_element(path: str, start: int) -> tuple[str, int]:
     """Read up to the closing quote; return the element and the position after the dot that follows."""
     end = start
     while True:
-        end = rest.find("'", end)
+        end = path.find("'", end)
         if end < 0:
             raise ExpressionError("unterminated quote", "end the path element with '")
-        if not rest.startswith("''", end):
+        if not path.startswith("''", end):
             break
         end += 2
-    if end + 1 < len(rest) and rest[end + 1] != ".":
+    if end + 1 < len(path) and path[end + 1] != ".":
         raise ExpressionError(
             "a quoted path element must be followed by '.'", "write a quote inside the element twice"
         )
-    return rest[start:end].replace("''", "'"), end + 2
+    return path[start:end].replace("''", "'"), end + 2
 
 
 def _quote_element(element: str) -> str:
@@ -254,8 +254,8 @@ def _follow_element(value: Any, name: str) -> Any:
     collected: list[Any] = []
     for item in value:
         if isinstance(item, Mapping) and name in item:
-            found = item[name]
-            collected.extend(found if isinstance(found, list) else [found])
+            property_value = item[name]
+            collected.extend(property_value if isinstance(property_value, list) else [property_value])
     return collected
 
 

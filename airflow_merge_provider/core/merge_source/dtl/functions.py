@@ -177,8 +177,8 @@ def _split_text(*args: Any) -> Any:
     def split_item(item: str) -> list[str]:
         return list(item) if separator == "" else item.split(separator)
 
-    found = _each_text(args[-1], split_item)
-    return list(itertools.chain.from_iterable(found)) if isinstance(args[-1], list) else found
+    parts = _each_text(args[-1], split_item)
+    return list(itertools.chain.from_iterable(parts)) if isinstance(args[-1], list) else parts
 
 
 def _cut_text(*args: Any) -> Any:
@@ -274,9 +274,9 @@ def _is_equal(left: Any, right: Any) -> bool:
 
 
 def _is_in(values: Any, items: Any) -> bool:
-    wanted = _list_keys(values)
-    known = {NULL if item is None else build_key(item) for item in as_list(items)}
-    return bool(wanted) and all(key in known for key in wanted or ())
+    keys = _list_keys(values)
+    item_keys = {NULL if item is None else build_key(item) for item in as_list(items)}
+    return bool(keys) and all(key in item_keys for key in keys or ())
 
 
 def _build_comparison(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:

@@ -69,13 +69,13 @@ def build_keys(value: Any) -> list[str]:
 
 def distinct_values(values: Iterable[Any]) -> list[Any]:
     """Drop the values that equal an earlier one; here null equals null, and NaN still equals nothing."""
-    kept: dict[str, Any] = {}
+    value_by_key: dict[str, Any] = {}
     for position, value in enumerate(values):
         key = build_key(value)
         if key is None:
             key = NULL if value is None else f"{NULL}{position}"
-        kept.setdefault(key, value)
-    return list(kept.values())
+        value_by_key.setdefault(key, value)
+    return list(value_by_key.values())
 
 
 def as_list(value: Any) -> list[Any]:
@@ -131,9 +131,9 @@ def _decode_time(content: str) -> tuple[str, str] | None:
     try:
         if _DATE.match(content):
             return DATE, dt.date.fromisoformat(content).isoformat()
-        if found := _DATETIME.match(content):
-            seconds = dt.datetime.fromisoformat(found[1]).isoformat()
-            return DATETIME, f"{seconds}.{(found[2] or '').ljust(9, '0')}Z"
+        if match := _DATETIME.match(content):
+            seconds = dt.datetime.fromisoformat(match[1]).isoformat()
+            return DATETIME, f"{seconds}.{(match[2] or '').ljust(9, '0')}Z"
     except ValueError:  # a month 13
         pass
     return None

@@ -14,23 +14,25 @@ def matches_wildcard(pattern: str, text: str) -> bool:
     >>> matches_wildcard("a*c?", "abcd"), matches_wildcard("a*c", "abcd")
     (True, False)
     """
-    first, *others = _compile_parts(pattern)
-    if not others:
+    first, *later_parts = _compile_parts(pattern)
+    if not later_parts:
         return first.fullmatch(text) is not None
-    found = first.match(text)
-    for part in others[:-1]:
-        if found is None:
+    match = first.match(text)
+    for part in later_parts[:-1]:
+        if match is None:
             return False
-        found = part.search(text, found.end())
-    if found is None:
+        match = part.search(text, match.end())
+    if match is None:
         return False
     end = len(pattern) - pattern.rfind("*") - 1
-    return len(text) - end >= found.end() and others[-1].match(text, len(text) - end) is not None
+    return len(text) - end >= match.end() and later_parts[-1].match(text, len(text) - end) is not None
 
 
 def _compile_parts(pattern: str) -> list[re.Pattern[str]]:
     # A cache in this module could not be pickled for Spark's workers; ``re`` has its own cache.
     return [
-        re.compile("".join("." if each == "?" else re.escape(each) for each in part), re.DOTALL)
+        re.compile(
+            "".join("." if character == "?" else re.escape(character) for character in part), re.DOTALL
+        )
         for part in pattern.split("*")
     ]

@@ -34,19 +34,19 @@ def assign_outputs(graph: EntityGraph, config: MergeSourceConfig) -> OutputAssig
     _check_size(graph, config.most_merged, names)
     firsts = graph.firsts
     deleted = graph.deleted[firsts]
-    kept = np.ones(graph.count, np.bool_)
+    is_output = np.ones(graph.count, np.bool_)
     if config.identity == "first":
-        kept = _find_owners(graph, firsts, deleted, config)
+        is_output = _find_owners(graph, firsts, deleted, config)
     elif any(pc.any(pc.match_substring(source.ids, "|")).as_py() for source in graph.sources):
         _check_composite(graph, firsts, names)
-    return OutputAssignment(graph, _number_clusters(graph, firsts, kept), kept)
+    return OutputAssignment(graph, _number_clusters(graph, firsts, is_output), is_output)
 
 
-def _number_clusters(graph: EntityGraph, firsts: Numbers, kept: Flags) -> Numbers:
+def _number_clusters(graph: EntityGraph, firsts: Numbers, is_output: Flags) -> Numbers:
     """Return the position of each kept cluster in the order of first members."""
     ranks = graph.ranks[firsts]
     leads = np.zeros(len(graph.ranks), np.bool_)
-    leads[ranks[kept]] = True
+    leads[ranks[is_output]] = True
     numbers: Numbers = (np.cumsum(leads) - 1)[ranks]
     return numbers
 
@@ -56,43 +56,47 @@ def _check_size(graph: EntityGraph, most: int | None, names: Sequence[str]) -> N
         return
     over = np.flatnonzero(graph.sizes > most)
     worst = over[np.argsort(-graph.sizes[over], kind="stable")][: refusals.SHOWN]
-    crowds = []
-    for each in worst:
-        first = graph.list_members(int(each), refusals.SHOWN_MEMBERS)
-        crowds.append(
-            refusals.OversizedCluster(int(graph.sizes[each]), [(names[offset], id_) for offset, id_ in first])
+    oversized = []
+    for cluster in worst:
+        first = graph.list_members(int(cluster), refusals.SHOWN_MEMBERS)
+        oversized.append(
+            refusals.OversizedCluster(
+                int(graph.sizes[cluster]), [(names[offset], id_) for offset, id_ in first]
+            )
         )
-    raise refusals.refuse_oversized_clusters(most, crowds, len(over))
+    raise refusals.refuse_oversized_clusters(most, oversized, len(over))
 
 
 def _find_owners(graph: EntityGraph, firsts: Numbers, deleted: Flags, config: MergeSourceConfig) -> Flags:
     """Return which output owns an ID that several outputs have: the live one, else the first deleted one."""
     ids = concat_ids(graph)
-    if config.version == 1 and len(twice := pc.unique(ids.filter(pa.array(~_mark_first_seen(ids))))):
-        raise refusals.refuse_shared_ids(twice[: refusals.SHOWN].to_pylist(), len(twice))
+    if config.version == 1 and len(repeated_ids := pc.unique(ids.filter(pa.array(~_mark_first_seen(ids))))):
+        raise refusals.refuse_shared_ids(repeated_ids[: refusals.SHOWN].to_pylist(), len(repeated_ids))
     order = np.argsort(np.where(deleted, len(ids), 0) + graph.ranks[firsts], kind="stable")
-    own = ids.take(pa.array(firsts[order]))
-    first_seen = _mark_first_seen(own)
+    output_ids = ids.take(pa.array(firsts[order]))
+    first_seen = _mark_first_seen(output_ids)
     clash = ~first_seen & ~deleted[order]
     if clash.any():
-        wanted = pc.unique(own.filter(pa.array(clash)))
+        duplicate_ids = pc.unique(output_ids.filter(pa.array(clash)))
         overlaps = []
-        for id_ in wanted[: refusals.SHOWN]:
-            same = np.flatnonzero(pc.equal(own, id_).to_numpy(zero_copy_only=False))
-            one, other = (_name_entity(graph, config.dataset_ids, firsts[order[each]]) for each in same[:2])
-            overlaps.append(refusals.OverlappingClusters(id_.as_py(), one, other))
-        raise refusals.refuse_duplicate_outputs(overlaps, len(wanted), config.identity)
-    kept = np.zeros(graph.count, np.bool_)
-    kept[order] = first_seen
-    return kept
+        for id_ in duplicate_ids[: refusals.SHOWN]:
+            positions = np.flatnonzero(pc.equal(output_ids, id_).to_numpy(zero_copy_only=False))
+            first_entity, second_entity = (
+                _name_entity(graph, config.dataset_ids, firsts[order[position]]) for position in positions[:2]
+            )
+            overlaps.append(refusals.OverlappingClusters(id_.as_py(), first_entity, second_entity))
+        raise refusals.refuse_duplicate_outputs(overlaps, len(duplicate_ids), config.identity)
+    is_output = np.zeros(graph.count, np.bool_)
+    is_output[order] = first_seen
+    return is_output
 
 
 def _mark_first_seen(ids: pa.Array) -> Flags:
     """Mark the first occurrence of every ID."""
     codes = pc.dictionary_encode(ids).indices.to_numpy(zero_copy_only=False)
-    marks = np.zeros(len(codes), np.bool_)
-    marks[np.unique(codes, return_index=True)[1]] = True
-    return marks
+    is_first = np.zeros(len(codes), np.bool_)
+    is_first[np.unique(codes, return_index=True)[1]] = True
+    return is_first
 
 
 def _check_composite(graph: EntityGraph, firsts: Numbers, names: Sequence[str]) -> None:
@@ -101,11 +105,11 @@ def _check_composite(graph: EntityGraph, firsts: Numbers, names: Sequence[str]) 
     for number in graph.order:
         members.setdefault(int(graph.clusters[number]), []).append(graph.find_entity(number))
     owners: dict[str, list[int]] = {}
-    for cluster, inside in members.items():
-        owners.setdefault(composite_id(inside), []).append(cluster)
+    for cluster, cluster_members in members.items():
+        owners.setdefault(composite_id(cluster_members), []).append(cluster)
     overlaps = [
         refusals.OverlappingClusters(
-            id_, *(_name_entity(graph, names, firsts[each]) for each in clusters[:2])
+            id_, *(_name_entity(graph, names, firsts[owner]) for owner in clusters[:2])
         )
         for id_, clusters in owners.items()
         if len(clusters) > 1

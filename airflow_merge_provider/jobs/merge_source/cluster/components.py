@@ -31,7 +31,7 @@ MatchCallback = Callable[[KeyMatches], Flags]
 
 
 def connect_entities(
-    sources: Sequence[Entities], rules: Sequence[Rule], watch: MatchCallback | None = None
+    sources: Sequence[Entities], rules: Sequence[Rule], match_callback: MatchCallback | None = None
 ) -> EntityGraph:
     """Find the clusters: a key links entities if a rule has it on its left and on its right side.
 
@@ -44,32 +44,34 @@ def connect_entities(
     none = np.empty(0, np.int64)
     heads, tails = [none], [none]
     for rule in rules:
-        meeting = keys.match_keys(rule)
-        shared = watch(meeting) if watch else meeting.shared
-        hub = np.empty(len(shared), np.int64)
-        members, numbers = meeting.ends[0]
-        hub[numbers] = members
-        for members, numbers in meeting.ends:
-            found = shared[numbers]
-            heads.append(members[found])
-            tails.append(hub[numbers[found]])
+        matches = keys.match_keys(rule)
+        shared = match_callback(matches) if match_callback else matches.shared
+        anchors = np.empty(len(shared), np.int64)
+        members, numbers = matches.ends[0]
+        anchors[numbers] = members
+        for members, numbers in matches.ends:
+            is_linking = shared[numbers]
+            heads.append(members[is_linking])
+            tails.append(anchors[numbers[is_linking]])
     return _connect_links(sources, np.concatenate(heads), np.concatenate(tails))
 
 
 def _connect_links(sources: Sequence[Entities], heads: Numbers, tails: Numbers) -> EntityGraph:
     """Return the clusters formed by links between entities; an entity without links is a cluster of one."""
     entities = sum(len(source.hashes) for source in sources)
-    apart = heads != tails
-    heads, tails = heads[apart], tails[apart]
+    is_edge = heads != tails
+    heads, tails = heads[is_edge], tails[is_edge]
     linked = _mark_numbers(heads, entities) | _mark_numbers(tails, entities)
-    place = np.cumsum(linked) - 1
-    few = int(np.count_nonzero(linked))
-    edges = coo_matrix((np.ones(len(heads), np.bool_), (place[heads], place[tails])), shape=(few, few))
+    nodes = np.cumsum(linked) - 1
+    node_count = int(np.count_nonzero(linked))
+    edges = coo_matrix(
+        (np.ones(len(heads), np.bool_), (nodes[heads], nodes[tails])), shape=(node_count, node_count)
+    )
     count, labels = connected_components(edges, directed=False)
     clusters = np.empty(entities, np.int64)
     clusters[linked] = labels
-    clusters[~linked] = np.arange(count, count + entities - few)
-    return EntityGraph(sources, clusters, count + entities - few)
+    clusters[~linked] = np.arange(count, count + entities - node_count)
+    return EntityGraph(sources, clusters, count + entities - node_count)
 
 
 def build_graph(sources: Sequence[Entities], members: Numbers, names: Numbers) -> EntityGraph:
@@ -80,10 +82,10 @@ def build_graph(sources: Sequence[Entities], members: Numbers, names: Numbers) -
     """
     hashes = np.concatenate([np.empty(0, np.int64), *(source.hashes for source in sources)])
     # Finding hashes by a hash table is ten times as fast as by binary search.
-    place = pc.index_in(pa.array(hashes), value_set=pa.array(members)).to_numpy(zero_copy_only=False)
-    named = ~np.isnan(place)
+    positions = pc.index_in(pa.array(hashes), value_set=pa.array(members)).to_numpy(zero_copy_only=False)
+    named = ~np.isnan(positions)
     labels = hashes.copy()
-    labels[named] = names[place[named].astype(np.int64)]
+    labels[named] = names[positions[named].astype(np.int64)]
     coded = pc.dictionary_encode(pa.array(labels))
     return EntityGraph(sources, to_numbers(coded.indices), len(coded.dictionary))
 
@@ -113,31 +115,31 @@ class _SharedKeys:
         ]
         none = np.empty(0, np.int64)
         hashes, seconds = (np.concatenate([none, *(side[at] for side in sides)]) for at in (2, 3))
-        places = _find_repeated(hashes)
-        places = places[np.argsort(hashes[places])]
-        ordered, others = hashes[places], seconds[places]
-        new = np.ones(len(places) + 1, np.bool_)
+        repeated = _find_repeated(hashes)
+        repeated = repeated[np.argsort(hashes[repeated])]
+        ordered, ordered_seconds = hashes[repeated], seconds[repeated]
+        new = np.ones(len(repeated) + 1, np.bool_)
         new[1:-1] = ordered[1:] != ordered[:-1]
-        if ((others[1:] != others[:-1]) & ~new[1:-1]).any():
+        if ((ordered_seconds[1:] != ordered_seconds[:-1]) & ~new[1:-1]).any():
             raise HashCollisionError
         first, several = new[:-1], ~(new[:-1] & new[1:])
         numbers = np.full(len(hashes), -1)
-        numbers[places[several]] = np.cumsum(first[several]) - 1
+        numbers[repeated[several]] = np.cumsum(first[several]) - 1
         parts = np.split(numbers, np.cumsum([len(side[2]) for side in sides])[:-1]) if sides else []
-        kept = {
+        shared_sides = {
             side[0]: (side[1][part >= 0], part[part >= 0]) for side, part in zip(sides, parts, strict=True)
         }
-        alone = {side[0]: int((part < 0).sum()) for side, part in zip(sides, parts, strict=True)}
-        return _SharedKeys(ordered[first & several], kept, alone)
+        single_counts = {side[0]: int((part < 0).sum()) for side, part in zip(sides, parts, strict=True)}
+        return _SharedKeys(ordered[first & several], shared_sides, single_counts)
 
     def match_keys(self, rule: Rule) -> KeyMatches:
         """Return the key matches of a rule."""
         none = np.empty(0, np.int64)
         left, right = rule.left.order, rule.right.order
-        ends = [self.sides.get(each, (none, none)) for each in (left, right)]
+        ends = [self.sides.get(order, (none, none)) for order in (left, right)]
         shared = np.logical_and(*(_mark_numbers(numbers, len(self.hashes)) for _, numbers in ends))
-        alone = (0, 0) if left == right else (self.alone.get(left, 0), self.alone.get(right, 0))
-        return KeyMatches(rule, ends, shared, self.hashes, alone)
+        single_counts = (0, 0) if left == right else (self.alone.get(left, 0), self.alone.get(right, 0))
+        return KeyMatches(rule, ends, shared, self.hashes, single_counts)
 
 
 def _find_repeated(hashes: Numbers) -> Numbers:
@@ -150,17 +152,17 @@ def _find_repeated(hashes: Numbers) -> Numbers:
     ordered = np.sort((hashes >> bits << bits) | np.arange(len(hashes)))
     same = np.zeros(len(hashes) + 1, np.bool_)
     same[1:-1] = ordered[1:] >> bits == ordered[:-1] >> bits
-    found: Numbers = ordered[same[:-1] | same[1:]] & ((1 << bits) - 1)
-    return found
+    positions: Numbers = ordered[same[:-1] | same[1:]] & ((1 << bits) - 1)
+    return positions
 
 
 def _mark_numbers(numbers: Numbers, count: int) -> Flags:
-    marks = np.zeros(count, np.bool_)
-    marks[numbers] = True
-    return marks
+    flags = np.zeros(count, np.bool_)
+    flags[numbers] = True
+    return flags
 
 
 def count_sizes(sizes: Numbers) -> Iterator[tuple[int, int]]:
     """Count clusters by size, smallest first."""
-    found, counts = np.unique(sizes, return_counts=True)
-    yield from zip(found.tolist(), counts.tolist(), strict=True)
+    distinct_sizes, counts = np.unique(sizes, return_counts=True)
+    yield from zip(distinct_sizes.tolist(), counts.tolist(), strict=True)

@@ -50,9 +50,11 @@ def connect_distributed(
         smallest = _find_smallest(edges).localCheckpoint()
         edges = _rename_nodes(edges, smallest).localCheckpoint()
         names = _follow_names(names, smallest).localCheckpoint()
-    with stage_table(spark, _connect_locally(edges.toArrow())) as rest:
-        found = _follow_names(names, F.broadcast(rest)).toArrow()
-    return build_graph(sources, found.column(ENTITY).to_numpy(), found.column(_NAME).to_numpy())
+    with stage_table(spark, _connect_locally(edges.toArrow())) as local_names:
+        named_entities = _follow_names(names, F.broadcast(local_names)).toArrow()
+    return build_graph(
+        sources, named_entities.column(ENTITY).to_numpy(), named_entities.column(_NAME).to_numpy()
+    )
 
 
 def _build_edges(keys: DataFrame, rules: Sequence[Rule], sides: Mapping[Order, int]) -> DataFrame:
@@ -63,19 +65,24 @@ def _build_edges(keys: DataFrame, rules: Sequence[Rule], sides: Mapping[Order, i
     """
     linked = _keep_linked(rules, sides)
     _, families = connected_components(coo_matrix(linked), directed=False)
-    places = [int(np.count_nonzero(families[:side] == family)) for side, family in enumerate(families)]
-    family, place = (_filter_side(map(F.lit, numbers), "int") for numbers in (families.tolist(), places))
-    theirs = (F.array(*(F.lit(places[other]) for other in np.flatnonzero(row))) for row in linked)
-    others = _filter_side(theirs, "array<int>")
+    positions = [int(np.count_nonzero(families[:side] == family)) for side, family in enumerate(families)]
+    family, position = (
+        _filter_side(map(F.lit, numbers), "int") for numbers in (families.tolist(), positions)
+    )
+    theirs = (
+        F.array(*(F.lit(positions[linked_side]) for linked_side in np.flatnonzero(row))) for row in linked
+    )
+    linked_positions = _filter_side(theirs, "array<int>")
     by_key = Window.partitionBy(family, KEY, CHECK)
     first = [
-        F.min(F.when(place == at, F.col(ENTITY))).over(by_key) for at in range(max(places, default=-1) + 1)
+        F.min(F.when(position == at, F.col(ENTITY))).over(by_key)
+        for at in range(max(positions, default=-1) + 1)
     ]
     held = keys.select(F.col(ENTITY).alias(_NODE), SIDE, F.array(*first).cast("array<bigint>").alias("first"))
-    own = F.get("first", place)
-    there = F.array_compact(F.transform(others, lambda at: F.get("first", at)))
-    smaller = F.filter(there, lambda entity: entity < F.col(_NODE))
-    ends = F.when(F.col(_NODE) == own, smaller).when(F.size(there) > 0, F.array(own))
+    own_entity = F.get("first", position)
+    linked_entities = F.array_compact(F.transform(linked_positions, lambda at: F.get("first", at)))
+    smaller = F.filter(linked_entities, lambda entity: entity < F.col(_NODE))
+    ends = F.when(F.col(_NODE) == own_entity, smaller).when(F.size(linked_entities) > 0, F.array(own_entity))
     return held.select(_NODE, F.explode(ends).alias(_OTHER))
 
 
@@ -102,9 +109,13 @@ def _find_smallest(edges: DataFrame) -> DataFrame:
 
 def _rename_nodes(edges: DataFrame, names: DataFrame) -> DataFrame:
     """Return the edges between names, without those inside one name."""
-    one = edges.join(names, _NODE).select(F.col(_NAME).alias("one"), F.col(_OTHER).alias(_NODE))
-    two = one.join(names, _NODE).select("one", F.col(_NAME).alias("two")).where("one != two")
-    return two.select(F.greatest("one", "two").alias(_NODE), F.least("one", "two").alias(_OTHER)).distinct()
+    first_renamed = edges.join(names, _NODE).select(F.col(_NAME).alias("one"), F.col(_OTHER).alias(_NODE))
+    both_renamed = (
+        first_renamed.join(names, _NODE).select("one", F.col(_NAME).alias("two")).where("one != two")
+    )
+    return both_renamed.select(
+        F.greatest("one", "two").alias(_NODE), F.least("one", "two").alias(_OTHER)
+    ).distinct()
 
 
 def _follow_names(names: DataFrame, further: DataFrame) -> DataFrame:
@@ -117,8 +128,8 @@ def _connect_locally(edges: pa.Table) -> pa.Table:
     """Find the components of the remaining edges in memory; return every node with an edge, and its name."""
     ends = [edges.column(name).to_numpy() for name in (_NODE, _OTHER)]
     nodes = np.unique(np.concatenate(ends))
-    one, other = (np.searchsorted(nodes, end) for end in ends)
-    links = coo_matrix((np.ones(len(one), np.int8), (one, other)), (len(nodes), len(nodes)))
+    heads, tails = (np.searchsorted(nodes, end) for end in ends)
+    links = coo_matrix((np.ones(len(heads), np.int8), (heads, tails)), (len(nodes), len(nodes)))
     _, labels = connected_components(links, directed=False)
     names = np.full(labels.max(initial=-1) + 1, np.iinfo(np.int64).max)
     np.minimum.at(names, labels, nodes)

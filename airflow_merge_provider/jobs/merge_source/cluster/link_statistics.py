@@ -58,32 +58,36 @@ class LinkStatistics:
         self._get_limit = get_limit
         self._rules: list[_LinkedEntities] = []
 
-    def __call__(self, meeting: KeyMatches) -> Flags:
+    def __call__(self, matches: KeyMatches) -> Flags:
         """Record the key matches of one rule, and return which keys link.
 
         A key that only one entity has on both sides of a rule is not a link, but it is harmless.
         """
-        rule, ends, shared = meeting.rule, meeting.ends, meeting.shared
+        rule, ends, shared = matches.rule, matches.ends, matches.shared
         counts = [np.bincount(keys, minlength=len(shared)) for _, keys in ends]
         same = rule.left.order == rule.right.order
         both = _count_both_sides(ends, len(shared)) if rule.left.dataset == rule.right.dataset else 0
-        each = counts[0] if same else counts[0] + counts[1] - both
-        pairs = each * (each - 1) // 2 if same else counts[0] * counts[1] - both
+        entity_counts = counts[0] if same else counts[0] + counts[1] - both
+        pairs = entity_counts * (entity_counts - 1) // 2 if same else counts[0] * counts[1] - both
         if (limit := self._get_limit(rule)) is not None:
-            over = shared & (each > limit)
-            self.over += _describe_keys(meeting, over, each)
+            over = shared & (entity_counts > limit)
+            self.over += _describe_keys(matches, over, entity_counts)
             shared = shared & ~over
-        linking = shared & (each > 1)
+        linking = shared & (entity_counts > 1)
         linked = np.concatenate([entities[linking[keys]] for entities, keys in ends])
         self._rules.append(_LinkedEntities(rule, int(pairs[shared].sum()), linked))
         if self._keep_links:
-            kept = [(entities[linking[keys]], keys[linking[keys]]) for entities, keys in ends]
-            self.links.append(RuleLinks(rule, kept))
+            linking_ends = [(entities[linking[keys]], keys[linking[keys]]) for entities, keys in ends]
+            self.links.append(RuleLinks(rule, linking_ends))
             left, right = (count > 0 for count in counts)
-            alone = [int(np.count_nonzero(each)) for each in (left & ~right, right & ~left)]
-            left_alone, right_alone = np.add(alone, meeting.alone).tolist()
+            single_counts = [
+                int(np.count_nonzero(count_flags)) for count_flags in (left & ~right, right & ~left)
+            ]
+            left_alone, right_alone = np.add(single_counts, matches.alone).tolist()
             self.one_sided.append({"rule": rule.text, "left": left_alone, "right": right_alone})
-        self.largest += _describe_keys(meeting, _mark_largest(np.where(shared, each, 0)), each)
+        self.largest += _describe_keys(
+            matches, _mark_largest(np.where(shared, entity_counts, 0)), entity_counts
+        )
         return shared
 
     @property
@@ -106,63 +110,66 @@ class LinkStatistics:
                 "pairs": linked.pairs,
                 "sole_evidence": int((by_rule[linked.rule.text] & (causes == 1)).sum()),
             }
-            for linked in sorted(self._rules, key=lambda each: -each.pairs)
+            for linked in sorted(self._rules, key=lambda rule_links: -rule_links.pairs)
         ]
         keys = [
             {
-                "rule": hub.rule.text[:_TEXT_MAX_CHARS],
-                "entities": hub.entities,
-                "of": list_sample(hub, graph, names),
+                "rule": key.rule.text[:_TEXT_MAX_CHARS],
+                "entities": key.entities,
+                "of": list_sample(key, graph, names),
             }
-            for hub in sorted(self.largest, key=lambda hub: -hub.entities)[:_KEYS_MAX]
+            for key in sorted(self.largest, key=lambda key: -key.entities)[:_KEYS_MAX]
         ]
         return {"rules": rules[:_RULES_MAX], "keys": keys}
 
 
-def _describe_keys(meeting: KeyMatches, chosen: Flags, entities: Numbers) -> list[FanoutKey]:
+def _describe_keys(matches: KeyMatches, chosen: Flags, entities: Numbers) -> list[FanoutKey]:
     """Describe some keys, starting with those of most entities."""
     if not chosen.any():
         return []
     holders: dict[int, set[int]] = {}
-    for own, keys in meeting.ends:
-        places = np.flatnonzero(chosen[keys])
-        for key, entity in zip(keys[places].tolist(), own[places].tolist(), strict=True):
+    for end_entities, keys in matches.ends:
+        positions = np.flatnonzero(chosen[keys])
+        for key, entity in zip(keys[positions].tolist(), end_entities[positions].tolist(), strict=True):
             holders.setdefault(key, set()).add(entity)
-    found = [
+    fanout_keys = [
         FanoutKey(
-            meeting.rule, int(meeting.hashes[key]), int(entities[key]), tuple(sorted(inside)[:_SAMPLE_MAX])
+            matches.rule,
+            int(matches.hashes[key]),
+            int(entities[key]),
+            tuple(sorted(holder_numbers)[:_SAMPLE_MAX]),
         )
-        for key, inside in holders.items()
+        for key, holder_numbers in holders.items()
     ]
-    return sorted(found, key=lambda hub: (-hub.entities, hub.holders))
+    return sorted(fanout_keys, key=lambda fanout_key: (-fanout_key.entities, fanout_key.holders))
 
 
-def list_sample(hub: FanoutKey, graph: EntityGraph, names: Sequence[str]) -> list[str]:
+def list_sample(key: FanoutKey, graph: EntityGraph, names: Sequence[str]) -> list[str]:
     """List some of the entities that share a key, as ``dataset/id``."""
-    entities = (graph.find_entity(number) for number in hub.holders)
+    entities = (graph.find_entity(number) for number in key.holders)
     return [f"{names[offset]}/{id_}" for offset, id_ in entities]
 
 
 def _mark_clusters(linked: _LinkedEntities, graph: EntityGraph) -> Flags:
     """Mark the clusters of several entities that a rule links."""
-    marks = np.zeros(graph.count, np.bool_)
-    marks[graph.clusters[linked.entities]] = True
-    return marks & (graph.sizes > 1)
+    is_linked = np.zeros(graph.count, np.bool_)
+    is_linked[graph.clusters[linked.entities]] = True
+    return is_linked & (graph.sizes > 1)
 
 
 def _count_both_sides(ends: Ends, count: int) -> Numbers:
     """Count, for every key, the entities that have it on both sides."""
     left, right = (np.unique(entities * count + keys) for entities, keys in ends)
-    found = np.intersect1d(left, right, assume_unique=True)
-    return np.bincount(found % count, minlength=count) if count else np.zeros(0, np.int64)
+    common = np.intersect1d(left, right, assume_unique=True)
+    return np.bincount(common % count, minlength=count) if count else np.zeros(0, np.int64)
 
 
 def _mark_largest(entities: Numbers) -> Flags:
     """Mark the keys that link most entities, if they link more than two."""
     # Most keys link two or fewer, and so many equal values would slow the partition down.
-    places = np.flatnonzero(entities > 2)  # noqa: PLR2004 - a pair
-    if len(places) > _KEYS_MAX:
-        places = places[np.argpartition(entities[places], -_KEYS_MAX)[-_KEYS_MAX:]]
-    marks = np.zeros(len(entities), np.bool_)
-    marks[places] = True
-    return marks
+    positions = np.flatnonzero(entities > 2)  # noqa: PLR2004 - a pair
+    if len(positions) > _KEYS_MAX:
+        positions = positions[np.argpartition(entities[positions], -_KEYS_MAX)[-_KEYS_MAX:]]
+    is_largest = np.zeros(len(entities), np.bool_)
+    is_largest[positions] = True
+    return is_largest

@@ -40,22 +40,24 @@ def cut_clusters(
 
     :raises DataError: if the overrides together leave more than one minimum cut, or contradict each other.
     """
-    wanted = [(pair, numbers) for pair in different if (numbers := _find_numbers(graph, pair)) is not None]
+    present_pairs = [
+        (pair, numbers) for pair in different if (numbers := _find_numbers(graph, pair)) is not None
+    ]
     clusters = graph.clusters.copy()
     count = graph.count
     cut: list[Pair] = []
     by_cluster: dict[int, list[tuple[Pair, tuple[int, int]]]] = {}
-    for pair, numbers in wanted:
+    for pair, numbers in present_pairs:
         if clusters[numbers[0]] == clusters[numbers[1]]:
             by_cluster.setdefault(int(clusters[numbers[0]]), []).append((pair, numbers))
     for cluster, pairs in sorted(by_cluster.items()):
         members = np.flatnonzero(graph.clusters == cluster)
-        inside = _Cluster(_build_edges(members, links), members, graph, names)
+        subgraph = _Cluster(_build_edges(members, links), members, graph, names)
         for pair, numbers in pairs:
-            one, other = (int(np.searchsorted(members, number)) for number in numbers)
-            inside.apart.append((pair, one, other))
-        cut += inside.split_cluster()
-        pieces, labels = connected_components(inside.edges, directed=False)
+            first, second = (int(np.searchsorted(members, number)) for number in numbers)
+            subgraph.apart.append((pair, first, second))
+        cut += subgraph.split_cluster()
+        pieces, labels = connected_components(subgraph.edges, directed=False)
         clusters[members] = np.where(labels == 0, cluster, count + labels - 1)
         count += int(pieces) - 1
     return CutResult(replace(graph, clusters=clusters, count=count), cut)
@@ -81,70 +83,74 @@ class _Cluster:
 
         :raises DataError: if overrides keep a pair together, or leave several ways.
         """
-        for pair, one, other in self.apart:
-            self._refuse_contradiction(pair, one, other)
+        for pair, first, second in self.apart:
+            self._refuse_contradiction(pair, first, second)
         groups = self._find_groups()
         if groups is not None:
             self._keep_links(groups)
             return [pair for pair, _, _ in self.apart]
         cut = []
-        waiting = self.apart
-        while waiting:
-            left = []
-            for pair, one, other in waiting:
-                if not self._is_connected(one, other):
+        pending = self.apart
+        while pending:
+            deferred = []
+            for pair, first, second in pending:
+                if not self._is_connected(first, second):
                     continue
                 if (
-                    self._separate_entities(one, [other])
-                    or self._isolate_entity(one)
-                    or self._isolate_entity(other)
+                    self._separate_entities(first, [second])
+                    or self._isolate_entity(first)
+                    or self._isolate_entity(second)
                 ):
                     cut.append(pair)
                 else:
-                    left.append((pair, one, other))
-            if len(left) == len(waiting):
-                told = f"{self._describe_pair(left[0][0])} are declared different"
+                    deferred.append((pair, first, second))
+            if len(deferred) == len(pending):
+                message = f"{self._describe_pair(deferred[0][0])} are declared different"
                 raise _refuse_overrides(
-                    f"{told}, and there are several ways to split their cluster",
+                    f"{message}, and there are several ways to split their cluster",
                     "add a 'same' override for an entity between them",
                 )
-            waiting = left
+            pending = deferred
         return cut
 
-    def _isolate_entity(self, one: int) -> bool:
+    def _isolate_entity(self, entity: int) -> bool:
         """Separate an entity from every other one that an override declares different."""
-        ends = [(first, second) for _, first, second in self.apart if one in {first, second}]
-        others = {second if first == one else first for first, second in ends}
-        joined = [other for other in sorted(others) if self._is_connected(one, other)]
-        return len(joined) > 1 and self._separate_entities(one, joined)
+        ends = [(first, second) for _, first, second in self.apart if entity in {first, second}]
+        counterparts = {second if first == entity else first for first, second in ends}
+        connected = [
+            counterpart for counterpart in sorted(counterparts) if self._is_connected(entity, counterpart)
+        ]
+        return len(connected) > 1 and self._separate_entities(entity, connected)
 
-    def _separate_entities(self, one: int, others: Sequence[int]) -> bool:
+    def _separate_entities(self, entity: int, counterparts: Sequence[int]) -> bool:
         """Remove the weakest links between an entity and others, unless there are several minimum cuts."""
         size = self.edges.shape[0]
         # One more node, to which all of the others lead.
-        ends, last = np.array(others), np.full(len(others), size)
-        new = np.full(len(others), _UNLIMITED, np.int32)
+        ends, sinks = np.array(counterparts), np.full(len(counterparts), size)
+        capacities = np.full(len(counterparts), _UNLIMITED, np.int32)
         links = self.edges.tocoo()
-        rows, columns = (np.concatenate([part, add]) for part, add in ((links.row, ends), (links.col, last)))
-        wide = coo_matrix((np.concatenate([links.data, new]), (rows, columns)), shape=(size + 1, size + 1))
-        flow = maximum_flow(wide.tocsr(), one, size).flow
-        left = (wide.tocsr() - flow).tocsr()
-        left.eliminate_zeros()
-        near = _find_reachable(left, one)
-        far = _find_reachable(left.T.tocsr(), size)
-        if len(near) + len(far) != len(_find_reachable(self.edges, one)) + 1:
+        rows, columns = (np.concatenate([part, add]) for part, add in ((links.row, ends), (links.col, sinks)))
+        network = coo_matrix(
+            (np.concatenate([links.data, capacities]), (rows, columns)), shape=(size + 1, size + 1)
+        )
+        flow = maximum_flow(network.tocsr(), entity, size).flow
+        residual = (network.tocsr() - flow).tocsr()
+        residual.eliminate_zeros()
+        source_side = _find_reachable(residual, entity)
+        sink_side = _find_reachable(residual.T.tocsr(), size)
+        if len(source_side) + len(sink_side) != len(_find_reachable(self.edges, entity)) + 1:
             return False
-        side = np.zeros(size + 1, np.int32)
-        side[near] = 1
-        self._keep_links(side)
+        groups = np.zeros(size + 1, np.int32)
+        groups[source_side] = 1
+        self._keep_links(groups)
         return True
 
     def _keep_links(self, groups: Numbers) -> None:
         """Remove every link that joins entities of two groups."""
         links = self.edges.tocoo()
-        kept = groups[links.row] == groups[links.col]
+        is_kept = groups[links.row] == groups[links.col]
         self.edges = coo_matrix(
-            (links.data[kept], (links.row[kept], links.col[kept])), shape=self.edges.shape
+            (links.data[is_kept], (links.row[is_kept], links.col[is_kept])), shape=self.edges.shape
         ).tocsr()
 
     def _find_groups(self) -> Numbers | None:
@@ -153,20 +159,20 @@ class _Cluster:
         They determine all groups if the entities that differ from the same others are exactly those that do
         not differ from each other.
         """
-        count, same = connected_components(self._list_decided(), directed=False)
-        differ: dict[int, set[int]] = {}
-        for _, one, other in self.apart:
-            differ.setdefault(int(same[one]), set()).add(int(same[other]))
-            differ.setdefault(int(same[other]), set()).add(int(same[one]))
-        if len(differ) < count:
+        count, components = connected_components(self._list_decided(), directed=False)
+        counterparts_by_component: dict[int, set[int]] = {}
+        for _, first, second in self.apart:
+            counterparts_by_component.setdefault(int(components[first]), set()).add(int(components[second]))
+            counterparts_by_component.setdefault(int(components[second]), set()).add(int(components[first]))
+        if len(counterparts_by_component) < count:
             return None
         groups: dict[frozenset[int], set[int]] = {}
-        for entity, others in differ.items():
-            groups.setdefault(frozenset(others), set()).add(entity)
-        if any(len(group) + len(others) < count for others, group in groups.items()):
+        for entity, counterparts in counterparts_by_component.items():
+            groups.setdefault(frozenset(counterparts), set()).add(entity)
+        if any(len(group) + len(counterparts) < count for counterparts, group in groups.items()):
             return None
-        number = {entity: place for place, group in enumerate(groups.values()) for entity in group}
-        return np.array([number[int(entity)] for entity in same], np.int32)
+        number = {entity: index for index, group in enumerate(groups.values()) for entity in group}
+        return np.array([number[int(entity)] for entity in components], np.int32)
 
     def _list_decided(self) -> csr_matrix:
         """Return the links that come from overrides."""
@@ -175,44 +181,44 @@ class _Cluster:
         chosen = links.data[decided], (links.row[decided], links.col[decided])
         return coo_matrix(chosen, shape=self.edges.shape).tocsr()
 
-    def _is_connected(self, one: int, other: int) -> bool:
+    def _is_connected(self, first: int, second: int) -> bool:
         labels = connected_components(self.edges, directed=False)[1]
-        return bool(labels[one] == labels[other])
+        return bool(labels[first] == labels[second])
 
-    def _refuse_contradiction(self, pair: Pair, one: int, other: int) -> None:
+    def _refuse_contradiction(self, pair: Pair, first: int, second: int) -> None:
         """Refuse a pair that other overrides merge.
 
         :raises DataError: with the chain of these overrides.
         """
         same = self._list_decided()
-        order, before = breadth_first_order(same, one, directed=True, return_predecessors=True)
-        if other not in order:
+        order, predecessors = breadth_first_order(same, first, directed=True, return_predecessors=True)
+        if second not in order:
             return
-        chain = [other]
-        while chain[-1] != one:
-            chain.append(int(before[chain[-1]]))
-        told = " = ".join(self._describe_member(place) for place in reversed(chain))
+        chain = [second]
+        while chain[-1] != first:
+            chain.append(int(predecessors[chain[-1]]))
+        path = " = ".join(self._describe_member(position) for position in reversed(chain))
         raise _refuse_overrides(
-            f"{self._describe_pair(pair)} are declared different, but other overrides merge them: {told}"
+            f"{self._describe_pair(pair)} are declared different, but other overrides merge them: {path}"
         )
 
     def _describe_pair(self, pair: Pair) -> str:
         return " and ".join(f"{self.names[member.dataset]}/{member.id}" for member in pair)
 
-    def _describe_member(self, place: int) -> str:
-        dataset, id_ = self.graph.find_entity(int(self.members[place]))
+    def _describe_member(self, position: int) -> str:
+        dataset, id_ = self.graph.find_entity(int(self.members[position]))
         return f"{self.names[dataset]}/{id_}"
 
 
 def _find_numbers(graph: EntityGraph, pair: Pair) -> tuple[int, int] | None:
     """Return the numbers of two entities; None if one of them does not exist."""
-    found = []
+    numbers = []
     for dataset, id_ in pair:
-        place = pc.index(graph.sources[dataset].ids, pa.scalar(id_)).as_py()
-        if place < 0:
+        position = pc.index(graph.sources[dataset].ids, pa.scalar(id_)).as_py()
+        if position < 0:
             return None
-        found.append(int(graph.starts[dataset]) + place)
-    return found[0], found[1]
+        numbers.append(int(graph.starts[dataset]) + position)
+    return numbers[0], numbers[1]
 
 
 def _build_edges(members: Numbers, links: Sequence[RuleLinks]) -> csr_matrix:
@@ -223,13 +229,16 @@ def _build_edges(members: Numbers, links: Sequence[RuleLinks]) -> csr_matrix:
         left, right = (_list_inside(members, end) for end in link.ends)
         shared = np.intersect1d(left[1], right[1])
         for key in shared:
-            one, other = left[0][left[1] == key], right[0][right[1] == key]
-            pairs += len(one) * len(other)
+            left_entities, right_entities = left[0][left[1] == key], right[0][right[1] == key]
+            pairs += len(left_entities) * len(right_entities)
             if pairs > _PAIRS_MAX:
                 raise _refuse_overrides(
                     f"a cluster with entities declared different has more than {_PAIRS_MAX} links"
                 )
-            head, tail = np.repeat(one, len(other)), np.tile(other, len(one))
+            head, tail = (
+                np.repeat(left_entities, len(right_entities)),
+                np.tile(right_entities, len(left_entities)),
+            )
             # If both sides of a rule are the same, every pair is met twice.
             once = head < tail if link.rule.left.order == link.rule.right.order else head != tail
             heads.append(head[once])
@@ -246,9 +255,9 @@ def _build_edges(members: Numbers, links: Sequence[RuleLinks]) -> csr_matrix:
 def _list_inside(members: Numbers, end: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers]:
     """Return the keys of a cluster's entities, which are given by their positions in it."""
     entities, keys = end
-    place = np.minimum(np.searchsorted(members, entities), len(members) - 1)
-    mine = members[place] == entities
-    return place[mine], keys[mine]
+    positions = np.minimum(np.searchsorted(members, entities), len(members) - 1)
+    is_inside = members[positions] == entities
+    return positions[is_inside], keys[is_inside]
 
 
 def _find_reachable(edges: csr_matrix, start: int) -> Numbers:

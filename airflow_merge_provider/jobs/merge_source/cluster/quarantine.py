@@ -46,42 +46,45 @@ def find_quarantined_keys(
 
     :raises DataError: if ``on_over_merge`` stops the run.
     """
-    over = sorted(link_statistics.over, key=lambda hub: -hub.entities)
+    over = sorted(link_statistics.over, key=lambda key: -key.entities)
     if not over:
         return []
     texts = _find_texts(over, opened, seed)
     names = config.dataset_ids
-    hubs = [
+    keys = [
         HighFanoutKey(
-            hub.rule.text, texts.get(hub.hashed), hub.entities, tuple(list_sample(hub, graph, names))
+            key.rule.text,
+            texts.get(key.hashed),
+            key.entities,
+            tuple(list_sample(key, graph, names)),
         )
-        for hub in over
+        for key in over
     ]
     failing = [
-        place
-        for place, hub in enumerate(over)
-        if get_rule_setting(config.on_over_merge, hub.rule) != QUARANTINE
+        index
+        for index, key in enumerate(over)
+        if get_rule_setting(config.on_over_merge, key.rule) != QUARANTINE
     ]
     if failing:
-        limits = [get_rule_setting(config.max_key_fanout, over[place].rule) for place in failing]
-        raise refusals.refuse_high_fanout([hubs[place] for place in failing], limits)
-    return hubs
+        limits = [get_rule_setting(config.max_key_fanout, over[index].rule) for index in failing]
+        raise refusals.refuse_high_fanout([keys[index] for index in failing], limits)
+    return keys
 
 
 def list_warnings(
     link_statistics: LinkStatistics, opened: Sequence[tuple[Source, SourceKeys]], seed: int
 ) -> list[str]:
     """Return warnings for the empty string, a value like any other, if it links a great many entities."""
-    many = [hub for hub in link_statistics.largest if hub.entities > _EMPTY_TEXT_MAX_ENTITIES]
-    if not many:
+    large_keys = [key for key in link_statistics.largest if key.entities > _EMPTY_TEXT_MAX_ENTITIES]
+    if not large_keys:
         return []
     spark = opened[0][0].frame.sparkSession
     # Spark computes the hash of a constant row while planning, without a job.
     empty = spark.sql("VALUES (1)").select(F.xxhash64(F.lit(seed), F.lit(_EMPTY))).collect()[0][0]
     return [
-        f"the empty string links {hub.entities} entities by {hub.rule.text}: exclude it with filter"
-        for hub in many
-        if hub.hashed == empty
+        f"the empty string links {key.entities} entities by {key.rule.text}: exclude it with filter"
+        for key in large_keys
+        if key.hashed == empty
     ]
 
 
@@ -100,14 +103,14 @@ def find_swallowing(
     if size <= max(_SWALLOWED_MIN, _SWALLOWED_SHARE * entities):
         return []
     cluster = int(graph.sizes.argmax())
-    inside = [hub for hub in link_statistics.largest if graph.clusters[hub.holders[0]] == cluster]
-    worst = max(inside, key=lambda hub: hub.entities, default=None)
-    if worst is None:
+    cluster_keys = [key for key in link_statistics.largest if graph.clusters[key.holders[0]] == cluster]
+    largest_key = max(cluster_keys, key=lambda key: key.entities, default=None)
+    if largest_key is None:
         by = "linked by a chain of values that each link few entities"
     else:
-        text = _find_texts([worst], opened, seed).get(worst.hashed)
+        text = _find_texts([largest_key], opened, seed).get(largest_key.hashed)
         value = "one value" if text is None else format_key(text)
-        by = f"{worst.entities} of them linked by {value} in {worst.rule.text}"
+        by = f"{largest_key.entities} of them linked by {value} in {largest_key.rule.text}"
     share = f"{size} of {entities} entities ({size / entities:.0%})"
     return [f"one cluster contains {share}, {by}: exclude such values with filter, or set max_key_fanout"]
 
@@ -127,10 +130,10 @@ def list_unlinked(
     ]
 
 
-def build_quarantine_rows(hubs: Sequence[HighFanoutKey]) -> pa.Table:
+def build_quarantine_rows(keys: Sequence[HighFanoutKey]) -> pa.Table:
     """Return the rows of ``<target>__quarantine``. Source: docs/semantics/merge_source.md, Merge limits."""
-    told = [hub._replace(key=hub.key and format_key(hub.key)) for hub in hubs]
-    columns = [list(column) for column in zip(*told, strict=True)] or [[], [], [], []]
+    rows = [key._replace(key=key.key and format_key(key.key)) for key in keys]
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
     return pa.table(
         [pa.array(column, kind) for column, kind in zip(columns, _SCHEMA.types, strict=True)], _SCHEMA
     )
@@ -140,15 +143,15 @@ def _find_texts(
     over: Sequence[FanoutKey], opened: Sequence[tuple[Source, SourceKeys]], seed: int
 ) -> dict[int, str]:
     """Return the texts of keys by their hashes; a key that links is also on the left side of its rule."""
-    wanted = {hub.rule.left.order for hub in over}
+    left_orders = {key.rule.left.order for key in over}
     columns: list[DataFrame] = []
     for source, keys in opened:
         for side, values in zip(keys.sides, keys.keys, strict=True):
-            if side.order in wanted:
+            if side.order in left_orders:
                 listed = values.values if values.many else F.array(values.values)
                 columns.append(source.frame.select(F.explode(listed).alias("text")))
     hashed = reduce(DataFrame.unionAll, columns).withColumn("hash", F.xxhash64(F.lit(seed), F.col("text")))
     spark = hashed.sparkSession
-    with stage_table(spark, pa.table({"hash": pa.array([hub.hashed for hub in over], pa.int64())})) as hashes:
-        found = hashed.join(F.broadcast(hashes), "hash", "left_semi").distinct().collect()
-    return {row["hash"]: row["text"] for row in found}
+    with stage_table(spark, pa.table({"hash": pa.array([key.hashed for key in over], pa.int64())})) as hashes:
+        rows = hashed.join(F.broadcast(hashes), "hash", "left_semi").distinct().collect()
+    return {row["hash"]: row["text"] for row in rows}

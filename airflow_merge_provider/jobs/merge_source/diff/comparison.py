@@ -42,9 +42,9 @@ class ComparedClusters(ClusteringResult):
 
 
 def compare_clusters(
-    read: Sequence[ScanResult],
-    past: PreviousState,
-    before: PreviousScan,
+    scans: Sequence[ScanResult],
+    previous_state: PreviousState,
+    previous_scan: PreviousScan,
     rules: Sequence[Rule],
     config: MergeSourceConfig,
     solve: Callable[[Sequence[Entities]], ClusteringResult],
@@ -53,37 +53,39 @@ def compare_clusters(
 
     :raises FullScanRequired: if the changes alone do not determine the result.
     """
-    for each in read:
-        check_delta(each, past, rules)
-    looks = list_deltas(read, config, complete=before.everything)
-    part = find_affected(looks, past, everything=before.everything)
+    for scan in scans:
+        check_delta(scan, previous_state, rules)
+    deltas = list_deltas(scans, config, complete=previous_scan.everything)
+    affected = find_affected(deltas, previous_state, everything=previous_scan.everything)
     try:
-        found = solve(part.sources)
+        clustering = solve(affected.sources)
     except DataError as error:
-        if before.everything:
+        if previous_scan.everything:
             raise
         # A full run may report more: errors in clusters that the change does not affect.
         raise FullScanRequired(f"changed entities cannot be merged: {error.message}") from error
-    different = find_difference(found.assignment, part, past, config, same_rules=before.same_rules)
-    replaced = None if before.everything else count_past(past, part.touched)
-    changed = ComparedClusters(**vars(found), difference=different, replaced=replaced)
+    difference = find_difference(
+        clustering.assignment, affected, previous_state, config, same_rules=previous_scan.same_rules
+    )
+    replaced = None if previous_scan.everything else count_past(previous_state, affected.touched)
+    compared = ComparedClusters(**vars(clustering), difference=difference, replaced=replaced)
     if not (config.stable_id or config.replaced_by):
-        return changed
-    handed = build_id_lineage(
-        found.assignment,
-        part,
-        past,
-        different,
-        next_stable=before.next_stable if config.stable_id else None,
+        return compared
+    lineage = build_id_lineage(
+        clustering.assignment,
+        affected,
+        previous_state,
+        difference,
+        next_stable=previous_scan.next_stable if config.stable_id else None,
         successors=config.replaced_by,
     )
-    return replace(changed, **vars(handed))
+    return replace(compared, **vars(lineage))
 
 
 def list_deltas(
-    read: Sequence[ScanResult], config: MergeSourceConfig, *, complete: bool
+    scans: Sequence[ScanResult], config: MergeSourceConfig, *, complete: bool
 ) -> list[SourceDelta]:
     """Return the scans of all datasets; the scan of a missing dataset is empty."""
-    known = {each.reading.source.offset: each.delta for each in read}
-    nothing = SourceDelta(Entities.create_empty(), complete=complete)
-    return [known.get(offset, nothing) for offset in range(len(config.dataset_ids))]
+    delta_by_offset = {scan.reading.source.offset: scan.delta for scan in scans}
+    empty_delta = SourceDelta(Entities.create_empty(), complete=complete)
+    return [delta_by_offset.get(offset, empty_delta) for offset in range(len(config.dataset_ids))]

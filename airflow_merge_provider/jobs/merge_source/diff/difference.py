@@ -21,9 +21,9 @@ ID, NUMBER, REPLACED = "_id", "number", "replaced"
 
 
 def find_difference(
-    found: OutputAssignment,
-    part: AffectedEntities,
-    past: PreviousState,
+    assignment: OutputAssignment,
+    affected: AffectedEntities,
+    previous: PreviousState,
     config: MergeSourceConfig,
     *,
     same_rules: bool,
@@ -32,51 +32,67 @@ def find_difference(
 
     Source: docs/semantics/merge_source.md, Emitted rows; Replaced and deleted IDs.
     """
-    unchanged = _find_unchanged(found, part, past) if same_rules else np.zeros(found.graph.count, np.bool_)
-    wanted = found.kept & ~unchanged
-    ids = found.build_ids(wanted, config.identity)
-    still = np.zeros(len(past.numbers), np.bool_)
-    there = part.former != NOWHERE
-    still[part.former[there & unchanged[found.graph.clusters]]] = True
-    represented = np.zeros(len(past.numbers), np.bool_)
-    represented[part.former[there & found.kept[found.graph.clusters]]] = True
-    taken = pc.is_in(past.ids, value_set=ids).to_numpy(zero_copy_only=False).astype(np.bool_)
-    left = part.touched & ~still & ~taken
-    inhabited = past.sizes > 0
+    unchanged = (
+        _find_unchanged(assignment, affected, previous)
+        if same_rules
+        else np.zeros(assignment.graph.count, np.bool_)
+    )
+    is_rendered = assignment.kept & ~unchanged
+    ids = assignment.build_ids(is_rendered, config.identity)
+    is_kept = np.zeros(len(previous.numbers), np.bool_)
+    has_former = affected.former != NOWHERE
+    is_kept[affected.former[has_former & unchanged[assignment.graph.clusters]]] = True
+    represented = np.zeros(len(previous.numbers), np.bool_)
+    represented[affected.former[has_former & assignment.kept[assignment.graph.clusters]]] = True
+    is_reused = pc.is_in(previous.ids, value_set=ids).to_numpy(zero_copy_only=False).astype(np.bool_)
+    has_ended = affected.touched & ~is_kept & ~is_reused
+    inhabited = previous.sizes > 0
     return Difference(
-        labels=found.label_entities(wanted),
-        sizes=dict(zip(found.number[wanted].tolist(), found.graph.sizes[wanted].tolist(), strict=True)),
+        labels=assignment.label_entities(is_rendered),
+        sizes=dict(
+            zip(
+                assignment.number[is_rendered].tolist(),
+                assignment.graph.sizes[is_rendered].tolist(),
+                strict=True,
+            )
+        ),
         ids=ids,
-        retired=_build_retired(past, left & ~past.deleted, represented),
-        emptied=past.ids.filter(pa.array(left & past.deleted & inhabited)),
-        looked_at=past.numbers[part.touched],
-        changed=part.changed,
-        next_number=int(past.numbers.max(initial=-1)) + 1,
-        wanted=wanted,
-        still=still,
+        retired=_build_retired(previous, has_ended & ~previous.deleted, represented),
+        emptied=previous.ids.filter(pa.array(has_ended & previous.deleted & inhabited)),
+        looked_at=previous.numbers[affected.touched],
+        changed=affected.changed,
+        next_number=int(previous.numbers.max(initial=-1)) + 1,
+        wanted=is_rendered,
+        still=is_kept,
     )
 
 
-def _find_unchanged(found: OutputAssignment, part: AffectedEntities, past: PreviousState) -> Flags:
+def _find_unchanged(
+    assignment: OutputAssignment, affected: AffectedEntities, previous: PreviousState
+) -> Flags:
     """Return which clusters equal one previous output, member by member."""
-    graph = found.graph
-    lowest, highest = np.full(graph.count, len(past.numbers)), np.full(graph.count, NOWHERE)
-    np.minimum.at(lowest, graph.clusters, part.former)
-    np.maximum.at(highest, graph.clusters, part.former)
+    graph = assignment.graph
+    lowest, highest = np.full(graph.count, len(previous.numbers)), np.full(graph.count, NOWHERE)
+    np.minimum.at(lowest, graph.clusters, affected.former)
+    np.maximum.at(highest, graph.clusters, affected.former)
     same = np.ones(graph.count, np.bool_)
-    same[graph.clusters[~part.same]] = False
-    one = same & found.kept & (lowest == highest) & (lowest != NOWHERE)
-    whole: Numbers = np.where(one, past.sizes[np.where(one, lowest, 0)], 0) if len(past.sizes) else lowest
-    unchanged: Flags = one & (whole == graph.sizes)
+    same[graph.clusters[~affected.same]] = False
+    is_single = same & assignment.kept & (lowest == highest) & (lowest != NOWHERE)
+    previous_sizes: Numbers = (
+        np.where(is_single, previous.sizes[np.where(is_single, lowest, 0)], 0)
+        if len(previous.sizes)
+        else lowest
+    )
+    unchanged: Flags = is_single & (previous_sizes == graph.sizes)
     return unchanged
 
 
-def _build_retired(past: PreviousState, which: Flags, represented: Flags) -> pa.Table:
+def _build_retired(previous: PreviousState, is_retired: Flags, represented: Flags) -> pa.Table:
     rows = pa.table(
         {
-            ID: past.ids.filter(pa.array(which)),
-            NUMBER: past.numbers[which],
-            REPLACED: represented[which],
+            ID: previous.ids.filter(pa.array(is_retired)),
+            NUMBER: previous.numbers[is_retired],
+            REPLACED: represented[is_retired],
         }
     )
     # Sorted by code point, as the bytes of UTF-8.

@@ -50,8 +50,8 @@ class MemberMoves:
     def find_clusters(self, former: int) -> list[int]:
         """Return the clusters that hold members of a previous output now, in their order."""
         start, end = np.searchsorted(self.former, [former, former + 1])
-        found: list[int] = self.now[start:end].tolist()
-        return found
+        clusters: list[int] = self.now[start:end].tolist()
+        return clusters
 
     def format_successors(self, former: int) -> str | None:
         """Return the IDs of the outputs that replaced one, as a JSON list; None if there are none."""
@@ -70,21 +70,21 @@ class IdLineage:
 
 
 def find_successors(
-    found: OutputAssignment, part: AffectedEntities, wanted: Flags, ids: Sequence[str]
+    assignment: OutputAssignment, affected: AffectedEntities, is_rendered: Flags, ids: Sequence[str]
 ) -> MemberMoves:
-    """Count the moves of members; ``ids`` are the IDs of the ``wanted`` clusters, in their order."""
-    clusters = found.graph.clusters
-    moved = (part.former != NOWHERE) & found.kept[clusters]
-    pairs = np.stack([part.former[moved], clusters[moved]])
+    """Count the moves of members; ``ids`` are the IDs of the rendered clusters, in their order."""
+    clusters = assignment.graph.clusters
+    moved = (affected.former != NOWHERE) & assignment.kept[clusters]
+    pairs = np.stack([affected.former[moved], clusters[moved]])
     (former, now), members = np.unique(pairs, axis=1, return_counts=True)
-    by_rank = found.graph.ranks[found.graph.firsts[now]]
+    by_rank = assignment.graph.ranks[assignment.graph.firsts[now]]
     order = np.lexsort((by_rank, former))
-    known = dict(zip(np.flatnonzero(wanted).tolist(), ids, strict=True))
-    return MemberMoves(former[order], now[order], members[order], known)
+    id_by_cluster = dict(zip(np.flatnonzero(is_rendered).tolist(), ids, strict=True))
+    return MemberMoves(former[order], now[order], members[order], id_by_cluster)
 
 
 def assign_stable_ids(
-    found: OutputAssignment, who: MemberMoves, past: PreviousState, wanted: Flags, first: int
+    assignment: OutputAssignment, moves: MemberMoves, previous: PreviousState, is_rendered: Flags, first: int
 ) -> tuple[Numbers, int]:
     """Return the stable ID of every wanted cluster, and the first free one after them.
 
@@ -93,47 +93,49 @@ def assign_stable_ids(
     oldest, and a cluster that inherits none gets the next one. Source: docs/semantics/merge_source.md, Stable
     IDs.
     """
-    graph = found.graph
+    graph = assignment.graph
     deleted = graph.deleted[graph.firsts]
     rank = graph.ranks[graph.firsts]
-    order = np.lexsort((rank[who.now], -who.members, deleted[who.now], who.former))
-    former = who.former[order]
+    order = np.lexsort((rank[moves.now], -moves.members, deleted[moves.now], moves.former))
+    former = moves.former[order]
     heirs = order[np.unique(former, return_index=True)[1]]
     stable = np.full(graph.count, np.iinfo(np.int64).max)
-    held = past.stable[who.former[heirs]]
-    np.minimum.at(stable, who.now[heirs][held != NOWHERE], held[held != NOWHERE])
-    new = wanted & (stable == np.iinfo(np.int64).max)
-    fresh = np.flatnonzero(new)
-    fresh = fresh[np.argsort(rank[fresh])]
-    stable[fresh] = np.arange(first, first + len(fresh))
-    return stable, first + len(fresh)
+    inherited_ids = previous.stable[moves.former[heirs]]
+    np.minimum.at(stable, moves.now[heirs][inherited_ids != NOWHERE], inherited_ids[inherited_ids != NOWHERE])
+    new = is_rendered & (stable == np.iinfo(np.int64).max)
+    new_clusters = np.flatnonzero(new)
+    new_clusters = new_clusters[np.argsort(rank[new_clusters])]
+    stable[new_clusters] = np.arange(first, first + len(new_clusters))
+    return stable, first + len(new_clusters)
 
 
 def list_events(
-    found: OutputAssignment, who: MemberMoves, past: PreviousState, touched: Flags
+    assignment: OutputAssignment, moves: MemberMoves, previous: PreviousState, touched: Flags
 ) -> list[LineageEvent]:
     """Return the events of the ``touched`` live outputs, except those that are unchanged under their ID.
 
     Outputs that share members with the same current outputs are combined in one event.
     Source: docs/semantics/merge_source.md, Lineage events.
     """
-    live = found.live
-    count = found.graph.count
-    nodes = count + len(past.numbers)
-    graph = coo_matrix((np.ones(len(who.now), np.int8), (who.now, count + who.former)), shape=(nodes, nodes))
+    live = assignment.live
+    count = assignment.graph.count
+    nodes = count + len(previous.numbers)
+    graph = coo_matrix(
+        (np.ones(len(moves.now), np.int8), (moves.now, count + moves.former)), shape=(nodes, nodes)
+    )
     labels = connected_components(graph, directed=False)[1].tolist()
     groups: dict[int, tuple[list[str], set[str]]] = {}
-    for former in np.flatnonzero(touched & ~past.deleted).tolist():
+    for former in np.flatnonzero(touched & ~previous.deleted).tolist():
         old, new = groups.setdefault(labels[count + former], ([], set()))
-        old.append(past.ids[former].as_py())
-        clusters = (cluster for cluster in who.find_clusters(former) if live[cluster])
-        new.update(who.ids[cluster] for cluster in clusters if cluster in who.ids)
-    told = [
+        old.append(previous.ids[former].as_py())
+        clusters = (cluster for cluster in moves.find_clusters(former) if live[cluster])
+        new.update(moves.ids[cluster] for cluster in clusters if cluster in moves.ids)
+    events = [
         LineageEvent(_classify_event(old, new), tuple(sorted(old)), tuple(sorted(new)))
         for old, new in groups.values()
         if set(old) != new
     ]
-    return sorted(told, key=lambda event: (event.from_ids, event.to_ids))
+    return sorted(events, key=lambda event: (event.from_ids, event.to_ids))
 
 
 def _classify_event(old: Collection[str], new: Collection[str]) -> str:
@@ -144,35 +146,40 @@ def _classify_event(old: Collection[str], new: Collection[str]) -> str:
     return SPLIT if len(old) == 1 else MOVED
 
 
-def build_lineage_rows(run: int, told: Sequence[LineageEvent]) -> pa.Table:
+def build_lineage_rows(run: int, events: Sequence[LineageEvent]) -> pa.Table:
     """Return the rows of ``<target>__lineage``."""
     ids = pa.list_(pa.string())
     schema = pa.schema({"run": pa.int64(), "kind": pa.string(), "from_ids": ids, "to_ids": ids})
-    return pa.Table.from_pylist([{"run": run, **asdict(each)} for each in told], schema)
+    return pa.Table.from_pylist([{"run": run, **asdict(event)} for event in events], schema)
 
 
 def build_id_lineage(
-    found: OutputAssignment,
-    part: AffectedEntities,
-    past: PreviousState,
-    different: Difference,
+    assignment: OutputAssignment,
+    affected: AffectedEntities,
+    previous: PreviousState,
+    difference: Difference,
     *,
     next_stable: int | None,
     successors: bool,
 ) -> IdLineage:
     """Build the lineage: stable IDs if ``next_stable`` is given, else the successors of ended outputs."""
-    who = find_successors(found, part, different.wanted, different.ids.to_pylist())
+    moves = find_successors(assignment, affected, difference.wanted, difference.ids.to_pylist())
     stable = None
     if next_stable is not None:
-        given, next_stable = assign_stable_ids(found, who, past, different.wanted, next_stable)
-        wanted = different.wanted
-        stable = pa.table({NUMBER: found.number[wanted], STABLE: given[wanted]})
+        stable_ids, next_stable = assign_stable_ids(
+            assignment, moves, previous, difference.wanted, next_stable
+        )
+        is_rendered = difference.wanted
+        stable = pa.table({NUMBER: assignment.number[is_rendered], STABLE: stable_ids[is_rendered]})
     if not successors:
-        return IdLineage(different, stable, next_stable)
-    places = {number: at for at, number in enumerate(past.numbers.tolist())}
-    retired = different.retired.column("number").to_pylist()
-    by = pa.array([who.format_successors(places[number]) for number in retired], pa.string())
-    different = replace(different, retired=different.retired.append_column(BY, by))
+        return IdLineage(difference, stable, next_stable)
+    positions = {number: at for at, number in enumerate(previous.numbers.tolist())}
+    retired = difference.retired.column("number").to_pylist()
+    by = pa.array([moves.format_successors(positions[number]) for number in retired], pa.string())
+    difference = replace(difference, retired=difference.retired.append_column(BY, by))
     return IdLineage(
-        different, stable, next_stable, list_events(found, who, past, part.touched & ~different.still)
+        difference,
+        stable,
+        next_stable,
+        list_events(assignment, moves, previous, affected.touched & ~difference.still),
     )

@@ -19,39 +19,39 @@ _FORMER = {
 }
 
 
-def count_totals(outcome: OutputAssignment) -> Totals:
+def count_totals(assignment: OutputAssignment) -> Totals:
     """Count the entities and rows of a run, by the names of the report."""
-    sizes = outcome.live_sizes
+    sizes = assignment.live_sizes
     return {
-        "entities": len(outcome.graph.hashes),
-        "deleted_entities": int(outcome.graph.deleted.sum()),
+        "entities": len(assignment.graph.hashes),
+        "deleted_entities": int(assignment.graph.deleted.sum()),
         "live_rows": len(sizes),
         "merged_rows": int((sizes > 1).sum()),
-        "outputs": outcome.outputs,
+        "outputs": assignment.outputs,
     }
 
 
-def count_past(past: PreviousState, which: Flags) -> Totals:
+def count_past(previous: PreviousState, is_selected: Flags) -> Totals:
     """Count the entities and rows of some previous rows; IDs that have ended are not counted."""
-    sizes = past.sizes[which]
-    deleted = past.deleted[which] & (sizes > 0)
+    sizes = previous.sizes[is_selected]
+    deleted = previous.deleted[is_selected] & (sizes > 0)
     return {
         "entities": int(sizes.sum()),
         "deleted_entities": int(deleted.sum()),
-        "live_rows": int((~past.deleted[which]).sum()),
+        "live_rows": int((~previous.deleted[is_selected]).sum()),
         "merged_rows": int((sizes > 1).sum()),
         "outputs": int((sizes > 0).sum()),
     }
 
 
-def continue_totals(before: Totals | None, left: Totals | None, now: Totals) -> Totals | None:
+def continue_totals(previous: Totals | None, replaced: Totals | None, current: Totals) -> Totals | None:
     """Return the totals after a run: the previous totals, minus the evaluated part, plus its result.
 
-    ``left`` is None if everything was evaluated; the result is None if the previous run has left no totals.
+    ``replaced`` is None if everything was evaluated; the result is None if the previous run left no totals.
     """
-    if left is None:
-        return now
-    return {name: before[name] - left[name] + now[name] for name in now} if before else None
+    if replaced is None:
+        return current
+    return {name: previous[name] - replaced[name] + current[name] for name in current} if previous else None
 
 
 def find_totals(state: Mapping[str, Any]) -> Totals | None:

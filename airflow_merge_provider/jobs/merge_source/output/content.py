@@ -154,11 +154,14 @@ class TypedContent(EntityContent):
         return [self._build_column(source, name).alias(self._columns[name]) for name in self._kinds]
 
     def build_singleton_entity(self) -> Column:
-        given = {name: self.survivors.non_null(self.read_property(name), name) for name in self._kinds}
-        values = {
-            name: given[name].cast(VARIANT) if kind else given[name] for name, kind in self._kinds.items()
+        non_null_values = {
+            name: self.survivors.non_null(self.read_property(name), name) for name in self._kinds
         }
-        return F.to_variant_object(drop_missing(values, given))
+        values = {
+            name: non_null_values[name].cast(VARIANT) if kind else non_null_values[name]
+            for name, kind in self._kinds.items()
+        }
+        return F.to_variant_object(drop_missing(values, non_null_values))
 
     def project_singleton(self) -> list[Column]:
         return [*super().project_singleton(), self._format_singleton_json().alias(SAID)]
@@ -189,17 +192,17 @@ class TypedContent(EntityContent):
 
     def _build_column(self, source: Source, name: str) -> Column:
         kind = self._kinds[name]
-        own = (source.properties or {}).get(name)
-        if own is None:
+        source_kind = (source.properties or {}).get(name)
+        if source_kind is None:
             return F.lit(None).cast(kind or VARIANT)
-        return quote_column(name) if kind else as_variant(quote_column(name), own)
+        return quote_column(name) if kind else as_variant(quote_column(name), source_kind)
 
 
 def _find_common_type(name: str, sources: Sequence[Mapping[str, DataType]]) -> DataType | None:
     """Return the type that all sources have for a property, if it is a plain one."""
-    found = {source[name].simpleString(): source[name] for source in sources if name in source}
-    kind = next(iter(found.values()))
-    return kind if len(found) == 1 and isinstance(kind, AtomicType) and kind.typeName() != VARIANT else None
+    kinds = {source[name].simpleString(): source[name] for source in sources if name in source}
+    kind = next(iter(kinds.values()))
+    return kind if len(kinds) == 1 and isinstance(kind, AtomicType) and kind.typeName() != VARIANT else None
 
 
 def _union_types(contributed: Column, kind: DataType | None) -> Column:
@@ -244,29 +247,31 @@ class MapContent(EntityContent):
         names = F.array_distinct(F.flatten(F.transform(maps, F.map_keys)))
 
         def collect_values(name: Column) -> Column:
-            return F.filter(F.transform(maps, lambda each: each[name]), lambda value: value.isNotNull())
+            return F.filter(
+                F.transform(maps, lambda properties: properties[name]), lambda value: value.isNotNull()
+            )
 
         if self._compact:
             return _group_by_name(names, lambda name: splice_variants(collect_values(name)))
         united = _group_by_name(names, lambda name: _union_types(collect_values(name), None))
         if chosen := self.survivors.read_variants():
-            rest = F.map_filter(united, lambda name, _: ~name.isin(*chosen))
-            united = F.map_concat(rest, drop_missing(chosen))
+            other_properties = F.map_filter(united, lambda name, _: ~name.isin(*chosen))
+            united = F.map_concat(other_properties, drop_missing(chosen))
         return F.to_variant_object(united)
 
     def finish_outputs(self, outputs: DataFrame) -> DataFrame:
         """Compact the lists: drop values that equal an earlier one, and empty lists; unwrap lists of one."""
         if not self._compact:
             return outputs
-        some = F.map_filter(F.col(ENTITY), lambda _, items: F.size(items) > 0)
-        chosen = _list_positions()(
-            F.transform_values(some, lambda _, items: F.transform(items, _encode_item))
+        non_empty = F.map_filter(F.col(ENTITY), lambda _, items: F.size(items) > 0)
+        positions = _list_positions()(
+            F.transform_values(non_empty, lambda _, items: F.transform(items, _encode_item))
         )
-        kept = F.transform_values(
-            some, lambda name, items: F.transform(F.col(POSITIONS)[name], lambda at: F.get(items, at))
+        distinct = F.transform_values(
+            non_empty, lambda name, items: F.transform(F.col(POSITIONS)[name], lambda at: F.get(items, at))
         )
-        entity = F.to_variant_object(F.transform_values(kept, lambda _, items: _unwrap_single(items)))
-        return outputs.withColumn(POSITIONS, chosen).withColumn(ENTITY, entity).drop(POSITIONS)
+        entity = F.to_variant_object(F.transform_values(distinct, lambda _, items: _unwrap_single(items)))
+        return outputs.withColumn(POSITIONS, positions).withColumn(ENTITY, entity).drop(POSITIONS)
 
 
 class ListContent(EntityContent):
@@ -280,8 +285,10 @@ class ListContent(EntityContent):
 
     def project_values(self, source: Source) -> list[Column]:
         id_ = F.create_map(F.lit("_id"), F.col(ID).cast(VARIANT))
-        rest = self._read_typed_entity(source) if source.properties is not None else self._read_whole_entity()
-        return [F.map_concat(id_, rest).alias(CONTENT)]
+        properties = (
+            self._read_typed_entity(source) if source.properties is not None else self._read_whole_entity()
+        )
+        return [F.map_concat(id_, properties).alias(CONTENT)]
 
     def build_singleton_entity(self) -> Column:
         return _merge_lists(F.array(F.col(CONTENT)))
@@ -331,8 +338,8 @@ def _group_by_name(names: Column, value: Callable[[Column], Column]) -> Column:
 def _encode_item(item: Column) -> Column:
     """Return a value as JSON, prefixed with its type if JSON cannot distinguish it from a string."""
     kind = F.schema_of_variant(item)
-    mark = F.when(kind.isin(*_NOT_OF_JSON), F.concat(F.lit(_MARK), kind)).otherwise(F.lit(""))
-    return F.concat(mark, F.to_json(item))
+    prefix = F.when(kind.isin(*_NOT_OF_JSON), F.concat(F.lit(_MARK), kind)).otherwise(F.lit(""))
+    return F.concat(prefix, F.to_json(item))
 
 
 def _unwrap_single(items: Column) -> Column:
@@ -345,18 +352,18 @@ def _unwrap_single(items: Column) -> Column:
 def _list_positions() -> Callable[[Column], Column]:
     """Return which items of each list stay, by the one definition of equal values."""
     pickle_by_value(values)
-    mark = _MARK
+    prefix = _MARK
 
     def list_positions(lists: dict[str, list[str]] | None) -> dict[str, list[int]] | None:
         if lists is None:
             return None
-        found: dict[str, list[int]] = {}
+        positions_by_name: dict[str, list[int]] = {}
         for name, coded in dict(lists).items():
             first: dict[str, int] = {}
             for position, item in enumerate(coded):
-                key = item if item.startswith(mark) else values.build_key(json.loads(item))
+                key = item if item.startswith(prefix) else values.build_key(json.loads(item))
                 first.setdefault("" if key is None else key, position)
-            found[name] = sorted(first.values())
-        return found
+            positions_by_name[name] = sorted(first.values())
+        return positions_by_name
 
     return F.udf(list_positions, "map<string,array<int>>", useArrow=True)

@@ -47,7 +47,7 @@ class MetricsRun(NamedTuple):
 
 
 def build_metrics_row(
-    run: MetricsRun, totals: Mapping[str, int], solved: ClusteringResult, identity: str
+    run: MetricsRun, totals: Mapping[str, int], clustering: ClusteringResult, identity: str
 ) -> pa.Table:
     """Return the metrics row of a run; all columns except the totals cover the clusters that it evaluated.
 
@@ -55,22 +55,24 @@ def build_metrics_row(
     their cluster would fall apart, ``one_sided`` keys that only one side of a rule has.
     Source: docs/semantics/merge_source.md, Cluster metrics.
     """
-    found = solved.assignment
-    graph = found.graph
+    assignment = clustering.assignment
+    graph = assignment.graph
     row: dict[str, Any] = {
         "target": run.target,
         "run": run.number,
         "at": dt.datetime.fromtimestamp(run.at / 1_000_000, dt.UTC),
         "scope": run.scope,
         **{name: totals.get(total) for name, total in _COUNTS.items()},
-        "cluster_sizes": [{"size": size, "clusters": count} for size, count in count_sizes(found.live_sizes)],
+        "cluster_sizes": [
+            {"size": size, "clusters": count} for size, count in count_sizes(assignment.live_sizes)
+        ],
         "largest": [
             {"id": output_id(graph.list_members(cluster), identity), "size": int(graph.sizes[cluster])}
             for cluster in _find_largest(graph)
         ],
         "same_dataset": _count_same_dataset(graph),
-        "bridges": sum(len(each) for each in find_bridges(graph, solved.link_statistics.links)),
-        "one_sided": solved.link_statistics.one_sided,
+        "bridges": sum(len(bridges) for bridges in find_bridges(graph, clustering.link_statistics.links)),
+        "one_sided": clustering.link_statistics.one_sided,
     }
     return pa.Table.from_pylist([row], _SCHEMA)
 
@@ -78,10 +80,12 @@ def build_metrics_row(
 def find_bridges(graph: EntityGraph, links: Sequence[RuleLinks]) -> Iterator[set[int]]:
     """Yield, for each cluster of three or more, the entities without which it would fall apart."""
     neighbours = _build_neighbours(graph, links)
-    seen: set[int] = set()
+    visited: set[int] = set()
     for start in neighbours:
-        if start not in seen and start < len(graph.clusters):
-            yield {node for node in _find_cut_points(start, neighbours, seen) if node < len(graph.clusters)}
+        if start not in visited and start < len(graph.clusters):
+            yield {
+                node for node in _find_cut_points(start, neighbours, visited) if node < len(graph.clusters)
+            }
 
 
 def _find_largest(graph: EntityGraph) -> list[int]:
@@ -101,54 +105,54 @@ def _build_neighbours(graph: EntityGraph, links: Sequence[RuleLinks]) -> dict[in
 
     If only one entity has it on a side, that entity alone joins the others.
     """
-    found: dict[int, list[int]] = defaultdict(list)
+    neighbours: dict[int, list[int]] = defaultdict(list)
     node = len(graph.clusters)
     large = graph.sizes > 2  # noqa: PLR2004 - two cannot fall apart into more
     for link in links:
         sides = [_group_by_key(entities, keys, large[graph.clusters]) for entities, keys in link.ends]
         for key in sides[0].keys() & sides[1].keys():
             left, right = sides[0][key], sides[1][key]
-            one, others = (left, right) if len(left) == 1 else (right, left)
-            if len(one) > 1:
-                one, others, node = {node}, left | right, node + 1
-            (middle,) = one
-            for other in others - one:
-                found[middle].append(other)
-                found[other].append(middle)
-    return found
+            centres, leaves = (left, right) if len(left) == 1 else (right, left)
+            if len(centres) > 1:
+                centres, leaves, node = {node}, left | right, node + 1
+            (centre,) = centres
+            for leaf in leaves - centres:
+                neighbours[centre].append(leaf)
+                neighbours[leaf].append(centre)
+    return neighbours
 
 
-def _group_by_key(entities: Numbers, keys: Numbers, wanted: Any) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = defaultdict(set)
-    chosen = wanted[entities]
+def _group_by_key(entities: Numbers, keys: Numbers, is_selected: Any) -> dict[int, set[int]]:
+    entities_by_key: dict[int, set[int]] = defaultdict(set)
+    chosen = is_selected[entities]
     for entity, key in zip(entities[chosen].tolist(), keys[chosen].tolist(), strict=True):
-        found[key].add(entity)
-    return found
+        entities_by_key[key].add(entity)
+    return entities_by_key
 
 
-def _find_cut_points(root: int, neighbours: dict[int, list[int]], seen: set[int]) -> set[int]:
+def _find_cut_points(root: int, neighbours: dict[int, list[int]], visited: set[int]) -> set[int]:
     """Return the nodes without which the root's component would fall apart (Tarjan's low links)."""
     depth = {root: 0}
     low = {root: 0}
-    found: set[int] = set()
+    cut_points: set[int] = set()
     branches = 0
     stack = [(root, -1, iter(neighbours[root]))]
     while stack:
-        node, parent, rest = stack[-1]
-        for other in rest:
-            if other not in depth:
-                depth[other] = low[other] = len(stack)
-                stack.append((other, node, iter(neighbours[other])))
+        node, parent, remaining = stack[-1]
+        for neighbour in remaining:
+            if neighbour not in depth:
+                depth[neighbour] = low[neighbour] = len(stack)
+                stack.append((neighbour, node, iter(neighbours[neighbour])))
                 break
-            if other != parent:
-                low[node] = min(low[node], depth[other])
+            if neighbour != parent:
+                low[node] = min(low[node], depth[neighbour])
         else:
             stack.pop()
             if parent == root:
                 branches += 1
             elif parent >= 0 and low[node] >= depth[parent]:
-                found.add(parent)
+                cut_points.add(parent)
             if parent >= 0:
                 low[parent] = min(low[parent], low[node])
-    seen.update(depth)
-    return found | ({root} if branches > 1 else set())
+    visited.update(depth)
+    return cut_points | ({root} if branches > 1 else set())

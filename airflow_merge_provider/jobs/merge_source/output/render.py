@@ -79,27 +79,27 @@ def _render_rows(
     single entities are rendered as clusters of one.
     """
     content = choose_content(resolution.sources, resolution.config)
-    read = _read_sources(resolution, content)
+    source_rows = _read_sources(resolution, content)
     shared = pc.bit_wise_and(resolution.labels.column(LABEL), 1)
     if resolution.labels.num_rows - (pc.sum(shared).as_py() or 0) <= _PLANNED_ONCE_MAX:
-        made = _render_clusters(_add_labels(resolution, labels, read), content, resolution.config)
+        outputs = _render_clusters(_add_labels(resolution, labels, source_rows), content, resolution.config)
     else:
         is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
-        lone = _render_singletons(
-            _add_labels(resolution, labels.where(~is_shared), read), content, resolution.config
+        singletons = _render_singletons(
+            _add_labels(resolution, labels.where(~is_shared), source_rows), content, resolution.config
         )
         clusters = _render_clusters(
-            _add_labels(resolution, labels.where(is_shared), read), content, resolution.config
+            _add_labels(resolution, labels.where(is_shared), source_rows), content, resolution.config
         )
-        made = lone.unionByName(clusters)
-    made = content.finish_outputs(made)
-    beside = _add_columns(made, resolution.config, stable)
+        outputs = singletons.unionByName(clusters)
+    outputs = content.finish_outputs(outputs)
+    optional_columns = _add_columns(outputs, resolution.config, stable)
     if stable is not None:
-        made = made.join(F.broadcast(stable), NUMBER)
-    found = _build_row(made, content, beside, written_at)
+        outputs = outputs.join(F.broadcast(stable), NUMBER)
+    rows = _build_row(outputs, content, optional_columns, written_at)
     if not resolution.config.replaced_by:
-        return found
-    return found.withColumn(REPLACED_BY, F.lit(None).cast("array<string>"))
+        return rows
+    return rows.withColumn(REPLACED_BY, F.lit(None).cast("array<string>"))
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,17 @@ class _SourceRows:
 
 def _read_sources(resolution: Resolution[ClusteringResult], content: Content) -> list[_SourceRows]:
     keys_of = dict(zip((source.offset for source in resolution.sources), resolution.keys, strict=True))
-    read = []
+    source_rows = []
     for source in resolution.used or resolution.sources[:1]:
         columns, keys = keys_of[source.offset].project_keys()
-        read.append(_SourceRows(source, columns, _project_source(source, keys, content, resolution.rules)))
-    return read
+        source_rows.append(
+            _SourceRows(source, columns, _project_source(source, keys, content, resolution.rules))
+        )
+    return source_rows
 
 
 def _add_labels(
-    resolution: Resolution[ClusteringResult], labels: DataFrame, read: Sequence[_SourceRows]
+    resolution: Resolution[ClusteringResult], labels: DataFrame, source_rows: Sequence[_SourceRows]
 ) -> DataFrame:
     """Return the entities that have one of the labels.
 
@@ -135,13 +137,13 @@ def _add_labels(
     source, which matters if there are few entities.
     """
     labels = F.broadcast(labels)
-    early = resolution.labels.num_rows > _MANY or any(each.source.several for each in read)
-    given = []
-    for each in read:
-        source = each.source
+    early = resolution.labels.num_rows > _MANY or any(rows.source.several for rows in source_rows)
+    frames = []
+    for rows in source_rows:
+        source = rows.source
         chosen = replace(source, frame=source.frame.join(labels, HASH)) if early else source
-        given.append(each.build_rows(chosen.keep_latest()))
-    entities = reduce(DataFrame.unionByName, given)
+        frames.append(rows.build_rows(chosen.keep_latest()))
+    entities = reduce(DataFrame.unionByName, frames)
     return entities if early else entities.join(labels, HASH)
 
 
@@ -190,8 +192,8 @@ def _render_clusters(entities: DataFrame, content: Content, config: MergeSourceC
     ordered = numbered.sortWithinPartitions(NUMBER, OFFSET, ID)
     id_ = _output_id(F.col(OFFSET), F.col(ID), config)
     chosen = content.survivors
-    whole = F.collect_list(F.struct(OFFSET, MEMBER, *content.names)).alias(PARTS)
-    parts = [whole] if chosen.properties else []
+    collected = F.collect_list(F.struct(OFFSET, MEMBER, *content.names)).alias(PARTS)
+    parts = [collected] if chosen.properties else []
     clusters = ordered.groupBy(NUMBER).agg(
         (F.first(id_) if config.identity == "first" else F.concat_ws("|", F.collect_list(id_))).alias("_id"),
         F.first(DELETED).alias("_deleted"),
@@ -227,34 +229,36 @@ def _join_with_slash(member: Column) -> Column:
 
 def _add_columns(outputs: DataFrame, config: MergeSourceConfig, stable: DataFrame | None) -> list[Column]:
     """Return the optional columns of outputs; without ``stable``, an output's number is its stable ID."""
-    given = [F.col(PROVENANCE)] if PROVENANCE in outputs.columns else []
+    columns = [F.col(PROVENANCE)] if PROVENANCE in outputs.columns else []
     if config.stable_id:
-        given.append(F.col(NUMBER if stable is None else STABLE).alias(STABLE_ID))
-    return given
+        columns.append(F.col(NUMBER if stable is None else STABLE).alias(STABLE_ID))
+    return columns
 
 
-def _build_row(outputs: DataFrame, content: Content, beside: Sequence[Column], written_at: int) -> DataFrame:
+def _build_row(
+    outputs: DataFrame, content: Content, optional_columns: Sequence[Column], written_at: int
+) -> DataFrame:
     """Return the target's columns in their order."""
-    said = [F.to_json(F.struct(*beside))] if beside else []
+    optional_json = [F.to_json(F.struct(*optional_columns))] if optional_columns else []
     return outputs.select(
         "_id",
         F.col(NUMBER).alias("_updated"),
         "_deleted",
         IDS,
         REPLACED,
-        content_hash(F.to_json(IDS), content.content_json(), *said).alias("_hash"),
+        content_hash(F.to_json(IDS), content.content_json(), *optional_json).alias("_hash"),
         F.lit(None).cast("bigint").alias("_previous"),
         F.lit(written_at).cast("bigint").alias("_ts"),
         *(F.col(name).alias(target) for name, target in content.kept.items()),
-        *beside,
+        *optional_columns,
         MEMBERS,
     )
 
 
-def content_hash(*said: Column) -> Column:
+def content_hash(*json_columns: Column) -> Column:
     """Hash the content of an output: its ID, whether it is deleted or replaced, and more columns as JSON."""
     flags = (F.coalesce(F.col(flag), F.lit(False)).cast("string") for flag in ("_deleted", REPLACED))
-    return F.md5(F.concat_ws("\n", "_id", *flags, *said))
+    return F.md5(F.concat_ws("\n", "_id", *flags, *json_columns))
 
 
 def _output_id(offset: Column, id_: Column, config: MergeSourceConfig) -> Column:
@@ -263,7 +267,7 @@ def _output_id(offset: Column, id_: Column, config: MergeSourceConfig) -> Column
 
 def _own_ids(source: Source) -> Column:
     """Return the distinct IDs that an entity brings along; its own ID if it brings none."""
-    own = F.array(F.col(ID))
+    own_id = F.array(F.col(ID))
     if source.properties is not None and IDS not in source.frame.columns:
-        return own
-    return F.coalesce(F.array_distinct(F.array_compact(F.col(OWN_IDS))), own)
+        return own_id
+    return F.coalesce(F.array_distinct(F.array_compact(F.col(OWN_IDS))), own_id)

@@ -41,7 +41,7 @@ class RowChanges:
     """The whole ``rows`` of the target that a run writes; ``silent`` counts those not reported as changes.
 
     ``replaced`` and ``removed`` count IDs that end. ``inserted``, ``updated`` and ``deleted`` count rows that
-    become live, rows that stay live with other values, and rows that are not live any more.
+    become live, rows that stay live with other values, and rows that are no longer live.
     """
 
     rows: DataFrame
@@ -66,7 +66,13 @@ class RowChanges:
 
 @contextmanager
 def compare_rows(
-    spark: SparkSession, rendered: DataFrame, target: DataFrame, found: Difference, *, start: int, at: int
+    spark: SparkSession,
+    rendered: DataFrame,
+    target: DataFrame,
+    difference: Difference,
+    *,
+    start: int,
+    at: int,
 ) -> Iterator[RowChanges]:
     """Compare rendered outputs with the target's rows and number the differences, from ``start``.
 
@@ -74,67 +80,68 @@ def compare_rows(
     unchanged keeps its number; only the stored state of its members is written.
     Source: docs/semantics/merge_source.md, Emitted rows.
 
-    :raises FullScanRequired: if a member of an output is no longer in its source, or if an ID is that of an
-        output that was not evaluated.
+    :raises FullScanRequired: if a member is no longer in its source, or an ID is that of another output.
     """
     with ExitStack() as stack:
-        ids = stack.enter_context(stage_table(spark, pa.table({ID: found.ids})))
-        there = _select_stored(target).join(F.broadcast(ids), ID, "left_semi")
-        compared = rendered.drop("_previous").join(F.broadcast(there), ID, "left").persist()
+        ids = stack.enter_context(stage_table(spark, pa.table({ID: difference.ids})))
+        stored = _select_stored(target).join(F.broadcast(ids), ID, "left_semi")
+        compared = rendered.drop("_previous").join(F.broadcast(stored), ID, "left").persist()
         stack.callback(compared.unpersist)
         is_same = F.col(STORED_HASH).eqNullSafe(F.col(HASH))
         members = F.size(MEMBERS).alias("members")
         is_live = ~F.coalesce(F.col("_deleted"), F.lit(False))
-        seen = compared.select(
+        comparison = compared.select(
             PLACE, is_same.alias(_SAME), members, "_previous", _INHABITED, _WAS_LIVE, is_live.alias(_IS_LIVE)
         ).toArrow()
-        _check_members(seen, found)
-        _check_ids(seen, found)
-        emitted = np.sort(seen.filter(pc.invert(seen.column(_SAME))).column(PLACE).to_numpy())
-        first = start + found.retired.num_rows
+        _check_members(comparison, difference)
+        _check_ids(comparison, difference)
+        emitted = np.sort(comparison.filter(pc.invert(comparison.column(_SAME))).column(PLACE).to_numpy())
+        first = start + difference.retired.num_rows
         numbers = pa.table({PLACE: emitted, _NUMBER: np.arange(first, first + len(emitted))})
         numbered = stack.enter_context(stage_table(spark, numbers))
-        retired = stack.enter_context(stage_table(spark, _number_retired(found, start)))
+        retired = stack.enter_context(stage_table(spark, _number_retired(difference, start)))
         # The rows have as many partitions as the shuffle, and each would become a file.
-        kept = compared.coalesce(seen.num_rows // _FILE_MIN_ROWS + 1)
+        coalesced = compared.coalesce(comparison.num_rows // _FILE_MIN_ROWS + 1)
         kinds = {field.name: field.dataType for frame in (rendered, target) for field in frame.schema}
         rows = [
-            _add_missing_columns(_add_numbers(kept.where(~is_same), numbered), kinds),
+            _add_missing_columns(_add_numbers(coalesced.where(~is_same), numbered), kinds),
             _add_missing_columns(_build_tombstones(retired, at), kinds),
         ]
-        same = seen.num_rows - len(emitted)
+        same = comparison.num_rows - len(emitted)
         if same:
-            rows.append(_add_missing_columns(_keep_position(kept.where(is_same)), kinds))
-        if len(found.emptied):
-            emptied = stack.enter_context(stage_table(spark, pa.table({ID: found.emptied})))
+            rows.append(_add_missing_columns(_keep_position(coalesced.where(is_same)), kinds))
+        if len(difference.emptied):
+            emptied = stack.enter_context(stage_table(spark, pa.table({ID: difference.emptied})))
             rows.append(_add_missing_columns(target.drop(MEMBERS).join(F.broadcast(emptied), ID), kinds))
-        replaced = int(pc.sum(found.retired.column(of.REPLACED)).as_py() or 0)
-        inserted, updated, deleted = _count_rows(seen)
+        replaced = int(pc.sum(difference.retired.column(of.REPLACED)).as_py() or 0)
+        inserted, updated, deleted = _count_rows(comparison)
         yield RowChanges(
             reduce(DataFrame.unionByName, rows),
             emitted=len(emitted),
-            silent=same + len(found.emptied),
+            silent=same + len(difference.emptied),
             replaced=replaced,
-            removed=found.retired.num_rows - replaced,
+            removed=difference.retired.num_rows - replaced,
             inserted=inserted,
             updated=updated,
-            deleted=deleted + found.retired.num_rows,
+            deleted=deleted + difference.retired.num_rows,
         )
 
 
-def write_changes(spark: SparkSession, target: Dataset, found: RowChanges, *, new_columns: bool) -> None:
+def write_changes(spark: SparkSession, target: Dataset, changes: RowChanges, *, new_columns: bool) -> None:
     """Replace the target's rows of the changed outputs; the changes may add new columns."""
-    same = f"{OLD}.{sql.quote_name(ID)} = {NEW}.{sql.quote_name(ID)}"
-    every = [sql.quote_name(each) for each in found.rows.columns]
+    condition = f"{OLD}.{sql.quote_name(ID)} = {NEW}.{sql.quote_name(ID)}"
+    columns = [sql.quote_name(column) for column in changes.rows.columns]
     # Without the alias in front: only then may a column be one that the target does not have yet.
-    assigned = ", ".join(f"{each} = {NEW}.{each}" for each in every)
-    given = ", ".join(f"{NEW}.{each}" for each in every)
+    assigned = ", ".join(f"{column} = {NEW}.{column}" for column in columns)
+    new_values = ", ".join(f"{NEW}.{column}" for column in columns)
     clauses = [
         f"WHEN MATCHED THEN UPDATE SET {assigned}",
-        f"WHEN NOT MATCHED THEN INSERT ({', '.join(every)}) VALUES ({given})",
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({new_values})",
     ]
-    replacing = F.broadcast(found.rows) if found.count < _BROADCAST_MAX_ROWS else found.rows
-    upsert = Upsert(found.rows, same, clauses, replacing=replacing, matching=same, new_columns=new_columns)
+    replacing = F.broadcast(changes.rows) if changes.count < _BROADCAST_MAX_ROWS else changes.rows
+    upsert = Upsert(
+        changes.rows, condition, clauses, replacing=replacing, matching=condition, new_columns=new_columns
+    )
     upsert_rows(spark, target, upsert)
 
 
@@ -153,15 +160,15 @@ def _select_stored(target: DataFrame) -> DataFrame:
 
 def _keep_position(same: DataFrame) -> DataFrame:
     """Keep the number and time of outputs whose content is unchanged: only their members are new."""
-    kept = {PLACE: F.col("_previous"), "_previous": F.col(_EARLIER), "_ts": F.col(_WRITTEN)}
-    return same.withColumns(kept)
+    columns = {PLACE: F.col("_previous"), "_previous": F.col(_EARLIER), "_ts": F.col(_WRITTEN)}
+    return same.withColumns(columns)
 
 
-def _count_rows(seen: pa.Table) -> tuple[int, int, int]:
-    """Count the rows that become live, that stay live with other values, and that are not live any more."""
-    differs = pc.invert(seen.column(_SAME))
-    was_live = pc.fill_null(seen.column(_WAS_LIVE), fill_value=False)
-    is_live = seen.column(_IS_LIVE)
+def _count_rows(comparison: pa.Table) -> tuple[int, int, int]:
+    """Count the rows that become live, that stay live with other values, and that are no longer live."""
+    differs = pc.invert(comparison.column(_SAME))
+    was_live = pc.fill_null(comparison.column(_WAS_LIVE), fill_value=False)
+    is_live = comparison.column(_IS_LIVE)
     kinds = (
         pc.and_not(is_live, was_live),
         pc.and_(is_live, was_live),
@@ -171,21 +178,25 @@ def _count_rows(seen: pa.Table) -> tuple[int, int, int]:
     return inserted, updated, deleted
 
 
-def _check_members(seen: pa.Table, found: Difference) -> None:
-    counted = dict(zip(seen.column(PLACE).to_pylist(), seen.column("members").to_pylist(), strict=True))
-    if counted != found.sizes:
+def _check_members(comparison: pa.Table, difference: Difference) -> None:
+    counted = dict(
+        zip(comparison.column(PLACE).to_pylist(), comparison.column("members").to_pylist(), strict=True)
+    )
+    if counted != difference.sizes:
         raise FullScanRequired("an entity no longer exists in its dataset")
 
 
-def _check_ids(seen: pa.Table, found: Difference) -> None:
-    there = seen.filter(pc.fill_null(seen.column(_INHABITED), fill_value=False)).column("_previous")
-    if not pc.all(pc.is_in(there, value_set=pa.array(found.looked_at)), min_count=0).as_py():
+def _check_ids(comparison: pa.Table, difference: Difference) -> None:
+    stored_numbers = comparison.filter(pc.fill_null(comparison.column(_INHABITED), fill_value=False)).column(
+        "_previous"
+    )
+    if not pc.all(pc.is_in(stored_numbers, value_set=pa.array(difference.looked_at)), min_count=0).as_py():
         raise FullScanRequired("the ID of a changed row belongs to a row that was not evaluated")
 
 
-def _number_retired(found: Difference, start: int) -> pa.Table:
-    numbers = np.arange(start, start + found.retired.num_rows)
-    return found.retired.append_column(_NUMBER, pa.array(numbers))
+def _number_retired(difference: Difference, start: int) -> pa.Table:
+    numbers = np.arange(start, start + difference.retired.num_rows)
+    return difference.retired.append_column(_NUMBER, pa.array(numbers))
 
 
 def _add_numbers(rows: DataFrame, numbers: DataFrame) -> DataFrame:

@@ -28,7 +28,7 @@ def choose_content(sources: Sequence[Source], config: MergeSourceConfig) -> Cont
     :raises DataError: if a dataset cannot provide what the configuration requires.
     """
     chosen, names = parse_choices(config.survivorship), config.dataset_ids
-    if any(each.kind == LATEST for choice in chosen for each in choice.preferences):
+    if any(preference.kind == LATEST for choice in chosen for preference in choice.preferences):
         _check_recency(sources)
     typed = [source.properties for source in sources if source.properties is not None]
     if config.values == "columns":
@@ -46,19 +46,24 @@ def list_new_columns(rows: StructType, target: StructType) -> list[str]:
 
     :raises DataError: if a column of the target has another type, or the target has another shape.
     """
-    here = {field.name: field.dataType.simpleString() for field in target}
+    target_kinds = {field.name: field.dataType.simpleString() for field in target}
     problems = [
-        Problem("target", "type", f"column {field.name!r} is {here[field.name]} and would be {kind}", _ANEW)
+        Problem(
+            "target",
+            "type",
+            f"column {field.name!r} is {target_kinds[field.name]} and would be {kind}",
+            _ANEW,
+        )
         for field in rows
-        if (kind := field.dataType.simpleString()) != here.get(field.name, kind)
+        if (kind := field.dataType.simpleString()) != target_kinds.get(field.name, kind)
     ]
-    if ("entity" in here) != ("entity" in rows.names) and not problems:
+    if ("entity" in target_kinds) != ("entity" in rows.names) and not problems:
         problems = [
             Problem("values", "shape", "the target was written with another setting of this option", _ANEW)
         ]
     if problems:
         raise DataError.from_problems(problems)
-    return [name for name in rows.names if name not in here]
+    return [name for name in rows.names if name not in target_kinds]
 
 
 def build_properties(names: Sequence[str]) -> dict[str, str]:

@@ -41,32 +41,38 @@ class Survivors:
         names: Sequence[str],
     ) -> None:
         self._read, self._kinds, self._names = read, kinds, names
-        known = [(choice, [name for name in choice.properties if name in kinds]) for choice in choices]
-        self._choices = [(choice, mine) for choice, mine in known if mine]
+        present_choices = [
+            (choice, [name for name in choice.properties if name in kinds]) for choice in choices
+        ]
+        self._choices = [
+            (choice, present_names) for choice, present_names in present_choices if present_names
+        ]
 
     @property
     def by_recency(self) -> bool:
         """Return whether a choice depends on which member is the latest."""
-        return any(each.kind == LATEST for choice, _ in self._choices for each in choice.preferences)
+        return any(
+            preference.kind == LATEST for choice, _ in self._choices for preference in choice.preferences
+        )
 
     @property
     def properties(self) -> list[str]:
         """The properties that are chosen."""
-        return [name for _, mine in self._choices for name in mine]
+        return [name for _, names in self._choices for name in names]
 
     def pick_members(self, members: Column) -> list[Column]:
         """Return for every choice the chosen member; NULL if no member qualifies."""
         return [
-            self._find_best_member(members, choice, mine).alias(f"{PICKED}{number}")
-            for number, (choice, mine) in enumerate(self._choices)
+            self._find_best_member(members, choice, names).alias(f"{PICKED}{number}")
+            for number, (choice, names) in enumerate(self._choices)
         ]
 
     def read_values(self) -> dict[str, Column]:
         """Return the values of the members that ``picked`` has chosen."""
         return {
             name: self.non_null(self._read(F.col(f"{PICKED}{number}"), name), name)
-            for number, (_, mine) in enumerate(self._choices)
-            for name in mine
+            for number, (_, names) in enumerate(self._choices)
+            for name in names
         }
 
     def non_null(self, value: Column, name: str) -> Column:
@@ -87,27 +93,29 @@ class Survivors:
         values = self.read_values()
         picked = {
             name: F.col(f"{PICKED}{number}")
-            for number, (_, mine) in enumerate(self._choices)
-            for name in mine
+            for number, (_, names) in enumerate(self._choices)
+            for name in names
         }
         return lambda name: F.when(values[name].isNotNull(), named(picked[name]))
 
-    def _find_best_member(self, members: Column, choice: SurvivorshipRule, mine: Sequence[str]) -> Column:
+    def _find_best_member(self, members: Column, choice: SurvivorshipRule, names: Sequence[str]) -> Column:
         def has_any(member: Column) -> Column:
-            return any_of(self._has_value(member, name) for name in mine)
+            return any_of(self._has_value(member, name) for name in names)
 
         candidates = F.filter(members, has_any)
 
-        def rank_member(member: Column, place: Column) -> Column:
-            ranks = [self._rank_member(each, member, candidates, mine) for each in choice.preferences]
+        def rank_member(member: Column, position: Column) -> Column:
+            ranks = [
+                self._rank_member(preference, member, candidates, names) for preference in choice.preferences
+            ]
             named = [rank.alias(f"r{number}") for number, rank in enumerate(ranks) if rank is not None]
-            return F.struct(*named, place.alias("place"))
+            return F.struct(*named, position.alias("place"))
 
         best = F.array_min(F.transform(candidates, rank_member))
         return F.get(candidates, best["place"])
 
     def _rank_member(
-        self, preference: Preference, member: Column, candidates: Column, mine: Sequence[str]
+        self, preference: Preference, member: Column, candidates: Column, names: Sequence[str]
     ) -> Column | None:
         """Return a rank of a member, where smaller is better; candidates are in their order."""
         if preference.kind == FIRST:
@@ -115,17 +123,21 @@ class Survivors:
         if preference.kind == LATEST:
             return -F.coalesce(member[RECENCY], F.lit(-(2**62)))
         if preference.kind == MOST_COMPLETE:
-            given = (self._has_value(member, name).cast("int") for name in mine)
-            return -combine_columns(Column.__add__, given, F.lit(0))
+            has_values = (self._has_value(member, name).cast("int") for name in names)
+            return -combine_columns(Column.__add__, has_values, F.lit(0))
         if preference.kind == MOST_COMMON:
-            own = self._build_comparable(member, mine[0])
-            return -F.size(F.filter(candidates, lambda other: self._build_comparable(other, mine[0]) == own))
+            own_value = self._build_comparable(member, names[0])
+            return -F.size(
+                F.filter(
+                    candidates, lambda candidate: self._build_comparable(candidate, names[0]) == own_value
+                )
+            )
         if preference.kind == LONGEST:
-            return -self._measure_length(member, mine[0])
+            return -self._measure_length(member, names[0])
         ranks = {self._names.index(name): rank for rank, name in enumerate(preference.datasets)}
         last = F.lit(len(ranks))
         return reduce(
-            lambda rest, pair: F.when(member[OFFSET] == pair[0], F.lit(pair[1])).otherwise(rest),
+            lambda fallback, pair: F.when(member[OFFSET] == pair[0], F.lit(pair[1])).otherwise(fallback),
             ranks.items(),
             last,
         )

@@ -69,44 +69,49 @@ class ColumnsContent(Content):
         properties = sorted({name for source in sources for name in source})
         _check_names(properties)
         self._properties = {
-            name: made
+            name: definition
             for number, name in enumerate(properties)
-            if (made := _find_property(name, f"{PROPERTY}{number}", sources, chosen=name in chosen))
+            if (definition := _find_property(name, f"{PROPERTY}{number}", sources, chosen=name in chosen))
             is not None
         }
-        kinds = {name: made.kind for name, made in self._properties.items() if made.chosen}
+        kinds = {name: definition.kind for name, definition in self._properties.items() if definition.chosen}
         super().__init__(Survivors(choices, self._read, kinds, names))
-        self.values_names = tuple(made.column for made in self._properties.values())
-        self.kept = {made.column: name for name, made in self._properties.items()}
+        self.values_names = tuple(definition.column for definition in self._properties.values())
+        self.kept = {definition.column: name for name, definition in self._properties.items()}
 
     def project_values(self, source: Source) -> list[Column]:
-        own = source.properties or {}
+        source_kinds = source.properties or {}
         return [
-            _project_column(name, own.get(name), made).alias(made.column)
-            for name, made in self._properties.items()
+            _project_column(name, source_kinds.get(name), definition).alias(definition.column)
+            for name, definition in self._properties.items()
         ]
 
     def collect_members(self) -> list[Column]:
-        rest = [made.column for made in self._properties.values() if not made.chosen]
-        return [F.collect_list(name).alias(name) for name in rest]
+        columns = [definition.column for definition in self._properties.values() if not definition.chosen]
+        return [F.collect_list(name).alias(name) for name in columns]
 
     def project_singleton(self) -> list[Column]:
         values = (
-            (name, made, _project_singleton(F.col(made.column), made))
-            for name, made in self._properties.items()
+            (name, definition, _project_singleton(F.col(definition.column), definition))
+            for name, definition in self._properties.items()
         )
-        return [self.survivors.non_null(value, name).alias(made.column) for name, made, value in values]
+        return [
+            self.survivors.non_null(value, name).alias(definition.column)
+            for name, definition, value in values
+        ]
 
     def project_cluster(self) -> list[Column]:
         values = self.survivors.read_values()
         return [
-            (values[name] if made.chosen else _unite_values(F.col(made.column), made)).alias(made.column)
-            for name, made in self._properties.items()
+            (
+                values[name] if definition.chosen else _unite_values(F.col(definition.column), definition)
+            ).alias(definition.column)
+            for name, definition in self._properties.items()
         ]
 
     def content_json(self) -> Column:
-        whole = [F.col(made.column).alias(name) for name, made in self._properties.items()]
-        return F.to_json(F.struct(*whole)) if whole else F.lit("{}")
+        columns = [F.col(definition.column).alias(name) for name, definition in self._properties.items()]
+        return F.to_json(F.struct(*columns)) if columns else F.lit("{}")
 
     def _read(self, member: Column, name: str) -> Column:
         return member[self._properties[name].column]
@@ -119,12 +124,12 @@ def _find_property(
     name: str, internal: str, sources: Sequence[Mapping[str, DataType]], *, chosen: bool
 ) -> _Property | None:
     """Return the type that all datasets can give a property; None if no dataset gives it any value."""
-    found = [source[name] for source in sources if name in source]
-    found = [kind for kind in found if not isinstance(kind, NullType)]
-    if not found:
+    source_kinds = [source[name] for source in sources if name in source]
+    source_kinds = [kind for kind in source_kinds if not isinstance(kind, NullType)]
+    if not source_kinds:
         return None
-    listed = not chosen and any(isinstance(kind, ArrayType) for kind in found)
-    kinds = [kind.elementType if listed and isinstance(kind, ArrayType) else kind for kind in found]
+    listed = not chosen and any(isinstance(kind, ArrayType) for kind in source_kinds)
+    kinds = [kind.elementType if listed and isinstance(kind, ArrayType) else kind for kind in source_kinds]
     kind = _find_common_type(kinds)
     return _Property(internal, kind, listed or (kind is None and not chosen), chosen)
 
@@ -138,35 +143,35 @@ def _find_common_type(kinds: Sequence[DataType]) -> DataType | None:
     return None if not alike or isinstance(first, VariantType | NullType) else first
 
 
-def _project_column(name: str, kind: DataType | None, made: _Property) -> Column:
+def _project_column(name: str, kind: DataType | None, definition: _Property) -> Column:
     """Return the column of a dataset as the target's values, or lists of them."""
-    one = VARIANT if made.kind is None else made.kind
+    value_kind = VARIANT if definition.kind is None else definition.kind
     if kind is None or isinstance(kind, NullType):
         return (
-            cast_to(F.lit(None), VARIANTS if made.kind is None else ArrayType(made.kind))
-            if made.listed
-            else cast_to(F.lit(None), one)
+            cast_to(F.lit(None), VARIANTS if definition.kind is None else ArrayType(definition.kind))
+            if definition.listed
+            else cast_to(F.lit(None), value_kind)
         )
     value = quote_column(name)
-    if not made.listed:
-        return as_variant(value, kind) if made.kind is None else cast_to(value, made.kind)
-    if made.kind is not None:
+    if not definition.listed:
+        return as_variant(value, kind) if definition.kind is None else cast_to(value, definition.kind)
+    if definition.kind is not None:
         listed = value if isinstance(kind, ArrayType) else F.when(value.isNotNull(), F.array(value))
-        return cast_to(listed, made.sent)
+        return cast_to(listed, definition.sent)
     if isinstance(kind, ArrayType):
         return items_of(value, kind)
     variant = as_variant(value, kind)
     return F.when(value.isNotNull(), F.coalesce(as_items(variant), F.array(variant)))
 
 
-def _project_singleton(value: Column, made: _Property) -> Column:
-    if made.chosen or made.listed:
+def _project_singleton(value: Column, definition: _Property) -> Column:
+    if definition.chosen or definition.listed:
         return value
     return F.when(value.isNotNull(), F.array(value))
 
 
-def _unite_values(contributed: Column, made: _Property) -> Column:
-    return F.when(F.size(contributed) > 0, F.flatten(contributed) if made.listed else contributed)
+def _unite_values(contributed: Column, definition: _Property) -> Column:
+    return F.when(F.size(contributed) > 0, F.flatten(contributed) if definition.listed else contributed)
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -176,9 +181,9 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _is_alike(names: Sequence[str]) -> Iterator[Problem]:
-    seen: dict[str, str] = {}
+    name_by_lower: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            message = f"properties {other!r} and {name!r} differ only in case, which columns do not support"
+        earlier = name_by_lower.setdefault(name.lower(), name)
+        if earlier != name:
+            message = f"properties {earlier!r} and {name!r} differ only in case, which columns do not support"
             yield Problem("values", "case", message, "rename one upstream, or set values to 'entity'")

@@ -23,24 +23,26 @@ from airflow_merge_provider.jobs.merge_source.model import (
 )
 
 
-def find_affected(looks: Sequence[SourceDelta], past: PreviousState, *, everything: bool) -> AffectedEntities:
+def find_affected(
+    deltas: Sequence[SourceDelta], previous: PreviousState, *, everything: bool
+) -> AffectedEntities:
     """Find the affected part; with ``everything`` it is the whole.
 
     An entity that was not read is unchanged if its source was not read completely; otherwise it is gone.
     """
-    matches = [_SourceMatch.match_entities(look, past.entities[at]) for at, look in enumerate(looks)]
+    matches = [_SourceMatch.match_entities(delta, previous.entities[at]) for at, delta in enumerate(deltas)]
     keys = _sort_key_hashes(
-        [look.entities.select_entities(match.changed) for look, match in zip(looks, matches, strict=True)]
+        [delta.entities.select_entities(match.changed) for delta, match in zip(deltas, matches, strict=True)]
     )
-    touched = np.full(len(past.numbers), everything)
+    touched = np.full(len(previous.numbers), everything)
     for at, match in enumerate(matches):
-        outputs, known = past.outputs[at], past.entities[at]
+        outputs, previous_entities = previous.outputs[at], previous.entities[at]
         touched[outputs[match.gone | match.altered]] = True
-        for positions, hashes, _ in known.keys.values():
+        for positions, hashes, _ in previous_entities.keys.values():
             touched[outputs[positions[_is_among(hashes, keys)]]] = True
     parts = [
-        match.select_part(look.entities, past.entities[at], past.outputs[at], touched)
-        for at, (look, match) in enumerate(zip(looks, matches, strict=True))
+        match.select_part(delta.entities, previous.entities[at], previous.outputs[at], touched)
+        for at, (delta, match) in enumerate(zip(deltas, matches, strict=True))
     ]
     return AffectedEntities(
         [entities for entities, _, _ in parts],
@@ -51,9 +53,9 @@ def find_affected(looks: Sequence[SourceDelta], past: PreviousState, *, everythi
     )
 
 
-def has_changes(now: Entities, past: Entities) -> bool:
+def has_changes(current: Entities, previous: Entities) -> bool:
     """Return whether an entity is new or differs from the previous state."""
-    return bool(_SourceMatch.match_entities(SourceDelta(now, complete=True), past).changed.any())
+    return bool(_SourceMatch.match_entities(SourceDelta(current, complete=True), previous).changed.any())
 
 
 @dataclass(frozen=True)
@@ -72,47 +74,49 @@ class _SourceMatch:
     gone: Flags
 
     @staticmethod
-    def match_entities(look: SourceDelta, past: Entities) -> _SourceMatch:
-        now = look.entities
-        place = _find_positions(now.hashes, past.hashes)
-        there = place != NOWHERE
-        differs = np.ones(len(place), np.bool_)
-        known = place[there]
-        differs[there] = (now.contents[there] != past.contents[known]) | (
-            now.deleted[there] != past.deleted[known]
+    def match_entities(delta: SourceDelta, previous: Entities) -> _SourceMatch:
+        current = delta.entities
+        positions = _find_positions(current.hashes, previous.hashes)
+        is_known = positions != NOWHERE
+        differs = np.ones(len(positions), np.bool_)
+        known_positions = positions[is_known]
+        differs[is_known] = (current.contents[is_known] != previous.contents[known_positions]) | (
+            current.deleted[is_known] != previous.deleted[known_positions]
         )
-        read = np.zeros(len(past.hashes), np.bool_)
-        read[known] = True
-        altered = np.zeros(len(past.hashes), np.bool_)
-        altered[place[there & differs]] = True
-        gone = ~read if look.complete else np.isin(past.hashes, look.gone)
-        return _SourceMatch(place, differs, read, altered, gone)
+        is_read = np.zeros(len(previous.hashes), np.bool_)
+        is_read[known_positions] = True
+        is_altered = np.zeros(len(previous.hashes), np.bool_)
+        is_altered[positions[is_known & differs]] = True
+        is_gone = ~is_read if delta.complete else np.isin(previous.hashes, delta.gone)
+        return _SourceMatch(positions, differs, is_read, is_altered, is_gone)
 
     def select_part(
-        self, now: Entities, past: Entities, outputs: Numbers, touched: Flags
+        self, current: Entities, previous: Entities, outputs: Numbers, touched: Flags
     ) -> tuple[Entities, Numbers, Flags]:
         """Return the entities that belong to the affected part, their outputs, and which are unchanged."""
         former = np.full(len(self.place), NOWHERE, np.int64)
-        there = self.place != NOWHERE
-        former[there] = outputs[self.place[there]]
-        mine = self.changed.copy()
-        mine[there] |= touched[former[there]]
-        kept = touched[outputs] & ~self.read & ~self.gone
+        is_known = self.place != NOWHERE
+        former[is_known] = outputs[self.place[is_known]]
+        is_selected = self.changed.copy()
+        is_selected[is_known] |= touched[former[is_known]]
+        is_kept = touched[outputs] & ~self.read & ~self.gone
         return (
-            now.select_entities(mine).and_also(past.select_entities(kept)),
-            np.concatenate([former[mine], outputs[kept]]),
-            np.concatenate([~self.changed[mine], np.ones(int(kept.sum()), np.bool_)]),
+            current.select_entities(is_selected).and_also(previous.select_entities(is_kept)),
+            np.concatenate([former[is_selected], outputs[is_kept]]),
+            np.concatenate([~self.changed[is_selected], np.ones(int(is_kept.sum()), np.bool_)]),
         )
 
 
-def _find_positions(wanted: Numbers, known: Numbers) -> Numbers:
+def _find_positions(numbers: Numbers, distinct_numbers: Numbers) -> Numbers:
     """Return the position of each number among distinct numbers; ``NOWHERE`` if it is not among them."""
-    if not len(known):
-        return np.full(len(wanted), NOWHERE, np.int64)
-    order = np.argsort(known)
-    found = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
-    place = order[found]
-    return np.where(known[place] == wanted, place, NOWHERE)
+    if not len(distinct_numbers):
+        return np.full(len(numbers), NOWHERE, np.int64)
+    order = np.argsort(distinct_numbers)
+    insertions = np.minimum(
+        np.searchsorted(distinct_numbers, numbers, sorter=order), len(distinct_numbers) - 1
+    )
+    positions = order[insertions]
+    return np.where(distinct_numbers[positions] == numbers, positions, NOWHERE)
 
 
 def _sort_key_hashes(changed: Sequence[Entities]) -> Numbers:
@@ -124,6 +128,6 @@ def _sort_key_hashes(changed: Sequence[Entities]) -> Numbers:
 def _is_among(hashes: Numbers, ordered: Numbers) -> Flags:
     if not len(ordered):
         return np.zeros(len(hashes), np.bool_)
-    place = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
-    among: Flags = ordered[place] == hashes
+    positions = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
+    among: Flags = ordered[positions] == hashes
     return among

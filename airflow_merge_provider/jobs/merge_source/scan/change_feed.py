@@ -35,12 +35,12 @@ class FeedChanges:
         """Return the entities that no longer exist, given those that do."""
         return np.setdiff1d(self.hashes, present)
 
-    def is_plain(self, known: Numbers) -> bool:
-        """Return whether every entity had at most one row, before and after; ``known`` existed before."""
+    def is_plain(self, previous_hashes: Numbers) -> bool:
+        """Return whether every entity had at most one row, before (``previous_hashes``) and after."""
         if self.rows.sequence is not None:
             return True
-        before: Flags = np.isin(self.hashes, known)
-        after = before.astype(np.int64) + self.net
+        existed: Flags = np.isin(self.hashes, previous_hashes)
+        after = existed.astype(np.int64) + self.net
         return bool(((after == 0) | (after == 1)).all())
 
 
@@ -49,7 +49,9 @@ def require_feeds(spark: SparkSession, pinned: Sequence[PinnedDataset]) -> None:
 
     :raises DataError: with every such dataset.
     """
-    problems = [_refuse_missing_feed(each.dataset) for each in pinned if not _keeps_feed(spark, each.dataset)]
+    problems = [
+        _refuse_missing_feed(source.dataset) for source in pinned if not _keeps_feed(spark, source.dataset)
+    ]
     if problems:
         raise DataError.from_problems(problems)
 
@@ -59,18 +61,18 @@ def read_feed_changes(
     pinned: PinnedDataset,
     since: int,
     source: Source,
-    opened: Callable[[DataFrame], Source],
+    open_rows: Callable[[DataFrame], Source],
 ) -> FeedChanges | None:
     """Read what a dataset's commits after ``since`` changed; None if the feed does not reach back that far.
 
-    ``source`` has all rows, and ``opened`` maps rows of the feed to entities.
+    ``source`` has all rows, and ``open_rows`` maps rows of the feed to entities.
     """
     if pinned.version is None or pinned.version <= since:
         return None
     try:
         feed = read_change_feed(spark, pinned.dataset, since + 1, pinned.version)
         is_now = F.col(_KIND).isin("insert", "update_postimage")
-        rows = opened(feed.withColumn(_IS, is_now))
+        rows = open_rows(feed.withColumn(_IS, is_now))
         counted = rows.frame.groupBy(HASH).agg(F.sum(F.when(F.col(_IS), 1).otherwise(-1)).alias(_NET))
         touched = counted.toArrow()
     except Exception as error:

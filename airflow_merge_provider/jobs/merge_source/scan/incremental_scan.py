@@ -49,60 +49,66 @@ def plan_scan(
     source: Source,
     seed: int,
     config: MergeSourceConfig,
-    before: PreviousScan | None,
-    see: Callable[[DataFrame], Source],
+    previous_scan: PreviousScan | None,
+    open_rows: Callable[[DataFrame], Source],
 ) -> SourceScan:
     """Plan to read a source from where the last run ended, if possible; not at all if it is unchanged.
 
-    ``see`` opens rows of the source's change data feed in the same way as the source.
+    ``open_rows`` opens rows of the source's change data feed in the same way as the source.
     """
     source = add_entity_hash(source, seed)
-    if before is None:
+    if previous_scan is None:
         return SourceScan(source, seed)
-    whole = SourceScan(source, seed, native=source.name not in before.evaluated, compared=True)
-    offset = find_offset(before.offsets, pinned.offset)
-    if before.everything or offset is None or offset.table_id != pinned.table_id:
+    full_scan = SourceScan(source, seed, native=source.name not in previous_scan.evaluated, compared=True)
+    offset = find_offset(previous_scan.offsets, pinned.offset)
+    if previous_scan.everything or offset is None or offset.table_id != pinned.table_id:
         # The previous offset does not apply to a table that was recreated, whatever its version is.
-        return whole
+        return full_scan
     since = offset.version
     if offset.is_same_read(pinned.offset):
-        return replace(whole, known=True)
+        return replace(full_scan, known=True)
     if pinned.table_id is not None and not is_continued(source.frame.sparkSession, pinned, offset):
-        gap = (
+        reason = (
             f"dataset {source.name!r} lacks the commit that the previous run read: all its rows are compared"
         )
-        return replace(whole, why=gap)
+        return replace(full_scan, why=reason)
     if config.change_detection == "change_feed" and since is not None:
         changes = read_feed_changes(
-            source.frame.sparkSession, pinned, since, source, lambda rows: add_entity_hash(see(rows), seed)
+            source.frame.sparkSession,
+            pinned,
+            since,
+            source,
+            lambda rows: add_entity_hash(open_rows(rows), seed),
         )
-        gap = f"the change data feed of dataset {source.name!r} does not contain all changes since version"
-        return replace(whole, fed=changes, why="" if changes else f"{gap} {since}: all its rows are compared")
+        reason = f"the change data feed of dataset {source.name!r} does not contain all changes since version"
+        return replace(
+            full_scan, fed=changes, why="" if changes else f"{reason} {since}: all its rows are compared"
+        )
     by_place = source.place is not None and config.change_detection in ("auto", "sequence")
-    return replace(whole, position=before.positions.get(source.name) if by_place else None)
+    return replace(full_scan, position=previous_scan.positions.get(source.name) if by_place else None)
 
 
-def check_delta(read: ScanResult, past: PreviousState, rules: Sequence[Rule]) -> None:
+def check_delta(scan: ScanResult, previous_state: PreviousState, rules: Sequence[Rule]) -> None:
     """Check that what was read of a source covers all changes in it.
 
     :raises FullScanRequired: if it does not.
     """
-    if read.short:
-        _check_end(read, past, rules)
-    source, changes = read.reading.source, read.reading.fed
+    if scan.short:
+        _check_end(scan, previous_state, rules)
+    source, changes = scan.reading.source, scan.reading.fed
     # A feed consists of rows; only a scan of all rows shows which entities have several of them.
-    if changes is not None and not changes.is_plain(past.entities[source.offset].hashes):
+    if changes is not None and not changes.is_plain(previous_state.entities[source.offset].hashes):
         raise FullScanRequired(f"dataset {source.name!r} has several rows per entity")
 
 
-def _check_end(read: ScanResult, past: PreviousState, rules: Sequence[Rule]) -> None:
+def _check_end(scan: ScanResult, previous_state: PreviousState, rules: Sequence[Rule]) -> None:
     """Check why a source is shorter than it was: versions do not show rows that were only removed.
 
     :raises FullScanRequired: if it has other entities than before, and was recreated or restored.
     """
-    source = read.reading.source
-    (whole,) = scan_sources([replace(read.reading, position=None)], rules)
-    if has_changes(whole.entities, past.entities[source.offset]):
+    source = scan.reading.source
+    (full_scan,) = scan_sources([replace(scan.reading, position=None)], rules)
+    if has_changes(full_scan.entities, previous_state.entities[source.offset]):
         raise FullScanRequired(
             f"the highest sequence value of dataset {source.name!r} is lower than in the previous run"
         )

@@ -121,18 +121,20 @@ def build_source_keys(source: Source, rules: Sequence[Rule], *, native: bool) ->
     """Return the keys of a source's entities; ``native`` allows Spark's own expressions."""
     ends = (side for rule in rules for side in (rule.left, rule.right) if side.dataset == source.offset)
     sides = tuple({side.order: side for side in ends}.values())
-    found = [
+    native_keys = [
         _build_native(source, side.expression) if native or is_override(side) else None for side in sides
     ]
-    rest = [side for side, compiled in zip(sides, found, strict=True) if compiled is None]
-    evaluated = _evaluate_keys(source, [side.expression for side in rest]) if rest else None
+    evaluated_sides = [side for side, compiled in zip(sides, native_keys, strict=True) if compiled is None]
+    evaluated = (
+        _evaluate_keys(source, [side.expression for side in evaluated_sides]) if evaluated_sides else None
+    )
     keys, coded = [], []
-    for side, compiled in zip(sides, found, strict=True):
+    for side, compiled in zip(sides, native_keys, strict=True):
         if compiled is not None:
             keys.append(compiled.keys)
             coded += [compiled.coded] if compiled.coded is not None else []
         elif evaluated is not None:
-            keys.append(MatchKeys(evaluated[rest.index(side)], many=True))
+            keys.append(MatchKeys(evaluated[evaluated_sides.index(side)], many=True))
     return SourceKeys(sides, tuple(keys), any_of(coded) if coded else None)
 
 
@@ -162,23 +164,25 @@ def _build_native(source: Source, expression: Expression) -> _NativeKeys | None:
         return _NativeKeys(_to_list(quote_column(expression.elements[0]), _override_key), None)
     if source.properties is None and expression.elements != (ID_PROPERTY,):
         return _build_native_variant(expression, case)
-    found = _to_path(source, expression)
-    if found is None:
+    path_value = _to_path(source, expression)
+    if path_value is None:
         return None
-    value, kind = found
+    value, kind = path_value
     item = kind.elementType if isinstance(kind, ArrayType) else kind
     prefix = _add_prefix(item)
     if prefix is None or (case and not isinstance(item, StringType)):
         return None
 
-    def build_key(one: Column) -> Column:
-        return F.concat(F.lit(prefix), (case(one) if case else one).cast("string"))
+    def build_key(element: Column) -> Column:
+        return F.concat(F.lit(prefix), (case(element) if case else element).cast("string"))
 
-    many = isinstance(kind, ArrayType)
+    is_array = isinstance(kind, ArrayType)
     coded = None
     if isinstance(item, StringType):
-        coded = _is_any(value, _is_coded) if many else _is_coded(value)
-    return _NativeKeys(_to_list(value, build_key) if many else MatchKeys(build_key(value), many=False), coded)
+        coded = _is_any(value, _is_coded) if is_array else _is_coded(value)
+    return _NativeKeys(
+        _to_list(value, build_key) if is_array else MatchKeys(build_key(value), many=False), coded
+    )
 
 
 def _override_key(key: Column) -> Column:
@@ -187,14 +191,14 @@ def _override_key(key: Column) -> Column:
 
 def _build_native_variant(path: Path, case: Callable[[Column], Column] | None) -> _NativeKeys | None:
     """Compile a root property of a VARIANT; values other than strings, integers and booleans are coded."""
-    root, *rest = path.elements
-    if rest or root.startswith(("_", "$")):
+    root, *nested_elements = path.elements
+    if nested_elements or root.startswith(("_", "$")):
         return None
     value = F.col(CONTENT)[F.lit(root)]
     items = F.coalesce(as_items(value), F.array(value))
 
-    def build_key(one: Column) -> Column:
-        kind, text = F.schema_of_variant(one), F.try_variant_get(one, "$", "string")
+    def build_key(element: Column) -> Column:
+        kind, text = F.schema_of_variant(element), F.try_variant_get(element, "$", "string")
         of_text = F.concat(F.lit(_TEXT), case(text) if case else text)
         keyed = F.when(kind == "STRING", of_text)
         if case is None:
@@ -202,11 +206,11 @@ def _build_native_variant(path: Path, case: Callable[[Column], Column] | None) -
             keyed = keyed.when(kind == "BOOLEAN", F.concat(F.lit(_BOOLEAN), text))
         return keyed
 
-    def is_coded(one: Column) -> Column:
-        kind = F.schema_of_variant(one)
+    def is_coded(element: Column) -> Column:
+        kind = F.schema_of_variant(element)
         is_text = kind == "STRING"
-        known = is_text | kind.isin("BIGINT", "BOOLEAN", "VOID")
-        return ~known | (is_text & _is_coded(F.try_variant_get(one, "$", "string")))
+        is_plain = is_text | kind.isin("BIGINT", "BOOLEAN", "VOID")
+        return ~is_plain | (is_text & _is_coded(F.try_variant_get(element, "$", "string")))
 
     return _NativeKeys(_to_list(items, build_key), _is_any(items, is_coded))
 
@@ -228,12 +232,12 @@ def _is_coded(text: Column) -> Column:
 def _to_path(source: Source, path: Path) -> tuple[Column, DataType] | None:
     """Follow a path through structs; return None if it leads into a list, a map or a VARIANT."""
     absent = F.lit(None).cast("string"), StringType()
-    root, *rest = path.elements
+    root, *nested_elements = path.elements
     value: Column = F.col(ID) if root == ID_PROPERTY else quote_column(root)
     if root != ID_PROPERTY and root not in source.frame.columns:
         return absent
     kind: DataType = StringType() if root == ID_PROPERTY else source.frame.schema[root].dataType
-    for name in rest:
+    for name in nested_elements:
         if isinstance(kind, ArrayType | MapType | VariantType):
             return None
         if not isinstance(kind, StructType) or name not in kind.names:
@@ -269,8 +273,8 @@ def _project_source(source: Source, sides: Sequence[Expression]) -> Column:
 
 
 def _list_roots(source: Source, sides: Sequence[Expression]) -> list[str]:
-    wanted = {path.elements[0] for side in sides for path in _list_paths(side) if path.elements}
-    return [name for name in source.frame.columns if name in wanted - {ID_PROPERTY}]
+    roots = {path.elements[0] for side in sides for path in _list_paths(side) if path.elements}
+    return [name for name in source.frame.columns if name in roots - {ID_PROPERTY}]
 
 
 def _build_payload(source: Source, name: str) -> Column:

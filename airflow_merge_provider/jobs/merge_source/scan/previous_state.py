@@ -33,15 +33,15 @@ def load_previous_state(
     ``reaching`` holds hashes of IDs and keys in its column REACHED: only outputs that have a member with one
     of them are read. None reads all.
     """
-    places = _list_sides(rules)
+    sides = _list_sides(rules)
     if reaching is not None:
         rows = rows.join(F.broadcast(_find_reached(rows, datasets, seed, reaching)), NUMBER, "left_semi")
-    read = _flatten_members(rows, datasets, places, seed).toArrow()
-    return _build_state(read.combine_chunks(), len(datasets), places)
+    members = _flatten_members(rows, datasets, sides, seed).toArrow()
+    return _build_state(members.combine_chunks(), len(datasets), sides)
 
 
 def _flatten_members(
-    rows: DataFrame, datasets: Sequence[str], places: Mapping[str, Order], seed: int
+    rows: DataFrame, datasets: Sequence[str], sides: Mapping[str, Order], seed: int
 ) -> DataFrame:
     """Return a row for each key of each member of each output; one without keys or members has one row too.
 
@@ -58,12 +58,12 @@ def _flatten_members(
     )
     member, key, keys = F.col("member"), F.col("key"), {}
     starts, stands = F.coalesce("at", F.lit(0)) == 0, F.isnotnull("at")
-    if places:
+    if sides:
         members = members.select("*", F.posexplode_outer(member["keys"]).alias("key_at", "key"))
         leads = F.coalesce("key_at", F.lit(0)) == 0
         starts, stands = starts & leads, stands & leads
         keys = {
-            "side": F.coalesce(_find_side(key, places), F.lit(-1)),
+            "side": F.coalesce(_find_side(key, sides), F.lit(-1)),
             "key": F.xxhash64(F.lit(seed), key["value"]),
             "check": F.hash(key["value"]),
         }
@@ -93,21 +93,21 @@ def _find_reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching:
     member = F.col("member")
     keys = F.coalesce(member["keys"]["value"], F.array().cast("array<string>"))
     texts = F.concat(F.array(member["id"]), keys)
-    each = members.select(
+    text_rows = members.select(
         NUMBER,
         _find_offset(member["dataset"], datasets).alias("offset"),
         F.posexplode(texts).alias("at", "text"),
     )
     of_id = F.xxhash64(F.lit(seed), F.col("offset"), F.col("text"))
     of_key = F.xxhash64(F.lit(seed), F.col("text"))
-    hashed = each.select(NUMBER, F.when(F.col("at") == 0, of_id).otherwise(of_key).alias(REACHED))
+    hashed = text_rows.select(NUMBER, F.when(F.col("at") == 0, of_id).otherwise(of_key).alias(REACHED))
     return hashed.join(F.broadcast(reaching), REACHED, "left_semi").select(NUMBER).distinct()
 
 
 def _find_offset(name: Column, datasets: Sequence[str]) -> Column:
     """Return the position of a dataset among the current ones, -1 for one that is no longer merged."""
-    places = (F.when(name == dataset, F.lit(at)) for at, dataset in enumerate(datasets))
-    return F.coalesce(*places, F.lit(-1))
+    offsets = (F.when(name == dataset, F.lit(at)) for at, dataset in enumerate(datasets))
+    return F.coalesce(*offsets, F.lit(-1))
 
 
 def _list_sides(rules: Sequence[Rule]) -> dict[str, Order]:
@@ -116,32 +116,32 @@ def _list_sides(rules: Sequence[Rule]) -> dict[str, Order]:
     return {f"{end} {rule.text}": side.order for rule, end, side in ends}
 
 
-def _find_side(key: Column, places: Mapping[str, Order]) -> Column:
-    words = F.create_map(*(part for at, name in enumerate(places) for part in (F.lit(name), F.lit(at))))
-    return F.try_element_at(words, F.concat(key["side"], F.lit(" "), key["rule"]))
+def _find_side(key: Column, sides: Mapping[str, Order]) -> Column:
+    side_numbers = F.create_map(*(part for at, name in enumerate(sides) for part in (F.lit(name), F.lit(at))))
+    return F.try_element_at(side_numbers, F.concat(key["side"], F.lit(" "), key["rule"]))
 
 
-def _build_state(read: pa.Table, datasets: int, places: Mapping[str, Order]) -> PreviousState:
-    starts, stands = _to_flags(read.column(STARTS)), _to_flags(read.column(STANDS))
+def _build_state(rows: pa.Table, datasets: int, sides: Mapping[str, Order]) -> PreviousState:
+    starts, stands = _to_flags(rows.column(STARTS)), _to_flags(rows.column(STANDS))
     output, member = np.cumsum(starts) - 1, np.cumsum(stands) - 1
-    of_outputs, of_members = read.filter(pa.array(starts)), read.filter(pa.array(stands))
+    of_outputs, of_members = rows.filter(pa.array(starts)), rows.filter(pa.array(stands))
     row, source = output[stands], _to_numbers(of_members.column("source"))
     deleted = _to_flags(of_outputs.column("deleted"))
     ids = _to_texts(of_members.column("member"))
-    keys = _build_keys(read, member, source, places).items()
+    keys = _build_keys(rows, member, source, sides).items()
     entities, outputs = [], []
     for offset in range(datasets):
-        mine = source == offset
-        place = np.cumsum(mine) - 1
-        thin = Entities(
-            ids.filter(pa.array(mine)),
-            _to_numbers(of_members.column("hash"))[mine],
-            deleted[row[mine]],
-            _to_numbers(of_members.column("content"))[mine],
-            {order: (place[at], key, check) for order, (at, key, check) in keys if order[0] == offset},
+        is_own = source == offset
+        positions = np.cumsum(is_own) - 1
+        source_entities = Entities(
+            ids.filter(pa.array(is_own)),
+            _to_numbers(of_members.column("hash"))[is_own],
+            deleted[row[is_own]],
+            _to_numbers(of_members.column("content"))[is_own],
+            {order: (positions[at], key, check) for order, (at, key, check) in keys if order[0] == offset},
         )
-        entities.append(thin)
-        outputs.append(row[mine])
+        entities.append(source_entities)
+        outputs.append(row[is_own])
     return PreviousState(
         _to_numbers(of_outputs.column("number")),
         _to_texts(of_outputs.column("id")),
@@ -154,19 +154,19 @@ def _build_state(read: pa.Table, datasets: int, places: Mapping[str, Order]) -> 
 
 
 def _build_keys(
-    read: pa.Table, member: Numbers, source: Numbers, places: Mapping[str, Order]
+    rows: pa.Table, member: Numbers, source: Numbers, sides: Mapping[str, Order]
 ) -> dict[Order, Keyed]:
     """Return the keys of all members, by their current side."""
-    if not places:
+    if not sides:
         return {}
-    side, key, check = (_to_numbers(read.column(name)) for name in ("side", "key", "check"))
+    side, key, check = (_to_numbers(rows.column(name)) for name in ("side", "key", "check"))
     by_side: dict[Order, Keyed] = {}
-    for at, order in enumerate(places.values()):
-        here = side == at
+    for at, order in enumerate(sides.values()):
+        is_side = side == at
         # A key by which an entity of another dataset was joined does not belong to this side.
-        here[here] = source[member[here]] == order[0]
-        found = member[here], key[here], check[here]
-        by_side[order] = _drop_duplicates(concat_keys(by_side[order], found)) if order in by_side else found
+        is_side[is_side] = source[member[is_side]] == order[0]
+        keyed = member[is_side], key[is_side], check[is_side]
+        by_side[order] = _drop_duplicates(concat_keys(by_side[order], keyed)) if order in by_side else keyed
     return by_side
 
 
@@ -177,8 +177,8 @@ def _drop_duplicates(keyed: Keyed) -> Keyed:
     ordered = [values[order] for values in keyed]
     new = np.ones(len(order), np.bool_)
     new[1:] = np.any([values[1:] != values[:-1] for values in ordered], axis=0)
-    kept = np.sort(order[new])
-    return members[kept], hashes[kept], checks[kept]
+    positions = np.sort(order[new])
+    return members[positions], hashes[positions], checks[positions]
 
 
 def _to_texts(values: pa.ChunkedArray) -> pa.StringArray:

@@ -144,10 +144,12 @@ def scan_sources(readings: Sequence[SourceScan], rules: Sequence[Rule]) -> list[
     if not readings:
         return []
     spark = readings[0].source.frame.sparkSession
-    found = run_in_parallel(spark, lambda reading: _scan_source(reading, rules), readings)
-    if problems := [problem for each in found if not isinstance(each, ScanResult) for problem in each]:
+    results = run_in_parallel(spark, lambda reading: _scan_source(reading, rules), readings)
+    if problems := [
+        problem for result in results if not isinstance(result, ScanResult) for problem in result
+    ]:
         raise DataError.from_problems(problems)
-    return [each for each in found if isinstance(each, ScanResult)]
+    return [result for result in results if isinstance(result, ScanResult)]
 
 
 def _scan_source(reading: SourceScan, rules: Sequence[Rule]) -> ScanResult | list[Problem]:
@@ -157,8 +159,8 @@ def _scan_source(reading: SourceScan, rules: Sequence[Rule]) -> ScanResult | lis
         if reading.known:
             return ScanResult(reading, keys, Entities.create_empty(), None, short=False)
         thin = _select_columns(reading, keys).toArrow()
-        if wrong := list(_find_problems(reading.source, thin)):
-            return wrong
+        if problems := list(_find_problems(reading.source, thin)):
+            return problems
         entities = read_entities(thin, keys.sides if reading.keyed else ())
         corrected = reading.correct_scan(thin, entities)
         if isinstance(corrected, Problem):
@@ -216,19 +218,21 @@ def _build_hashes(keys: SourceKeys, seed: int) -> tuple[list[Column], dict[str, 
     second = named.map_keys(lambda key: F.hash(key))
     return columns, {
         f"{kind}{number}": hashed
-        for kind, found in (("key", first), ("check", second))
-        for number, hashed in enumerate(found)
+        for kind, hash_columns in (("key", first), ("check", second))
+        for number, hashed in enumerate(hash_columns)
     }
 
 
 def _find_problems(source: Source, thin: pa.Table) -> Iterator[Problem]:
-    ids, wrong = thin.column("id"), _count_flag(thin, _BROKEN)
-    if wrong:
-        message = f"{wrong} rows have no JSON object in their entity column"
+    ids, broken_count = thin.column("id"), _count_flag(thin, _BROKEN)
+    if broken_count:
+        message = f"{broken_count} rows have no JSON object in their entity column"
         yield Problem(f"dataset {source.name!r}", "entity", message, "correct or remove these rows")
-    without = int(pc.sum(pc.or_(pc.is_null(ids), pc.equal(pc.fill_null(ids, ""), ""))).as_py() or 0) - wrong
-    if without > 0:
-        yield refusals.refuse_missing_id(source.name, without)
+    missing_count = (
+        int(pc.sum(pc.or_(pc.is_null(ids), pc.equal(pc.fill_null(ids, ""), ""))).as_py() or 0) - broken_count
+    )
+    if missing_count > 0:
+        yield refusals.refuse_missing_id(source.name, missing_count)
 
 
 def _count_flag(thin: pa.Table, flag: str) -> int:
@@ -238,9 +242,9 @@ def _count_flag(thin: pa.Table, flag: str) -> int:
 
 def _refuse_versions(source: Source, id_: str, rows: int, ids: int) -> Problem:
     if source.sequence is None:
-        way_out = "keep one row per ID, or set sequence_column to a column that increases with every version"
+        hint = "keep one row per ID, or set sequence_column to a column that increases with every version"
     else:
-        way_out = f"column {source.sequence!r} must differ between the versions of an entity"
-    others = f", and {ids - 1} more in several rows" if ids > 1 else ""
-    message = f"entity {id_!r} is in {rows} rows{others}"
-    return Problem(f"dataset {source.name!r}", "two-versions", message, way_out)
+        hint = f"column {source.sequence!r} must differ between the versions of an entity"
+    suffix = f", and {ids - 1} more in several rows" if ids > 1 else ""
+    message = f"entity {id_!r} is in {rows} rows{suffix}"
+    return Problem(f"dataset {source.name!r}", "two-versions", message, hint)

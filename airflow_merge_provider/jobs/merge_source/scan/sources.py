@@ -104,8 +104,8 @@ class Source:
         """Keep rows that were written after the position of an earlier run, or that have no position."""
         kind = self.frame.schema[self.sequence or ""].dataType
         bound = F.timestamp_micros(F.lit(position)) if isinstance(kind, TimestampType) else F.lit(position)
-        place = quote_column(self.sequence or "")
-        return replace(self, frame=self.frame.where((place > bound) | place.isNull()))
+        sequence = quote_column(self.sequence or "")
+        return replace(self, frame=self.frame.where((sequence > bound) | sequence.isNull()))
 
     def content_hash(self) -> Column:
         """Hash the content of an entity, independent of the order of its columns and of how many are NULL.
@@ -119,15 +119,17 @@ class Source:
         content += [F.when(F.col(DELETED), F.xxhash64(F.lit(DELETED))).otherwise(F.lit(0).cast("bigint"))]
         if IDS in self.frame.columns:
             content += [_hash_property(IDS, self.frame.schema[IDS].dataType)]
-        decided = [name for name in (SAME_LEFT, SAME_RIGHT) if name in self.frame.columns]
-        content += [_hash_property(name, self.frame.schema[name].dataType) for name in decided]
+        override_columns = [name for name in (SAME_LEFT, SAME_RIGHT) if name in self.frame.columns]
+        content += [_hash_property(name, self.frame.schema[name].dataType) for name in override_columns]
         return combine_columns(Column.bitwiseXOR, content, F.lit(0))
 
 
 def list_property_columns(spark: SparkSession, pinned: Sequence[PinnedDataset]) -> dict[str, list[str]]:
     """Return the columns of each dataset that hold properties, by the ids of the datasets that exist."""
-    found = {each.dataset.id: read_dataset(spark, each).columns for each in pinned if each.exists}
-    return {id_: [name for name in names if not name.startswith(("_", "$"))] for id_, names in found.items()}
+    columns = {table.dataset.id: read_dataset(spark, table).columns for table in pinned if table.exists}
+    return {
+        id_: [name for name in names if not name.startswith(("_", "$"))] for id_, names in columns.items()
+    }
 
 
 def open_source(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Source:
@@ -147,33 +149,38 @@ def open_source(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Sou
 
 def _find_entity_column(frame: DataFrame, config: MergeSourceConfig) -> Column | None:
     """Return the column that holds whole entities: the configured one, or a VARIANT called ``entity``."""
-    wanted = config.entity_column
-    if wanted is None:
+    entity_column = config.entity_column
+    if entity_column is None:
         is_variant = ENTITY in frame.columns and isinstance(frame.schema[ENTITY].dataType, VariantType)
         return F.col(ENTITY) if is_variant else None
-    if wanted not in frame.columns:
+    if entity_column not in frame.columns:
         return None
-    kind = frame.schema[wanted].dataType
+    kind = frame.schema[entity_column].dataType
     if isinstance(kind, VariantType):
-        return quote_column(wanted)
-    return F.try_parse_json(quote_column(wanted)) if isinstance(kind, StringType) else None
+        return quote_column(entity_column)
+    return F.try_parse_json(quote_column(entity_column)) if isinstance(kind, StringType) else None
 
 
 def _find_problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> Iterator[Problem]:
     at = f"dataset {name!r}"
-    has = f"columns: {', '.join(frame.columns)}"
-    wanted = config.entity_column
-    if wanted is not None:
-        if wanted not in frame.columns:
-            yield Problem(at, "no-entity-column", f"has no column {wanted!r}, which entity_column names", has)
+    column_list = f"columns: {', '.join(frame.columns)}"
+    entity_column = config.entity_column
+    if entity_column is not None:
+        if entity_column not in frame.columns:
+            yield Problem(
+                at,
+                "no-entity-column",
+                f"has no column {entity_column!r}, which entity_column names",
+                column_list,
+            )
         else:
-            kind = frame.schema[wanted].dataType.simpleString()
+            kind = frame.schema[entity_column].dataType.simpleString()
             hint = "entity_column must be a VARIANT column, or a STRING column with JSON"
-            yield Problem(at, "entity-type", f"column {wanted!r} is {kind.upper()}", hint)
+            yield Problem(at, "entity-type", f"column {entity_column!r} is {kind.upper()}", hint)
         return
     id_column = config.id_column
     if id_column not in frame.columns:
-        hint = f"set id_column to the column with the IDs; {has}"
+        hint = f"set id_column to the column with the IDs; {column_list}"
         yield Problem(
             at, "no-id-column", f"entity without a string _id: there is no column {id_column!r}", hint
         )
@@ -185,17 +192,17 @@ def _find_problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> It
     for flag in {config.deleted_column, FILTERED, REPLACED} & set(frame.columns):
         flag_kind = frame.schema[flag].dataType
         if not isinstance(flag_kind, BooleanType):
-            was = flag_kind.simpleString().upper()
-            yield Problem(at, "flag-type", f"column {flag!r} is {was}", "cast it to BOOLEAN upstream")
+            kind_text = flag_kind.simpleString().upper()
+            yield Problem(at, "flag-type", f"column {flag!r} is {kind_text}", "cast it to BOOLEAN upstream")
     if IDS in frame.columns and not _is_text(frame.schema[IDS].dataType):
-        was = frame.schema[IDS].dataType.simpleString().upper()
-        yield Problem(at, "ids-type", f"column {IDS!r} is {was}", "must be STRING or ARRAY<STRING>")
+        kind_text = frame.schema[IDS].dataType.simpleString().upper()
+        yield Problem(at, "ids-type", f"column {IDS!r} is {kind_text}", "must be STRING or ARRAY<STRING>")
     for field in frame.schema:
-        if _is_property(field.name, config) and (wrong := check_variant_type(field.dataType)):
+        if _is_property(field.name, config) and (unsupported := check_variant_type(field.dataType)):
             yield Problem(
                 at,
                 "column-type",
-                f"column {field.name!r} contains {wrong}, which VARIANT does not support",
+                f"column {field.name!r} contains {unsupported}, which VARIANT does not support",
                 "drop or cast it",
             )
 
@@ -220,15 +227,15 @@ def _open_entities(
     frame: DataFrame, offset: int, name: str, config: MergeSourceConfig, sequence: str | None
 ) -> Source:
     """Take a system field from the table's own column if there is one, else from inside the entity."""
-    whole = "__merge_whole"
+    content_column = "__merge_whole"
     # The row of a merge source for an ID that has ended: it has no entity.
     is_no_more = _get_flag(frame, config.deleted_column) & F.col(ENTITY).isNull()
     nothing = F.create_map().cast("map<string,variant>")
     content = F.try_variant_get(F.col(ENTITY), "$", "map<string,variant>")
-    frame = frame.withColumn(whole, F.when(is_no_more, nothing).otherwise(content))
+    frame = frame.withColumn(content_column, F.when(is_no_more, nothing).otherwise(content))
 
     def read_inside(field: str) -> Column:
-        return F.col(whole)[F.lit(field)]
+        return F.col(content_column)[F.lit(field)]
 
     def read_flag(field: str) -> Column:
         return (
@@ -239,10 +246,13 @@ def _open_entities(
 
     text = F.schema_of_variant(read_inside(config.id_column)) == "STRING"
     id_ = F.when(text, F.try_variant_get(read_inside(config.id_column), "$", "string"))
-    own = read_inside(IDS)
+    ids_value = read_inside(IDS)
     own_ids = F.coalesce(
-        F.try_variant_get(own, "$", "array<string>"),
-        F.when(own.isNotNull() & ~F.is_variant_null(own), F.array(F.try_variant_get(own, "$", "string"))),
+        F.try_variant_get(ids_value, "$", "array<string>"),
+        F.when(
+            ids_value.isNotNull() & ~F.is_variant_null(ids_value),
+            F.array(F.try_variant_get(ids_value, "$", "string")),
+        ),
     )
     frame = frame.withColumns(
         {
@@ -250,10 +260,10 @@ def _open_entities(
             DELETED: read_flag(config.deleted_column) | read_flag(FILTERED),
             OWN_IDS: _get_ids(frame) if IDS in frame.columns else own_ids,
             OWN_REPLACED: read_flag(REPLACED),
-            CONTENT: properties_map(F.col(whole)),
+            CONTENT: properties_map(F.col(content_column)),
             TEXT: F.coalesce(F.to_json(F.col(ENTITY)), F.lit("{}")),
         }
-    ).drop(whole)
+    ).drop(content_column)
     return Source(offset, name, frame, None, sequence)
 
 

@@ -60,15 +60,15 @@ def items_of(value: Column, kind: ArrayType) -> Column:
     return F.transform(value, lambda item: _to_item(item, kind.elementType))
 
 
-def drop_missing(values: Mapping[str, Column], given: Mapping[str, Column] | None = None) -> Column:
+def drop_missing(values: Mapping[str, Column], null_checks: Mapping[str, Column] | None = None) -> Column:
     """Build a map of variants that has only the values that are not NULL.
 
-    :param given: expressions that are NULL exactly if the value is missing, for values that cost more to
-        compute; the value itself is used for all others.
+    :param null_checks: expressions that are NULL exactly if the value is missing, for values that cost more
+        to compute; the value itself is used for all others.
     """
-    told = {**values, **(given or {})}
+    checks = {**values, **(null_checks or {})}
     entries = (
-        (told[name].isNotNull(), [F.struct(F.lit(name).alias("name"), value.alias("value"))])
+        (checks[name].isNotNull(), [F.struct(F.lit(name).alias("name"), value.alias("value"))])
         for name, value in values.items()
     )
     return F.map_from_entries(
@@ -87,9 +87,9 @@ def build_field_properties(fields: Mapping[str, tuple[Column, DataType]]) -> Col
     return drop_missing(values, {name: value for name, (value, _) in fields.items()})
 
 
-def properties_map(whole: Column) -> Column:
+def properties_map(entity: Column) -> Column:
     """Keep the content of an entity's root: no name with a leading ``_``, no ``$ids``, no ``$replaced``."""
-    return F.map_filter(whole, lambda name, _: ~name.startswith("_") & ~name.isin("$ids", "$replaced"))
+    return F.map_filter(entity, lambda name, _: ~name.startswith("_") & ~name.isin("$ids", "$replaced"))
 
 
 def splice_variants(values: Column) -> Column:
