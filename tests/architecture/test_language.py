@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from collect_errors import collect_errors
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("airflow_merge_provider", "tests", "benchmarks", "dags", "docs")
 MODULES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -28,6 +31,31 @@ _REPLACED_WORDS = frozenset(
         "weighed",
     }
 )  # fmt: skip
+
+# Words that do not say what a variable holds: participles, pronouns and metaphors.
+_VAGUE_WORDS = frozenset(
+    {
+        "alive", "alone", "anew", "asked", "beside", "done", "each", "found", "given", "gone", "kept",
+        "known", "left", "look", "looks", "made", "many", "meant", "others", "ours", "past", "place",
+        "places", "rest", "said", "seen", "sight", "sights", "taken", "things", "told", "wanted", "way",
+        "ways", "what", "who", "whole", "wish", "words",
+    }
+)  # fmt: skip
+# Phrases that a message can do without, each with its plain form.
+_PHRASES = {
+    r"(?<!there )\bis no (?!longer|more than)": "is not a valid …",
+    r"\bhas no meaning\b": "is not supported with …",
+    r"\bcannot be (had|told)\b": "is not supported, cannot be determined",
+    r"\bstands beside\b": "cannot be combined with …",
+    r"\bany more\b": "no longer",
+    r"\banew\b": "again",
+    r"\b(ask|asks|asked) for\b": "set",
+    r"\blook whether\b": "check whether",
+    r"\b(we|our|ours)\b": "this package",
+    r"\ba text\b": "a string",
+    r"\bwhole numbers?\b": "integer",
+    r"\bno moment\b": "not a valid timestamp",
+}
 
 
 def _parse_modules() -> Iterator[tuple[Path, ast.AST]]:
@@ -89,5 +117,32 @@ def test_docstrings_are_imperative() -> None:
         for path, node in _list_functions()
         if re.match(r"(Give|Tell|Say)\b", ast.get_docstring(node) or "")
     ]
+
+    assert found == []
+
+
+def test_variables_say_what_they_hold() -> None:
+    """No local variable and no parameter is a bare participle, a pronoun or a metaphor."""
+    found = [
+        f"{path}: {name}"
+        for path, tree in _parse_modules()
+        for node in ast.walk(tree)
+        if (name := _get_variable(node)) is not None and name.strip("_") in _VAGUE_WORDS
+    ]
+
+    assert found == []
+
+
+def _get_variable(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    return node.arg if isinstance(node, ast.arg) else None
+
+
+@pytest.mark.parametrize("phrase", _PHRASES, ids=_PHRASES.values())
+def test_messages_are_plain(phrase: str) -> None:
+    """No message and no hint of an error has a phrase that a reader has to decode."""
+    errors = collect_errors(ROOT / "airflow_merge_provider")
+    found = [error for error in errors if re.search(phrase, f"{error.message} ({error.hint})")]
 
     assert found == []
