@@ -36,7 +36,7 @@ _REPLACED_WORDS = frozenset(
 _VAGUE_WORDS = frozenset(
     {
         "alive", "alone", "anew", "asked", "beside", "done", "each", "found", "given", "gone", "kept",
-        "known", "left", "look", "looks", "made", "many", "meant", "others", "ours", "past", "place",
+        "known", "look", "looks", "made", "many", "meant", "others", "ours", "past", "place",
         "places", "rest", "said", "seen", "sight", "sights", "taken", "things", "told", "wanted", "way",
         "ways", "what", "who", "whole", "wish", "words",
     }
