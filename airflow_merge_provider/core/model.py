@@ -67,8 +67,8 @@ class Config(BaseModel):
         return config
 
     @classmethod
-    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield the problems between fields; ``known`` holds only the fields that are valid by themselves."""
+    def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the problems between fields; ``fields`` has only those that are valid by themselves."""
         yield from ()
 
     @classmethod

@@ -62,7 +62,7 @@ class KeyExplanation:
     def format_lines(self) -> Iterator[str]:
         """Yield the explanation as text; records that an option dropped have no number."""
         key_text = ", ".join(f"{name} = {value!r}" for name, value in self.key.items())
-        yield f"{key_text}: {'a row' if self.trace.alive else 'no row'} from {len(self.read)} records"
+        yield f"{key_text}: {'a row' if self.trace.is_live else 'no row'} from {len(self.read)} records"
         for record, number, effect in self._number_records():
             yield f"  record {'-' if number is None else number}  {record.kind}  {record.place}: {effect}"
         for name, source in self.trace.values.items():
@@ -86,7 +86,7 @@ class KeyExplanation:
             }
             for record, number, effect in self._number_records()
         ]
-        content = {"key": self.key, "row": self.trace.alive, "columns": columns, "records": records}
+        content = {"key": self.key, "row": self.trace.is_live, "columns": columns, "records": records}
         return dict(json.loads(json.dumps(content, default=str)))
 
     def _number_records(self) -> Iterator[tuple[SourceRecord, int | None, str]]:

@@ -99,7 +99,7 @@ def chain_lines(members: Members, airports: Mapping[EntityRef, Airport]) -> Iter
 
 def _format_link(link: Link) -> str:
     code = link.value.partition(":")[2]
-    return f"{code}: {link.rule}, {link.known.dataset}/{link.known.id}"
+    return f"{code}: {link.rule}, {link.leading.dataset}/{link.leading.id}"
 
 
 def _format_airport(entity: EntityRef, airports: Mapping[EntityRef, Airport]) -> str:

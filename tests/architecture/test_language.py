@@ -35,7 +35,7 @@ _REPLACED_WORDS = frozenset(
 # Words that do not say what a variable holds: participles, pronouns and metaphors.
 _VAGUE_WORDS = frozenset(
     {
-        "alive", "alone", "anew", "asked", "beside", "done", "each", "found", "given", "gone", "kept",
+        "alive", "alone", "anew", "asked", "beside", "each", "found", "given", "gone", "kept",
         "known", "look", "looks", "made", "many", "meant", "others", "ours", "past", "place",
         "places", "rest", "said", "seen", "sight", "sights", "taken", "things", "told", "wanted", "way",
         "ways", "what", "who", "whole", "wish", "words",

@@ -126,7 +126,7 @@ class MemoryTarget(memory.MemoryTarget):
     def _merge_changes(self, found: CountedChanges, inserts: DataFrame) -> DataFrame:
         """Return the rows after updates, deletions and inserts; new columns are NULL in old rows."""
         changes, stored = found.changes, self.read_rows()
-        if not found.others:
+        if not found.updates_and_deletes:
             return stored.unionByName(inserts, allowMissingColumns=True)
         new = {name: F.lit(None).cast(inserts.schema[name].dataType) for name in inserts.columns}
         old = add_columns(stored, {name: null for name, null in new.items() if name not in stored.columns})

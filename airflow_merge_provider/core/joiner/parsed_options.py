@@ -117,5 +117,5 @@ def to_camel_case(field: str) -> str:
     >>> to_camel_case("join_null_keys")
     'joinNullKeys'
     """
-    first, *words = field.split("_")
-    return first + "".join(word.capitalize() for word in words)
+    first, *following = field.split("_")
+    return first + "".join(word.capitalize() for word in following)

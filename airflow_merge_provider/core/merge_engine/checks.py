@@ -102,7 +102,7 @@ def _resolve_columns(options: Options, names: _Names) -> Options:
     columns = {}
     for name, column_options in options.columns.items():
         option = next(
-            (f"fields.{name}.{suffix}" for suffix in sorted(column_options.given)), f"fields.{name}"
+            (f"fields.{name}.{suffix}" for suffix in sorted(column_options.set_options)), f"fields.{name}"
         )
         columns[names.find_column(f"options.{option}", name, _path_hint(name, names))] = column_options
     groups = tuple(

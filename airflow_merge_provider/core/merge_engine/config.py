@@ -163,27 +163,27 @@ class MergeEngineConfig(Config):
         return tuple(name for name in WITHOUT_EFFECT if name in (self.options or {}))
 
     @classmethod
-    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from _reference_problems(known)
-        if "options" not in known:
+    def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from _reference_problems(fields)
+        if "options" not in fields:
             return
-        engine = known.get("merge_engine")
-        options, problems = read_options(known["options"] or {}, engine)
+        engine = fields.get("merge_engine")
+        options, problems = read_options(fields["options"] or {}, engine)
         yield from problems
-        key = known.get("primary_key", ())
-        partition_by = known.get("partition_by", ())
+        key = fields.get("primary_key", ())
+        partition_by = fields.get("partition_by", ())
         if engine is not None:
             yield from find_contradictions(options, engine, key, partition_by)
             yield from _partition_problems(engine, key, partition_by)
-            yield from _retention_problems(known, options, engine)
-            if known.get("clear_column") and engine in {DEDUPLICATE, FIRST_ROW}:
+            yield from _retention_problems(fields, options, engine)
+            if fields.get("clear_column") and engine in {DEDUPLICATE, FIRST_ROW}:
                 message = f"clear_column requires columns that skip NULLs, but {engine} stores whole records"
                 yield Problem("clear_column", "engine", message, "remove it")
-        unordered = [word for word in known.get("fail_on", ()) if word in _OF_SEQUENCE]
+        unordered = [word for word in fields.get("fail_on", ()) if word in _OF_SEQUENCE]
         if unordered and not options.sequence:
             message = f"{unordered[0]} requires the option sequence.field, which is not set"
             yield Problem("fail_on", "contradiction", message, "set it to the columns that order the records")
-        if known.get("row_kind_column") and options.row_kind_field:
+        if fields.get("row_kind_column") and options.row_kind_field:
             message = "row_kind_column cannot be combined with the option rowkind.field"
             yield Problem("row_kind_column", "contradiction", message, "remove one of them")
 

@@ -47,7 +47,7 @@ class FoldResult:
     """
 
     values: Mapping[str, Any]
-    alive: bool
+    is_live: bool
     problem: str | None = None
     removed: Mapping[str, Any] | None = None
 
@@ -61,9 +61,9 @@ def fold_records(plan: Plan, rules: Iterable[ColumnRule], records: Iterable[Reco
     try:
         for record in records:
             key_fold.take_record(record)
-        return FoldResult(key_fold.finish_row(), key_fold.alive, removed=key_fold.find_removals())
+        return FoldResult(key_fold.finish_row(), key_fold.is_live, removed=key_fold.find_removals())
     except FoldError as error:
-        return FoldResult({}, key_fold.alive, str(error))
+        return FoldResult({}, key_fold.is_live, str(error))
 
 
 class KeyFold:
@@ -85,7 +85,7 @@ class KeyFold:
         self._reset_state()
 
     def _reset_state(self) -> None:
-        self.alive = False
+        self.is_live = False
         self._gathered: dict[str, Any] = {}
         self._clocks: dict[int, list[Any]] = {}
 
@@ -102,7 +102,7 @@ class KeyFold:
             self._take_free(rule, record)
         for group_index, rules in self._groups:
             self._take_group(group_index, rules, record)
-        self.alive = self.alive or record.adds
+        self.is_live = self.is_live or record.adds
 
     def finish_row(self) -> dict[str, Any]:
         """Return the values of the columns."""

@@ -64,7 +64,7 @@ def _key_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Prob
     if primary_key:
         return
     for option in (_PRODUCER, _NULLABLE):
-        if option in options.given:
+        if option in options.set_options:
             yield _build_problem(
                 option, f"{option} requires a primary_key", "set primary_key to the key columns"
             )
@@ -90,12 +90,16 @@ def _sequence_problems(
         yield _build_problem(
             "sequence.field", f"sequence.field {message}", f"add {', '.join(outside)} to primary_key"
         )
-    if _SNAPSHOT in options.given:
+    if _SNAPSHOT in options.set_options:
         yield _build_problem(
             _SNAPSHOT,
             f"{_SNAPSHOT} is not supported: a run is one commit, which is folded in arrival order"
             + (" (sequence.field would replace that order)" if options.sequence else "")
-            + ("" if "write-only" in options.given else "; in Paimon it also requires write-only = true"),
+            + (
+                ""
+                if "write-only" in options.set_options
+                else "; in Paimon it also requires write-only = true"
+            ),
             "remove it",
         )
 
@@ -104,12 +108,12 @@ def _producer_problems(options: Options, engine: str) -> Iterator[Problem]:
     if engine == FIRST_ROW and options.producer in {"input", "full-compaction"}:
         message = f"{_PRODUCER} must be none or lookup with merge_engine first-row, not {options.producer}"
         yield _build_problem(_PRODUCER, message)
-    if engine == FIRST_ROW and "deletion-vectors.enabled" in options.given:
+    if engine == FIRST_ROW and "deletion-vectors.enabled" in options.set_options:
         message = (
             "deletion-vectors.enabled is not supported with merge_engine first-row: its rows never change"
         )
         yield _build_problem("deletion-vectors.enabled", message, "remove it")
-    if options.producer == "lookup" and _COMMITS in options.given:
+    if options.producer == "lookup" and _COMMITS in options.set_options:
         message = f"{_COMMITS} cannot be combined with {_PRODUCER} = lookup"
         yield _build_problem(_COMMITS, message, "remove one of them")
 
@@ -184,7 +188,7 @@ def _column_problems(column: str, options: Options, engine: str) -> Iterator[Pro
     column_options = options.columns[column]
     function = options.function_of(column)
     supported_options = FUNCTIONS[function].options if function else ()
-    for suffix in sorted(column_options.given & options_of_functions() - set(supported_options)):
+    for suffix in sorted(column_options.set_options & options_of_functions() - set(supported_options)):
         supporting_functions = ", ".join(
             name for name, definition in FUNCTIONS.items() if suffix in definition.options
         )
@@ -211,7 +215,7 @@ def _check_nested(column: str, column_options: ColumnOptions, function: str | No
     if column_options.nested_key or function not in {"nested_update", "nested_partial_update"}:
         return
     key = f"fields.{column}.nested-key"
-    for suffix in sorted(column_options.given & {"nested-sequence-field", "nested-key-null-strategy"}):
+    for suffix in sorted(column_options.set_options & {"nested-sequence-field", "nested-key-null-strategy"}):
         option = f"fields.{column}.{suffix}"
         yield _build_problem(
             option, f"{option} requires {key}", "set it to the key fields of the nested rows"

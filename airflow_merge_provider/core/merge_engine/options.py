@@ -55,7 +55,7 @@ class ColumnOptions:
     nested_sequence: tuple[str, ...] = ()
     count_limit: int = NO_LIMIT
     ts_field: str | None = None
-    given: frozenset[str] = frozenset()
+    set_options: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Options:
     groups: tuple[SequenceGroup, ...] = ()
     columns: Mapping[str, ColumnOptions] = field(default_factory=dict)
     producer: str = "none"
-    given: frozenset[str] = frozenset()
+    set_options: frozenset[str] = frozenset()
 
     def for_column(self, column: str) -> ColumnOptions:
         """Return the options of a column, the defaults if none are set."""
@@ -230,14 +230,14 @@ class _OptionReader:
 
     def build_options(self, raw_options: Mapping[str, Any]) -> Options:
         columns = {
-            name: ColumnOptions(**values, given=frozenset(given_of(raw_options, name)))
+            name: ColumnOptions(**values, set_options=frozenset(given_of(raw_options, name)))
             for name, values in self.columns.items()
         }
         return Options(
             **self.settings,
             columns=columns,
             groups=tuple(self.groups),
-            given=frozenset(map(str, raw_options)),
+            set_options=frozenset(map(str, raw_options)),
         )
 
     def _take_setting(self, key: str, value: Any) -> None:

@@ -28,7 +28,7 @@ class ValueSource:
 class KeyTrace:
     """The effect of the records of one key: the values of its row, and what each record did."""
 
-    alive: bool
+    is_live: bool
     values: Mapping[str, ValueSource]
     did: tuple[str, ...]
 
@@ -55,7 +55,7 @@ def trace_records(plan: Plan, records: Sequence[Record]) -> KeyTrace:
             sources[rule.name] = ValueSource(
                 None, (), f"{rule.function} of all records; the trace does not read its binary value"
             )
-    return KeyTrace(key_fold.alive, sources if key_fold.alive else {}, tuple(effects))
+    return KeyTrace(key_fold.is_live, sources if key_fold.is_live else {}, tuple(effects))
 
 
 def _whole_row(plan: Plan, records: Sequence[Record]) -> KeyTrace:
@@ -66,7 +66,7 @@ def _whole_row(plan: Plan, records: Sequence[Record]) -> KeyTrace:
     else:
         winner, why = adding_positions[0] if adding_positions else None, "the first record"
     if winner is None:
-        return KeyTrace(alive=False, values={}, did=())
+        return KeyTrace(is_live=False, values={}, did=())
     has_row = records[winner].adds
     effects = [f"overridden by record {winner}" for _ in records]
     effects[winner] = "set the whole row" if has_row else "removed the row"

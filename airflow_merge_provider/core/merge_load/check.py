@@ -37,11 +37,11 @@ class Scd2CheckConfig(Config):
     )
 
     @classmethod
-    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         for path in ("source", "target"):
-            if known.get(path) is not None:
-                yield from reference_problems(known[path], path)
-        if known.get("source_filter") is not None and known.get("source", "wrong") is None:
+            if fields.get(path) is not None:
+                yield from reference_problems(fields[path], path)
+        if fields.get("source_filter") is not None and fields.get("source", "wrong") is None:
             yield Problem(
                 "source_filter", "source", "has no effect without source", "set source, or remove it"
             )

@@ -54,11 +54,11 @@ class DeleteInsertConfig(LoadConfig):
         return not (self.primary_key or self.merge_key or self.destination_scope)
 
     @classmethod
-    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from super().check_rules(known)
+    def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().check_rules(fields)
         names = ("primary_key", "merge_key", "destination_scope")
-        has_keys = any(known.get(name, "wrong") for name in names)
-        if known.get("on_no_keys") == "error" and not has_keys:
+        has_keys = any(fields.get(name, "wrong") for name in names)
+        if fields.get("on_no_keys") == "error" and not has_keys:
             hint = "set one of them, or use on_no_keys='append'"
             yield Problem(
                 "primary_key",
@@ -108,16 +108,16 @@ class UpsertConfig(LoadConfig):
         return self.skip_unchanged_rows and is_timeless(self, self.destination_scope)
 
     @classmethod
-    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from super().check_rules(known)
-        if "primary_key" in known and known["primary_key"] is None:
+    def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().check_rules(fields)
+        if "primary_key" in fields and fields["primary_key"] is None:
             yield Problem("primary_key", "missing", "is required", "name the columns that identify a record")
-        yield from both_sorts(known)
-        variant = known.get("variant")
-        if variant in {"upsert", "insert-only"} and known.get("destination_scope") is not None:
+        yield from both_sorts(fields)
+        variant = fields.get("variant")
+        if variant in {"upsert", "insert-only"} and fields.get("destination_scope") is not None:
             hint = "use variant='cdc' to delete rows that are absent from the load"
             yield Problem("destination_scope", "variant", f"is not supported with variant {variant!r}", hint)
-        if variant == "insert-only" and known.get("source_filter") is not None:
+        if variant == "insert-only" and fields.get("source_filter") is not None:
             hint = "filter the rows upstream"
             yield Problem("source_filter", "variant", "is not supported with variant 'insert-only'", hint)
 

@@ -190,11 +190,11 @@ class LoadConfig(Config):
         return name, direction == "desc"
 
     @classmethod
-    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         for path in ("source", "target"):
-            if path in known:
-                yield from reference_problems(known[path], path)
-        if known.get("target") is not None and known.get("target") == known.get("source"):
+            if path in fields:
+                yield from reference_problems(fields[path], path)
+        if fields.get("target") is not None and fields.get("target") == fields.get("source"):
             yield Problem("target", "target", "is the source of the load", "choose another target")
 
 

@@ -213,14 +213,14 @@ class Scd2Config(LoadConfig):
         return (*self.validity_column_names, *(name for name in optional if name), HASH_COLUMN)
 
     @classmethod
-    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from super().check_rules(known)
-        if known.get("natural_key", "wrong") is None:
-            yield from _needless_problems(cls, known)
-        elif "natural_key" in known:
-            yield from _key_problems(known)
-        yield from _name_problems(known)
-        boundary, active = known.get("boundary_timestamp"), known.get("active_record_timestamp")
+    def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().check_rules(fields)
+        if fields.get("natural_key", "wrong") is None:
+            yield from _needless_problems(cls, fields)
+        elif "natural_key" in fields:
+            yield from _key_problems(fields)
+        yield from _name_problems(fields)
+        boundary, active = fields.get("boundary_timestamp"), fields.get("active_record_timestamp")
         if boundary is not None and active is not None and boundary >= active:
             hint = "set active_record_timestamp to a later timestamp, such as 9999-12-31"
             yield Problem("boundary_timestamp", "order", "is not before active_record_timestamp", hint)

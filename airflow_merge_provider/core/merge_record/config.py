@@ -258,19 +258,19 @@ class MergeRecordConfig(Config):
         return self.writer or {**self.reader, "schema": None}
 
     @classmethod
-    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from _threshold_problems(known)
-        yield from _place_problems(known)
-        moves = known.get("original_action", "move") == "move"
-        if moves and known.get("source") is not None and "original" in known and known["original"] is None:
+    def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from _threshold_problems(fields)
+        yield from _place_problems(fields)
+        moves = fields.get("original_action", "move") == "move"
+        if moves and fields.get("source") is not None and "original" in fields and fields["original"] is None:
             yield Problem("original", "missing", "is required with original_action 'move'", _ORIGINAL)
-        if not moves and known.get("original") is not None:
-            action = known["original_action"]
+        if not moves and fields.get("original") is not None:
+            action = fields["original_action"]
             yield Problem(
                 "original", "unused", f"is not supported with original_action {action!r}", "remove it"
             )
-        yield from _partition_problems(known)
-        reader = known.get("reader")
+        yield from _partition_problems(fields)
+        reader = fields.get("reader")
         if reader and reader["format"] == "xml":
             if reader["schema"] is None:
                 yield Problem(

@@ -78,16 +78,16 @@ def _stat_entry(entry: os.DirEntry[str], name: str) -> Iterator[FileEntry]:
 class Listing:
     """The files of the source folder: all of them by URI with their version, and those that have settled.
 
-    ``sidecars`` holds the versions of sidecars by their names. ``others`` are names that are not files to
-    merge, but that a reader of the whole folder would read; ``links`` are those of them that are symbolic
-    links.
+    ``sidecars`` holds the versions of sidecars by their names. ``other_files`` are names that are not
+    files to merge, but that a reader of the whole folder would read; ``links`` are those of them that are
+    symbolic links.
     """
 
     versions: Mapping[str, str]
     settled: Mapping[str, FileEntry]
     sidecars: Mapping[str, str]
     unsettled: int
-    others: frozenset[str]
+    other_files: frozenset[str]
     links: frozenset[str]
 
     def find_new_files(self, state: State) -> dict[str, FileEntry]:
@@ -109,7 +109,7 @@ def sort_listing(entries: Iterable[FileEntry], location: str, config: MergeRecor
         settled={uri: entry for uri, entry in files.items() if not settle or now - entry.modified >= settle},
         sidecars=sidecars,
         unsettled=sum(bool(settle) and now - entry.modified < settle for entry in files.values()),
-        others=frozenset(
+        other_files=frozenset(
             entry.name
             for entry in all_entries
             if entry.name not in names and not _is_skipped_by_spark(entry.name)

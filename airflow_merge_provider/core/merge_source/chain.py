@@ -27,7 +27,7 @@ class Link(NamedTuple):
     ``reached`` is the entity that the link adds to those that the chain already contains.
     """
 
-    known: EntityRef
+    leading: EntityRef
     reached: EntityRef
     rule: str
     value: str
@@ -46,7 +46,7 @@ def build_chain(members: Iterable[Mapping[str, Any]]) -> list[Link]:
     ...         {"dataset": "B", "id": "b1", "keys": [{**key, "side": "right"}]},
     ...     ]
     ... )
-    [Link(known=('A', 'a1'), reached=('B', 'b1'), rule='a.x = b.x', value='n:1')]
+    [Link(leading=('A', 'a1'), reached=('B', 'b1'), rule='a.x = b.x', value='n:1')]
     """
     keys = {
         EntityRef(member["dataset"], member["id"]): list(map(_read_key, member["keys"])) for member in members
@@ -74,7 +74,7 @@ def find_path(links: Sequence[Link], end: EntityRef) -> list[Link]:
     path: list[Link] = []
     while (link := leading.get(end)) is not None:
         path.append(link)
-        end = link.known
+        end = link.leading
     return path[::-1]
 
 

@@ -248,29 +248,29 @@ class MergeSourceConfig(Config):
         return super().parse({**raw, "version": 1} if is_first else raw)
 
     @classmethod
-    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        if known.get("version") == 1 and known.get("max_merged") is not None:
+    def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
+        if fields.get("version") == 1 and fields.get("max_merged") is not None:
             yield Problem("max_merged", "version", "is not supported in version 1", "set version to 2")
-        action = known.get("on_over_merge")
+        action = fields.get("on_over_merge")
         quarantines = "quarantine" in (action.values() if isinstance(action, dict) else (action,))
-        if quarantines and known.get("max_key_fanout") is None:
+        if quarantines and fields.get("max_key_fanout") is None:
             yield Problem(
                 "on_over_merge",
                 "requires-option",
                 "'quarantine' requires max_key_fanout",
                 "set max_key_fanout",
             )
-        yield from _strategy_problems(known)
-        if "datasets" not in known:
+        yield from _strategy_problems(fields)
+        if "datasets" not in fields:
             return
-        pairs = [(parts[0], parts[1]) for parts in map(str.split, known["datasets"])]
+        pairs = [(parts[0], parts[1]) for parts in map(str.split, fields["datasets"])]
         yield from _dataset_problems(pairs)
-        yield from _target_problems(known.get("target"), pairs)
+        yield from _target_problems(fields.get("target"), pairs)
         for name in ("overrides", "metrics"):
-            yield from _beside_problems(name, known.get(name), known.get("target"))
-        yield from _initial_problems(known.get("initial_datasets"), pairs)
-        yield from survivorship.find_problems(known.get("survivorship") or {}, [name for name, _ in pairs])
-        yield from _rule_problems(known, dict(pairs))
+            yield from _beside_problems(name, fields.get(name), fields.get("target"))
+        yield from _initial_problems(fields.get("initial_datasets"), pairs)
+        yield from survivorship.find_problems(fields.get("survivorship") or {}, [name for name, _ in pairs])
+        yield from _rule_problems(fields, dict(pairs))
 
     @classmethod
     def _build_problem(cls, detail: ErrorDetails) -> Problem:

@@ -38,7 +38,7 @@ class Explanation:
             "members": [{"dataset": member.dataset, "id": member.id} for member in self.members],
             "links": [
                 {
-                    "known": format_entity(link.known),
+                    "known": format_entity(link.leading),
                     "reached": format_entity(link.reached),
                     **_describe_cause(link),
                 }
@@ -114,8 +114,8 @@ def list_links(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dic
     }
     rows = []
     for link in build_chain(members):
-        ends = link.known, link.reached
-        left, right = ends if (*link.known, link.rule, link.value) in lefts else ends[::-1]
+        ends = link.leading, link.reached
+        left, right = ends if (*link.leading, link.rule, link.value) in lefts else ends[::-1]
         rows.append(
             {
                 "output_id": output_id,
@@ -132,7 +132,7 @@ def format_links(links: Iterable[Link]) -> Iterator[str]:
     """Return links as text, one line each."""
     for link in links:
         entity, key = format_entity(link.reached), format_key(link.value)
-        yield f"{entity}  {key} by {link.rule}, with {format_entity(link.known)}"
+        yield f"{entity}  {key} by {link.rule}, with {format_entity(link.leading)}"
 
 
 def format_entity(entity: EntityRef) -> str:

@@ -125,16 +125,16 @@ class PipeConfig(Config):
         return self.kind, config
 
     @classmethod
-    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        kind = known.get("source", {}).get("type", "merge")
+    def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
+        kind = fields.get("source", {}).get("type", "merge")
         if not isinstance(kind, str) or kind not in SOURCES:
             hint = did_you_mean(str(kind), SOURCES) or f"known: {', '.join(SOURCES)}"
             yield Problem("source.type", "unknown", f"unknown source type {kind!r}", hint)
-        pump = known.get("pump")
+        pump = fields.get("pump")
         if pump is not None and pump.cron_expression and pump.schedule_interval:
             way_out = "keep one of them"
             yield Problem("pump", "both", "schedule_interval and cron_expression cannot be combined", way_out)
-        for path, value in _list_texts(known.get("source", {}), "source"):
+        for path, value in _list_texts(fields.get("source", {}), "source"):
             if any(word in value for word in _TEMPLATE_WORDS):
                 yield Problem(
                     path, "template", "templates are not supported in pipes", "write the value itself"

@@ -60,13 +60,13 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class CommitLog:
-    """The log of the table at ``place``, up to one version.
+    """The log of the table at ``location``, up to one version.
 
     ``is_mapped`` is true if files use other column names than ``schema`` (column mapping). ``entries`` reads
     the file actions of some commits, with the version of each.
     """
 
-    place: str
+    location: str
     schema: StructType
     is_mapped: bool
     entries: Callable[[Sequence[int]], Iterable[tuple[int, Entry]]]
@@ -94,7 +94,7 @@ class CommitLog:
     def _resolve_path(self, logged_path: str) -> str:
         """Return the whole path of a file; the log encodes it, and it may lead to another table."""
         path = unquote(logged_path)
-        return path if path.startswith("/") or urlsplit(logged_path).scheme else f"{self.place}/{path}"
+        return path if path.startswith("/") or urlsplit(logged_path).scheme else f"{self.location}/{path}"
 
 
 def open_commit_log(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:

@@ -98,7 +98,7 @@ def _with_results(plan: Plan, batch: pa.RecordBatch, results: list[FoldResult]) 
     for name in (rule.name for rule in plan.folded):
         column_values = [result.values.get(name) for result in results]
         columns[name] = pa.array(column_values, values.field(name).type)
-    columns[ALIVE] = pa.array([result.alive for result in results], pa.bool_())
+    columns[ALIVE] = pa.array([result.is_live for result in results], pa.bool_())
     columns[PROBLEM] = pa.array([result.problem for result in results], pa.string())
     if plan.remembers and plan.folds_rows:
         ordering = pa.struct([values.field(name) for name in plan.remembered])

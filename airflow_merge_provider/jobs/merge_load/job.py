@@ -212,13 +212,13 @@ class _Load(JobRun):
                 rows = source if lists is None else lists.rows
                 name = self.pinned.dataset.id
                 load = stage_load(
-                    rows, name, config, strategy.wanted, stored=schema, added=strategy.added, held=held
+                    rows, name, config, strategy.requirements, stored=schema, added=strategy.added, held=held
                 )
-            self.reporter.add_warnings(load.said)
-            if not strategy.wanted.lazy and not load.loaded and self._is_skipped():
+            self.reporter.add_warnings(load.warnings)
+            if not strategy.requirements.lazy and not load.loaded and self._is_skipped():
                 return self.reporter.build_noop(_NO_ROWS)
             with self.reporter.progress.time_step("compare"), self._plan_small_joins(load):
-                counted_changes = strategy.found(load, stored, held)
+                counted_changes = strategy.find_changes(load, stored, held)
             if not counted_changes.loaded and self._is_skipped():
                 return self.reporter.build_noop(_NO_ROWS)
             _require_in_time(counted_changes, config, self.boundary, self.target.dataset)
@@ -255,7 +255,7 @@ class _Load(JobRun):
         A lazy strategy may have many rows, which it counts during the join. Adaptive execution may drop an
         empty join side together with the metrics observed there, and Spark would then wait for these metrics.
         """
-        is_planned_once = load.wanted.lazy or load.loaded < SMALL_LOAD_MAX_ROWS
+        is_planned_once = load.requirements.lazy or load.loaded < SMALL_LOAD_MAX_ROWS
         conf = adaptive_execution_disabled(self.spark) if is_planned_once and self.last is not None else {}
         excluded_rules = self.spark.conf.get(_LEFT_OUT, None)
         conf[_LEFT_OUT] = f"{excluded_rules},{_EMPTY_SIDES}" if excluded_rules else _EMPTY_SIDES

@@ -70,13 +70,13 @@ class StagedLoad:
     rows: DataFrame
     every: DataFrame
     layout: TargetColumns
-    wanted: StagingRequirements
+    requirements: StagingRequirements
     config: LoadConfig
     name: str
     loaded: int = 0
     flagged: int = 0
     duplicates: int = 0
-    said: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def live(self) -> DataFrame:
@@ -96,14 +96,14 @@ class StagedLoad:
     @property
     def has_null_key(self) -> Column:
         """The condition for rows with a NULL in a key column."""
-        return any_of(quote_column(key).isNull() for key in self.wanted.keys)
+        return any_of(quote_column(key).isNull() for key in self.requirements.keys)
 
     def check_rows(self) -> StagedLoad:
         """Count rows and keys in one Spark action, and keep one row per key.
 
         :raises DataError: when keys or duplicates are not as they must be.
         """
-        requirements = self.wanted
+        requirements = self.requirements
         groups = self.rows.groupBy(*map(quote_column, requirements.unique)).agg(
             F.count("*").alias("n"),
             F.count_if(self.has_null_key).alias("missing"),
@@ -122,7 +122,7 @@ class StagedLoad:
 
     def _one_each(self) -> DataFrame:
         """Return one row per key."""
-        requirements = self.wanted
+        requirements = self.requirements
         if requirements.sequence:
             self._require_one_content(self._rank_rows(F.rank()))
         elif not requirements.ranked:
@@ -136,28 +136,28 @@ class StagedLoad:
         :raises DataError: when there are any.
         """
         if missing:
-            key_names = ", ".join(self.wanted.keys)
+            key_names = ", ".join(self.requirements.keys)
             hint = "filter them out with source_filter, or fix the upstream step"
             example_columns = [
-                *self.wanted.keys,
-                *(name for name in self.layout.names if name not in self.wanted.keys),
+                *self.requirements.keys,
+                *(name for name in self.layout.names if name not in self.requirements.keys),
             ]
             examples = _list_examples(self.every.where(self.has_null_key), example_columns[:_EXAMPLE_COLUMNS])
             message = f"{self.name} has {missing} rows with a NULL in {key_names}, such as {examples}"
             raise DataError.from_problems([Problem(key_names, "null-key", message, hint)])
 
     def _require_one_content(self, rows: DataFrame) -> None:
-        unique = [quote_column(key) for key in self.wanted.unique]
+        unique = [quote_column(key) for key in self.requirements.unique]
         contents = rows.groupBy(*unique).agg((F.min(CONTENT) != F.max(CONTENT)).alias("differ"))
         different = contents.where(F.col("differ"))
         differ = different.count()
         if differ:
-            examples = _list_examples(different, self.wanted.unique)
+            examples = _list_examples(different, self.requirements.unique)
             key_names, sequence_text = (
-                ", ".join(self.wanted.unique),
-                " and the highest " + ", ".join(self.wanted.sequence),
+                ", ".join(self.requirements.unique),
+                " and the highest " + ", ".join(self.requirements.sequence),
             )
-            key_text = key_names + (sequence_text if self.wanted.sequence else "")
+            key_text = key_names + (sequence_text if self.requirements.sequence else "")
             message = (
                 f"{self.name} has {differ} values of {key_text} with several different rows, "
                 f"such as {examples}"
@@ -167,14 +167,14 @@ class StagedLoad:
 
     def _rank_rows(self, rank: Column) -> DataFrame:
         """Return the rows ranked first per key: by sequence or sort column, then by arrival."""
-        order = [quote_column(name).desc_nulls_last() for name in self.wanted.sequence]
+        order = [quote_column(name).desc_nulls_last() for name in self.requirements.sequence]
         if not order:
             order = [F.col(ARRIVAL).asc(), F.col(CONTENT).asc()]
-        if self.config.sort is not None and not self.wanted.sequence:
+        if self.config.sort is not None and not self.requirements.sequence:
             by, highest = quote_column(self.config.sort[0]), self.config.sort[1]
             order.insert(0, by.desc_nulls_last() if highest else by.asc_nulls_last())
         name = f"{PREFIX}place"
-        by_key = Window.partitionBy(*map(quote_column, self.wanted.unique)).orderBy(*order)
+        by_key = Window.partitionBy(*map(quote_column, self.requirements.unique)).orderBy(*order)
         return self.rows.withColumn(name, rank.over(by_key)).where(F.col(name) == 1).drop(name)
 
 
@@ -232,7 +232,7 @@ def stage_load(
         hashes[TRACKED] = content_hash(columns.select_fields(requirements.tracked(columns.names)))
     rows = rows.withColumns(hashes)
     load = StagedLoad(
-        rows, rows, columns, requirements, config, name, said=_list_warnings(source, config, name)
+        rows, rows, columns, requirements, config, name, warnings=_list_warnings(source, config, name)
     )
     if requirements.lazy:
         return load

@@ -30,8 +30,8 @@ Found = Callable[[StagedLoad, DataFrame | None, ExitStack], CountedChanges]
 class Strategy:
     """The steps of a load that depend on its configuration."""
 
-    wanted: StagingRequirements
-    found: Found
+    requirements: StagingRequirements
+    find_changes: Found
     added: Sequence[str] = ()
     shape: TableShape | None = None
 

@@ -55,21 +55,21 @@ class TableShape:
 class CountedChanges:
     """Changes with their counts by kind, and the number of rows that were loaded for them.
 
-    ``others`` are updates and deletions; ``gone`` are deletions of rows that are not replaced.
+    ``deletes`` are deletions of rows that are not replaced.
     """
 
     changes: Changes
     counts: Mapping[str, int] = field(default_factory=dict)
     inserts: int = 0
-    others: int = 0
-    gone: int = 0
+    updates_and_deletes: int = 0
+    deletes: int = 0
     loaded: int = 0
     duplicates: int = 0
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to write."""
-        return self.inserts + self.others == 0
+        return self.inserts + self.updates_and_deletes == 0
 
 
 def count_changes(changes: Changes, held: ExitStack) -> CountedChanges:
@@ -119,13 +119,15 @@ def write_changes(
     column, so that they are created and replaced together with the rows.
     """
     changes = counted_changes.changes
-    is_small = counted_changes.inserts + counted_changes.others < SMALL_LOAD_MAX_ROWS
+    is_small = counted_changes.inserts + counted_changes.updates_and_deletes < SMALL_LOAD_MAX_ROWS
     inserts = select_inserts(changes, shape if last is None or full else None)
 
     def coalesce_rows(rows: DataFrame) -> DataFrame:
         """Repartition few rows into few files; a shuffle keeps the preceding steps parallel."""
         return (
-            rows.repartition((counted_changes.inserts + counted_changes.others) // _FILE_MIN_ROWS + 1)
+            rows.repartition(
+                (counted_changes.inserts + counted_changes.updates_and_deletes) // _FILE_MIN_ROWS + 1
+            )
             if is_small
             else rows
         )
@@ -144,8 +146,8 @@ def write_changes(
                 changes.rows,
                 changes.merge_condition,
                 changes.merge_clauses,
-                inserted=None if counted_changes.others else coalesce_rows(inserts),
-                replacing=None if counted_changes.gone else replacing,
+                inserted=None if counted_changes.updates_and_deletes else coalesce_rows(inserts),
+                replacing=None if counted_changes.deletes else replacing,
                 matching=changes.match_condition,
                 new_columns=True,
             )

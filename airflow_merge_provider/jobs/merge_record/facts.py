@@ -145,7 +145,8 @@ def _find_facts(
         if isinstance(file_reader, SchemaReader):
             facts |= {uri: file_reader.build_late_fact(trusted[uri]) for uri in uris if uri in trusted}
         if is_late and isinstance(file_reader, ContainerReader):
-            facts |= {uri: file_reader.build_late_fact(file_reader.told[uri]) for uri in pending_uris}
+            counts = file_reader.record_counts
+            facts |= {uri: file_reader.build_late_fact(counts[uri]) for uri in pending_uris}
             continue
         records.spool.copy_files(source, pending_uris)
         if is_late and isinstance(file_reader, TypedReader):

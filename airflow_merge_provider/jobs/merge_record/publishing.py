@@ -40,7 +40,7 @@ class Publisher:
 
     engine: Engine
     journal: Journal
-    places: Folders
+    folders: Folders
     config: MergeRecordConfig
     progress: Progress
     opened: Callable[[str], Storage]
@@ -58,8 +58,8 @@ class Publisher:
         staging = f"{prefix}{self.journal.lease.id[:_MARK_LENGTH]}"
         # Staging folders of all plans are removed. With Spark Connect, a job continues after its client has
         # been killed, and may write files again that a retry has removed.
-        for staging_folder in self.places.merged.list_prefixed(prefix):
-            self.places.merged.delete_path(staging_folder)
+        for staging_folder in self.folders.merged.list_prefixed(prefix):
+            self.folders.merged.delete_path(staging_folder)
         manifests, undecided = self._find_decided(plan) if is_resumed else ({}, list(plan.merges))
         changed: list[str] = []
         if is_resumed:
@@ -68,8 +68,8 @@ class Publisher:
         while undecided and error is None:
             undecided, changed_uris, error = self._write_merges(plan, undecided, staging, manifests)
             changed += changed_uris
-        if self.places.merged.list_prefixed(staging):
-            self.places.merged.delete_path(staging)
+        if self.folders.merged.list_prefixed(staging):
+            self.folders.merged.delete_path(staging)
         for merge in plan.merges:
             if merge.id not in manifests:
                 self.journal.withdraw_merge(merge.id)
@@ -82,22 +82,22 @@ class Publisher:
 
         :return: the merges to retry, the changed files (URIs), and the error if no file has changed.
         """
-        staging = self.opened(self.places.merged.build_uri(folder))
+        staging = self.opened(self.folders.merged.build_uri(folder))
         try:
             with self.progress.time_step("write"):
                 staged = self.engine.stage_merges(
-                    self.places.source, merges, plan.schemas, self.config, staging
+                    self.folders.source, merges, plan.schemas, self.config, staging
                 )
         except Exception as error:  # noqa: BLE001 - raised again once the plan is reduced to published merges
             unchanged_merges, changed = self._split_off_changed(merges)
             if changed:
                 # The error is assumed to come from the changed or missing files.
-                self.places.merged.delete_path(folder)
+                self.folders.merged.delete_path(folder)
                 return unchanged_merges, changed, None
             return [], [], error
         unchanged_merges, changed = self._split_off_changed(merges)
         with self.progress.time_step("publish"):
-            manifests |= routing.publish_merges(unchanged_merges, staged, staging, self.places, self.journal)
+            manifests |= routing.publish_merges(unchanged_merges, staged, staging, self.folders, self.journal)
         return [], changed, None
 
     def _find_decided(self, plan: Plan) -> tuple[dict[str, dict[str, Any]], list[PlannedMerge]]:
@@ -107,7 +107,7 @@ class Publisher:
         for merge in plan.merges:
             manifest = self.journal.read_manifest(merge.id)
             # A run may have crashed after it moved the output and before it wrote the manifest.
-            manifest = manifest or routing.find_output(merge, self.places, self.journal)
+            manifest = manifest or routing.find_output(merge, self.folders, self.journal)
             if manifest is None:
                 undecided.append(merge)
             elif not manifest.get(WITHDRAWN):

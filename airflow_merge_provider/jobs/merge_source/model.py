@@ -107,15 +107,15 @@ class Entities:
 class KeyMatches(NamedTuple):
     """The matches of one rule: on either side (entity, number of the key), and the keys on both sides.
 
-    Keys that occur only once are left out: ``alone`` counts them for either side. ``hashes`` are those of the
-    keys.
+    Keys that occur only once are left out: ``unmatched_counts`` counts them for either side. ``hashes`` are
+    those of the keys.
     """
 
     rule: Rule
     ends: Ends
     shared: Flags
     hashes: Numbers
-    alone: tuple[int, int]
+    unmatched_counts: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class SourceDelta:
 
     entities: Entities
     complete: bool
-    gone: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
+    deleted_hashes: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -261,22 +261,22 @@ class OutputAssignment:
 
     graph: EntityGraph
     number: Numbers
-    kept: Flags
+    is_output: Flags
 
     @property
     def labels(self) -> pa.Table:
         """The labels of all outputs."""
-        return self.label_entities(self.kept)
+        return self.label_entities(self.is_output)
 
     @property
     def outputs(self) -> int:
         """The number of outputs."""
-        return int(self.kept.sum())
+        return int(self.is_output.sum())
 
     @property
     def live(self) -> Flags:
         """The clusters that are outputs and not deleted."""
-        return self.kept & ~self.graph.deleted[self.graph.firsts]
+        return self.is_output & ~self.graph.deleted[self.graph.firsts]
 
     def label_entities(self, is_selected: Flags) -> pa.Table:
         """Return the output number of every entity of some clusters, by the hash of its ID.
@@ -344,7 +344,7 @@ class Difference:
     order of their IDs: with their numbers and whether one of their members is still alive. ``emptied`` are
     the IDs of deletes whose entity is in another output now. ``looked_at`` are the numbers of the outputs
     that were evaluated again. ``changed`` counts changed entities, ``next_number`` is above all numbers that
-    were read. ``wanted`` marks clusters that are rendered, ``still`` previous outputs that are unchanged.
+    were read. ``is_rendered`` marks clusters that are rendered, ``still`` unchanged previous outputs.
     """
 
     labels: pa.Table
@@ -355,5 +355,5 @@ class Difference:
     looked_at: Numbers
     changed: int
     next_number: int
-    wanted: Flags
+    is_rendered: Flags
     still: Flags

@@ -319,7 +319,7 @@ def _load_previous(
     if is_small or any(scan.delta.complete or scan.short for scan in scans):
         return load_previous_state(previous_scan.rows, names, rules, seed, None)
     hashes = [part for scan in scans for part in scan.entities.every_hash]
-    hashes += [scan.delta.gone for scan in scans]
+    hashes += [scan.delta.deleted_hashes for scan in scans]
     reaching = pa.table({REACHED: np.concatenate([np.empty(0, np.int64), *hashes])})
     with stage_table(spark, reaching) as rows, override_settings(spark, adaptive_execution_disabled(spark)):
         return load_previous_state(previous_scan.rows, names, rules, seed, rows)

@@ -85,7 +85,7 @@ class _PopulationFlag:
     """The populated property of one target; ``set`` and ``unset`` describe it afterwards."""
 
     spark: SparkSession
-    wish: Population
+    population: Population
     target: Dataset
 
     def is_set(self) -> bool:

@@ -35,7 +35,7 @@ def test_every_value_has_the_record_that_gave_it(stream: MakeStream) -> None:
 
     found = explain_key("state", "1", warehouse=str(made.folder))
 
-    assert found.trace.alive
+    assert found.trace.is_live
     assert {name: (each.value, each.records) for name, each in found.trace.values.items()} == {
         "g": (9, (2,)), "a": ("z", (2,)), "total": (18, (0, 1, 2)), "free": ("new", (2,)),
     }  # fmt: skip

@@ -97,7 +97,7 @@ class History:
     rows that are cached for the run.
     """
 
-    taken: StagedLoad
+    staged_load: StagedLoad
     stored: DataFrame | None
     config: Scd2Config
     boundary: datetime
@@ -114,7 +114,7 @@ class History:
             valid_from=config.valid_from,
             valid_to=config.valid_to,
             hashed=HASH_COLUMN,
-            columns=self.taken.layout.names,
+            columns=self.staged_load.layout.names,
             overwritten=config.overwrite or (),
             mark=config.mark_column,
             purges=config.on_delete == "purge",
@@ -123,14 +123,14 @@ class History:
     @property
     def names(self) -> tuple[str, ...]:
         """All columns of the target."""
-        return (*self.taken.layout.names, *self.config.added_columns)
+        return (*self.staged_load.layout.names, *self.config.added_columns)
 
     @property
     def address(self) -> list[StructField]:
         """The columns that identify a stored version."""
         naming = self.naming
         return [
-            *self.taken.layout.select_fields(naming.keys),
+            *self.staged_load.layout.select_fields(naming.keys),
             StructField(naming.valid_from, TimestampType()),
         ]
 
@@ -145,7 +145,7 @@ class History:
         Source: docs/semantics/merge_load.md, Changes.
         """
         naming, config = self.naming, self.config
-        rows = self.add_times(self.taken.rows)
+        rows = self.add_times(self.staged_load.rows)
         key_versions, stored = None, []
         versions = self.read_versions()
         if versions is not None:
@@ -210,8 +210,8 @@ class History:
         """Return the stored versions with the load's new columns; None if there is no history yet."""
         if self.stored is None:
             return None
-        schema = self.taken.rows.schema
-        new = {name: cast_to(F.lit(None), schema[name].dataType) for name in self.taken.layout.new}
+        schema = self.staged_load.rows.schema
+        new = {name: cast_to(F.lit(None), schema[name].dataType) for name in self.staged_load.layout.new}
         return add_columns(self.stored, new)
 
     def build_events(self, rows: DataFrame) -> DataFrame:
@@ -222,7 +222,7 @@ class History:
 
     def list_overwritten(self) -> list[StructField]:
         """Return the columns that have their newest value in the valid version."""
-        return self.taken.layout.select_fields(self.naming.overwritten)
+        return self.staged_load.layout.select_fields(self.naming.overwritten)
 
     def compare_versions(self, events: Sequence[DataFrame], key_versions: DataFrame | None) -> Changes:
         """Compare the versions that result from the events with the stored versions."""
@@ -237,7 +237,7 @@ class History:
                 names,
             )
         by = [*naming.keys, naming.valid_from]
-        compared = self.taken.layout.names if naming.mark else naming.overwritten
+        compared = self.staged_load.layout.names if naming.mark else naming.overwritten
         stored_versions = key_versions.select(
             *refer_to_columns(columns_of(by, naming.valid_to, naming.hashed, compared))
         )
@@ -249,7 +249,7 @@ class History:
             F.coalesce(*(refer_to_columns([name], side)[0] for side in ("n", "o"))).alias(name) for name in by
         ]
         mark_columns = (naming.mark,) if naming.mark else ()
-        other_columns = (*self.taken.layout.names, naming.valid_to, naming.hashed, *mark_columns)
+        other_columns = (*self.staged_load.layout.names, naming.valid_to, naming.hashed, *mark_columns)
         other_columns = tuple(name for name in other_columns if name not in by)
         rows = add_action(
             self.complete_columns(
@@ -273,7 +273,8 @@ class History:
         if naming.mark:
             # A deletion version has the values of the version before it, which a late load may change.
             differs = differs | (
-                refer_to_columns([naming.mark], "n")[0] & is_differing(self.taken.layout.fields, "n", "o")
+                refer_to_columns([naming.mark], "n")[0]
+                & is_differing(self.staged_load.layout.fields, "n", "o")
             )
         is_late = F.coalesce(F.col(f"n.{IS_LATE}"), F.lit(False)) & F.lit(self.config.on_late == "error")
         return (
@@ -295,7 +296,7 @@ class History:
         if config.surrogate_key_column is not None:
             begins = StructField(config.valid_from, TimestampType())
             added[config.surrogate_key_column] = content_hash(
-                [*self.taken.layout.select_fields(self.naming.keys), begins]
+                [*self.staged_load.layout.select_fields(self.naming.keys), begins]
             )
         return add_columns(rows, added)
 

@@ -101,7 +101,7 @@ class LateArrivals:
         if isinstance(config.scope, tuple):
             if config.on_late == "error":
                 return counted_changes
-            areas = name_areas(rows, self.history.taken.layout, self.area).select(AREA).distinct()
+            areas = name_areas(rows, self.history.staged_load.layout, self.area).select(AREA).distinct()
         elif is_recorded:
             return counted_changes
         else:
@@ -123,7 +123,7 @@ class LateArrivals:
         is_followed = any(time > history.boundary for time in later_times)
         if not later_times or not isinstance(history.config.scope, tuple):
             return later_times, is_followed
-        areas = name_areas(rows, history.taken.layout, self.area).select(AREA)
+        areas = name_areas(rows, history.staged_load.layout, self.area).select(AREA)
         return _list_moments(later_rows.join(areas, AREA, "left_semi")), is_followed
 
     def _next_times(
@@ -134,7 +134,7 @@ class LateArrivals:
         These are the next load of the area of either state, the end of the stored state, and the next
         start.
         """
-        history, naming, layout = self.history, self.history.naming, self.history.taken.layout
+        history, naming, layout = self.history, self.history.naming, self.history.staged_load.layout
         recorded_times = (
             recorded_times.where(quote_column(TIME) > self._now).groupBy(AREA).agg(F.min(TIME).alias(_NEXT))
         )

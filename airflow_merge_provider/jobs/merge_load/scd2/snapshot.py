@@ -67,7 +67,7 @@ class Snapshot:
         :raises DataError: when keys or duplicates are not as they must be, or the snapshot is late.
         """
         history = self.history
-        rows = history.add_times(history.taken.rows)
+        rows = history.add_times(history.staged_load.rows)
         versions = history.read_versions()
         if versions is None:
             return self._lateness.record_time(self._build_first_versions(), rows, is_recorded=False)
@@ -75,7 +75,7 @@ class Snapshot:
         compared = self._compare_keys(
             versions, rows, is_late=any(time > history.boundary for time in later_times)
         )
-        history.taken.require_keys(compared.missing)
+        history.staged_load.require_keys(compared.missing)
         differing_load = self._select_differing(rows, compared)
         if compared.empty:
             counted_changes = CountedChanges(Changes(rows.limit(0), (), history.names))
@@ -113,7 +113,7 @@ class Snapshot:
     def _build_first_versions(self) -> CountedChanges:
         """Return the versions of a first snapshot: its rows."""
         history = self.history
-        load = history.taken.check_rows()
+        load = history.staged_load.check_rows()
         return insert_all(
             load, self._open_versions(history.add_times(load.live)), history.names, "opened", history.held
         )
@@ -131,7 +131,7 @@ class Snapshot:
             *refer_to_columns(naming.keys),
             F.when(~quote_column(FLAGGED), content).alias(_LOADED),
             quote_column(FLAGGED).alias(_CAME),
-            history.taken.has_null_key.alias(_MISSING),
+            history.staged_load.has_null_key.alias(_MISSING),
         )
         pairs = covering.join(loaded, self._keys, "full_outer").observe(
             pair_metrics,
@@ -181,7 +181,7 @@ class Snapshot:
             quote_column(naming.valid_to),
             history.is_active(),
         )
-        near_versions = mark_scope(versions, history.taken.every, self._lateness.area).where(
+        near_versions = mark_scope(versions, history.staged_load.every, self._lateness.area).where(
             active | (ends >= self._now)
         )
         covers = (begins <= self._now) & (active | (ends > self._now))
@@ -212,7 +212,7 @@ class Snapshot:
 
     def _select_differing(self, rows: DataFrame, compared: ComparedSnapshot) -> StagedLoad:
         """Return the loaded rows of the keys that differ, one per key."""
-        load = self.history.taken
+        load = self.history.staged_load
         if not compared.came:
             return replace(load, rows=rows.limit(0))
         loaded_keys = compared.keys.where(_CAME).select(*self._names).distinct()
@@ -255,7 +255,7 @@ class Snapshot:
         if compared.ended and (naming.purges or naming.mark is not None):
             return count_changes(changes, history.held)
         counts = {"opened": differing_load.loaded - differing_load.flagged, "closed": compared.stored}
-        return CountedChanges(changes, counts, inserts=counts["opened"], others=counts["closed"])
+        return CountedChanges(changes, counts, inserts=counts["opened"], updates_and_deletes=counts["closed"])
 
     def _open_versions(self, rows: DataFrame) -> DataFrame:
         """Return loaded rows as valid versions that start at the snapshot's time."""

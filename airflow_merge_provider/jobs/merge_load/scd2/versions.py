@@ -95,8 +95,10 @@ def find_changes(
         new_load = replace(load, rows=keep_rows(load.rows.join(new, TRACKED, "left_semi"), held)).check_rows()
     opened = add_action(_open_versions(new_load, config, boundary), INSERT, "opened")
     changed_rows = rows.where(quote_column(ACTION) != INSERT)
-    if actions.others and not actions.gone:
-        hinted_rows = F.broadcast(changed_rows) if actions.others < SMALL_LOAD_MAX_ROWS else changed_rows
+    if actions.updates_and_deletes and not actions.deletes:
+        hinted_rows = (
+            F.broadcast(changed_rows) if actions.updates_and_deletes < SMALL_LOAD_MAX_ROWS else changed_rows
+        )
         changed_rows = complete_rows(hinted_rows, stored, [HASH_COLUMN, config.valid_from])
     parts = [opened, changed_rows]
     address = [stored.schema[HASH_COLUMN], stored.schema[config.valid_from]]

@@ -54,12 +54,12 @@ class FileFacts:
 class FileSummary:
     """The summary of one file from Spark: the numbers of its records and of its invalid records.
 
-    ``told`` is a string whose content depends on the reader.
+    ``detail`` is a string whose content depends on the reader.
     """
 
     records: int = 0
     wrong: int = 0
-    told: str | None = None
+    detail: str | None = None
 
     @property
     def complaint(self) -> str:
@@ -74,7 +74,7 @@ class FileReader(Protocol):
         """Read the frame to inspect; this frame may be cached."""
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
-        """Aggregate the frame by file, to the columns ``FILE``, records, wrong and told."""
+        """Aggregate the frame by file, to the columns ``FILE``, records, wrong and detail."""
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
         """Build the facts of a file from its summary."""
@@ -136,18 +136,18 @@ class TypedReader(SchemaReader):
 class ContainerReader(SchemaReader):
     """A reader of Parquet, ORC and Avro files.
 
-    Reading all pages of a file must return the number of records in its own metadata (``told``).
+    Reading all pages of a file must return the number of records in its own metadata (``record_counts``).
     """
 
     def __init__(self, reader: Mapping[str, Any], schema: Schema, record_counts: Mapping[str, int]) -> None:
         super().__init__(reader, schema)
-        self.told = record_counts
+        self.record_counts = record_counts
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         return _aggregate_by_file(raw, F.lit(False), _hash_columns(self.schema))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
-        records = self.told[uri]
+        records = self.record_counts[uri]
         problem = (
             None
             if summary.records == records
@@ -231,7 +231,7 @@ class CsvColumnsReader:
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
         if summary.wrong:
             return FileFacts(records=summary.records, unreadable=summary.complaint)
-        kind_lists = json.loads(summary.told) if summary.told else [()] * len(self._names)
+        kind_lists = json.loads(summary.detail) if summary.detail else [()] * len(self._names)
         pairs = zip(self._names, kind_lists, strict=True)
         fields = ({"name": name, "type": _choose_type(kinds), "nullable": True} for name, kinds in pairs)
         return FileFacts(Schema(tuple(fields)), summary.records)
@@ -245,7 +245,7 @@ class CsvColumnsReader:
 
 def _aggregate_by_file(frame: DataFrame, wrong: Column, detail: Column) -> DataFrame:
     counts = F.count(F.lit(1)).alias("records"), F.count_if(wrong).alias("wrong")
-    return frame.groupBy(FILE).agg(*counts, detail.cast("string").alias("told"))
+    return frame.groupBy(FILE).agg(*counts, detail.cast("string").alias("detail"))
 
 
 def _hash_columns(schema: Schema) -> Column:
@@ -279,13 +279,13 @@ def _build_inferred_fact(summary: FileSummary, schemas: dict[str, Schema]) -> Fi
     if summary.wrong:
         # A schema cannot be inferred for a file if one of its records is invalid.
         return FileFacts(records=summary.records, unreadable=summary.complaint)
-    if summary.told is None:
+    if summary.detail is None:
         return FileFacts()
-    if summary.told not in schemas:
-        row = StructType.fromDDL(f"record {summary.told.replace('OBJECT<', 'STRUCT<')}")
+    if summary.detail not in schemas:
+        row = StructType.fromDDL(f"record {summary.detail.replace('OBJECT<', 'STRUCT<')}")
         struct = row["record"].dataType if isinstance(row, StructType) else None
-        schemas[summary.told] = build_inferred_schema(struct) if isinstance(struct, StructType) else NOTHING
-    return FileFacts(schemas[summary.told], summary.records)
+        schemas[summary.detail] = build_inferred_schema(struct) if isinstance(struct, StructType) else NOTHING
+    return FileFacts(schemas[summary.detail], summary.records)
 
 
 def _classify_text(text: Column) -> Column:

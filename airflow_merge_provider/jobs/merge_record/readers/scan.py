@@ -27,11 +27,11 @@ from airflow_merge_provider.jobs.merge_record.readers.records import Records
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """Files that are inspected together: Spark reads them from ``places``, or ``lines`` holds their lines."""
+    """Files that are inspected together: Spark reads ``locations``, or ``lines`` holds their lines."""
 
     kind: FileReader
     uris: tuple[str, ...]
-    places: Sequence[str]
+    locations: Sequence[str]
     size: int
     lines: DataFrame | None = None
 
@@ -39,7 +39,7 @@ class FileGroup:
         """Return the frame to inspect."""
         if self.lines is not None and isinstance(self.kind, JsonLinesReader | TypedReader):
             return self.kind.of_lines(self.lines)
-        return self.kind.read_raw(records.spark, self.places)
+        return self.kind.read_raw(records.spark, self.locations)
 
 
 def inspect_files(
@@ -110,7 +110,7 @@ def _isolate_broken(
 
 def _collect_summaries(frames: Sequence[DataFrame]) -> dict[str, FileSummary]:
     rows = reduce(DataFrame.unionAll, frames).toArrow().to_pylist()
-    return {row[FILE]: FileSummary(row["records"], row["wrong"], row["told"]) for row in rows}
+    return {row[FILE]: FileSummary(row["records"], row["wrong"], row["detail"]) for row in rows}
 
 
 def _keep_parsed(
@@ -149,4 +149,4 @@ def _select_files(group: FileGroup, uris: Collection[str], records: Records) -> 
     if len(selected_uris) == len(group.uris):
         return group
     lines = None if group.lines is None else records.select_rows(group.lines, selected_uris)
-    return replace(group, uris=selected_uris, places=records.spool.find_places(selected_uris), lines=lines)
+    return replace(group, uris=selected_uris, locations=records.spool.find_places(selected_uris), lines=lines)

@@ -94,12 +94,13 @@ def build_graph(sources: Sequence[Entities], members: Numbers, names: Numbers) -
 class _SharedKeys:
     """The keys that occur more than once, numbered: no other key can link two entities.
 
-    ``sides`` holds for every side (entity, number of the key), ``alone`` how many keys of it occur only once.
+    ``sides`` holds for every side (entity, number of the key), ``unmatched_counts`` how many keys of it
+    occur only once.
     """
 
     hashes: Numbers
     sides: dict[Order, tuple[Numbers, Numbers]]
-    alone: dict[Order, int]
+    unmatched_counts: dict[Order, int]
 
     @staticmethod
     def from_sources(sources: Sequence[Entities]) -> _SharedKeys:
@@ -138,7 +139,11 @@ class _SharedKeys:
         left, right = rule.left.order, rule.right.order
         ends = [self.sides.get(order, (none, none)) for order in (left, right)]
         shared = np.logical_and(*(_mark_numbers(numbers, len(self.hashes)) for _, numbers in ends))
-        single_counts = (0, 0) if left == right else (self.alone.get(left, 0), self.alone.get(right, 0))
+        single_counts = (
+            (0, 0)
+            if left == right
+            else (self.unmatched_counts.get(left, 0), self.unmatched_counts.get(right, 0))
+        )
         return KeyMatches(rule, ends, shared, self.hashes, single_counts)
 
 

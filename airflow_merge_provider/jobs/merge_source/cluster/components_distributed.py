@@ -155,7 +155,7 @@ def build_key_rows(
         of_side = build_row(numbers[side.order])
         lists.append(
             held.map_keys(of_side)
-            if held.many
+            if held.is_list
             else build_array([(held.has_key, [of_side(held.values)])], none)
         )
     every = F.explode(F.concat(none, *lists)).alias("row")

@@ -83,7 +83,7 @@ class LinkStatistics:
             single_counts = [
                 int(np.count_nonzero(count_flags)) for count_flags in (left & ~right, right & ~left)
             ]
-            left_alone, right_alone = np.add(single_counts, matches.alone).tolist()
+            left_alone, right_alone = np.add(single_counts, matches.unmatched_counts).tolist()
             self.one_sided.append({"rule": rule.text, "left": left_alone, "right": right_alone})
         self.largest += _describe_keys(
             matches, _mark_largest(np.where(shared, entity_counts, 0)), entity_counts

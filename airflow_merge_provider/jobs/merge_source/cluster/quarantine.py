@@ -148,7 +148,7 @@ def _find_texts(
     for source, keys in opened:
         for side, values in zip(keys.sides, keys.keys, strict=True):
             if side.order in left_orders:
-                listed = values.values if values.many else F.array(values.values)
+                listed = values.values if values.is_list else F.array(values.values)
                 columns.append(source.frame.select(F.explode(listed).alias("text")))
     hashed = reduce(DataFrame.unionAll, columns).withColumn("hash", F.xxhash64(F.lit(seed), F.col("text")))
     spark = hashed.sparkSession

@@ -37,13 +37,13 @@ def find_difference(
         if same_rules
         else np.zeros(assignment.graph.count, np.bool_)
     )
-    is_rendered = assignment.kept & ~unchanged
+    is_rendered = assignment.is_output & ~unchanged
     ids = assignment.build_ids(is_rendered, config.identity)
     is_kept = np.zeros(len(previous.numbers), np.bool_)
     has_former = affected.former != NOWHERE
     is_kept[affected.former[has_former & unchanged[assignment.graph.clusters]]] = True
     represented = np.zeros(len(previous.numbers), np.bool_)
-    represented[affected.former[has_former & assignment.kept[assignment.graph.clusters]]] = True
+    represented[affected.former[has_former & assignment.is_output[assignment.graph.clusters]]] = True
     is_reused = pc.is_in(previous.ids, value_set=ids).to_numpy(zero_copy_only=False).astype(np.bool_)
     has_ended = affected.touched & ~is_kept & ~is_reused
     inhabited = previous.sizes > 0
@@ -62,7 +62,7 @@ def find_difference(
         looked_at=previous.numbers[affected.touched],
         changed=affected.changed,
         next_number=int(previous.numbers.max(initial=-1)) + 1,
-        wanted=is_rendered,
+        is_rendered=is_rendered,
         still=is_kept,
     )
 
@@ -77,7 +77,7 @@ def _find_unchanged(
     np.maximum.at(highest, graph.clusters, affected.former)
     same = np.ones(graph.count, np.bool_)
     same[graph.clusters[~affected.same]] = False
-    is_single = same & assignment.kept & (lowest == highest) & (lowest != NOWHERE)
+    is_single = same & assignment.is_output & (lowest == highest) & (lowest != NOWHERE)
     previous_sizes: Numbers = (
         np.where(is_single, previous.sizes[np.where(is_single, lowest, 0)], 0)
         if len(previous.sizes)

@@ -74,7 +74,7 @@ def find_successors(
 ) -> MemberMoves:
     """Count the moves of members; ``ids`` are the IDs of the rendered clusters, in their order."""
     clusters = assignment.graph.clusters
-    moved = (affected.former != NOWHERE) & assignment.kept[clusters]
+    moved = (affected.former != NOWHERE) & assignment.is_output[clusters]
     pairs = np.stack([affected.former[moved], clusters[moved]])
     (former, now), members = np.unique(pairs, axis=1, return_counts=True)
     by_rank = assignment.graph.ranks[assignment.graph.firsts[now]]
@@ -163,13 +163,13 @@ def build_id_lineage(
     successors: bool,
 ) -> IdLineage:
     """Build the lineage: stable IDs if ``next_stable`` is given, else the successors of ended outputs."""
-    moves = find_successors(assignment, affected, difference.wanted, difference.ids.to_pylist())
+    moves = find_successors(assignment, affected, difference.is_rendered, difference.ids.to_pylist())
     stable = None
     if next_stable is not None:
         stable_ids, next_stable = assign_stable_ids(
-            assignment, moves, previous, difference.wanted, next_stable
+            assignment, moves, previous, difference.is_rendered, next_stable
         )
-        is_rendered = difference.wanted
+        is_rendered = difference.is_rendered
         stable = pa.table({NUMBER: assignment.number[is_rendered], STABLE: stable_ids[is_rendered]})
     if not successors:
         return IdLineage(difference, stable, next_stable)

@@ -57,7 +57,7 @@ class Content(ABC):
 
     values_names: Sequence[str]
     # Maps the intermediate names of the target's columns to their final names.
-    kept: Mapping[str, str] = MappingProxyType({ENTITY: ENTITY})
+    column_map: Mapping[str, str] = MappingProxyType({ENTITY: ENTITY})
 
     def __init__(self, survivors: Survivors | None = None) -> None:
         self._survivors = survivors
@@ -87,11 +87,11 @@ class Content(ABC):
 
     @abstractmethod
     def project_singleton(self) -> list[Column]:
-        """Return the columns in ``kept`` for a row whose output has one member."""
+        """Return the columns in ``column_map`` for a row whose output has one member."""
 
     @abstractmethod
     def project_cluster(self) -> list[Column]:
-        """Return the columns in ``kept`` for a cluster from what its members contribute."""
+        """Return the columns in ``column_map`` for a cluster from what its members contribute."""
 
     def read_property(self, name: str) -> Column:
         """Return a property of a row whose output has one member."""

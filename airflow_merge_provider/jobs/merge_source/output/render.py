@@ -249,7 +249,7 @@ def _build_row(
         content_hash(F.to_json(IDS), content.content_json(), *optional_json).alias("_hash"),
         F.lit(None).cast("bigint").alias("_previous"),
         F.lit(written_at).cast("bigint").alias("_ts"),
-        *(F.col(name).alias(target) for name, target in content.kept.items()),
+        *(F.col(name).alias(target) for name, target in content.column_map.items()),
         *optional_columns,
         MEMBERS,
     )

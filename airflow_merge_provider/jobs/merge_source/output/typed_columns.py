@@ -77,7 +77,7 @@ class ColumnsContent(Content):
         kinds = {name: definition.kind for name, definition in self._properties.items() if definition.chosen}
         super().__init__(Survivors(choices, self._read, kinds, names))
         self.values_names = tuple(definition.column for definition in self._properties.values())
-        self.kept = {definition.column: name for name, definition in self._properties.items()}
+        self.column_map = {definition.column: name for name, definition in self._properties.items()}
 
     def project_values(self, source: Source) -> list[Column]:
         source_kinds = source.properties or {}

@@ -37,7 +37,7 @@ def find_affected(
     touched = np.full(len(previous.numbers), everything)
     for at, match in enumerate(matches):
         outputs, previous_entities = previous.outputs[at], previous.entities[at]
-        touched[outputs[match.gone | match.altered]] = True
+        touched[outputs[match.is_deleted | match.altered]] = True
         for positions, hashes, _ in previous_entities.keys.values():
             touched[outputs[positions[_is_among(hashes, keys)]]] = True
     parts = [
@@ -49,7 +49,7 @@ def find_affected(
         np.concatenate([former for _, former, _ in parts]),
         np.concatenate([same for _, _, same in parts]),
         touched,
-        sum(int(match.changed.sum() + match.gone.sum()) for match in matches),
+        sum(int(match.changed.sum() + match.is_deleted.sum()) for match in matches),
     )
 
 
@@ -62,16 +62,16 @@ def has_changes(current: Entities, previous: Entities) -> bool:
 class _SourceMatch:
     """The entities of one source, matched with the previous ones.
 
-    ``place`` is the position of an entity in the previous state; ``changed`` marks those that are new or
+    ``positions`` is the position of an entity in the previous state; ``changed`` marks those that are new or
     differ; of the previous entities, ``read`` marks those that were read again, ``altered`` those that differ
-    now, ``gone`` those that no longer exist.
+    now, ``is_deleted`` those that no longer exist.
     """
 
-    place: Numbers
+    positions: Numbers
     changed: Flags
     read: Flags
     altered: Flags
-    gone: Flags
+    is_deleted: Flags
 
     @staticmethod
     def match_entities(delta: SourceDelta, previous: Entities) -> _SourceMatch:
@@ -87,19 +87,19 @@ class _SourceMatch:
         is_read[known_positions] = True
         is_altered = np.zeros(len(previous.hashes), np.bool_)
         is_altered[positions[is_known & differs]] = True
-        is_gone = ~is_read if delta.complete else np.isin(previous.hashes, delta.gone)
+        is_gone = ~is_read if delta.complete else np.isin(previous.hashes, delta.deleted_hashes)
         return _SourceMatch(positions, differs, is_read, is_altered, is_gone)
 
     def select_part(
         self, current: Entities, previous: Entities, outputs: Numbers, touched: Flags
     ) -> tuple[Entities, Numbers, Flags]:
         """Return the entities that belong to the affected part, their outputs, and which are unchanged."""
-        former = np.full(len(self.place), NOWHERE, np.int64)
-        is_known = self.place != NOWHERE
-        former[is_known] = outputs[self.place[is_known]]
+        former = np.full(len(self.positions), NOWHERE, np.int64)
+        is_known = self.positions != NOWHERE
+        former[is_known] = outputs[self.positions[is_known]]
         is_selected = self.changed.copy()
         is_selected[is_known] |= touched[former[is_known]]
-        is_kept = touched[outputs] & ~self.read & ~self.gone
+        is_kept = touched[outputs] & ~self.read & ~self.is_deleted
         return (
             current.select_entities(is_selected).and_also(previous.select_entities(is_kept)),
             np.concatenate([former[is_selected], outputs[is_kept]]),

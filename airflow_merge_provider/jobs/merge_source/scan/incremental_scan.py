@@ -66,7 +66,7 @@ def plan_scan(
         return full_scan
     since = offset.version
     if offset.is_same_read(pinned.offset):
-        return replace(full_scan, known=True)
+        return replace(full_scan, is_unchanged=True)
     if pinned.table_id is not None and not is_continued(source.frame.sparkSession, pinned, offset):
         reason = (
             f"dataset {source.name!r} lacks the commit that the previous run read: all its rows are compared"

@@ -59,7 +59,7 @@ class MatchKeys:
     """
 
     values: Column
-    many: bool
+    is_list: bool
 
     @property
     def has_key(self) -> Column:
@@ -68,7 +68,7 @@ class MatchKeys:
 
     def map_keys(self, function: Callable[[Column], Column]) -> Column:
         """Apply a function of one key to all keys; NULL and empty arrays stay as they are."""
-        if self.many:
+        if self.is_list:
             keys = F.when(~F.col(DELETED), self.values).otherwise(F.array().cast("array<string>"))
             return F.transform(keys, function)
         return F.when(self.has_key, function(self.values))
@@ -110,7 +110,7 @@ class SourceKeys:
             keys, marked = by_side.get(side.order), _mark_side(rule.text, end)
             if keys is None:
                 continue
-            if keys.many:
+            if keys.is_list:
                 arrays.append(keys.map_keys(marked))
             else:
                 single.append((keys.has_key, [marked(keys.values)]))
@@ -134,7 +134,7 @@ def build_source_keys(source: Source, rules: Sequence[Rule], *, native: bool) ->
             keys.append(compiled.keys)
             coded += [compiled.coded] if compiled.coded is not None else []
         elif evaluated is not None:
-            keys.append(MatchKeys(evaluated[evaluated_sides.index(side)], many=True))
+            keys.append(MatchKeys(evaluated[evaluated_sides.index(side)], is_list=True))
     return SourceKeys(sides, tuple(keys), any_of(coded) if coded else None)
 
 
@@ -181,7 +181,7 @@ def _build_native(source: Source, expression: Expression) -> _NativeKeys | None:
     if isinstance(item, StringType):
         coded = _is_any(value, _is_coded) if is_array else _is_coded(value)
     return _NativeKeys(
-        _to_list(value, build_key) if is_array else MatchKeys(build_key(value), many=False), coded
+        _to_list(value, build_key) if is_array else MatchKeys(build_key(value), is_list=False), coded
     )
 
 
@@ -218,7 +218,7 @@ def _build_native_variant(path: Path, case: Callable[[Column], Column] | None) -
 def _to_list(items: Column, key: Callable[[Column], Column]) -> MatchKeys:
     """Return the keys of a list's items, each once; a NULL list has none."""
     keys = F.array_compact(F.array_distinct(F.transform(items, key)))
-    return MatchKeys(F.coalesce(keys, F.array().cast("array<string>")), many=True)
+    return MatchKeys(F.coalesce(keys, F.array().cast("array<string>")), is_list=True)
 
 
 def _is_any(items: Column, test: Callable[[Column], Column]) -> Column:

@@ -69,7 +69,7 @@ class SourceScan:
 
     The assumptions are that Spark's own expressions can compute every key, and that every entity has one
     version. The scan reads the rows after ``position``, or those that were ``fed``, or all of them, or none
-    if the source is ``known`` to be unchanged; ``compared`` adds hashes of the contents, ``keyed`` adds the
+    if the source is ``is_unchanged``; ``compared`` adds hashes of the contents, ``keyed`` adds the
     keys. ``why`` explains to the user why all rows are read although only the changes were requested.
     """
 
@@ -79,7 +79,7 @@ class SourceScan:
     compared: bool = False
     position: int | None = None
     fed: FeedChanges | None = None
-    known: bool = False
+    is_unchanged: bool = False
     keyed: bool = True
     why: str = ""
 
@@ -96,7 +96,7 @@ class SourceScan:
     @property
     def rendered(self) -> Source:
         """The rows to render as outputs: also those not read now, whose versions have not been counted."""
-        in_part = self.known or self.position is not None or self.fed is not None
+        in_part = self.is_unchanged or self.position is not None or self.fed is not None
         several = self.source.sequence is not None and in_part
         return replace(self.source, several=True) if several else self.source
 
@@ -131,9 +131,9 @@ class ScanResult:
         reading = self.reading
         if reading.fed is not None:
             return SourceDelta(
-                self.entities, complete=False, gone=reading.fed.find_deleted(self.entities.hashes)
+                self.entities, complete=False, deleted_hashes=reading.fed.find_deleted(self.entities.hashes)
             )
-        return SourceDelta(self.entities, complete=reading.position is None and not reading.known)
+        return SourceDelta(self.entities, complete=reading.position is None and not reading.is_unchanged)
 
 
 def scan_sources(readings: Sequence[SourceScan], rules: Sequence[Rule]) -> list[ScanResult]:
@@ -156,7 +156,7 @@ def _scan_source(reading: SourceScan, rules: Sequence[Rule]) -> ScanResult | lis
     """Scan one source until its data confirms the assumptions, or return its problems."""
     while True:
         keys = reading.build_keys(rules)
-        if reading.known:
+        if reading.is_unchanged:
             return ScanResult(reading, keys, Entities.create_empty(), None, short=False)
         thin = _select_columns(reading, keys).toArrow()
         if problems := list(_find_problems(reading.source, thin)):

@@ -53,7 +53,7 @@ class Table:
         folded = {key: self.fold_key(key, entries) for key, entries in batch.items()}
         for key, result in folded.items():
             self.rows.pop(key, None)
-            if result.alive:
+            if result.is_live:
                 self.rows[key] = {"k": key, **result.values}
 
     def is_ignored(self, kind: str) -> bool:

@@ -46,8 +46,8 @@ def test_taking_notes_changes_nothing() -> None:
             if folded.problem:
                 continue
             found = trace_records(made, records)
-            assert found.alive == folded.alive
-            if found.alive:
+            assert found.is_live == folded.is_live
+            if found.is_live:
                 assert {name: source.value for name, source in found.values.items()} == folded.values
                 compared += 1
     assert compared > 200

@@ -127,4 +127,4 @@ def test_every_link_is_one_and_all_that_can_be_reached_is(held: Any) -> None:
     assert len(links) == len(component) - 1
     for link in links:
         both = {(link.rule, "left", link.value), (link.rule, "right", link.value)}
-        assert any({one, other} == both for one in keys[link.known] for other in keys[link.reached])
+        assert any({one, other} == both for one in keys[link.leading] for other in keys[link.reached])
