@@ -144,14 +144,14 @@ def first_line(options: Mapping[str, str]) -> Callable[[BinaryIO], tuple[str, ..
         ) from None
 
     def read_cells(file: BinaryIO) -> tuple[str, ...]:
-        lines = io.TextIOWrapper(file, encoding=encoding, newline=None)
-        while raw := lines.readline(_LONGEST_LINE + 1):
-            if len(raw) > _LONGEST_LINE:
-                raise UnreadableError(f"its first line is longer than {_LONGEST_LINE >> 20} MiB")
-            line = raw.rstrip("\n")
-            if line.strip() and not (comment and line.startswith(comment)):
-                (row,) = csv.reader([line], delimiter=separator, quotechar=quote or None)
-                return tuple(row)
+        with io.TextIOWrapper(file, encoding=encoding, newline=None) as lines:
+            while raw := lines.readline(_LONGEST_LINE + 1):
+                if len(raw) > _LONGEST_LINE:
+                    raise UnreadableError(f"its first line is longer than {_LONGEST_LINE >> 20} MiB")
+                line = raw.rstrip("\n")
+                if line.strip() and not (comment and line.startswith(comment)):
+                    (row,) = csv.reader([line], delimiter=separator, quotechar=quote or None)
+                    return tuple(row)
         return ()
 
     return read_cells
