@@ -29,7 +29,7 @@ from airflow.sdk import (
     DeltaTriggerTimetable,
 )
 
-from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.pipe.config import PipeConfig, is_dag_id
 from airflow_merge_provider.core.pipe.files import SUFFIXES, read_pipes
 from airflow_merge_provider.core.pipe.schedule import Schedule, plan_schedule
@@ -283,7 +283,7 @@ def _check_names(arguments: Mapping[str, Any], kind: type[SparkJobOperator], out
             name,
             "unknown",
             f"unknown property {name!r}",
-            did_you_mean(name, valid_names) or _format_known(valid_names),
+            suggest_name(name, valid_names, "properties"),
         )
         for name in arguments
         if name not in valid_names
@@ -296,10 +296,6 @@ def _check_names(arguments: Mapping[str, Any], kind: type[SparkJobOperator], out
     ]
     if problems:
         raise ConfigError.from_problems(problems)
-
-
-def _format_known(names: Iterable[str]) -> str:
-    return f"known: {', '.join(names)}"
 
 
 def _operator_class(module: str) -> type[SparkJobOperator]:

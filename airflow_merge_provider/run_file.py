@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_merge_provider.capabilities import CAPABILITIES, Capability
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.pipe.config import LOADS, SOURCES, PipeConfig
 from airflow_merge_provider.core.pipe.files import parse_json, read_content
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, build_population
@@ -134,7 +134,7 @@ def _find_job(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     job_name = raw.get("job", "merge_source")
     valid_jobs = {**{name: name for name in CAPABILITIES}, **SOURCES}
     if not isinstance(job_name, str) or job_name not in valid_jobs:
-        hint = did_you_mean(str(job_name), valid_jobs) or f"known: {', '.join(valid_jobs)}"
+        hint = suggest_name(str(job_name), valid_jobs, "jobs")
         raise ConfigError.from_problems([Problem("job", "unknown", f"unknown job {job_name!r}", hint)])
     kind = valid_jobs[job_name]
     job = "merge_load" if kind in LOADS else kind

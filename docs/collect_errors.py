@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,11 @@ _AREAS = {
     "pipe": "Pipes",
     "delta": "Tables",
 }
+# The arguments of the function that suggests a valid name.
+_SUGGESTION = ("name", "valid_names", "kind")
 _OTHERS = "Every operator, the command line"
 _WORDS_MIN = 2
+_PAIRS = ("()", "{}")
 # The path, code and message of a problem; its hint is optional.
 _PROBLEM_MIN = 3
 
@@ -87,7 +91,8 @@ def _list_alternatives(
     else:
         pairs = [(message, hint) for message in messages for hint in hints]
     for number, (message, hint) in enumerate(pairs):
-        yield codes[number] if len(codes) == len(pairs) else codes[0], message, hint
+        code = codes[number] if len(codes) == len(pairs) else codes[0]
+        yield code, *((message, hint) if hint else _split_hint(message))
 
 
 def _collect_known(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
@@ -133,6 +138,9 @@ def _render_text(text: ast.expr, names: Mapping[str, list[ast.expr]]) -> list[st
         return [*_render_text(text.body, names), *_render_text(text.orelse, names)]
     if isinstance(text, ast.BoolOp):
         return [each for value in text.values for each in _render_text(value, names)]
+    if isinstance(text, ast.Call) and ast.unparse(text.func) == "suggest_name":
+        kind = text.args[2] if len(text.args) == len(_SUGGESTION) else ast.Constant("values")
+        return [f"valid {ast.literal_eval(kind)}: {VARIES}"]
     if isinstance(text, ast.Name) and text.id in names:
         return [each for value in names[text.id] for each in _render_text(value, {})]
     return [VARIES]
@@ -143,12 +151,17 @@ def _render_part(part: ast.expr) -> str:
 
 
 def _split_hint(text: str) -> tuple[str, str]:
-    """Split a message from its hint, which follows a colon or a semicolon."""
+    """Split a message from its hint, which follows a colon or a semicolon, or is in parentheses at the end."""
     for mark in (": ", "; "):
         head, _, tail = text.partition(mark)
-        if _is_sentence(head) and tail:
+        if (
+            _is_sentence(head)
+            and tail
+            and all(head.count(left) == head.count(right) for left, right in _PAIRS)
+        ):
             return head, tail
-    return text, ""
+    enclosed = re.fullmatch(r"(.*\S) \(([^()]*)\)", text)
+    return (enclosed[1], enclosed[2]) if enclosed and enclosed[2] != VARIES else (text, "")
 
 
 def _is_sentence(text: str) -> bool:

@@ -96,12 +96,12 @@ def _from_object(ref: Mapping[str, Any], warehouse: str | None, at: str) -> Data
     unknown = sorted(set(ref) - {"dataset", "format", "options"})
     if unknown or "dataset" not in ref:
         message = f"unknown key {unknown[0]!r}" if unknown else "key 'dataset' is missing"
-        raise _refuse_dataset(at, f"{message} in {dict(ref)!r}", "known: dataset, format, options")
+        raise _refuse_dataset(at, f"{message} in {dict(ref)!r}", "valid keys: dataset, format, options")
     dataset = resolve_dataset(ref["dataset"], warehouse, at=at)
     kind = str(ref.get("format", "delta")).lower()
     if kind != "delta" and kind not in FILE_FORMATS:
         valid_formats = ", ".join(("delta", *FILE_FORMATS))
-        raise _refuse_dataset(at, f"unknown format {ref['format']!r}", f"known: {valid_formats}")
+        raise _refuse_dataset(at, f"unknown format {ref['format']!r}", f"valid formats: {valid_formats}")
     options = {str(key): str(value) for key, value in (ref.get("options") or {}).items()}
     return Dataset(dataset.id, kind, dataset.path, dataset.table, options)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 _PROBLEMS_MAX = 20
+_NAMES_MAX = 20
 _TEXT_MAX = 2000
 # The number of characters kept at the end of a long text, where the remedy stands.
 _END = 500
@@ -117,3 +118,14 @@ def did_you_mean(name: str, valid_names: Iterable[str]) -> str:
     """
     matches = difflib.get_close_matches(name, list(valid_names), n=1, cutoff=0.6)
     return f"did you mean '{matches[0]}'?" if matches else ""
+
+
+def suggest_name(name: str, valid_names: Iterable[str], kind: str = "values") -> str:
+    """Return a hint for an unknown name: the most similar valid name, or else the first twenty valid names.
+
+    >>> suggest_name("size", ["equality", "identity"], "options")
+    'valid options: equality, identity'
+    """
+    names = list(valid_names)
+    shown = names if len(names) <= _NAMES_MAX else [*names[:_NAMES_MAX], "…"]
+    return did_you_mean(name, names) or f"valid {kind}: {', '.join(shown)}"

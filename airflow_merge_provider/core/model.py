@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 
 _STRICT = ConfigDict(strict=True)
 # Programs also write configurations, so their depth and size are checked before they are traversed.
@@ -87,7 +87,7 @@ class Config(BaseModel):
         kind = detail["type"]
         if kind == "extra_forbidden":
             name = str(detail["loc"][-1])
-            hint = did_you_mean(name, cls.model_fields) or f"known: {', '.join(cls.model_fields)}"
+            hint = suggest_name(name, cls.model_fields, "names")
             return Problem(path, "unknown", f"{cls.unknown_word} {name!r}", hint)
         if kind == "value_error":
             return Problem(path, "value", str(detail["ctx"]["error"]))

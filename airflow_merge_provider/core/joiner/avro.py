@@ -67,7 +67,7 @@ def _read_type(avro_type: Any) -> tuple[str, bool]:
     if isinstance(avro_type, Mapping):
         return _read_nested_type(avro_type), False
     if avro_type not in _PLAIN:
-        raise ValueError(f"unknown type {json.dumps(avro_type)} (known: {', '.join(sorted(_PLAIN))})")
+        raise ValueError(f"unknown type {json.dumps(avro_type)} (valid types: {', '.join(sorted(_PLAIN))})")
     return str(avro_type), False
 
 
@@ -78,7 +78,7 @@ def _read_nested_type(avro_type: Mapping[str, Any]) -> str:
     if logical is not None:
         if logical not in _LOGICAL:
             raise ValueError(
-                f"unknown logical type {json.dumps(logical)} (known: decimal, {', '.join(_LOGICAL)})"
+                f"unknown logical type {json.dumps(logical)} (valid types: decimal, {', '.join(_LOGICAL)})"
             )
         return _LOGICAL[logical]
     if kind == "enum":

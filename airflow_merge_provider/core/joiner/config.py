@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field as Describe, ValidationError
 from pydantic_core import ErrorDetails
 
-from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.joiner import avro, checks, option_parsing, schema
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions, Spelling
 from airflow_merge_provider.core.joiner.schema import Schemas
@@ -194,7 +194,7 @@ class JoinerConfig(Config):
         if problem.code == "unknown":
             valid_names = [spelling(name) for name in cls.model_fields]
             name = str(detail["loc"][-1])
-            hint = did_you_mean(name, valid_names) or f"known: {', '.join(valid_names)}"
+            hint = suggest_name(name, valid_names, "properties")
             return Problem(name, "config", f"{cls.unknown_word} {name!r}", hint)
         path = problem.path.replace(field, spelling(field), 1)
         return Problem(path, _CATEGORIES.get(field, "config"), problem.message, problem.hint)

@@ -74,7 +74,7 @@ def join_type(value: Any) -> str | None:
         return None
     word = re.sub(r"[\s_-]", "", str(value)).lower()
     if word not in _JOIN_TYPES:
-        raise ValueError(f"{value!r} is not a valid join type (known: {', '.join(_JOIN_TYPES)})")
+        raise ValueError(f"{value!r} is not a valid join type (valid types: {', '.join(_JOIN_TYPES)})")
     return word
 
 
@@ -82,7 +82,7 @@ def condition_type(value: Any) -> str:
     """Parse ``basic`` or ``advanced`` in any case; an empty text means basic."""
     word = str(value).strip().lower() if value else "basic"
     if word not in {"basic", "advanced"}:
-        raise ValueError(f"{value!r} is not a valid condition type (known: basic, advanced)")
+        raise ValueError(f"{value!r} is not a valid condition type (valid types: basic, advanced)")
     return word
 
 

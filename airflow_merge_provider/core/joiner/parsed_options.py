@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_merge_provider.core.errors import Problem, did_you_mean
+from airflow_merge_provider.core.errors import Problem, suggest_name
 from airflow_merge_provider.core.joiner.schema import Schema, Schemas
 
 
@@ -96,7 +96,7 @@ class ParsedOptions:
     def unknown_stage(self, field: str, category: str, stage: str, element: str = "") -> Problem:
         """Return the problem that a property names an unknown input."""
         prefix = f"{element!r}: " if element else ""
-        hint = did_you_mean(stage, self.stages) or f"inputs: {', '.join(self.stages)}"
+        hint = suggest_name(stage, self.stages, "inputs")
         return self.build_problem(field, category, f"{prefix}{stage!r} is not an input", hint)
 
     def unknown_field(self, field: str, category: str, stage: str, name: str) -> Problem | None:
@@ -105,7 +105,7 @@ class ParsedOptions:
         names = [schema_field.name for schema_field in schema or ()]
         if schema is None or name in names:
             return None
-        hint = did_you_mean(name, names) or f"fields: {', '.join(names)}"
+        hint = suggest_name(name, names, "fields")
         return self.build_problem(
             field, category, f"input {stage!r} has no field {name!r} ({stage}.{name})", hint
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.merge_engine.columns import (
     Column,
     element_of,
@@ -37,9 +37,7 @@ class _Names:
         if exact_name is not None:
             return exact_name
         column_names = list(self._true.values())
-        suggestion = (
-            hint or did_you_mean(name, column_names) or f"available columns: {', '.join(column_names)}"
-        )
+        suggestion = hint or suggest_name(name, column_names, "columns")
         self.problems.append(Problem(path, "unknown", f"there is no column {name!r}", suggestion))
         return name
 
@@ -224,7 +222,7 @@ def _check_nested(rule: ColumnRule) -> Iterator[Problem]:
     for suffix, names in requested_fields:
         for name in names:
             if name not in fields:
-                hint = did_you_mean(name, fields) or f"available fields: {', '.join(fields)}"
+                hint = suggest_name(name, fields, "fields")
                 message = f"the STRUCT of column {rule.name!r} has no field {name!r}"
                 yield Problem(f"options.fields.{rule.name}.{suffix}", "unknown", message, hint)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_merge_provider.core.errors import Problem, did_you_mean
+from airflow_merge_provider.core.errors import Problem, suggest_name
 from airflow_merge_provider.core.merge_engine.columns import (
     element_of,
     find_type_family,
@@ -100,5 +100,5 @@ def function_named(word: str) -> str | None:
 
 def unknown_function(path: str, word: str) -> Problem:
     """Return the problem of a word that is not the name of a function."""
-    hint = did_you_mean(word, FUNCTIONS) or f"valid functions: {', '.join(FUNCTIONS)}"
+    hint = suggest_name(word, FUNCTIONS, "functions")
     return Problem(path, "function", f"unknown aggregate function {word!r}", hint)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_merge_provider.core.errors import Problem, did_you_mean
+from airflow_merge_provider.core.errors import Problem, did_you_mean, suggest_name
 from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS, function_named, unknown_function
 
 DEDUPLICATE, PARTIAL, AGGREGATION, FIRST_ROW = ENGINES = (
@@ -287,7 +287,7 @@ class _OptionReader:
         settings = value if isinstance(value, Mapping) else {"columns": value}
         for word in settings:
             if word not in _GROUP_WORDS:
-                hint = did_you_mean(str(word), _GROUP_WORDS) or f"valid keys: {', '.join(_GROUP_WORDS)}"
+                hint = suggest_name(str(word), _GROUP_WORDS, "keys")
                 self._add_problem(key, "unknown", f"unknown key {word!r} of a sequence-group", hint)
         order, protected = (
             self._parse_value(key, _parse_names, name),

@@ -22,7 +22,7 @@ def check_condition(value: Any) -> str:
     unknown = [name for name in placeholders if name not in PLACEHOLDERS]
     if unknown:
         valid_names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        raise ValueError(f"has an unknown placeholder {{{unknown[0]}}} (known: {valid_names})")
+        raise ValueError(f"has an unknown placeholder {{{unknown[0]}}} (valid placeholders: {valid_names})")
     return value
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import TypeAdapter
 
-from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.merge_load import keyed_loads, scd2
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
@@ -48,7 +48,7 @@ def load_config(raw: Mapping[str, Any]) -> AnyConfig:
     require_plain(raw)
     strategy = raw.get("strategy", "delete-insert")
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
-        hint = did_you_mean(str(strategy), STRATEGIES) or f"known: {', '.join(STRATEGIES)}"
+        hint = suggest_name(str(strategy), STRATEGIES, "strategies")
         raise ConfigError.from_problems(
             [Problem("strategy", "unknown", f"unknown strategy {strategy!r}", hint)]
         )

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.merge_record import attributes as attribute_rules
 from airflow_merge_provider.core.merge_record.units import (
     Period,
@@ -56,13 +56,11 @@ def _read_format(value: Any) -> dict[str, Any]:
     keys = ("format", "schema", "options")
     for name in settings:
         if name not in keys:
-            raise ValueError(
-                f"unknown key {name!r} ({did_you_mean(str(name), keys) or 'known: ' + ', '.join(keys)})"
-            )
+            raise ValueError(f"unknown key {name!r} ({suggest_name(str(name), keys, 'keys')})")
     kind = str(settings.get("format", "")).strip().lower()
     kind = {"jsonl": "json", "json-lines": "json", "ndjson": "json"}.get(kind, kind)
     if kind not in FORMATS:
-        hint = did_you_mean(kind, FORMATS) or f"known: {', '.join(FORMATS)}"
+        hint = suggest_name(kind, FORMATS, "formats")
         raise ValueError(f"unknown format {settings.get('format')!r} ({hint})")
     options = settings.get("options") or {}
     if not isinstance(options, Mapping):

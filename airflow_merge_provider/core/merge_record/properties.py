@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 
 _EXPRESSION = re.compile(r"\$\{([^{}]+)\}")
 # The property name since NiFi 2.7, the older name, and our argument.
@@ -48,7 +48,7 @@ def from_properties(
     for name, value in properties.items():
         argument = _ARGUMENTS.get(name)
         if argument is None:
-            hint = did_you_mean(name, _ARGUMENTS) or f"known: {', '.join(new for new, _, _ in _PROPERTIES)}"
+            hint = suggest_name(name, _ARGUMENTS, "properties")
             problems.append(Problem(name, "unknown", f"unknown property {name!r}", hint))
         elif value is not None:
             try:

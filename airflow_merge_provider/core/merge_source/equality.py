@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from airflow_merge_provider.core.errors import Problem, did_you_mean
+from airflow_merge_provider.core.errors import Problem, suggest_name
 from airflow_merge_provider.core.merge_source.dtl.expressions import (
     Expression,
     ExpressionError,
@@ -122,7 +122,7 @@ def find_unknown_rules(name: str, setting: Any, rules: Sequence[Rule]) -> Iterat
     texts = [text for rule in rules for text in _list_texts(rule)]
     for rule_text in setting:
         if rule_text not in texts and rule_text != EVERY_RULE:
-            hint = did_you_mean(rule_text, texts) or f"rules: {', '.join(rule.text for rule in rules)}"
+            hint = suggest_name(rule_text, texts, "rules")
             yield Problem(name, "unknown", f"{rule_text!r} is not a match rule", hint)
 
 
@@ -186,10 +186,7 @@ def find_unknown_columns(
     for (offset, name), rule in rule_by_column.items():
         dataset_columns = columns.get(offset)
         if dataset_columns is not None and name not in dataset_columns:
-            hint = (
-                did_you_mean(name, dataset_columns)
-                or f"columns: {', '.join(sorted(dataset_columns)[:_COLUMNS_MAX])}"
-            )
+            hint = suggest_name(name, sorted(dataset_columns), "columns")
             message = f"{rule.text}: dataset {names[offset]!r} has no column {name!r}"
             yield Problem("equality", "unknown-column", message, hint)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
+from airflow_merge_provider.core.errors import DataError, Problem, suggest_name
 from airflow_merge_provider.core.merge_source.dtl.expressions import Path
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.identity import Member
@@ -104,7 +104,7 @@ def _read_pair(row: Mapping[str, Any], names: Sequence[str]) -> tuple[list[Probl
     for end, member in zip(("left", "right"), ends, strict=True):
         if member is None:
             text = str(row.get(end))
-            hint = did_you_mean(text.rpartition("/")[0], names) or f"datasets: {', '.join(names)}"
+            hint = suggest_name(text.rpartition("/")[0], names, "datasets")
             problems.append(_refuse_row(row, f"{end} must be '<dataset>/<id>'", hint))
     left, right = ends
     if left is None or right is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_merge_provider.core.errors import Problem, did_you_mean
+from airflow_merge_provider.core.errors import Problem, did_you_mean, suggest_name
 
 FIRST, LATEST, MOST_COMMON, LONGEST, MOST_COMPLETE, PREFER = (
     "first", "latest", "most_common", "longest", "most_complete", "prefer",
@@ -91,7 +91,7 @@ def _group_problems(path: str, raw_group: Mapping[str, Any]) -> Iterator[Problem
     if not is_list or len(group) < _SEVERAL:
         yield Problem(f"{path}.group", "value", "must be a list of at least two properties")
     for key in sorted(set(raw_group) - {"group", "rule"}):
-        hint = did_you_mean(str(key), ("group", "rule")) or "valid keys: group, rule"
+        hint = suggest_name(str(key), ("group", "rule"), "keys")
         yield Problem(path, "unknown", f"unknown key {key!r}", hint)
 
 
@@ -112,7 +112,7 @@ def _rule_problems(
         return
     for dataset in preferred:
         if dataset not in datasets:
-            listed = did_you_mean(str(dataset), datasets) or f"listed: {', '.join(datasets)}"
+            listed = suggest_name(str(dataset), datasets, "datasets")
             yield Problem(f"{path}.prefer", "unknown", f"{dataset!r} is not listed in datasets", listed)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import ErrorDetails
 
-from airflow_merge_provider.core.errors import Problem, did_you_mean
+from airflow_merge_provider.core.errors import Problem, suggest_name
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import Offset
 
@@ -128,7 +128,7 @@ class PipeConfig(Config):
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         kind = fields.get("source", {}).get("type", "merge")
         if not isinstance(kind, str) or kind not in SOURCES:
-            hint = did_you_mean(str(kind), SOURCES) or f"known: {', '.join(SOURCES)}"
+            hint = suggest_name(str(kind), SOURCES, "types")
             yield Problem("source.type", "unknown", f"unknown source type {kind!r}", hint)
         pump = fields.get("pump")
         if pump is not None and pump.cron_expression and pump.schedule_interval:
@@ -155,7 +155,7 @@ def _find_inner_problem(detail: ErrorDetails) -> Problem | None:
     if part is None or detail["type"] != "extra_forbidden":
         return None
     name = str(detail["loc"][-1])
-    hint = did_you_mean(name, part.model_fields) or f"known: {', '.join(part.model_fields)}"
+    hint = suggest_name(name, part.model_fields, "properties")
     return Problem(f"{detail['loc'][0]}.{name}", "unknown", f"unknown property {name!r}", hint)
 
 

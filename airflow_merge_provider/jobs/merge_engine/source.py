@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
-from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
+from airflow_merge_provider.core.errors import DataError, Problem, suggest_name
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.jobs.delta.commit_log import AddedFile, Commit, CommitLog, open_commit_log
 from airflow_merge_provider.jobs.delta.table import (
@@ -113,7 +113,7 @@ def _check_names(config: MergeEngineConfig, column_names: Sequence[str]) -> None
             path,
             "unknown",
             f"the source has no column {name!r}",
-            did_you_mean(name, column_names) or f"available columns: {', '.join(column_names)}",
+            suggest_name(name, column_names, "columns"),
         )
         for path, name in requested_columns
         if name.casefold() not in map(str.casefold, column_names)

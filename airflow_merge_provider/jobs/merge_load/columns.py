@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType, VariantType
 
-from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
+from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean, suggest_name
 from airflow_merge_provider.core.merge_load.load import LoadConfig, SchemaEvolution
 from airflow_merge_provider.core.merge_load.timestamps import to_microseconds
 from airflow_merge_provider.jobs.spark import sql
@@ -198,7 +198,7 @@ def require_columns(
                 config.find_argument(name) if config else name,
                 "column",
                 f"{source_name} has no column {name!r}",
-                did_you_mean(name, columns) or f"it has {', '.join(columns)}",
+                suggest_name(name, columns, "columns"),
             )
             for name in names
             if name not in columns

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.errors import DataError, JobError, Problem, did_you_mean
+from airflow_merge_provider.core.errors import DataError, JobError, Problem, suggest_name
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, find_unknown_columns, plan_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
@@ -187,7 +187,7 @@ def _check_columns(sources: Sequence[Source], config: MergeSourceConfig) -> None
         is_default = name == type(config).model_fields[argument].default
         known_columns = sorted({column for dataset_columns in columns.values() for column in dataset_columns})
         if not is_default and len(columns) == len(sources) > 0 and name not in known_columns:
-            hint = did_you_mean(name, known_columns) or f"columns: {', '.join(known_columns[:_COLUMNS_MAX])}"
+            hint = suggest_name(name, known_columns, "columns")
             problems.append(Problem(argument, "unknown-column", f"no dataset has a column {name!r}", hint))
     if problems:
         raise DataError.from_problems(problems)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_merge_provider.core.errors import did_you_mean
+from airflow_merge_provider.core.errors import suggest_name
 from airflow_merge_provider.core.merge_source.dtl.functions import FUNCTIONS, ITEM_FUNCTIONS, is_true
 from airflow_merge_provider.core.merge_source.dtl.values import as_list
 
@@ -174,7 +174,7 @@ def _parse_call(raw: list[Any], aliases: Collection[str], *, in_items: bool) -> 
     valid_names = (*FUNCTIONS, *ITEM_FUNCTIONS)
     if not isinstance(name, str) or name not in valid_names:
         hint = (
-            did_you_mean(name, valid_names)
+            suggest_name(name, valid_names, "functions")
             if isinstance(name, str)
             else "start the list with the name of a function"
         )

@@ -113,7 +113,7 @@ def test_types_are_checked_before_data() -> None:
         "options.fields.v.aggregate-function: sum requires a number, but column 'v' has type STRING" in number
     )
     assert (
-        "options.fields.w.nested-key: the STRUCT of column 'w' has no field 'b' (available fields: a)"
+        "options.fields.w.nested-key: the STRUCT of column 'w' has no field 'b' (valid fields: a)"
         in nested
     )
 
