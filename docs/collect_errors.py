@@ -29,7 +29,7 @@ _AREAS = {
 _SUGGESTION = ("name", "valid_names", "kind")
 _OTHERS = "Every operator, the command line"
 _WORDS_MIN = 2
-_PAIRS = ("()", "{}")
+_PAIRS = (("(", ")"), ("{", "}"))
 # The path, code and message of a problem; its hint is optional.
 _PROBLEM_MIN = 3
 
@@ -151,7 +151,7 @@ def _render_part(part: ast.expr) -> str:
 
 
 def _split_hint(text: str) -> tuple[str, str]:
-    """Split a message from its hint, which follows a colon or a semicolon, or is in parentheses at the end."""
+    """Split a message from its hint, which follows a colon or a semicolon, or is in parentheses."""
     for mark in (": ", "; "):
         head, _, tail = text.partition(mark)
         if (
