@@ -49,15 +49,15 @@ class Lake:
 
     def build_request(self, run_id: str, **more: Any) -> JobRequest:
         """Build the request that the operator sends to a Spark process."""
-        given = ("until", "full_refresh", "max_change_ratio")
-        asked = {name: more.pop(name) for name in given if name in more}
+        request_names = ("until", "full_refresh", "max_change_ratio")
+        request_arguments = {name: more.pop(name) for name in request_names if name in more}
         return JobRequest(
             job="joiner",
             config={name: value for name, value in {**self.settings, **more}.items() if value is not None},
             run=RunToken(dag_id="tests", run_id=run_id, task_id="join"),
             warehouse=str(self.folder),
             started_at=self._runs,
-            **asked,
+            **request_arguments,
         )
 
     def read_rows(self) -> list[tuple[Any, ...]]:
@@ -67,5 +67,5 @@ class Lake:
 
     def read_version(self) -> int | None:
         """Return the target's version, None if there is no target."""
-        place = self.folder / TARGET
-        return DeltaTable(str(place)).version() if (place / "_delta_log").exists() else None
+        path = self.folder / TARGET
+        return DeltaTable(str(path)).version() if (path / "_delta_log").exists() else None

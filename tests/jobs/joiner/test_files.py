@@ -94,8 +94,8 @@ def test_what_does_not_fit_is_not_added(lake: MakeLake) -> None:
     with pytest.raises(DataError) as refused:
         join.run_job(selected_fields="customers.name as id, purchases.customer", target_format="json")
 
-    told = [each.message.partition(": ")[2] for each in refused.value.problems]
-    assert told == [
+    messages = [problem.message.partition(": ")[2] for problem in refused.value.problems]
+    assert messages == [
         "the target has no column 'customer'",
         "'id' is long in the target and string in the output",
         "the output has no column 'name'",
@@ -111,8 +111,8 @@ def test_a_join_without_rows_leaves_files_with_its_columns(lake: MakeLake) -> No
     join.write_rows("purchases", PURCHASES.slice(0, 0))
 
     assert join.run_job()["counts"] == {"records_in": 3, "outputs": 0, "unmatched": 0}
-    found = join.spark.read.parquet(str(join.folder / TARGET))
-    assert (found.columns, found.collect()) == (["id", "name", "purchase"], [])
+    frame = join.spark.read.parquet(str(join.folder / TARGET))
+    assert (frame.columns, frame.collect()) == (["id", "name", "purchase"], [])
 
 
 def test_a_run_that_died_before_it_happened_leaves_nothing(lake: MakeLake, monkeypatch: Any) -> None:
@@ -132,7 +132,7 @@ def test_a_run_that_died_before_it_happened_leaves_nothing(lake: MakeLake, monke
 
     assert join.run_job("r2")["target"]["version"] == 2
     assert read_rows(join) == [*INNER, (3, "Cathie", 27)]
-    assert [each.name for each in (join.folder / TARGET / "_merge").iterdir()] == ["ledger"]
+    assert [path.name for path in (join.folder / TARGET / "_merge").iterdir()] == ["ledger"]
 
 
 @pytest.mark.parametrize("moment", ["before", "while", "after"])
@@ -170,9 +170,9 @@ def test_of_two_runs_at_once_one_writes(lake: MakeLake) -> None:
     with pytest.raises(ConflictError, match="run 1 already exists"):
         mine.commit_rows(join.spark, frame, build_state("mine"))
 
-    found = find_target(join)
-    assert (found.state["token"], found.last and found.last.rows) == ({"run_id": "other"}, 3)
-    assert len(list_visible(join)) == len(found.content.last.files)
+    target = find_target(join)
+    assert (target.state["token"], target.last and target.last.rows) == ({"run_id": "other"}, 3)
+    assert len(list_visible(join)) == len(target.content.last.files)
 
 
 def test_a_run_whose_staged_files_are_taken_away_says_who_was_first(lake: MakeLake, monkeypatch: Any) -> None:
@@ -214,8 +214,8 @@ def test_a_run_whose_written_files_are_taken_away_says_who_was_first(
         mine.commit_rows(join.spark, join.spark.range(1), build_state("mine"))
     monkeypatch.undo()
 
-    def lose_files(self: Any, place: str) -> None:
-        save(self, place)
+    def lose_files(self: Any, path: str) -> None:
+        save(self, path)
         monkeypatch.undo()
         find_target(join).commit_rows(join.spark, join.spark.range(1), build_state("other"))
 
@@ -228,15 +228,15 @@ def test_a_run_whose_written_files_are_taken_away_says_who_was_first(
 def test_files_of_others_are_left_alone(lake: MakeLake) -> None:
     """A folder with files of others, or with a table, is rejected as a target."""
     join = lake(target_format="csv")
-    place = join.folder / TARGET
-    place.mkdir()
-    (place / "mine.csv").write_text("kept\n")
+    folder = join.folder / TARGET
+    folder.mkdir()
+    (folder / "mine.csv").write_text("kept\n")
 
     with pytest.raises(DataError, match=r"contains files that no join wrote: mine\.csv"):
         join.run_job()
     with pytest.raises(DataError, match="contains files that no join wrote: _delta_log"):
         join.run_job(target="purchases", inputs={"customers": "customers", "purchases": "customers"})
-    assert (place / "mine.csv").read_text() == "kept\n"
+    assert (folder / "mine.csv").read_text() == "kept\n"
 
 
 def test_files_that_somebody_removed_are_written_again(lake: MakeLake) -> None:

@@ -39,14 +39,14 @@ def test_the_worked_examples_give_the_tables_of_the_page(lake: MakeLake, tmp_pat
     for name, table in INPUT.findall(text):
         join.write_rows(name, parse_table(table))
 
-    given = []
+    targets = []
     for arguments, table in EXAMPLE.findall(text):
-        asked = json.loads(arguments)
-        join.run_job(**asked)
+        config = json.loads(arguments)
+        join.run_job(**config)
         titles, *rows = parse_cells(table)
-        written = join.spark.read.format("delta").load(str(tmp_path / asked["target"]))
+        written = join.spark.read.format("delta").load(str(tmp_path / config["target"]))
         assert written.columns == titles
         assert sorted([str(cell) for cell in row] for row in written.collect()) == rows
-        given.append(asked["target"])
+        targets.append(config["target"])
 
-    assert given == ["everything", "customers_purchases", "customers_purchases_transactions", "chosen"]
+    assert targets == ["everything", "customers_purchases", "customers_purchases_transactions", "chosen"]

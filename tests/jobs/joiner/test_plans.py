@@ -72,14 +72,16 @@ def test_inputs_in_memory_are_not_shuffled(session: SparkSession, capsys: pytest
 def test_a_table_is_counted_by_its_log(lake: MakeLake, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows of a table are counted by its log without opening data files, even with deletion vectors."""
     join = lake()
-    place = f"delta.`{join.folder}/customers`"
-    join.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES (delta.enableDeletionVectors = true)").collect()
-    join.spark.sql(f"DELETE FROM {place} WHERE id = 2").collect()
-    whole, marked = (
+    table_name = f"delta.`{join.folder}/customers`"
+    join.spark.sql(
+        f"ALTER TABLE {table_name} SET TBLPROPERTIES (delta.enableDeletionVectors = true)"
+    ).collect()
+    join.spark.sql(f"DELETE FROM {table_name} WHERE id = 2").collect()
+    original_dataset, changed_dataset = (
         PinnedDataset(Dataset("c", path=f"{join.folder}/customers"), version) for version in (0, 2)
     )
 
-    for pinned, rows in ((whole, 3), (marked, 2)):
+    for pinned, rows in ((original_dataset, 3), (changed_dataset, 2)):
         frame = read_dataset(join.spark, pinned)
         frame.groupBy().count().explain()
         assert "FileScan" not in capsys.readouterr().out
@@ -102,9 +104,9 @@ def test_keys_without_nulls_are_compared_plainly(
     datasets = {name: Dataset(name, path=f"{join.folder}/{name}") for name in ("customers", "purchases")}
     pinned = {name: pin_dataset(join.spark, dataset) for name, dataset in datasets.items()}
 
-    made = prepare_join(join.spark, config, pinned)
+    prepared_join = prepare_join(join.spark, config, pinned)
 
-    nulls = made.plan.null_keys
+    nulls = prepared_join.plan.null_keys
     assert (nulls["customers"][0] and nulls["purchases"][0]) is not plain
     join.run_job()
     both = {value for value in customers if value in purchases}

@@ -63,7 +63,7 @@ class Workload:
         self.config = self._draw_config(draw)
 
     def build_frames(self, spark: SparkSession) -> dict[str, DataFrame]:
-        found = {}
+        frames = {}
         for stage in self.stages:
             nullable = self.nullable[stage]
             keys = [
@@ -72,8 +72,8 @@ class Workload:
             ]
             schema = pa.schema([*keys, pa.field("value", pa.string(), nullable=False)])
             content = pa.Table.from_pylist(self.rows[stage], schema)
-            found[stage] = create_dataframe(spark, content)
-        return found
+            frames[stage] = create_dataframe(spark, content)
+        return frames
 
     def join_expected(self) -> tuple[Counter[Any], Counter[Any] | None]:
         """Return the expected rows of the target, and the expected unmatched rows."""
@@ -81,8 +81,8 @@ class Workload:
             self.rows, self.keys, self.required, self.columns, nulls_match=self.nulls_match
         )
         lost = oracle.list_left_out(self.rows, self.keys, self.required, nulls_match=self.nulls_match)
-        beside = Counter((stage, row["value"]) for stage, row in lost) if self.with_unmatched else None
-        return Counter(rows), beside
+        unmatched = Counter((stage, row["value"]) for stage, row in lost) if self.with_unmatched else None
+        return Counter(rows), unmatched
 
     def _draw_rows(self, draw: random.Random, stage: str) -> list[dict[str, Any]]:
         kinds = dict(zip(self.keys[stage], self.kinds, strict=True))
@@ -101,20 +101,20 @@ class Workload:
 
     def _draw_config(self, draw: random.Random) -> dict[str, Any]:
         clauses = [
-            {stage: self.keys[stage][place] for stage in draw.sample(self.stages, len(self.stages))}
-            for place in range(len(self.kinds))
+            {stage: self.keys[stage][position] for stage in draw.sample(self.stages, len(self.stages))}
+            for position in range(len(self.kinds))
         ]
         config: dict[str, Any] = {
-            "inputs": {stage: f"t{place}" for place, stage in enumerate(self.stages)},
+            "inputs": {stage: f"t{position}" for position, stage in enumerate(self.stages)},
             "join_keys": clauses,
             "required_inputs": draw.sample(sorted(self.required), len(self.required)),
             "join_null_keys": self.nulls_match,
             "selected_fields": [
-                {"input": stage, "field": field, "as": f"c{place}"}
-                for place, (stage, field) in enumerate(self.columns)
+                {"input": stage, "field": field, "as": f"c{position}"}
+                for position, (stage, field) in enumerate(self.columns)
             ],
             "indicator": "there",
-            "key_columns": [f"key{place}" for place in range(len(self.kinds))],
+            "key_columns": [f"key{position}" for position in range(len(self.kinds))],
         }
         if len(self.stages) == 2 and self.required and draw.random() < 0.4:
             skewed = draw.choice(sorted(self.required))
@@ -135,11 +135,11 @@ def run_join(spark: SparkSession, seed: int) -> tuple[Counter[Any], Counter[Any]
     planned = plan_join(JoinerConfig.parse(work.config, schemas), schemas)
     rows = join_frames(frames, planned).toArrow()
     columns = [column.to_pylist() for column in rows.columns]
-    found = Counter((*row[:-1], tuple(row[-1])) for row in zip(*columns, strict=True))
+    row_counts = Counter((*row[:-1], tuple(row[-1])) for row in zip(*columns, strict=True))
     if not work.with_unmatched:
-        return found, None
+        return row_counts, None
     lost = find_unmatched(frames, planned).collect()
-    return found, Counter((row["input"], json.loads(row["row"])["value"]) for row in lost)
+    return row_counts, Counter((row["input"], json.loads(row["row"])["value"]) for row in lost)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,11 @@ def test_random_joins_are_what_the_definition_says(
     seeds: range, results: Callable[[range], dict[int, Any]]
 ) -> None:
     """Random joins have the rows of the definition, with any requirements, hints, salting and nulls."""
-    found = results(seeds)
+    results_by_seed = results(seeds)
 
-    wrong = {seed: Workload(seed).config for seed in seeds if found[seed] != Workload(seed).join_expected()}
-    assert wrong == {}, [found[seed] for seed in wrong]
+    wrong = {
+        seed: Workload(seed).config
+        for seed in seeds
+        if results_by_seed[seed] != Workload(seed).join_expected()
+    }
+    assert wrong == {}, [results_by_seed[seed] for seed in wrong]

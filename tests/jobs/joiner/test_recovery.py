@@ -45,7 +45,7 @@ def test_rows_that_a_user_changed_are_joined_again(lake: MakeLake, statement: st
     report = join.run_job()
 
     assert report["changed"]
-    assert any("another writer has changed rows" in each for each in report["warnings"])
+    assert any("another writer has changed rows" in warning for warning in report["warnings"])
     assert join.read_rows() == LEFT
 
 
@@ -61,7 +61,7 @@ def test_appended_rows_that_a_user_changed_are_not_appended_again(lake: MakeLake
     report = join.run_job()
 
     assert not report["changed"]
-    assert any("another writer has changed rows" in each for each in report["warnings"])
+    assert any("another writer has changed rows" in warning for warning in report["warnings"])
 
 
 def test_maintenance_is_no_change(lake: MakeLake) -> None:
@@ -99,12 +99,12 @@ def test_the_target_is_no_input_whatever_its_spelling(lake: MakeLake) -> None:
 def test_a_retry_reports_its_commit_whatever_came_after(lake: MakeLake, write_mode: str) -> None:
     """A retry reports its commit and writes nothing, even after new input rows and another commit."""
     join = lake(write_mode=write_mode)
-    own = join.run_job("own")
+    report = join.run_job("own")
     join.write_rows("purchases", ONE_MORE, mode="append")
     join.run_job("other")
     version = join.read_version()
 
     for more in ({}, {"full_refresh": True}):
         again = join.run_job("own", **more)
-        assert (again["changed"], again["target"]["version"]) == (True, own["target"]["version"])
+        assert (again["changed"], again["target"]["version"]) == (True, report["target"]["version"])
     assert join.read_version() == version

@@ -26,7 +26,7 @@ def test_a_run_is_one_commit_and_tells_what_it_did(lake: MakeLake) -> None:
     assert join.read_version() == 0
     assert (report["changed"], report["target"]["version"]) == (True, 0)
     assert report["counts"] == {"records_in": 7, "outputs": 4, "unmatched": 0}
-    assert {name: each["rows"] for name, each in report["sources"].items()} == {
+    assert {name: source["rows"] for name, source in report["sources"].items()} == {
         "customers": 3,
         "purchases": 4,
     }
@@ -38,7 +38,7 @@ def test_a_run_is_one_commit_and_tells_what_it_did(lake: MakeLake) -> None:
         "left join purchases",
         "on customers.id = purchases.customer",
     ]
-    assert {name: each["version"] for name, each in report["sources"].items()} == {
+    assert {name: source["version"] for name, source in report["sources"].items()} == {
         "customers": 0,
         "purchases": 0,
     }
@@ -113,7 +113,7 @@ def test_rows_that_do_not_fit_are_not_appended(lake: MakeLake) -> None:
     with pytest.raises(DataError) as refused:
         join.run_job(selected_fields="customers.name as id, purchases.purchase, purchases.customer")
 
-    assert [each.code for each in refused.value.problems] == ["schema", "schema"]
+    assert [problem.code for problem in refused.value.problems] == ["schema", "schema"]
     assert "'id' is long in the target and string in the output" in str(refused.value)
     assert "the target has no column 'customer'" in str(refused.value)
     assert join.read_version() == 0
@@ -128,8 +128,8 @@ def test_a_run_that_stops_early_writes_nothing(lake: MakeLake, until: str) -> No
 
     assert (report["dry_run"], report["changed"], join.read_version()) == (True, False, None)
     assert len(report["details"]["columns"]) == 3
-    known = {"records_in": 7, "outputs": 4, "unmatched": 0}
-    assert report["counts"] == (UNKNOWN if until == "plan" else known)
+    counts = {"records_in": 7, "outputs": 4, "unmatched": 0}
+    assert report["counts"] == (UNKNOWN if until == "plan" else counts)
 
 
 def test_every_input_that_is_missing_is_named(lake: MakeLake) -> None:
@@ -139,7 +139,7 @@ def test_every_input_that_is_missing_is_named(lake: MakeLake) -> None:
     with pytest.raises(DataError) as refused:
         join.run_job()
 
-    assert [each.path for each in refused.value.problems] == ["inputs.customers", "inputs.purchases"]
+    assert [problem.path for problem in refused.value.problems] == ["inputs.customers", "inputs.purchases"]
     assert join.read_version() is None
 
 
@@ -154,7 +154,7 @@ def test_faults_of_the_schemas_come_together_before_anything_is_read(lake: MakeL
             selectedFields="customers.nam",
         )
 
-    assert [(each.path, each.code) for each in refused.value.problems] == [
+    assert [(problem.path, problem.code) for problem in refused.value.problems] == [
         ("joinKeys", "join_key"),
         ("joinKeys", "join_key_field"),
         ("selectedFields", "selected_field"),
@@ -163,7 +163,7 @@ def test_faults_of_the_schemas_come_together_before_anything_is_read(lake: MakeL
 
 
 @pytest.mark.parametrize(
-    ("expression", "words"),
+    ("expression", "error_class"),
     [
         ("customers.nobody = 1", "UNRESOLVED_COLUMN"),
         ("customers.name", "JOIN_CONDITION_IS_NOT_BOOLEAN_TYPE"),
@@ -171,20 +171,22 @@ def test_faults_of_the_schemas_come_together_before_anything_is_read(lake: MakeL
         ("customers.ID = 1", "UNRESOLVED_COLUMN"),
     ],
 )
-def test_an_expression_that_cannot_decide_is_refused(lake: MakeLake, expression: str, words: str) -> None:
+def test_an_expression_that_cannot_decide_is_refused(
+    lake: MakeLake, expression: str, error_class: str
+) -> None:
     """An expression that is not a condition is rejected with Spark's reason and the available names."""
     join = lake(join_keys=None, required_inputs="customers,purchases")
 
-    with pytest.raises(ConfigError, match=words) as refused:
+    with pytest.raises(ConfigError, match=error_class) as refused:
         join.run_job(condition_type="advanced", condition_expression=expression)
 
-    assert [each.code for each in refused.value.problems] == ["invalid_condition"]
+    assert [problem.code for problem in refused.value.problems] == ["invalid_condition"]
     assert "purchases.customer" in str(refused.value)
     assert join.read_version() is None
 
 
 @pytest.mark.parametrize(
-    ("expect", "refused"),
+    ("expect", "message"),
     [
         ({"purchases": "many_to_one"}, "1 keys repeat in input 'purchases', up to 2 times"),
         ({"purchases": "one_to_one"}, '{"customer":2}'),
@@ -192,17 +194,17 @@ def test_an_expression_that_cannot_decide_is_refused(lake: MakeLake, expression:
     ],
 )
 def test_keys_that_must_not_repeat_are_guarded(
-    lake: MakeLake, expect: dict[str, str], refused: str | None
+    lake: MakeLake, expect: dict[str, str], message: str | None
 ) -> None:
     """A run fails before it writes if keys repeat that must be unique, and names one of them."""
     join = lake(expect=expect)
 
-    if refused is None:
+    if message is None:
         assert join.run_job()["counts"]["outputs"] == 4
         return
-    with pytest.raises(DataError) as found:
+    with pytest.raises(DataError) as refused:
         join.run_job()
-    assert refused in str(found.value)
+    assert message in str(refused.value)
     assert join.read_version() is None
 
 
@@ -314,10 +316,10 @@ def test_another_columns_replace_those_of_the_run_before(lake: MakeLake) -> None
 def test_plain_files_are_inputs_too(lake: MakeLake) -> None:
     """Plain files are inputs: the report warns of the inferred schema, and changed files are a change."""
     join = lake(join_keys="customers.id = purchases.customer & customers.name = purchases.who")
-    place = join.folder / "files"
-    place.mkdir()
-    (place / "a.csv").write_text("purchase,customer,who\n23,1,Alex\n")
-    file = {"dataset": str(place), "format": "csv", "options": {"header": "true", "inferSchema": "true"}}
+    folder = join.folder / "files"
+    folder.mkdir()
+    (folder / "a.csv").write_text("purchase,customer,who\n23,1,Alex\n")
+    file = {"dataset": str(folder), "format": "csv", "options": {"header": "true", "inferSchema": "true"}}
     inputs = {"customers": "customers", "purchases": file}
 
     with pytest.raises(ConfigError, match=r"customers\.id is long and purchases\.customer is int"):
@@ -347,17 +349,17 @@ def test_a_table_joined_to_itself_is_read_at_one_version(lake: MakeLake) -> None
         selected_fields=None,
     )
 
-    assert {name: each["rows"] for name, each in join.run_job()["sources"].items()} == {"x": 3, "y": 3}
+    assert {name: source["rows"] for name, source in join.run_job()["sources"].items()} == {"x": 3, "y": 3}
     assert join.read_rows()[0] == (1, "Alex", 1, "Alex")
 
 
 def test_an_input_is_not_written_under_another_name(lake: MakeLake) -> None:
     """The target is rejected as an input also if one is given as a bare id and the other as a location."""
     join = lake(target="purchases", inputs={"customers": "customers", "purchases": "other"})
-    place = str(join.folder / "purchases")
+    location = str(join.folder / "purchases")
 
     with pytest.raises(ConfigError, match="target: 'purchases' is one of the inputs"):
-        join.run_job(inputs={"customers": "customers", "purchases": place})
+        join.run_job(inputs={"customers": "customers", "purchases": location})
 
 
 def test_a_target_of_another_capability_is_left_alone(lake: MakeLake) -> None:

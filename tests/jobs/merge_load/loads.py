@@ -49,15 +49,15 @@ class Loads:
         self._runs += 1
         if rows is not None:
             self.write_source(rows)
-        given = ("until", "full_refresh", "max_change_ratio")
-        asked = {name: more.pop(name) for name in given if name in more}
+        request_names = ("until", "full_refresh", "max_change_ratio")
+        request_arguments = {name: more.pop(name) for name in request_names if name in more}
         request = JobRequest(
             job="merge_load",
             config={**self.settings, **more},
             run=RunToken(dag_id="tests", run_id=run_id or str(self._runs), task_id="load"),
             warehouse=str(self.folder),
             started_at=self._runs * 1_000_000,
-            **asked,
+            **request_arguments,
         )
         return check_report(self._run_job(request))
 
@@ -80,13 +80,13 @@ class Loads:
     def read_rows(self, *names: str) -> list[dict[str, Any]]:
         """Return the rows of the target without NULLs, in a comparable order."""
         frame = self._read_target().drop("_row_hash")
-        found = [row.asDict(recursive=True) for row in (frame.select(*names) if names else frame).collect()]
-        return sort_rows({k: v for k, v in row.items() if v is not None} for row in found)
+        rows = [row.asDict(recursive=True) for row in (frame.select(*names) if names else frame).collect()]
+        return sort_rows({k: v for k, v in row.items() if v is not None} for row in rows)
 
     def rows_of(self, tail: str) -> list[dict[str, Any]]:
         """Return the rows of a side table or of the target, sorted by their content."""
-        found = self.spark.read.format("delta").load(f"{self.target}{tail}").collect()
-        rows = [{k: v for k, v in row.asDict(recursive=True).items() if v is not None} for row in found]
+        spark_rows = self.spark.read.format("delta").load(f"{self.target}{tail}").collect()
+        rows = [{k: v for k, v in row.asDict(recursive=True).items() if v is not None} for row in spark_rows]
         return sorted(
             rows, key=lambda row: [str(row.get(name)) for name in ("_root_id", "_list_index", "id")]
         )
@@ -97,11 +97,11 @@ class Loads:
 
     def read_history(self, key: str, *state: str) -> dict[Any, list[tuple[Any, Any, Any]]]:
         """Return the versions of each key: from and to as days, and the state."""
-        found: dict[Any, list[tuple[Any, Any, Any]]] = {}
+        history: dict[Any, list[tuple[Any, Any, Any]]] = {}
         for row in self.read_rows():
             at = tuple(format_day(row.get(name)) for name in ("valid_from", "valid_to"))
-            found.setdefault(row[key], []).append((*at, tuple(row.get(name) for name in state)))
-        return {name: sorted(versions) for name, versions in found.items()}
+            history.setdefault(row[key], []).append((*at, tuple(row.get(name) for name in state)))
+        return {name: sorted(versions) for name, versions in history.items()}
 
     def _run_job(self, request: JobRequest) -> dict[str, Any]:
         return run(self.spark, request, Progress(out=str))

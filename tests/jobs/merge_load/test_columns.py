@@ -17,13 +17,13 @@ def test_new_columns_come_with_any_kind_of_write(loads: MakeLoads) -> None:
 
     Columns that the load does not send are NULL too.
     """
-    made = loads("upsert", **KEY)
-    made.load_rows([{"id": 1, "v": "a"}])
-    made.load_rows([{"id": 2, "v": "b", "n": 5}])
-    made.load_rows([{"id": 1, "o": "x"}, {"id": 3, "o": "y"}], schema_evolution="add, allow_missing")
-    made.load_rows([{"id": 3, "o": "z", "p": 1}], schema_evolution=["ignore", "allow_missing"])
+    table = loads("upsert", **KEY)
+    table.load_rows([{"id": 1, "v": "a"}])
+    table.load_rows([{"id": 2, "v": "b", "n": 5}])
+    table.load_rows([{"id": 1, "o": "x"}, {"id": 3, "o": "y"}], schema_evolution="add, allow_missing")
+    table.load_rows([{"id": 3, "o": "z", "p": 1}], schema_evolution=["ignore", "allow_missing"])
 
-    assert made.read_rows() == [{"id": 1, "o": "x"}, {"id": 2, "v": "b", "n": 5}, {"id": 3, "o": "z"}]
+    assert table.read_rows() == [{"id": 1, "o": "x"}, {"id": 2, "v": "b", "n": 5}, {"id": 3, "o": "z"}]
 
 
 @pytest.mark.parametrize(
@@ -37,11 +37,11 @@ def test_new_columns_come_with_any_kind_of_write(loads: MakeLoads) -> None:
 )
 def test_replaced_groups_get_new_columns(loads: MakeLoads, settings: dict[str, Any]) -> None:
     """Replaced groups get new columns; stored rows are compared by the columns that they have."""
-    made = loads("delete-insert", **settings)
-    made.load_rows([{"id": 1, "g": "x", "v": 1}, {"id": 2, "g": "x", "v": 2}])
-    report = made.load_rows([{"id": 3, "g": "x", "v": 3, "n": 5}, {"id": 1, "g": "x", "v": 1}])
+    table = loads("delete-insert", **settings)
+    table.load_rows([{"id": 1, "g": "x", "v": 1}, {"id": 2, "g": "x", "v": 2}])
+    report = table.load_rows([{"id": 3, "g": "x", "v": 3, "n": 5}, {"id": 1, "g": "x", "v": 1}])
 
-    assert made.read_rows() == [{"id": 1, "g": "x", "v": 1}, {"id": 3, "g": "x", "v": 3, "n": 5}]
+    assert table.read_rows() == [{"id": 1, "g": "x", "v": 1}, {"id": 3, "g": "x", "v": 3, "n": 5}]
     assert (report["rows"]["inserted"], report["rows"]["deleted"]) == (1, 1)
 
 
@@ -66,9 +66,9 @@ def test_a_column_that_the_source_has_no_more_is_an_error(
 
     def load_rows(rows: Any, **more: Any) -> Any:
         at = {name: next(days) for name in settings if name == "boundary_timestamp"}
-        return made.load_rows(rows, **{**at, **more})
+        return table.load_rows(rows, **{**at, **more})
 
-    made = memory_loads(strategy, **{k: v for k, v in settings.items() if k != "boundary_timestamp"})
+    table = memory_loads(strategy, **{k: v for k, v in settings.items() if k != "boundary_timestamp"})
     load_rows([{"id": 1, "amount": 5, "note": "x"}])
 
     with pytest.raises(DataError) as refused:
@@ -77,18 +77,18 @@ def test_a_column_that_the_source_has_no_more_is_an_error(
     assert "the source no longer has column 'amount'" in str(refused.value)
     assert "did you mean 'Amont'?" in str(refused.value)
     assert "the source no longer has column 'note'" in str(refused.value)
-    assert made.read_version() == 0
+    assert table.read_version() == 0
     load_rows([{"id": 2, "amount": 6}], schema_evolution=["add", "allow_missing"])
-    assert {"id": 2, "amount": 6} in made.read_rows("id", "amount", "note")
+    assert {"id": 2, "amount": 6} in table.read_rows("id", "amount", "note")
 
 
 def test_a_list_that_the_source_has_no_more_is_an_error(loads: MakeLoads) -> None:
     """A missing list column is an error, because its elements would be deleted with the rows."""
-    made = loads("upsert", primary_key="id", nested="tables")
-    made.load_rows([{"id": 1, "v": 1, "items": [{"n": 1, "inner": [1]}]}])
+    table = loads("upsert", primary_key="id", nested="tables")
+    table.load_rows([{"id": 1, "v": 1, "items": [{"n": 1, "inner": [1]}]}])
 
     with pytest.raises(DataError, match="the source no longer has column 'items'"):
-        made.load_rows([{"id": 1, "v": 2}])
+        table.load_rows([{"id": 1, "v": 2}])
 
-    made.load_rows([{"id": 1, "v": 2}], schema_evolution="allow_missing")
-    assert made.rows_of("__items") == []
+    table.load_rows([{"id": 1, "v": 2}], schema_evolution="allow_missing")
+    assert table.rows_of("__items") == []

@@ -13,26 +13,26 @@ EVENTS = [{"id": 1, "type": "push"}, {"id": 2, "type": "fork"}, {"id": 3, "type"
 
 def test_each_type_has_a_table_with_commits_of_its_own(loads: MakeLoads) -> None:
     """Each type has a table with its own commits; other tables stay unchanged, a retry writes none again."""
-    made = loads("upsert", primary_key="id", dispatch_by="type")
-    first = made.load_rows(EVENTS)
-    second = made.load_rows([{"id": 4, "type": "push"}], run_id="mine")
-    again = made.load_rows(run_id="mine")
+    table = loads("upsert", primary_key="id", dispatch_by="type")
+    first = table.load_rows(EVENTS)
+    second = table.load_rows([{"id": 4, "type": "push"}], run_id="mine")
+    again = table.load_rows(run_id="mine")
 
-    assert [row["id"] for row in made.rows_of("/push")] == [1, 3, 4]
-    assert [row["id"] for row in made.rows_of("/fork")] == [2]
+    assert [row["id"] for row in table.rows_of("/push")] == [1, 3, 4]
+    assert [row["id"] for row in table.rows_of("/fork")] == [2]
     assert first["details"]["tables"] == {"fork": 0, "push": 0}
     assert (first["counts"]["tables"], first["rows"]["inserted"]) == (2, 3)
     assert second["details"]["tables"] == again["details"]["tables"] == {"push": 1}
-    assert [len(list_commits(made.target / name)) for name in ("push", "fork")] == [2, 1]
+    assert [len(list_commits(table.target / name)) for name in ("push", "fork")] == [2, 1]
 
 
 def test_values_that_are_no_names_stop_the_load(loads: MakeLoads) -> None:
     """A value that is not a valid table name stops the load, including rows with valid names."""
-    made = loads("upsert", primary_key="id", dispatch_by="type")
-    for wrong, words in [(None, "None"), ("../x", "'../x'"), ("Push", "differ only in case")]:
-        with pytest.raises(DataError, match=words):
-            made.load_rows([*EVENTS, {"id": 9, "type": wrong}])
+    table = loads("upsert", primary_key="id", dispatch_by="type")
+    for wrong, message in [(None, "None"), ("../x", "'../x'"), ("Push", "differ only in case")]:
+        with pytest.raises(DataError, match=message):
+            table.load_rows([*EVENTS, {"id": 9, "type": wrong}])
     with pytest.raises(DataError, match="has no column 'kind'"):
-        made.load_rows(EVENTS, dispatch_by="kind")
+        table.load_rows(EVENTS, dispatch_by="kind")
 
-    assert not made.target.exists()
+    assert not table.target.exists()

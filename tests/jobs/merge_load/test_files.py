@@ -39,7 +39,7 @@ def shuffling(spark: SparkSession, request: pytest.FixtureRequest) -> SparkSessi
 
 
 def build_rows(ids: range, value: str) -> list[dict[str, Any]]:
-    return [{"id": each, "area": each % 5, "v": f"{value}{each}", "gone": None} for each in ids]
+    return [{"id": row_id, "area": row_id % 5, "v": f"{value}{row_id}", "gone": None} for row_id in ids]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -50,11 +50,11 @@ def test_a_load_of_few_rows_writes_few_files(shuffling: SparkSession, tmp_path: 
     """
     most = 8 if name == "delete-insert of groups" else 1
     strategy, settings = STRATEGIES[name]
-    made = Loads(shuffling, tmp_path, strategy, **settings)
-    made.load_rows(build_rows(range(40), "old"))
-    first = set(DeltaTable(str(made.target)).file_uris())
-    report = made.load_rows([*build_rows(range(20), "new"), *build_rows(range(20, 50), "old")])
-    second = set(DeltaTable(str(made.target)).file_uris())
+    table = Loads(shuffling, tmp_path, strategy, **settings)
+    table.load_rows(build_rows(range(40), "old"))
+    first = set(DeltaTable(str(table.target)).file_uris())
+    report = table.load_rows([*build_rows(range(20), "new"), *build_rows(range(20, 50), "old")])
+    second = set(DeltaTable(str(table.target)).file_uris())
 
     assert report["counts"]["loaded"] == 50
     assert len(first) == 1
@@ -67,11 +67,11 @@ def test_an_empty_side_is_counted(shuffling: SparkSession, tmp_path: Path, setti
 
     Spark would wait for the count of a side that it left out of the plan.
     """
-    made = Loads(shuffling, tmp_path, "scd2", on_empty="apply", **settings)
-    made.load_rows(build_rows(range(12), "old"))
+    table = Loads(shuffling, tmp_path, "scd2", on_empty="apply", **settings)
+    table.load_rows(build_rows(range(12), "old"))
 
-    ended = made.load_rows(source_filter="id < 0")
-    begun = made.load_rows(build_rows(range(3), "new"))
+    ended = table.load_rows(source_filter="id < 0")
+    begun = table.load_rows(build_rows(range(3), "new"))
 
     assert (ended["counts"]["loaded"], ended["counts"]["closed"]) == (0, 12)
     assert (begun["counts"]["loaded"], begun["counts"]["opened"]) == (3, 3)

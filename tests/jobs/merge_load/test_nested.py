@@ -20,22 +20,22 @@ FIRST = [
 ]
 
 
-def join_tables(made: Loads) -> set[tuple[Any, ...]]:
+def join_tables(table: Loads) -> set[tuple[Any, ...]]:
     """Return root, child and grandchild rows, joined by their keys."""
-    frames = {tail: made.spark.read.format("delta").load(f"{made.target}{tail}") for tail in ("", "__kids")}
+    frames = {tail: table.spark.read.format("delta").load(f"{table.target}{tail}") for tail in ("", "__kids")}
     root, kids = frames[""], frames["__kids"]
-    found = root.join(kids, root["_row_id"] == kids["_root_id"]).select("id", "k", kids["_list_index"])
-    return {tuple(row) for row in found.collect()}
+    joined_frame = root.join(kids, root["_row_id"] == kids["_root_id"]).select("id", "k", kids["_list_index"])
+    return {tuple(row) for row in joined_frame.collect()}
 
 
 def test_lists_become_tables_that_are_linked_to_their_row(loads: MakeLoads) -> None:
     """Each element has the keys of its row and parent, and its position; the target has no list columns."""
-    made = loads("upsert", **KEY)
-    report = made.load_rows(FIRST)
+    table = loads("upsert", **KEY)
+    report = table.load_rows(FIRST)
 
-    (root,) = [row for row in made.read_rows() if row["id"] == 1]
-    kids = [row for row in made.rows_of("__kids") if row["_root_id"] == root["_row_id"]]
-    grand = [row for row in made.rows_of("__kids__g") if row["_root_id"] == root["_row_id"]]
+    (root,) = [row for row in table.read_rows() if row["id"] == 1]
+    kids = [row for row in table.rows_of("__kids") if row["_root_id"] == root["_row_id"]]
+    grand = [row for row in table.rows_of("__kids__g") if row["_root_id"] == root["_row_id"]]
     assert set(root) == {"id", "v", "_row_id"}
     assert [(row["_list_index"], row["k"], row["_parent_id"] == root["_row_id"]) for row in kids] == [
         (0, "x", True), (1, "y", True),
@@ -51,18 +51,18 @@ def test_lists_become_tables_that_are_linked_to_their_row(loads: MakeLoads) -> N
 
 def test_only_elements_of_changed_lists_are_written(loads: MakeLoads) -> None:
     """Only elements of changed lists are written: other changes and loads with the same lists write none."""
-    made = loads("upsert", **KEY)
-    made.load_rows(FIRST)
+    table = loads("upsert", **KEY)
+    table.load_rows(FIRST)
 
-    beside = made.load_rows([{**FIRST[0], "v": "A"}])
-    again = made.load_rows()
-    without = made.load_rows([{"id": 1, "v": "A"}], schema_evolution="allow_missing")
+    value_update = table.load_rows([{**FIRST[0], "v": "A"}])
+    again = table.load_rows()
+    without = table.load_rows([{"id": 1, "v": "A"}], schema_evolution="allow_missing")
 
-    assert beside["rows"]["updated"] == 1
-    assert not any(sum(each.values()) for each in beside["details"]["nested"].values())
+    assert value_update["rows"]["updated"] == 1
+    assert not any(sum(counts.values()) for counts in value_update["details"]["nested"].values())
     assert not again["changed"]
     assert without["details"]["nested"]["t__kids"] == {"inserted": 0, "deleted": 2}
-    assert join_tables(made) == {(2, "z", 0)}
+    assert join_tables(table) == {(2, "z", 0)}
 
 
 @pytest.mark.parametrize("step", ["before the commit", "after the commit"])
@@ -73,9 +73,9 @@ def test_a_killed_run_leaves_no_element_without_its_row(
 
     The next try completes it.
     """
-    made = loads("upsert", **KEY)
-    made.load_rows(FIRST)
-    before = join_tables(made)
+    table = loads("upsert", **KEY)
+    table.load_rows(FIRST)
+    before = join_tables(table)
     second = [{"id": 1, "v": "a", "kids": [{"k": "n", "g": [9]}]}]
 
     with monkeypatch.context() as patched:
@@ -84,53 +84,56 @@ def test_a_killed_run_leaves_no_element_without_its_row(
         else:
             patched.setattr(ListTables, "clear_elements", raise_killed)
         with pytest.raises(Killed):
-            made.load_rows(second, run_id="second")
+            table.load_rows(second, run_id="second")
     after = {(1, "n", 0), (2, "z", 0)}
-    assert join_tables(made) == (before if step == "before the commit" else after)
-    made.load_rows(run_id="second")
+    assert join_tables(table) == (before if step == "before the commit" else after)
+    table.load_rows(run_id="second")
 
-    assert join_tables(made) == after
-    assert sorted(row["k"] for row in made.rows_of("__kids")) == ["n", "z"]
-    assert sorted(row["value"] for row in made.rows_of("__kids__g")) == [3, 9]
+    assert join_tables(table) == after
+    assert sorted(row["k"] for row in table.rows_of("__kids")) == ["n", "z"]
+    assert sorted(row["value"] for row in table.rows_of("__kids__g")) == [3, 9]
 
 
 def test_versions_have_the_elements_with_which_they_began(loads: MakeLoads) -> None:
     """A history keeps the lists of ended versions; a changed list starts a version."""
-    made = loads("scd2", natural_key="id", nested="tables")
-    made.load_rows(FIRST, boundary_timestamp="2024-01-01")
+    table = loads("scd2", natural_key="id", nested="tables")
+    table.load_rows(FIRST, boundary_timestamp="2024-01-01")
     second = [{**FIRST[0], "kids": [{"k": "n", "g": [9]}]}, FIRST[1]]
-    made.load_rows(second, boundary_timestamp="2024-01-02")
+    table.load_rows(second, boundary_timestamp="2024-01-02")
 
-    history = {key: [(start, end) for start, end, _ in each] for key, each in made.read_history("id").items()}
+    history = {
+        key: [(start, end) for start, end, _ in versions]
+        for key, versions in table.read_history("id").items()
+    }
     assert history == {1: [(1, 2), (2, None)], 2: [(1, None)]}
-    assert join_tables(made) == {(1, "x", 0), (1, "y", 1), (1, "n", 0), (2, "z", 0)}
+    assert join_tables(table) == {(1, "x", 0), (1, "y", 1), (1, "n", 0), (2, "z", 0)}
 
 
 def test_lists_do_not_move_between_columns_and_tables(loads: MakeLoads) -> None:
     """A target keeps lists either in columns or in tables; names that the tables need are reserved."""
-    made = loads("upsert", primary_key="id")
-    made.load_rows(FIRST)
+    table = loads("upsert", primary_key="id")
+    table.load_rows(FIRST)
 
     with pytest.raises(DataError, match="written with nested='columns'"):
-        made.load_rows(nested="tables")
+        table.load_rows(nested="tables")
     with pytest.raises(DataError, match="'_root_id', which is reserved for nested tables"):
-        made.load_rows([{"id": 1, "_root_id": 1}], nested="tables", target="u")
-    made.load_rows(FIRST, nested="tables", full_refresh=True)
-    assert len(join_tables(made)) == 3
+        table.load_rows([{"id": 1, "_root_id": 1}], nested="tables", target="u")
+    table.load_rows(FIRST, nested="tables", full_refresh=True)
+    assert len(join_tables(table)) == 3
 
 
 def test_values_inside_lists_and_structs_count_by_their_place(loads: MakeLoads) -> None:
     """A NULL that changes its position or its name inside lists and structs is a change."""
-    made = loads("scd2", natural_key="id")
+    table = loads("scd2", natural_key="id")
     kind = pa.struct([("a", pa.int64()), ("b", pa.int64())])
     rows = {"id": [1, 2], "l": [["x", None], ["y"]], "s": [{"a": 1}, {"a": 1}]}
 
     def build_table(**more: Any) -> pa.Table:
         values = {**rows, **more}
         columns = {"id": pa.int64(), "l": pa.list_(pa.string()), "s": kind}
-        return pa.table({name: pa.array(values[name], each) for name, each in columns.items()})
+        return pa.table({name: pa.array(values[name], column_type) for name, column_type in columns.items()})
 
-    made.load_rows(build_table(), boundary_timestamp="2024-01-01")
+    table.load_rows(build_table(), boundary_timestamp="2024-01-01")
     moved = build_table(l=[[None, "x"], ["y"]], s=[{"a": 1}, {"b": 1}])
 
-    assert made.load_rows(moved, boundary_timestamp="2024-01-02")["counts"]["closed"] == 2
+    assert table.load_rows(moved, boundary_timestamp="2024-01-02")["counts"]["closed"] == 2

@@ -30,19 +30,19 @@ def test_snapshots_in_any_order_give_the_history_of_the_ordered_run(
 ) -> None:
     """Late, repeated and restated snapshots give the history of the last ones loaded in order."""
     random = Random(f"{seed}{on_delete}")
-    made = memory_loads("scd2", natural_key="nk", on_late="repair", on_empty="apply", on_delete=on_delete)
+    table = memory_loads("scd2", natural_key="nk", on_late="repair", on_empty="apply", on_delete=on_delete)
     days = random.sample(range(1, 28), 3)
     days += [random.choice(days)]
-    said: list[tuple[int, dict[int, Any]]] = []
+    snapshots: list[tuple[int, dict[int, Any]]] = []
     for number in days:
         rows = {key: (random.choice("aab"),) for key in KEYS if random.random() < 0.6}
-        said.append((number, rows))
-        made.load_rows(
+        snapshots.append((number, rows))
+        table.load_rows(
             [{"nk": key, "c": state[0]} for key, state in rows.items()], boundary_timestamp=format_day(number)
         )
 
-    assert read_history(made, on_delete) == build_history(oracle.fold_snapshots(said), on_delete)
-    made.check_history()
+    assert read_history(table, on_delete) == build_history(oracle.fold_snapshots(snapshots), on_delete)
+    table.check_history()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -51,20 +51,20 @@ def test_snapshots_of_groups_in_any_order_give_the_history_of_the_ordered_run(
 ) -> None:
     """Each group has its own times, and keys move between groups; the history is that of the ordered run."""
     random = Random(seed)
-    made = memory_loads("scd2", natural_key="nk", on_late="repair", scope=["g"])
+    table = memory_loads("scd2", natural_key="nk", on_late="repair", scope=["g"])
     days = random.sample(range(1, 28), 5)
-    said: list[tuple[int, dict[int, Any]]] = []
+    snapshots: list[tuple[int, dict[int, Any]]] = []
     for number in days:
         groups = random.sample("xyz", random.randint(1, 2))
         rows = {
             key: (random.choice(groups), random.choice("ab")) for key in KEYS if random.random() < 0.5
         } or {0: (groups[0], "a")}
-        said.append((number, rows))
+        snapshots.append((number, rows))
         content = [{"nk": key, "g": group, "c": c} for key, (group, c) in rows.items()]
-        made.load_rows(content, boundary_timestamp=format_day(number))
+        table.load_rows(content, boundary_timestamp=format_day(number))
 
-    assert made.read_history("nk", "g", "c") == {
-        key: versions for key, versions in oracle.fold_scoped_snapshots(said).items() if versions
+    assert table.read_history("nk", "g", "c") == {
+        key: versions for key, versions in oracle.fold_scoped_snapshots(snapshots).items() if versions
     }
 
 
@@ -75,39 +75,39 @@ def test_changes_in_any_order_give_the_history_of_the_ordered_run(
 ) -> None:
     """Events and deletions of each key in any order, also repeated, give the history of the ordered run."""
     random = Random(f"{seed}{on_delete}")
-    made = memory_loads(
+    table = memory_loads(
         "scd2", natural_key="nk", mode="changes", on_late="repair", effective_from="at", hard_delete="gone",
         on_delete=on_delete,
     )  # fmt: skip
-    said = []
+    loaded_events = []
     for _ in range(3):
         events = {
             (key, number): (random.choice("aab"),) if random.random() < 0.7 else None
             for key in KEYS
             for number in random.sample(range(1, 12), random.randint(0, 3))
         }
-        said.append([(key, number, state) for (key, number), state in events.items()])
-        made.load_rows(
+        loaded_events.append([(key, number, state) for (key, number), state in events.items()])
+        table.load_rows(
             [
                 {"nk": key, "at": oracle_time(number), "c": state and state[0], "gone": state is None}
                 for (key, number), state in events.items()
             ]
         )
 
-    assert read_history(made, on_delete) == build_history(oracle.fold_changes(said), on_delete)
-    made.check_history()
+    assert read_history(table, on_delete) == build_history(oracle.fold_changes(loaded_events), on_delete)
+    table.check_history()
 
 
-def read_history(made: Loads, on_delete: str) -> dict[Any, list[Any]]:
+def read_history(table: Loads, on_delete: str) -> dict[Any, list[Any]]:
     """Return the stored history; where deletions are marked, they are versions too."""
-    return made.read_history("nk", "c", *(["is_deleted"] if on_delete == "mark" else []))
+    return table.read_history("nk", "c", *(["is_deleted"] if on_delete == "mark" else []))
 
 
 def build_history(versions: dict[Any, list[Any]], on_delete: str) -> dict[Any, list[Any]]:
     """Return the expected history."""
-    expected = {key: each for key, each in versions.items() if each}
+    expected = {key: key_versions for key, key_versions in versions.items() if key_versions}
     if on_delete == "mark":
-        return {key: oracle.fill_gaps(each) for key, each in expected.items()}
+        return {key: oracle.fill_gaps(key_versions) for key, key_versions in expected.items()}
     return expected
 
 
@@ -121,7 +121,7 @@ def oracle_time(number: int) -> Any:
 def test_loads_by_key_are_those_of_the_oracle(variant: str, memory_loads: MakeLoads) -> None:
     """Updates, inserts, and deletions by flag and by absence after a first load equal those of the oracle."""
     random = Random(variant)
-    made = memory_loads("upsert", primary_key="id", variant=variant, hard_delete="gone")
+    table = memory_loads("upsert", primary_key="id", variant=variant, hard_delete="gone")
     stored: list[dict[str, Any]] = []
     for _ in range(2):
         rows = [
@@ -129,17 +129,17 @@ def test_loads_by_key_are_those_of_the_oracle(variant: str, memory_loads: MakeLo
             for key in KEYS
             if random.random() < 0.6
         ]
-        made.load_rows(rows)
+        table.load_rows(rows)
         stored = oracle.upsert_rows(stored, rows, key="id", variant=variant, flag="gone")
 
-    assert made.read_rows() == sort_rows({k: v for k, v in row.items() if v is not None} for row in stored)
+    assert table.read_rows() == sort_rows({k: v for k, v in row.items() if v is not None} for row in stored)
 
 
 @pytest.mark.parametrize(("key", "group"), [("id", None), (None, "g"), ("id", "g")])
 def test_replaced_rows_are_those_of_the_oracle(key: str | None, group: str | None, loads: MakeLoads) -> None:
     """Replacing keys and groups, one row per key and mixed with flags, gives the rows of the oracle."""
     random = Random(f"{key}{group}")
-    made = loads(
+    table = loads(
         "delete-insert", primary_key=key, merge_key=group, hard_delete="gone", dedup_sort={"s": "desc"}
     )
     stored: list[dict[str, Any]] = []
@@ -154,7 +154,7 @@ def test_replaced_rows_are_those_of_the_oracle(key: str | None, group: str | Non
             }
             for _ in range(25)
         ]
-        made.load_rows(rows)
+        table.load_rows(rows)
         stored = oracle.delete_insert(stored, rows, key=key, group=group, flag="gone", sort="s")
 
-    assert made.read_rows() == sort_rows({k: v for k, v in row.items() if v is not None} for row in stored)
+    assert table.read_rows() == sort_rows({k: v for k, v in row.items() if v is not None} for row in stored)
