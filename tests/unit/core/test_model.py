@@ -57,7 +57,7 @@ def test_what_is_right_is_frozen() -> None:
         ({"name": "n", "flag": "true"}, ["flag: must be a boolean"]),
         ({"name": "n", "text": ""}, ["text: must not be empty"]),
         ({"name": "n", "sise": 2}, ["sise: unknown argument 'sise' (did you mean 'size'?)"]),
-        ({"name": "n", "zzz": 2}, ["zzz: unknown argument 'zzz' (valid names: name, size, mode, flag, text)"]),
+        ({"name": "n", "zz": 2}, ["zz: unknown argument 'zz' (valid names: name, size, mode, flag, text)"]),
         ({"name": "n", "size": 4}, ["mode: must be 'b' when size is 4"]),
         ({"name": 5, "size": 4}, ["name: must be a string", "mode: must be 'b' when size is 4"]),
         ({"name": 5, "size": 4, "mode": "c"}, ["name: must be a string", "mode: must be 'a' or 'b'"]),
