@@ -50,7 +50,7 @@ def archive_file(java: Path, spark: Path, jars: Sequence[str]) -> Path:
 
 
 @contextmanager
-def replace_when_made(archive: Path) -> Iterator[Path]:
+def replace_when_complete(archive: Path) -> Iterator[Path]:
     """Yield a temporary path to write to, and move the file there to ``archive`` at the end."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     part = archive.with_suffix(".part")

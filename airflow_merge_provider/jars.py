@@ -117,7 +117,7 @@ def _fetch_jars(jars: list[Path]) -> None:
         for jar in jars:
             downloaded_jar = work / "jars" / f"io.delta_{jar.name}"
             if not downloaded_jar.is_file():
-                raise SetupError(_not_to_be_had(jars, output))
+                raise SetupError(_describe_failed_download(jars, output))
             downloaded_jar.replace(jar)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -140,7 +140,7 @@ def _resolve_jars(submit: Path, work: Path) -> str:
     return process.stdout
 
 
-def _not_to_be_had(jars: list[Path], output: str) -> str:
+def _describe_failed_download(jars: list[Path], output: str) -> str:
     names = " and ".join(jar.name for jar in jars)
     reasons = [
         line.strip()

@@ -21,7 +21,7 @@ from airflow_merge_provider.class_archive import (
     archive_file,
     long_lived,
     one_shot,
-    replace_when_made,
+    replace_when_complete,
 )
 from airflow_merge_provider.connect_token import (
     CONNECT_PORT,
@@ -107,7 +107,7 @@ class JobProcess:
             result = work / "result.json"
             if result.is_file():
                 return read_result(result, time.monotonic() - start)
-            raise JobError(self._no_answer(last_lines))
+            raise JobError(self._describe_missing_result(last_lines))
 
     def kill_process(self) -> None:
         """End the child and its descendants: SIGTERM first, SIGKILL after ten seconds."""
@@ -149,7 +149,7 @@ class JobProcess:
             raise
         return list(last_lines)
 
-    def _no_answer(self, last_lines: list[str]) -> str:
+    def _describe_missing_result(self, last_lines: list[str]) -> str:
         if self._killed:
             return "The Spark process was stopped on request"
         return describe_exit(self._child.returncode if self._child else None, last_lines)
@@ -173,7 +173,7 @@ def run_connect_server(
     :raises SetupError: when Java, Spark or a jar is missing, the port is taken, or others can read the file.
     """
     _require_free(host, port)
-    settings = long_lived(session_conf(local=_is_local(master), jars=jars_for(conf or {}), user=conf or {}))
+    settings = long_lived(session_conf(local=_is_local(master), jars=list_jars(conf or {}), user=conf or {}))
     settings |= {"spark.connect.grpc.binding.address": host, "spark.connect.grpc.binding.port": str(port)}
     settings.setdefault("spark.app.name", "Spark Connect server")
     if _is_local(master) and (filesystem := get_filesystem_id()) is not None:
@@ -184,7 +184,7 @@ def run_connect_server(
         child = _start_child(*_build_submit_command(application, settings, work, master=master))
         try:
             thread_args = (child, host, port, lambda url: on_ready(url, file))
-            threading.Thread(target=_say_when_ready, args=thread_args, daemon=True).start()
+            threading.Thread(target=_call_when_ready, args=thread_args, daemon=True).start()
             for line in _read_lines(child):
                 on_line(line)
             return child.wait()
@@ -197,9 +197,9 @@ def make_archive(on_line: Callable[[str], object] = print) -> Path | None:
 
     :raises SetupError: when Java, Spark or a jar is missing.
     """
-    jars = jars_for({})
+    jars = list_jars({})
     archive = archive_file(find_java(), spark_home(), jars)
-    with make_work_folder() as work, replace_when_made(archive) as part:
+    with make_work_folder() as work, replace_when_complete(archive) as part:
         conf = add_recording_settings(session_conf(local=True, jars=jars, user={}), part)
         application = [str(SCRIPT.with_name("train.py")), str(work / "table")]
         child = _start_child(*_build_submit_command(application, conf, work, master=LOCAL))
@@ -215,12 +215,12 @@ def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
     :raises SetupError: when Java, Spark or a jar is missing.
     """
     program = find_java()
-    jars = jars_for(user)
+    jars = list_jars(user)
     conf = session_conf(local=local, jars=jars, user=user)
     return one_shot(conf, archive_file(program, spark_home(), jars)) if local else conf
 
 
-def jars_for(conf: Mapping[str, str]) -> tuple[str, ...]:
+def list_jars(conf: Mapping[str, str]) -> tuple[str, ...]:
     """Return the Delta jars to add; none if the user's settings or Spark's jars folder provide them."""
     settings = (conf.get("spark.jars", ""), conf.get("spark.jars.packages", ""))
     if any("delta-spark" in setting for setting in settings) or list(
@@ -325,7 +325,7 @@ def _require_free(host: str, port: int) -> None:
             )
 
 
-def _say_when_ready(
+def _call_when_ready(
     child: subprocess.Popen[str], host: str, port: int, on_ready: Callable[[str], object]
 ) -> None:
     while child.poll() is None:

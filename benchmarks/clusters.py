@@ -25,7 +25,7 @@ from airflow_merge_provider.jobs.merge_source.resolution import KEYS_ON_DRIVER
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.session import override_settings
 from benchmarks import entities
-from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
+from benchmarks.measure import OUT, Way, run_in_turns, warm_session, write_results
 
 # The maximum number of edges collected on the driver; low, so that the graph is contracted several times.
 EDGES = 100_000
@@ -52,7 +52,7 @@ def main() -> int:
         ways["GraphX"] = Way("GraphX", partial(_run_graphx, spark, folder))
     if chosen.splink:
         ways["Splink"] = Way("Splink on DuckDB", partial(_run_splink, chosen.splink, folder))
-    in_turns(list(ways.values()), chosen.rounds)
+    run_in_turns(list(ways.values()), chosen.rounds)
     spark.stop()
     median = {name: way.summarize_rounds()["median"] for name, way in ways.items()}
     counts = {name: way.rounds[-1]["clusters"] for name, way in ways.items() if name != "Spark floor"}

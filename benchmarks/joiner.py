@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.delta.table import pin_dataset
 from airflow_merge_provider.jobs.joiner.job import prepare_join, run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import relations
-from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
+from benchmarks.measure import OUT, Way, measure_size, run_in_turns, warm_session, write_results
 from benchmarks.relations import NAMES, SKEWED, SMALL
 
 TASKS = ("inner", "full", "two", "skewed")
@@ -62,7 +62,7 @@ def _measure_task(spark: SparkSession, folder: Path, task: str, size: int, round
         Way("DuckDB", lambda: _run_duckdb(folder, task, file)),
         Way("read and shuffle", lambda: _run_floor(spark, folder, task)),
     ]
-    in_turns(ways, rounds)
+    run_in_turns(ways, rounds)
     different = _count_differences(target, by_hand, file)
     run, joined, hand, peer, floor = (way.summarize_rounds()["median"] for way in ways)
     steps = ways[0].summarize_rounds()["steps"]
@@ -116,7 +116,7 @@ def _run_ours(spark: SparkSession, folder: Path, task: str, target: Path) -> Map
     before = _count_jobs(spark)
     report = run(spark, request, Progress(out=str))
     jobs = _count_jobs(spark) - before
-    return {"jobs": jobs, "bytes_written": size_of(target), "steps": report["seconds"]}
+    return {"jobs": jobs, "bytes_written": measure_size(target), "steps": report["seconds"]}
 
 
 def _count_jobs(spark: SparkSession) -> int:
@@ -137,7 +137,7 @@ def _by_hand(spark: SparkSession, folder: Path, task: str, place: Path) -> Mappi
     columns = ", ".join(f"{name}.k AS {name}_k, {name}_n, {name}_t" for name in (first, *others))
     rows = spark.sql(f"SELECT {columns} FROM {' '.join(words)}")
     rows.write.format("delta").save(str(place))
-    return {"bytes_written": size_of(place)}
+    return {"bytes_written": measure_size(place)}
 
 
 def _run_duckdb(folder: Path, task: str, file: Path) -> Mapping[str, Any]:

@@ -56,7 +56,7 @@ def warm_session(**conf: str) -> SparkSession:
     return local_session(long_lived(session_conf(local=True, jars=delta_jars(), user=conf)))
 
 
-def in_turns(ways: list[Way], rounds: int) -> None:
+def run_in_turns(ways: list[Way], rounds: int) -> None:
     """Run every method once per round, one after the other, so that slow phases affect all of them."""
     for number in range(rounds + 1):
         for way in ways:
@@ -113,7 +113,7 @@ def _list_processes() -> list[psutil.Process]:
     return alive
 
 
-def size_of(folder: Path) -> int:
+def measure_size(folder: Path) -> int:
     """Return the total size of all data files below a folder, in bytes."""
     return sum(file.stat().st_size for file in folder.rglob("*.parquet"))
 

@@ -29,7 +29,7 @@ from airflow_merge_provider.jobs.merge_engine import reading
 from airflow_merge_provider.jobs.merge_engine.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks.changes import COLUMNS, TEXTS, VALUES, build_batch, build_states, write_table
-from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
+from benchmarks.measure import OUT, Way, run_in_turns, warm_session, write_results
 
 GOAL = 1.15
 ENGINES: Mapping[str, dict[str, str]] = {
@@ -207,7 +207,7 @@ def run_contest(spark: SparkSession, chosen: argparse.Namespace, engine: str) ->
         Way("DuckDB + delta-rs", contest.run_peer),
         Way("key scan and append (floor)", contest.run_floor),
     ]
-    in_turns(ways, chosen.rounds)
+    run_in_turns(ways, chosen.rounds)
     same = contest.is_same()
     read, current, ours, bare, peer, floor = (way.summarize_rounds()["median"] for way in ways)
     ratios = {

@@ -26,7 +26,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_load.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import rows
-from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
+from benchmarks.measure import OUT, Way, measure_size, run_in_turns, warm_session, write_results
 from benchmarks.peers import load_peers
 
 GOALS = {
@@ -101,7 +101,7 @@ def _measure_scd2(spark: SparkSession, folder: Path, size: int, rounds: int) -> 
         Way("ours, changes", run_changes),
         Way("textbook", run_textbook),
     ]
-    in_turns(ways, rounds)
+    run_in_turns(ways, rounds)
     load_peers.duckdb_rows(folder / "target.duckdb", folder / "duckdb.parquet")
     mine = spark.read.format("delta").load(str(folder / "target")).drop("_row_hash")
     wrong = _count_differences(mine, spark.read.parquet(str(folder / "duckdb.parquet")))
@@ -134,7 +134,7 @@ def _by_key(spark: SparkSession, folder: Path, size: int, rounds: int, *, part: 
         Way("delete-insert", lambda: ours(replaced, "replaced")),
         Way("delta-rs", peer),
     ]
-    in_turns(ways, rounds)
+    run_in_turns(ways, rounds)
     theirs = spark.read.format("delta").load(str(folder / "deltars"))
     mine = [spark.read.format("delta").load(str(folder / name)) for name in ("target", "replaced")]
     wrong = sum(_count_differences(each, theirs) for each in mine)
@@ -162,14 +162,14 @@ def _load_rows(spark: SparkSession, folder: Path, config: Mapping[str, Any]) -> 
     tracker = spark.sparkContext.statusTracker()
     spark.sparkContext.setJobGroup("ours", "ours")
     before = len(tracker.getJobIdsForGroup("ours"))
-    written = size_of(folder / str(config["target"]))
+    written = measure_size(folder / str(config["target"]))
     took = _time_work(lambda: report.update(run(spark, request, Progress(out=str))))
     jobs = len(tracker.getJobIdsForGroup("ours")) - before
     spark.sparkContext.setJobGroup("others", "others")
     return {
         **took,
         "jobs": jobs,
-        "bytes_written": size_of(folder / str(config["target"])) - written,
+        "bytes_written": measure_size(folder / str(config["target"])) - written,
         "steps": report["seconds"],
         "counts": report["counts"],
     }

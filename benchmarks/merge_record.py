@@ -23,7 +23,7 @@ from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_record.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
-from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
+from benchmarks.measure import OUT, Way, run_in_turns, warm_session, write_results
 
 # Limits: 2.0 for 10 000 files of 100 records (read and write), 1.4 for 50 groups (read and shuffle).
 GOALS = {"read and written": 2.0, "read and shuffled": 1.4}
@@ -55,7 +55,7 @@ def main() -> int:
         Way("Spark reads and shuffles", lambda: _run_shuffle(spark, folder)),
         Way("Python loop", lambda: _run_loop(folder)),
     ]
-    in_turns(ways, chosen.rounds)
+    run_in_turns(ways, chosen.rounds)
     spark.stop()
     wrong = _count_wrong(folder, truth)
     ours, plain, shuffled, loop = (way.summarize_rounds()["median"] for way in ways)

@@ -23,7 +23,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import entities
-from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
+from benchmarks.measure import OUT, Way, measure_size, run_in_turns, warm_session, write_results
 
 GOAL = {1_000_000: 0.5, 5_000_000: 0.2}
 
@@ -42,7 +42,7 @@ def main() -> int:
     later = [
         Way(f"{count:,} changed", partial(_run_incremental, spark, place)) for count, place in places.items()
     ]
-    in_turns([full, *later], chosen.rounds)
+    run_in_turns([full, *later], chosen.rounds)
     different = sum(_count_differences(spark, place) for place in places.values())
     spark.stop()
     whole = full.summarize_rounds()["median"]
@@ -87,10 +87,10 @@ def _run_incremental(spark: SparkSession, place: Path) -> Mapping[str, Any]:
     jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public API for Delta's cache
     target = jvm.org.apache.hadoop.fs.Path(str(place / "later"))
     jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(spark._jsparkSession, target)  # noqa: SLF001
-    before, start = size_of(place / "later"), time.perf_counter()
+    before, start = measure_size(place / "later"), time.perf_counter()
     said = _run_job(spark, place, "later", "1")
     seconds = time.perf_counter() - start
-    return {**said, "seconds": seconds, "bytes_written": size_of(place / "later") - before}
+    return {**said, "seconds": seconds, "bytes_written": measure_size(place / "later") - before}
 
 
 def _run_job(spark: SparkSession, place: Path, target: str, run_id: str) -> Mapping[str, Any]:

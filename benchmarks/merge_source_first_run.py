@@ -23,7 +23,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import entities
-from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
+from benchmarks.measure import OUT, Way, measure_size, run_in_turns, warm_session, write_results
 from benchmarks.peers.duckdb_merge import PROPERTIES
 
 GOAL = 1.3
@@ -46,7 +46,7 @@ def main() -> int:
         Way("DuckDB + scipy", lambda: _run_duckdb(folder, file)),
         Way("Spark reads, hashes, writes", lambda: _run_floor(spark, folder, floor)),
     ]
-    in_turns(ways, chosen.rounds)
+    run_in_turns(ways, chosen.rounds)
     different = _count_differences(spark, target, file, chosen.values)
     spark.stop()
     ours, peer, least = (way.summarize_rounds()["median"] for way in ways)
@@ -84,7 +84,7 @@ def _run_ours(spark: SparkSession, folder: Path, target: Path, values: str) -> M
     spark.sparkContext.setJobGroup("others", "others")
     return {
         "jobs": jobs,
-        "bytes_written": size_of(target),
+        "bytes_written": measure_size(target),
         "steps": report["seconds"],
         "golden": report["counts"]["live_rows"],
     }
@@ -101,7 +101,7 @@ def _run_floor(spark: SparkSession, folder: Path, floor: Path) -> Mapping[str, A
     tables = [spark.read.format("delta").load(str(folder / name)) for name in entities.DATASETS]
     rows = reduce(DataFrame.unionByName, tables)
     rows.withColumn("hash", F.xxhash64(*rows.columns)).write.mode("overwrite").parquet(str(floor))
-    return {"bytes_written": size_of(floor)}
+    return {"bytes_written": measure_size(floor)}
 
 
 def _count_differences(spark: SparkSession, target: Path, file: Path, values: str) -> int:

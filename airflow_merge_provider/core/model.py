@@ -83,7 +83,7 @@ class Config(BaseModel):
 
     @classmethod
     def _build_problem(cls, detail: ErrorDetails) -> Problem:
-        path = path_of(detail["loc"])
+        path = format_path(detail["loc"])
         kind = detail["type"]
         if kind == "extra_forbidden":
             name = str(detail["loc"][-1])
@@ -139,10 +139,10 @@ def _is_cut(text: str) -> bool:
 
 
 def _build_value_error(loc: tuple[int | str, ...], message: str, hint: str = "") -> ConfigError:
-    return ConfigError.from_problems([Problem(path_of(loc), "value", message, hint)])
+    return ConfigError.from_problems([Problem(format_path(loc), "value", message, hint)])
 
 
-def path_of(loc: tuple[int | str, ...]) -> str:
+def format_path(loc: tuple[int | str, ...]) -> str:
     """Format a location as users write it: names with dots, positions in brackets.
 
     >>> path_of(("equality_sets", 0, 2))

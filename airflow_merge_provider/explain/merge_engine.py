@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.merge_engine.accumulators import comes_before
 from airflow_merge_provider.core.merge_engine.checks import plan_fold as planned
-from airflow_merge_provider.core.merge_engine.columns import columns_of
+from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.fold import Record
 from airflow_merge_provider.core.merge_engine.plan import Plan
@@ -115,7 +115,7 @@ def explain_key(
         message = f"{uri} has no commit of a merge engine in its history (check the name of the target)"
         raise DataError.from_problems([Problem("target", "foreign-target", message)])
     state = runs[-1]
-    columns = columns_of(json.loads(table.schema().to_json())["fields"])
+    columns = parse_columns(json.loads(table.schema().to_json())["fields"])
     plans = {
         source: planned(MergeEngineConfig.parse(config), columns)
         for source, config in state["configs"].items()

@@ -101,23 +101,23 @@ def _get_dataset_status(hook: WarehouseHook, ref: Ref, asset: Asset) -> Populati
     if dataset.path is None:
         return PopulationStatus(dataset.id, dataset.uri, asset, "unpopulated", "catalog")
     if dataset.format == "delta":
-        return _table_sight(hook, dataset, asset)
+        return _get_table_status(hook, dataset, asset)
     if _has_files(hook, dataset.path):
         return PopulationStatus(dataset.id, dataset.uri, asset, "populated", "files")
     return PopulationStatus(dataset.id, dataset.uri, asset, None, "missing")
 
 
-def _table_sight(hook: WarehouseHook, dataset: Dataset, asset: Asset) -> PopulationStatus:
+def _get_table_status(hook: WarehouseHook, dataset: Dataset, asset: Asset) -> PopulationStatus:
     table = hook.open_table(dataset)
     if table is None:
         return PopulationStatus(dataset.id, dataset.uri, asset, None, "missing")
     properties = {str(name): str(value) for name, value in table.metadata().configuration.items()}
-    state = table_state(properties, lambda: _holds_rows(table))
+    state = table_state(properties, lambda: _has_rows(table))
     origin: Origin = "flag" if FLAG in properties else "rows"
     return PopulationStatus(dataset.id, dataset.uri, asset, state, origin, table.version())
 
 
-def _holds_rows(table: DeltaTable) -> bool:
+def _has_rows(table: DeltaTable) -> bool:
     """Return whether a table has rows, from its log alone; a file without a row count counts as non-empty."""
     counts = table.get_add_actions().column("num_records").to_pylist()
     return any(count is None or count > 0 for count in counts)

@@ -78,12 +78,12 @@ def as_text(ref: Any) -> Any:
     return ref
 
 
-def assets_in(value: Any) -> list[Asset]:
+def list_assets(value: Any) -> list[Asset]:
     """Return the assets among arguments, including nested ones."""
     if isinstance(value, Asset):
         return [value]
     if isinstance(value, Mapping):
-        return [asset for item in value.values() for asset in assets_in(item)]
+        return [asset for item in value.values() for asset in list_assets(item)]
     if isinstance(value, (list, tuple)):
-        return [asset for element in value for asset in assets_in(element)]
+        return [asset for element in value for asset in list_assets(element)]
     return []

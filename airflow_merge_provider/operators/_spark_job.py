@@ -33,8 +33,8 @@ from airflow_merge_provider.operators import _review
 from airflow_merge_provider.operators._arguments import (
     RefusedArgumentsError,
     as_text,
-    assets_in,
     is_literal,
+    list_assets,
     own_parameters,
     parse_rendered,
 )
@@ -102,7 +102,7 @@ class SparkJobOperator(BaseOperator):
         set_initial_offset: str = DEFAULT_OFFSET,
         **kwargs: Any,
     ) -> None:
-        self._refuse_unknown(kwargs)
+        self._check_argument_names(kwargs)
         super().__init__(**kwargs)
         self.warehouse = warehouse
         self.spark_conn_id = spark_conn_id
@@ -196,7 +196,7 @@ class SparkJobOperator(BaseOperator):
             config, self.list_references(config), set_initial_offset=offset, marked=marked
         )
 
-    def _refuse_unknown(self, arguments: Mapping[str, Any]) -> None:
+    def _check_argument_names(self, arguments: Mapping[str, Any]) -> None:
         """Check for unknown arguments; Airflow's own error does not suggest a fix.
 
         :raises RefusedArgumentsError: with every one of them.
@@ -329,7 +329,7 @@ class SparkJobOperator(BaseOperator):
                 )
             )
         if self.warehouse is not None:
-            problems += _problems_of("x", self.warehouse, "warehouse")
+            problems += _find_reference_problems("x", self.warehouse, "warehouse")
         return problems
 
     def _check_datasets(self, config: Config, warehouse: str | None) -> None:
@@ -337,7 +337,7 @@ class SparkJobOperator(BaseOperator):
         problems = [
             problem
             for path, ref in self.list_references(config).items()
-            for problem in _problems_of(ref, warehouse, path)
+            for problem in _find_reference_problems(ref, warehouse, path)
         ]
         if problems:
             raise ConfigError.from_problems(problems)
@@ -348,7 +348,7 @@ class SparkJobOperator(BaseOperator):
             value = getattr(self, name)
             if isinstance(value, str) and not self._takes_text(name):
                 setattr(self, name, parse_rendered(value))
-            elif isinstance(value, (list, tuple, Mapping)) or assets_in(value):
+            elif isinstance(value, (list, tuple, Mapping)) or list_assets(value):
                 setattr(self, name, as_text(value))
 
     def _takes_text(self, name: str) -> bool:
@@ -390,7 +390,7 @@ def _find_run_after(context: Context) -> int | None:
     return int(run_after.timestamp() * 1_000_000) if isinstance(run_after, datetime) else None
 
 
-def _problems_of(ref: str, warehouse: str | None, path: str) -> Sequence[Problem]:
+def _find_reference_problems(ref: str, warehouse: str | None, path: str) -> Sequence[Problem]:
     try:
         resolve_dataset(ref, warehouse, at=path)
     except ConfigError as error:

@@ -122,7 +122,7 @@ class Scd2Operator(MergeLoadOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job; without ``boundary_timestamp``, use the time of the run."""
         if self.boundary_timestamp is None and not is_time(self.effective_from):
-            self.boundary_timestamp = time_of(context)
+            self.boundary_timestamp = get_load_time(context)
         return super().execute(context)
 
 
@@ -161,7 +161,7 @@ class Scd2CheckOperator(LoadJobOperator):
         """Return None: only the operators that write the history set its population flag."""
 
 
-def time_of(context: Mapping[str, Any]) -> str | None:
+def get_load_time(context: Mapping[str, Any]) -> str | None:
     """Return the time that a run loads: its partition date, else its data interval's end, else its due time.
 
     It is the same in every try, and never the time at which the task happens to run.

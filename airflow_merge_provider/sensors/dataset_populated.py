@@ -21,7 +21,7 @@ from airflow_merge_provider.operators._arguments import (
     is_literal,
     parse_rendered,
 )
-from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger, describe_found
+from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger, list_found_datasets
 
 _ANY = "/"
 
@@ -121,7 +121,7 @@ class DatasetPopulatedSensor(BaseSensorOperator):
             self.log.info("%s", status)
         if statuses and all(status.state is None for status in statuses) and not missing:
             self.log.warning("none of the datasets exists: check the names of the datasets and the warehouse")
-        return PokeReturnValue(is_done=not missing, xcom_value=describe_found(statuses))
+        return PokeReturnValue(is_done=not missing, xcom_value=list_found_datasets(statuses))
 
     def _by_events(self, status: PopulationStatus, context: Context) -> PopulationStatus:
         """Use the last asset event as the status of a table that only Spark can read."""

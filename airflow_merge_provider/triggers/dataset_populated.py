@@ -64,7 +64,7 @@ class DatasetPopulatedTrigger(BaseTrigger):
             except SetupError as error:
                 statuses, message = [], str(error)
             if not message:
-                yield TriggerEvent({"datasets": describe_found(statuses)})  # type: ignore[no-untyped-call]
+                yield TriggerEvent({"datasets": list_found_datasets(statuses)})  # type: ignore[no-untyped-call]
                 return
             if message != logged_message:
                 self.log.info("waiting for datasets: %s", message)
@@ -79,6 +79,6 @@ class DatasetPopulatedTrigger(BaseTrigger):
         return await with_marks_async(statuses, ignore_non_existent=self.ignore_non_existent_datasets)
 
 
-def describe_found(statuses: Sequence[PopulationStatus]) -> dict[str, dict[str, Any]]:
+def list_found_datasets(statuses: Sequence[PopulationStatus]) -> dict[str, dict[str, Any]]:
     """Return the version and the origin of the population status of each dataset."""
     return {status.dataset: {"version": status.version, "origin": status.origin} for status in statuses}

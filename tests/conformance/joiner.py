@@ -22,12 +22,18 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.preview import preview_join
-from airflow_merge_provider.core.joiner.schema import Schema, Schemas, parse_fields, split_type, type_of
+from airflow_merge_provider.core.joiner.schema import (
+    Schema,
+    Schemas,
+    normalize_type,
+    parse_fields,
+    split_type,
+)
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
-from airflow_merge_provider.jobs.joiner.counting import records_in
+from airflow_merge_provider.jobs.joiner.counting import count_input_records
 from airflow_merge_provider.jobs.joiner.job import join_inputs, prepare_join, run
-from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.schemas import read_schema
 from airflow_merge_provider.jobs.joiner.target import Target, WriteResult
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.session import override_settings
@@ -88,7 +94,7 @@ def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse:
     return {
         "id": vector["id"],
         "schema": shown["output"],
-        "frame": [field.as_list() for field in schema_of(rows)],
+        "frame": [field.as_list() for field in read_schema(rows)],
         "rows": rows_of(rows),
         "records_in": {name: each["rows"] for name, each in report["sources"].items()},
     }
@@ -106,7 +112,7 @@ def run_vector(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) 
             )
         with override_settings(spark, {"spark.sql.caseSensitive": "true"}):
             found, counted = _run_join(spark, config, schemas, warehouse)
-            kinds = [field.type for field in schema_of(found)]
+            kinds = [field.type for field in read_schema(found)]
             rows = rows_of(found)
     except MergeError as error:
         return {"id": vector["id"], "errors": [_format_problem(each) for each in error.problems]}
@@ -137,7 +143,7 @@ def _run_join(
             for stage, ref in config["inputs"].items()
         }
         join = prepare_join(spark, config, pinned)
-        return join.rows, {"records_in": records_in(spark, join.frames, pinned)}
+        return join.rows, {"records_in": count_input_records(spark, join.frames, pinned)}
     report = run(spark, request, Progress(out=str))
     rows = spark.read.format("delta").load(str(warehouse / TARGET))
     records = {name: each["rows"] for name, each in report["sources"].items()}
@@ -182,8 +188,8 @@ def arrow_type(written: str) -> pa.DataType:
     if kind == "struct":
         return pa.struct([(name, arrow_type(each)) for name, each in inner])
     if kind.startswith("decimal"):
-        return pa.decimal128(*map(int, type_of(kind)[len("decimal(") : -1].split(",")))
-    return _ATOMS[type_of(kind)]
+        return pa.decimal128(*map(int, normalize_type(kind)[len("decimal(") : -1].split(",")))
+    return _ATOMS[normalize_type(kind)]
 
 
 def _parse_value(value: Any, written: str) -> Any:

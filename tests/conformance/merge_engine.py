@@ -22,7 +22,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_engine.checks import plan_fold
-from airflow_merge_provider.core.merge_engine.columns import columns_of
+from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
@@ -37,7 +37,7 @@ from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import convert_error
-from airflow_merge_provider.jobs.spark.expressions import all_of
+from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 from tests.conformance import memory
 from tests.conformance.flink_types import parse_column
 from tests.conformance.memory import MemorySideTable
@@ -113,7 +113,7 @@ class MemoryTarget(memory.MemoryTarget):
             pairs = [
                 stored[sql.quote_name(name)].eqNullSafe(changed[sql.quote_name(name)]) for name in plan.key
             ]
-            written = stored.join(changed, all_of(pairs), "left_anti").unionByName(written)
+            written = stored.join(changed, combine_with_and(pairs), "left_anti").unionByName(written)
         return self.commit_state(state, partial(self.store_rows, written))
 
     def purge_deleted_rows(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
@@ -184,7 +184,7 @@ def run_vector(
     settings = _build_settings(vector)
     try:
         config = MergeEngineConfig.parse(settings)
-        plan_fold(config, columns_of(fields))
+        plan_fold(config, parse_columns(fields))
     except ConfigError as error:
         return {"id": vector["id"], "error": {"stage": "create", "message": str(error)}}
     tables = lake(spark, warehouse, config, StructType.fromJson({"type": "struct", "fields": fields}))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider import launch
-from airflow_merge_provider.class_archive import archive_file, one_shot, replace_when_made
+from airflow_merge_provider.class_archive import archive_file, one_shot, replace_when_complete
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.core.spark_conf import properties_text, session_conf
@@ -186,7 +186,7 @@ def test_a_server_does_not_start_on_a_taken_port(submit: Any) -> None:
 )
 def test_jars_are_left_out_where_the_user_brings_them(submit: Any, conf: Any, jars: Any) -> None:
     """Jars are not added if the user adds them, because two copies of Delta on the class path conflict."""
-    assert launch.jars_for(conf) == jars
+    assert launch.list_jars(conf) == jars
 
 
 def test_the_users_settings_win_and_lists_grow() -> None:
@@ -247,7 +247,7 @@ def test_an_archive_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     archive = tmp_path / "classes" / "a.jsa"
 
     def make_half() -> None:
-        with replace_when_made(archive) as part:
+        with replace_when_complete(archive) as part:
             part.write_text("half")
             raise RuntimeError
 
@@ -255,7 +255,7 @@ def test_an_archive_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         make_half()
     assert not list(archive.parent.iterdir())
 
-    with replace_when_made(archive) as part:
+    with replace_when_complete(archive) as part:
         part.write_text("whole")
 
     assert archive.read_text() == "whole"

@@ -71,7 +71,7 @@ def parse_fields(written: Any) -> Schema:
     return tuple(_from_entry(entry) for entry in written)
 
 
-def type_of(written: str) -> str:
+def normalize_type(written: str) -> str:
     """Return the canonical spelling of a type; a text that is not a type is returned unchanged.
 
     >>> type_of("STRUCT<a: BIGINT, `b c`: decimal(5, 2)>")
@@ -83,7 +83,7 @@ def type_of(written: str) -> str:
     if kind == "struct":
         return format_struct(inner)
     if kind in _WIDTHS:
-        return f"{kind}<{','.join(type_of(part_type) for _, part_type in inner)}>"
+        return f"{kind}<{','.join(normalize_type(part_type) for _, part_type in inner)}>"
     name, bracket, size = kind.partition("(")
     name = _ALIASES.get(name, name)
     return f"{name}(10,0)" if kind == "decimal" else f"{name}{bracket}{size}"
@@ -91,7 +91,7 @@ def type_of(written: str) -> str:
 
 def format_struct(inner: Iterable[tuple[str, str]]) -> str:
     """Format the type of a struct of (name, type) pairs; a name that is not a word is put in backticks."""
-    return f"struct<{','.join(f'{_quote_name(name)}:{type_of(kind)}' for name, kind in inner)}>"
+    return f"struct<{','.join(f'{_quote_name(name)}:{normalize_type(kind)}' for name, kind in inner)}>"
 
 
 def is_comparable(kind: str) -> bool:
@@ -123,7 +123,7 @@ def _from_entry(entry: Any) -> Field:
 def _parse_field(name: Any, kind: Any, nullable: Any) -> Field:
     if not isinstance(name, str) or not name or not isinstance(kind, str) or not isinstance(nullable, bool):
         raise ValueError(f"{[name, kind, nullable]!r} is not a valid field: write [name, type, nullable]")
-    canonical = type_of(kind)
+    canonical = normalize_type(kind)
     if not _is_known_type(canonical):
         raise ValueError(
             f"unknown type {kind.strip()!r} of {name!r}: use one of"

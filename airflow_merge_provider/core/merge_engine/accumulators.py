@@ -21,10 +21,10 @@ from typing import Any
 
 from airflow_merge_provider.core.merge_engine.columns import (
     INTEGERS,
-    element_of,
     find_bounds,
     find_precision,
     find_type_family,
+    get_element_type,
     row_fields,
     type_text,
 )
@@ -279,7 +279,7 @@ def _merge_map_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
 
 
 def _merge_map_by_time(values: Sequence[Any], rule: ColumnRule) -> list[Any]:
-    ts_field = rule.options.ts_field or row_fields(element_of(rule.column.kind))[-1]
+    ts_field = rule.options.ts_field or row_fields(get_element_type(rule.column.kind))[-1]
     entries = _index_entries(values[0])
     for key, (map_key, row) in chain.from_iterable(_index_entries(value).items() for value in values[1:]):
         if row is None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.merge_engine.columns import (
     Column,
-    element_of,
+    get_element_type,
     is_ordered,
     is_text,
     row_fields,
@@ -218,7 +218,7 @@ def _check_nested(rule: ColumnRule) -> Iterator[Problem]:
             ("nested-key", options.nested_key),
             ("nested-sequence-field", options.nested_sequence),
         ]
-    fields = row_fields(element_of(rule.column.kind)) if requested_fields else ()
+    fields = row_fields(get_element_type(rule.column.kind)) if requested_fields else ()
     for suffix, names in requested_fields:
         for name in names:
             if name not in fields:

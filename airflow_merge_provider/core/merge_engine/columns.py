@@ -30,7 +30,7 @@ class Column:
         return find_type_family(self.kind)
 
 
-def columns_of(fields: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
+def parse_columns(fields: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
     """Parse the fields of a schema in Spark's JSON; CHAR and VARCHAR are in the metadata of a field.
 
     >>> columns_of([{"name": "k", "type": "integer", "nullable": False}])
@@ -143,6 +143,6 @@ def row_fields(kind: Any) -> tuple[str, ...]:
     return tuple(field["name"] for field in kind["fields"])
 
 
-def element_of(kind: Any) -> Any:
+def get_element_type(kind: Any) -> Any:
     """Return the type of the elements of an ARRAY, or of the values of a MAP; None for any other type."""
     return kind.get("elementType", kind.get("valueType")) if isinstance(kind, Mapping) else None

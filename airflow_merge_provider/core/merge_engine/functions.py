@@ -11,8 +11,8 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import Problem, suggest_name
 from airflow_merge_provider.core.merge_engine.columns import (
-    element_of,
     find_type_family,
+    get_element_type,
     is_number,
     is_ordered,
     row_fields,
@@ -47,13 +47,13 @@ def _is_bytes(kind: Any) -> bool:
 
 
 def _is_row_list(kind: Any) -> bool:
-    return find_type_family(kind) == "array" and find_type_family(element_of(kind)) == "struct"
+    return find_type_family(kind) == "array" and find_type_family(get_element_type(kind)) == "struct"
 
 
 def _is_keytime_map(kind: Any) -> bool:
-    if find_type_family(kind) != "map" or find_type_family(element_of(kind)) != "struct":
+    if find_type_family(kind) != "map" or find_type_family(get_element_type(kind)) != "struct":
         return False
-    return len(row_fields(element_of(kind))) >= _LEAST_KEYTIME_FIELDS
+    return len(row_fields(get_element_type(kind))) >= _LEAST_KEYTIME_FIELDS
 
 
 FUNCTIONS: Mapping[str, Function] = {

@@ -186,7 +186,7 @@ def _outside_problems(options: Options, primary_key: Sequence[str]) -> Iterator[
 
 def _column_problems(column: str, options: Options, engine: str) -> Iterator[Problem]:
     column_options = options.columns[column]
-    function = options.function_of(column)
+    function = options.get_function(column)
     supported_options = FUNCTIONS[function].options if function else ()
     for suffix in sorted(column_options.set_options & options_of_functions() - set(supported_options)):
         supporting_functions = ", ".join(

@@ -80,7 +80,7 @@ class Options:
         """Return the options of a column, the defaults if none are set."""
         return self.columns.get(column, ColumnOptions())
 
-    def function_of(self, column: str) -> str | None:
+    def get_function(self, column: str) -> str | None:
         """Return the function of a column, else that of its group, else the default of the table."""
         named = column.casefold()
         groups = (group for group in self.groups if named in map(str.casefold, group.protected))
@@ -129,7 +129,7 @@ def _parse_count(value: Any) -> int:
     return int(word)
 
 
-def _one_of(*valid_values: str) -> Reader:
+def _build_choice_reader(*valid_values: str) -> Reader:
     def read(value: Any) -> str:
         word = str(value).strip().lower()
         if word not in valid_values:
@@ -153,10 +153,10 @@ class _TableOption:
 
 
 _SETTINGS: Mapping[str, _TableOption] = {
-    "merge-engine": _TableOption(None, _one_of(*ENGINES)),
+    "merge-engine": _TableOption(None, _build_choice_reader(*ENGINES)),
     "sequence.field": _TableOption("sequence", _parse_names, _NOT_FIRST_ROW),
     "sequence.field.sort-order": _TableOption(
-        "descending", _one_of("ascending", "descending"), _NOT_FIRST_ROW
+        "descending", _build_choice_reader("ascending", "descending"), _NOT_FIRST_ROW
     ),
     "rowkind.field": _TableOption("row_kind_field", _parse_name),
     "ignore-delete": _TableOption("ignore_delete", _parse_boolean),
@@ -171,7 +171,9 @@ _SETTINGS: Mapping[str, _TableOption] = {
     "aggregation.remove-record-on-delete": _TableOption("remove_on_delete", _parse_boolean, (AGGREGATION,)),
     _DEFAULT_FUNCTION: _TableOption("default_function", _parse_name, _WITH_FUNCTIONS),
     "primary-key.nullable": _TableOption("nullable_key", _parse_boolean),
-    "changelog-producer": _TableOption("producer", _one_of("none", "input", "lookup", "full-compaction")),
+    "changelog-producer": _TableOption(
+        "producer", _build_choice_reader("none", "input", "lookup", "full-compaction")
+    ),
     "changelog-producer.row-deduplicate": _TableOption(None, _parse_boolean),
     "changelog-producer.row-deduplicate-ignore-fields": _TableOption(None, _parse_names),
     "full-compaction.delta-commits": _TableOption(None, _parse_count),
@@ -187,7 +189,7 @@ _PARTS: Mapping[str, tuple[str, Reader]] = {
     "distinct": ("distinct", _parse_boolean),
     "list-agg-delimiter": ("delimiter", _parse_text),
     "nested-key": ("nested_key", _parse_names),
-    "nested-key-null-strategy": ("null_strategy", _one_of("merge", "ignore", "error")),
+    "nested-key-null-strategy": ("null_strategy", _build_choice_reader("merge", "ignore", "error")),
     "nested-sequence-field": ("nested_sequence", _parse_names),
     "count-limit": ("count_limit", _parse_count),
     "ts-field": ("ts_field", _parse_name),
@@ -230,7 +232,7 @@ class _OptionReader:
 
     def build_options(self, raw_options: Mapping[str, Any]) -> Options:
         columns = {
-            name: ColumnOptions(**values, set_options=frozenset(given_of(raw_options, name)))
+            name: ColumnOptions(**values, set_options=frozenset(list_set_options(raw_options, name)))
             for name, values in self.columns.items()
         }
         return Options(
@@ -340,7 +342,7 @@ def read_options(raw: Mapping[str, Any], engine: str | None) -> tuple[Options, l
     return reading.build_options(raw), reading.problems
 
 
-def given_of(raw: Mapping[str, Any], column: str) -> Iterator[str]:
+def list_set_options(raw: Mapping[str, Any], column: str) -> Iterator[str]:
     """Yield the last parts of the options that are set for a column."""
     for suffix in _PARTS:
         if f"fields.{column}.{suffix}" in raw:

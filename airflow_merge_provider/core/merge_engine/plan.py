@@ -138,7 +138,7 @@ class Plan:
         return self.engine == PARTIAL and not self.groups and not self.options.remove_on_delete
 
     @property
-    def folded(self) -> tuple[ColumnRule, ...]:
+    def folded_rules(self) -> tuple[ColumnRule, ...]:
         """The rules that need the fold."""
         return tuple(rule for rule in self.rules if rule.folded)
 
@@ -174,7 +174,7 @@ class Plan:
         if column.name in self.groups[group_index].order:
             return ColumnRule(column, ColumnRole.ORDER, group=group_index, folded=folded)
         column_options = self.options.for_column(column.name)
-        function = self.options.function_of(column.name)
+        function = self.options.get_function(column.name)
         if function is None:
             return ColumnRule(column, ColumnRole.PROTECTED, group=group_index, folded=folded)
         reason = folded or _explain_fold_in_group(function, column_options, retracts=self.retracts)

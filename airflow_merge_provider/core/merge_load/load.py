@@ -214,7 +214,7 @@ def both_sorts(options: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("sequence_by", "contradiction", "cannot be combined with dedup_sort", hint)
 
 
-def columns_of(*options: Iterable[str] | str | None) -> tuple[str, ...]:
+def collect_columns(*options: Iterable[str] | str | None) -> tuple[str, ...]:
     """Return all columns of several options, each once, in order.
 
     >>> columns_of(("a", "b"), "c", None, ["a"])

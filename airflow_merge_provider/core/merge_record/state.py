@@ -89,7 +89,7 @@ class State:
             generation=raw["generation"],
             fingerprint=raw["fingerprint"],
             next_seq=raw["next_bin"],
-            bins=tuple(_bin_of(bin_) for bin_ in raw["bins"]),
+            bins=tuple(_parse_bin(bin_) for bin_ in raw["bins"]),
             schemas=raw["schemas"],
             done=raw["done"],
             partial={uri: tuple(ids) for uri, ids in raw["partial"].items()},
@@ -165,7 +165,7 @@ def _bin_json(bin_: Bin) -> dict[str, Any]:
     }
 
 
-def _bin_of(raw: Mapping[str, Any]) -> Bin:
+def _parse_bin(raw: Mapping[str, Any]) -> Bin:
     bin_ = Bin(raw["seq"], tuple(raw["group"]), raw["created_at"], expected=raw["expected"])
     for source in raw["sources"]:
         bin_.add_flowfile(FlowFile.from_json(source))

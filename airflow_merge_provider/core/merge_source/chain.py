@@ -60,7 +60,7 @@ def build_chain(members: Iterable[Mapping[str, Any]]) -> list[Link]:
     links: list[Link] = []
     while queue:
         current = queue.popleft()
-        for link in _links_of(current, keys[current], holders):
+        for link in _find_links(current, keys[current], holders):
             if link.reached not in reached:
                 reached.add(link.reached)
                 queue.append(link.reached)
@@ -78,7 +78,9 @@ def find_path(links: Sequence[Link], end: EntityRef) -> list[Link]:
     return path[::-1]
 
 
-def _links_of(entity: EntityRef, keys: Iterable[Key], holders: dict[Key, list[EntityRef]]) -> Iterator[Link]:
+def _find_links(
+    entity: EntityRef, keys: Iterable[Key], holders: dict[Key, list[EntityRef]]
+) -> Iterator[Link]:
     """Yield the links of one entity; each key yields its holders only for the first entity that has it."""
     for rule, side, value in keys:
         for neighbour in holders.pop((rule, _OTHER_SIDE[side], value), ()):

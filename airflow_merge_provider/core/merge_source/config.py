@@ -17,11 +17,11 @@ from airflow_merge_provider.core.merge_source.dtl.expressions import ExpressionE
 from airflow_merge_provider.core.merge_source.equality import (
     EVERY_RULE,
     RuleSettings,
-    aliases_of,
     find_unknown_rules,
+    list_aliases,
     list_rule_warnings,
+    list_rules,
     parse_side,
-    rules_of,
 )
 from airflow_merge_provider.core.model import Config
 
@@ -371,7 +371,7 @@ def _initial_problems(initial: tuple[str, ...] | None, pairs: list[tuple[str, st
 
 
 def _rule_problems(settings: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator[Problem]:
-    aliases = aliases_of(settings["datasets"])
+    aliases = list_aliases(settings["datasets"])
     sides = [
         (f"equality[{position}]", raw)
         for position, (_, *both) in enumerate(settings.get("equality", ()))
@@ -391,6 +391,6 @@ def _rule_problems(settings: Mapping[str, Any], ids: Mapping[str, str]) -> Itera
             yield Problem(path, "expression", str(error), error.hint)
     if error_count or not {"equality", "equality_sets", "equality_sets_mode"} <= settings.keys():
         return
-    rules = rules_of(cast("RuleSettings", SimpleNamespace(**settings)))
+    rules = list_rules(cast("RuleSettings", SimpleNamespace(**settings)))
     for name in ("max_key_fanout", "on_over_merge"):
         yield from find_unknown_rules(name, settings.get(name), rules)

@@ -83,12 +83,12 @@ class Rule:
         return self.left.order, self.right.order
 
 
-def rules_of(config: RuleSettings) -> tuple[Rule, ...]:
+def list_rules(config: RuleSettings) -> tuple[Rule, ...]:
     """Return every rule as written: ``equality`` first, then neighbors or all pairs of each set.
 
     :raises ExpressionError: when a side is wrong; a parsed configuration has none.
     """
-    aliases = aliases_of(config.datasets)
+    aliases = list_aliases(config.datasets)
     written = [(parse_side(left, aliases), parse_side(right, aliases)) for _, left, right in config.equality]
     for expressions in config.equality_sets:
         sides = [parse_side(expression, aliases) for expression in expressions]
@@ -104,7 +104,7 @@ def plan_rules(config: RuleSettings) -> tuple[Rule, ...]:
 
     The position of a rule in this tuple can be stored: it stays the same while the set of rules does.
     """
-    once = {rule.order: rule for rule in map(_direct_rule, rules_of(config))}
+    once = {rule.order: rule for rule in map(_direct_rule, list_rules(config))}
     return tuple(once[order] for order in sorted(once))
 
 
@@ -132,7 +132,7 @@ def _list_texts(rule: Rule) -> tuple[str, str]:
 
 def list_rule_warnings(config: RuleSettings) -> list[str]:
     """Return warnings about rules that are valid but probably not intended."""
-    rules = rules_of(config)
+    rules = list_rules(config)
     warnings = [] if rules else ["there are no match rules: each entity becomes a separate output"]
     for position, expressions in enumerate(config.equality_sets):
         warnings += _list_set_warnings(config, f"equality_sets[{position}]", expressions)
@@ -150,7 +150,7 @@ def _list_set_warnings(config: RuleSettings, path: str, expressions: Sequence[An
         return [f"{path}: a set with one expression defines no match rule"]
     if len(expressions) < _OPEN_SET_MIN_SIDES or config.equality_sets_mode == "all_pairs":
         return []
-    aliases = aliases_of(config.datasets)
+    aliases = list_aliases(config.datasets)
     sides = (parse_side(expressions[n], aliases).dataset for n in (0, 1, -1))
     first, middle, last = (config.datasets[dataset].split()[0] for dataset in sides)
     warning = (
@@ -191,7 +191,7 @@ def find_unknown_columns(
             yield Problem("equality", "unknown-column", message, hint)
 
 
-def aliases_of(datasets: Sequence[str]) -> dict[str, int]:
+def list_aliases(datasets: Sequence[str]) -> dict[str, int]:
     """Return the offset of each alias in a list of ``"<dataset> <alias>"``."""
     return {dataset.split()[1]: offset for offset, dataset in enumerate(datasets)}
 

@@ -134,7 +134,7 @@ def read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
     return {row["key"]: row["value"] for row in rows}
 
 
-def count_rows_at(spark: SparkSession, dataset: Dataset, version: int, *, live: bool) -> int | None:
+def count_rows_of_version(spark: SparkSession, dataset: Dataset, version: int, *, live: bool) -> int | None:
     """Return how many rows the files of a version hold; None if delta-rs cannot determine it.
 
     ``live`` leaves out rows that deletion vectors mark as deleted. If the table is so large that reading the
@@ -160,7 +160,7 @@ def _count_deleted(table: DeltaTable) -> int:
     return sum(len(selection) - selection.true_count for selection in selections)
 
 
-def non_null_columns_at(spark: SparkSession, dataset: Dataset, version: int) -> frozenset[str]:
+def read_non_null_columns(spark: SparkSession, dataset: Dataset, version: int) -> frozenset[str]:
     """Return the columns without NULL at a version, as far as delta-rs finds this in the file statistics."""
 
     def find_columns(table: DeltaTable) -> frozenset[str]:

@@ -12,10 +12,10 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.source_offset import SourceOffset
 from airflow_merge_provider.jobs.delta.log import (
-    count_rows_at,
+    count_rows_of_version,
     find_newest_version,
-    non_null_columns_at,
     read_commit_id,
+    read_non_null_columns,
     read_properties,
 )
 from airflow_merge_provider.jobs.spark import sql
@@ -123,7 +123,7 @@ def count_records(spark: SparkSession, pinned: PinnedDataset, *, live: bool = Fa
     """
     if pinned.version is None or pinned.rows is not None or pinned.dataset.format != "delta":
         return None
-    return count_rows_at(spark, pinned.dataset, pinned.version, live=live)
+    return count_rows_of_version(spark, pinned.dataset, pinned.version, live=live)
 
 
 def count_live_rows(spark: SparkSession, pinned: PinnedDataset) -> int:
@@ -136,7 +136,7 @@ def find_non_null_columns(spark: SparkSession, pinned: PinnedDataset) -> frozens
     """Return the columns of a dataset that have no NULL, as far as this is known without a scan."""
     if pinned.version is None or pinned.rows is not None or pinned.dataset.format != "delta":
         return frozenset()
-    return non_null_columns_at(spark, pinned.dataset, pinned.version)
+    return read_non_null_columns(spark, pinned.dataset, pinned.version)
 
 
 def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:

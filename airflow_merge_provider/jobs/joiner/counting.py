@@ -17,12 +17,14 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records
 from airflow_merge_provider.jobs.joiner.transform import Frames
-from airflow_merge_provider.jobs.spark.expressions import all_of
+from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 
-def records_in(spark: SparkSession, frames: Frames, pinned: Mapping[str, PinnedDataset]) -> dict[str, int]:
+def count_input_records(
+    spark: SparkSession, frames: Frames, pinned: Mapping[str, PinnedDataset]
+) -> dict[str, int]:
     """Count the rows of every input in parallel, with a query only where the log does not hold the count.
 
     Each input is a separate query: Delta answers a plain count from its log, but not a count that is part of
@@ -57,7 +59,7 @@ def check_unique(frames: Frames, plan: JoinPlan) -> None:
 def _find_repeated_keys(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
     fields = [quote_column(field) for field in plan.keys[stage]]
     if not plan.nulls_match:
-        frame = frame.where(all_of(field.isNotNull() for field in fields))
+        frame = frame.where(combine_with_and(field.isNotNull() for field in fields))
     groups = frame.groupBy(*fields).agg(F.count(F.lit(1)).alias("__merge_rows"))
     return groups.where(F.col("__merge_rows") > 1).agg(
         F.lit(stage).alias("stage"),

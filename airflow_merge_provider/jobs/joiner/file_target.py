@@ -13,8 +13,8 @@ from airflow_merge_provider.core.errors import ConflictError, DataError, JobErro
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.schema import Schema
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.joiner.folder import Folder, FolderContent, FolderRun, folder_of
-from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.folder import Folder, FolderContent, FolderRun, open_folder
+from airflow_merge_provider.jobs.joiner.schemas import read_schema
 from airflow_merge_provider.jobs.joiner.target import Target, WriteResult
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError
@@ -42,7 +42,7 @@ class FileTarget(Target):
 
         :raises DataError: if it holds files that no join wrote, or lacks files that rows are appended to.
         """
-        folder = folder_of(spark, str(dataset.path))
+        folder = open_folder(spark, str(dataset.path))
         content = folder.read_content()
         target = cls(
             replace(dataset, format=config.target_format),
@@ -104,7 +104,7 @@ class FileTarget(Target):
             )
             raise JobError(message)
         previous_files = last.files if last else ()
-        columns = [field.as_list() for field in schema_of(rows)]
+        columns = [field.as_list() for field in read_schema(rows)]
         file_state = {"format": self.dataset.format, "options": self.options, "columns": columns}
         entry = FolderRun(
             number=number,

@@ -207,7 +207,7 @@ class Folder:
         return f"{self._root}/{name}"
 
 
-def folder_of(spark: SparkSession, location: str) -> Folder:
+def open_folder(spark: SparkSession, location: str) -> Folder:
     """Return a folder that uses the credentials in Spark's settings.
 
     Options that these settings lack come from the environment.

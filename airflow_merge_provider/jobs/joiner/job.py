@@ -36,10 +36,10 @@ from airflow_merge_provider.jobs.delta.table import (
     pin_dataset,
     read_dataset,
 )
-from airflow_merge_provider.jobs.joiner.counting import check_unique, records_in
+from airflow_merge_provider.jobs.joiner.counting import check_unique, count_input_records
 from airflow_merge_provider.jobs.joiner.file_target import FileTarget
 from airflow_merge_provider.jobs.joiner.report import build_details
-from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.schemas import read_schema
 from airflow_merge_provider.jobs.joiner.table_target import TableTarget
 from airflow_merge_provider.jobs.joiner.target import Target
 from airflow_merge_provider.jobs.joiner.transform import Frames, join_frames
@@ -83,7 +83,7 @@ def prepare_join(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[st
     :raises DataError: when an input does not exist.
     """
     frames = {stage: read_dataset(spark, pinned_dataset) for stage, pinned_dataset in pinned.items()}
-    schemas = {stage: schema_of(frame) for stage, frame in frames.items()}
+    schemas = {stage: read_schema(frame) for stage, frame in frames.items()}
     plan = plan_join(JoinerConfig.parse(raw, schemas), schemas)
     nullable = [stage for stage, is_nullable in plan.null_keys.items() if any(is_nullable)]
     plan = plan.with_non_null({stage: find_non_null_columns(spark, pinned[stage]) for stage in nullable})
@@ -219,7 +219,7 @@ class _Join(JobRun):
         join, reporter = self.join, self.reporter
         with reporter.progress.time_step("count inputs"):
             check_unique(join.frames, join.plan)
-            reporter.source_rows = records_in(self.spark, join.frames, self.pinned)
+            reporter.source_rows = count_input_records(self.spark, join.frames, self.pinned)
         result = RunResult(run_mode, reason, counts={"records_in": sum(reporter.source_rows.values())})
         if reporter.is_dry_run or self.request.max_change_ratio is not None:
             # The number of joined rows is unknown before the join: with a change limit, the inputs are joined

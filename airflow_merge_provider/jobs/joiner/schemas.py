@@ -9,7 +9,7 @@ from airflow_merge_provider.core.joiner import schema
 from airflow_merge_provider.core.joiner.schema import Field, Schema
 
 
-def schema_of(frame: DataFrame) -> Schema:
+def read_schema(frame: DataFrame) -> Schema:
     """Return the fields of a DataFrame; no rows are read."""
     return tuple(Field(field.name, type_text(field.dataType), field.nullable) for field in frame.schema)
 
@@ -22,4 +22,4 @@ def type_text(kind: DataType) -> str:
         return f"map<{type_text(kind.keyType)},{type_text(kind.valueType)}>"
     if isinstance(kind, StructType):
         return schema.format_struct((field.name, type_text(field.dataType)) for field in kind)
-    return schema.type_of(kind.simpleString())
+    return schema.normalize_type(kind.simpleString())

@@ -22,7 +22,7 @@ from airflow_merge_provider.jobs.delta.writer import (
     has_special_characters,
     overwrite_table,
 )
-from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.schemas import read_schema
 from airflow_merge_provider.jobs.joiner.target import CAPABILITY, Target, WriteResult
 from airflow_merge_provider.jobs.run.previous_run import load_previous_run
 from airflow_merge_provider.jobs.run.retry import commit_run
@@ -48,7 +48,7 @@ class TableTarget(Target):
             return
         problems = []
         if self.append:
-            target_fields = schema_of(read_dataset(spark, PinnedDataset(self.dataset, self.last.version)))
+            target_fields = read_schema(read_dataset(spark, PinnedDataset(self.dataset, self.last.version)))
             problems = self.find_unfit_columns({field.name: field.type for field in target_fields}, fields)
         special_names = [field.name for field in fields if has_special_characters(field.name)]
         if special_names and not self._is_mapped(spark):

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.joiner.plan import JoinPlan, Salt
 from airflow_merge_provider.core.joiner.schema import is_comparable
-from airflow_merge_provider.jobs.spark.expressions import all_of
+from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
 Frames = Mapping[str, DataFrame]
@@ -71,7 +71,9 @@ def _in_a_row(first: _JoinedInputs, other_sides: Sequence[_JoinedInputs], plan: 
             rows = F.broadcast(rows)
         is_cross = step.how == "cross"
         joined_rows = (
-            joined_rows.crossJoin(rows) if is_cross else joined_rows.join(rows, all_of(matches), step.how)
+            joined_rows.crossJoin(rows)
+            if is_cross
+            else joined_rows.join(rows, combine_with_and(matches), step.how)
         )
     return joined_rows
 
@@ -93,7 +95,7 @@ def _join_sides(left: _JoinedInputs, right: _JoinedInputs) -> _JoinedInputs:
 
     All inputs that contribute to a row have the same key, so the first non-null key is the key of the row.
     """
-    rows = left.rows.join(right.rows, all_of(_build_conditions(left, right)), "full")
+    rows = left.rows.join(right.rows, combine_with_and(_build_conditions(left, right)), "full")
     keys = tuple(F.coalesce(*pair) for pair in zip(left.keys, right.keys, strict=True))
     return _JoinedInputs(rows, keys, tuple(a or b for a, b in zip(left.nulls, right.nulls, strict=True)))
 

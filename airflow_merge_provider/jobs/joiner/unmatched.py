@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.jobs.joiner.transform import Frames
-from airflow_merge_provider.jobs.spark.expressions import all_of
+from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 UNMATCHED = "joiner_unmatched"
@@ -57,7 +57,7 @@ def _build_condition(plan: JoinPlan, left: str, right: str) -> Column:
         (quote_column(_name_key(left, position)), quote_column(_name_key(right, position)))
         for position in range(len(plan.keys[left]))
     ]
-    return all_of(a.eqNullSafe(b) if plan.nulls_match else a == b for a, b in pairs)
+    return combine_with_and(a.eqNullSafe(b) if plan.nulls_match else a == b for a, b in pairs)
 
 
 def _name_key(stage: str, position: int) -> str:

@@ -54,7 +54,7 @@ def fold_in_python(plan: Plan, gathered: DataFrame) -> DataFrame:
     """
     other_fields = [field for field in gathered.schema.fields if field.name != HISTORY]
     values_type = _values_type(gathered)
-    folded = [StructField(rule.name, values_type[rule.name].dataType) for rule in plan.folded]
+    folded = [StructField(rule.name, values_type[rule.name].dataType) for rule in plan.folded_rules]
     flags = [StructField(ALIVE, BooleanType()), StructField(PROBLEM, StringType())]
     if plan.remembers and plan.folds_rows:
         flags.append(StructField(REMOVED, StructType([values_type[name] for name in plan.remembered])))
@@ -63,9 +63,9 @@ def fold_in_python(plan: Plan, gathered: DataFrame) -> DataFrame:
 
 def _list_columns(plan: Plan) -> list[str]:
     """Return the columns that the fold reads: the folded ones and the ordering columns of their groups."""
-    groups = {rule.group for rule in plan.folded if rule.group is not None} | set(plan.removing_groups)
+    groups = {rule.group for rule in plan.folded_rules if rule.group is not None} | set(plan.removing_groups)
     ordering = [name for group_index in sorted(groups) for name in plan.groups[group_index].order]
-    return list(dict.fromkeys([*(rule.name for rule in plan.folded), *ordering]))
+    return list(dict.fromkeys([*(rule.name for rule in plan.folded_rules), *ordering]))
 
 
 def _values_type(gathered: DataFrame) -> StructType:
@@ -75,7 +75,7 @@ def _values_type(gathered: DataFrame) -> StructType:
 
 
 def _build_folder(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    rules = plan.folded
+    rules = plan.folded_rules
 
     def fold_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -95,7 +95,7 @@ def _read_records(entries: list[dict[str, Any]]) -> Iterator[Record]:
 def _with_results(plan: Plan, batch: pa.RecordBatch, results: list[FoldResult]) -> pa.RecordBatch:
     values = batch.schema.field(HISTORY).type.value_type.field("values").type
     columns = {name: batch.column(name) for name in batch.schema.names if name != HISTORY}
-    for name in (rule.name for rule in plan.folded):
+    for name in (rule.name for rule in plan.folded_rules):
         column_values = [result.values.get(name) for result in results]
         columns[name] = pa.array(column_values, values.field(name).type)
     columns[ALIVE] = pa.array([result.is_live for result in results], pa.bool_())

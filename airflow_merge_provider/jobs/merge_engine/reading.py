@@ -24,7 +24,7 @@ from airflow_merge_provider.jobs.merge_engine.row_changes import fold_batch
 from airflow_merge_provider.jobs.merge_engine.source import DatasetSource
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun, load_previous_run
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.expressions import all_of
+from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 
 _CAPABILITY = "merge_engine"
 
@@ -81,4 +81,4 @@ def _fold_source(
 def _select_untouched(plan: Plan, rows: DataFrame, batch: DataFrame) -> DataFrame:
     keys = batch.select(*map(sql.quote_column, plan.key))
     pairs = [rows[sql.quote_name(name)].eqNullSafe(keys[sql.quote_name(name)]) for name in plan.key]
-    return rows.join(keys, all_of(pairs), "left_anti")
+    return rows.join(keys, combine_with_and(pairs), "left_anti")

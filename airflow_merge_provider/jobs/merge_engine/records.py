@@ -14,7 +14,7 @@ from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.options import FIRST_ROW, PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.expressions import all_of, any_of, cast_to
+from airflow_merge_provider.jobs.spark.expressions import cast_to, combine_with_and, combine_with_or
 
 KIND = "#kind"  # the row kind from the source; without it, all rows of a batch are additions
 ARRIVAL = "#arrival"  # a struct that orders the rows of a batch
@@ -79,7 +79,9 @@ def is_cleared(name: str) -> Column:
 def _read_stored(plan: Plan, stored_rows: DataFrame, batch_records: DataFrame, *, adds: bool) -> DataFrame:
     """Return what is stored of the batch's keys as additions or removals, older than all its records."""
     keys = batch_records.select(*map(sql.quote_column, plan.key))
-    touched = stored_rows.join(keys, all_of(_build_key_conditions(plan, stored_rows, keys)), "left_semi")
+    touched = stored_rows.join(
+        keys, combine_with_and(_build_key_conditions(plan, stored_rows, keys)), "left_semi"
+    )
     # A stored first row never changes, so only its existence is needed and its values are not read.
     unread = set(plan.values) if plan.engine == FIRST_ROW else set(plan.names) - set(stored_rows.columns)
     flags = {ADDS: adds, DELETES: not adds, STORED: True, IGNORED: False, LONE: False}
@@ -165,7 +167,7 @@ def _find_refusal(plan: Plan, rule: ColumnRule) -> Column:
 
 def any_set(names: Sequence[str]) -> Column:
     """Return whether at least one of some columns is not null."""
-    return any_of(sql.quote_column(name).isNotNull() for name in names)
+    return combine_with_or(sql.quote_column(name).isNotNull() for name in names)
 
 
 def _order_records(plan: Plan, records: DataFrame) -> DataFrame:
@@ -175,7 +177,7 @@ def _order_records(plan: Plan, records: DataFrame) -> DataFrame:
             oldest_first = [sql.quote_column(name).desc_nulls_first() for name in group.order]
             rank = F.dense_rank().over(_of_key(plan).orderBy(*oldest_first))
             records = records.withColumn(_rank_name(group_index), rank)
-    if not plan.options.descending and not plan.folded:
+    if not plan.options.descending and not plan.folded_rules:
         position = F.struct(*map(sql.quote_column, (*plan.sequence, ARRIVAL, ADDS)))
     else:
         position = F.row_number().over(_in_order(plan))

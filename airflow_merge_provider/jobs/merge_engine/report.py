@@ -29,5 +29,5 @@ def build_details(
 
 
 def _count_forms(plan: Plan) -> dict[str, Any]:
-    folded = {rule.name: rule.folded for rule in plan.folded[:_COLUMNS_MAX]}
-    return {"aggregates": len(plan.values) - len(plan.folded), "folds": folded}
+    folded = {rule.name: rule.folded for rule in plan.folded_rules[:_COLUMNS_MAX]}
+    return {"aggregates": len(plan.values) - len(plan.folded_rules), "folds": folded}

@@ -24,7 +24,7 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     build_records,
 )
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.expressions import any_of
+from airflow_merge_provider.jobs.spark.expressions import combine_with_or
 
 
 def fold_batch(
@@ -49,10 +49,10 @@ def fold_batch(
         .agg(
             *(value.alias(name) for name, value in key_aggregates.items()),
             *aggregates.list_aggregates(),
-            *([python_fold.collect_history(plan)] if plan.folded else []),
+            *([python_fold.collect_history(plan)] if plan.folded_rules else []),
         )
     )
-    if plan.folded:
+    if plan.folded_rules:
         gathered = python_fold.fold_in_python(plan, gathered)
     has_row = sql.quote_column(python_fold.ALIVE) if plan.folds_rows else aggregates.has_row()
     row = F.struct(
@@ -62,7 +62,7 @@ def fold_batch(
     problem = F.coalesce(
         *counting.list_problem_columns(plan, has_row),
         *aggregates.list_problems(),
-        *([sql.quote_column(python_fold.PROBLEM)] if plan.folded else []),
+        *([sql.quote_column(python_fold.PROBLEM)] if plan.folded_rules else []),
     )
     return gathered.select(
         *map(sql.quote_column, plan.key),
@@ -101,7 +101,7 @@ def _classify_change(plan: Plan) -> Column:
         F.when(row_before.isNull() & row_after.isNotNull(), F.lit("+I"))
         .when(row_before.isNotNull() & row_after.isNull(), F.lit("-D"))
         .when(
-            row_before.isNotNull() & row_after.isNotNull() & any_of(differs),
+            row_before.isNotNull() & row_after.isNotNull() & combine_with_or(differs),
             F.lit("+U"),
         )
     )

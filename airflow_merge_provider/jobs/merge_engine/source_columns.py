@@ -9,7 +9,7 @@ from pyspark.sql.types import ArrayType, StringType, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_engine.checks import plan_fold
-from airflow_merge_provider.core.merge_engine.columns import Column, columns_of, type_text
+from airflow_merge_provider.core.merge_engine.columns import Column, parse_columns, type_text
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import Plan
@@ -21,7 +21,7 @@ from airflow_merge_provider.jobs.spark import sql
 def table_columns(schema: StructType) -> tuple[Column, ...]:
     """Return the columns of a table, or of a source from which a table is created."""
     fields = schema.jsonValue()["fields"]
-    return columns_of(field for field in fields if field["name"] not in {ARRIVAL, CLEARS, KIND})
+    return parse_columns(field for field in fields if field["name"] not in {ARRIVAL, CLEARS, KIND})
 
 
 def plan_for_table(config: MergeEngineConfig, read: IncrementalRead, schema: StructType) -> Plan:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.columns import comparable_text, refer_to_columns, to_comparable
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.expressions import all_of, any_of
+from airflow_merge_provider.jobs.spark.expressions import combine_with_and, combine_with_or
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 PREFIX = "__merge_"
@@ -131,12 +131,12 @@ def union_rows(frames: Sequence[DataFrame]) -> DataFrame:
 def is_same(names: Sequence[str], left_alias: str, right_alias: str) -> Column:
     """Return whether columns of two aliased DataFrames are equal; NULL equals NULL."""
     pairs = zip(refer_to_columns(names, left_alias), refer_to_columns(names, right_alias), strict=True)
-    return all_of(left.eqNullSafe(right) for left, right in pairs)
+    return combine_with_and(left.eqNullSafe(right) for left, right in pairs)
 
 
 def is_differing(fields: Sequence[StructField], left_alias: str, right_alias: str) -> Column:
     """Return whether two aliased DataFrames differ in any of the columns."""
-    return any_of(
+    return combine_with_or(
         ~to_comparable(field, left_alias).eqNullSafe(to_comparable(field, right_alias)) for field in fields
     )
 

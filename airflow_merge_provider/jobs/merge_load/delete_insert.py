@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pyspark.sql import DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig
-from airflow_merge_provider.core.merge_load.load import columns_of
+from airflow_merge_provider.core.merge_load.load import collect_columns
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
     INSERT,
@@ -36,7 +36,7 @@ _STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
 def build_requirements(config: DeleteInsertConfig) -> StagingRequirements:
     """Return the staging requirements: keys without NULL, and the best row of each primary key."""
     groups = None if config.destination_scope is not None else config.merge_key
-    keys = columns_of(config.primary_key, groups)
+    keys = collect_columns(config.primary_key, groups)
     unique = () if config.deduplicated or config.primary_key is None else config.primary_key
     return StagingRequirements(required=keys, keys=keys, unique=unique, ranked=bool(unique))
 

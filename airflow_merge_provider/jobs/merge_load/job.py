@@ -55,7 +55,7 @@ from airflow_merge_provider.jobs.merge_load.staging import (
     filter_source,
     stage_load,
 )
-from airflow_merge_provider.jobs.merge_load.strategies import Strategy, require_shape, strategy_of
+from airflow_merge_provider.jobs.merge_load.strategies import Strategy, choose_strategy, require_shape
 from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
 from airflow_merge_provider.jobs.run.job_run import JobRun
@@ -200,7 +200,7 @@ class _Load(JobRun):
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Read the source, compare it with the stored rows, and write the changes."""
         config = self.config
-        strategy = strategy_of(config, self.boundary, self.target.times, self.target.sequences)
+        strategy = choose_strategy(config, self.boundary, self.target.times, self.target.sequences)
         stored = self._read_stored(strategy)
         schema = None if stored is None else stored.schema
         with ExitStack() as held:

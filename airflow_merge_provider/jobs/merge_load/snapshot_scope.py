@@ -44,7 +44,7 @@ class ScopedTimes:
 def mark_scope(stored: DataFrame, loaded: DataFrame, config: ScopedConfig) -> DataFrame:
     """Return stored rows marked as ``INSIDE`` or not; a scope takes precedence over a merge key."""
     if config.destination_scope is not None:
-        return _mark_by(stored, loaded, config.destination_scope)
+        return _mark_rows(stored, loaded, config.destination_scope)
     if config.merge_key is not None:
         groups = loaded.select(*refer_to_columns(config.merge_key)).distinct().withColumn(INSIDE, F.lit(True))
         marked_rows = stored.join(groups, list(config.merge_key), "left")
@@ -56,7 +56,9 @@ def name_areas(rows: DataFrame, layout: TargetColumns, config: ScopedConfig) -> 
     """Return rows with their ``AREA``: the whole table, the group or the scope; NULL outside the scope."""
     if config.destination_scope is not None:
         inside = F.when(quote_column(INSIDE), F.lit(EVERYWHERE)).alias(AREA)
-        return _mark_by(rows, rows, config.destination_scope).select(*refer_to_columns(rows.columns), inside)
+        return _mark_rows(rows, rows, config.destination_scope).select(
+            *refer_to_columns(rows.columns), inside
+        )
     area = (
         F.lit(EVERYWHERE)
         if config.merge_key is None
@@ -76,7 +78,7 @@ def filter_scope(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFr
     return filter_rows(stored.alias(_TARGET), _to_text(condition), "destination_scope")
 
 
-def _mark_by(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
+def _mark_rows(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
     """Mark the rows that satisfy a condition; one that also reads the load can only be used as a filter."""
     inside_rows = filter_scope(stored, loaded, condition)
     if "{staging_table}" not in condition:

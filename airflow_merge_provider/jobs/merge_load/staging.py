@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.merge_load.columns import (
     find_layout,
     require_columns,
 )
-from airflow_merge_provider.jobs.spark.expressions import any_of
+from airflow_merge_provider.jobs.spark.expressions import combine_with_or
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 CONTENT = f"{PREFIX}content"
@@ -96,7 +96,7 @@ class StagedLoad:
     @property
     def has_null_key(self) -> Column:
         """The condition for rows with a NULL in a key column."""
-        return any_of(quote_column(key).isNull() for key in self.requirements.keys)
+        return combine_with_or(quote_column(key).isNull() for key in self.requirements.keys)
 
     def check_rows(self) -> StagedLoad:
         """Count rows and keys in one Spark action, and keep one row per key.

@@ -36,7 +36,9 @@ class Strategy:
     shape: TableShape | None = None
 
 
-def strategy_of(config: AnyLoad, boundary: datetime, load_times: LoadTimes, sequences: Sequences) -> Strategy:
+def choose_strategy(
+    config: AnyLoad, boundary: datetime, load_times: LoadTimes, sequences: Sequences
+) -> Strategy:
     """Return the strategy of a configuration.
 
     ``boundary`` is the time from which rows without a time of their own are valid, ``load_times`` the

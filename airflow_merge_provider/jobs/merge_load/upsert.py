@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import StructField
 
 from airflow_merge_provider.core.merge_load.keyed_loads import UpsertConfig
-from airflow_merge_provider.core.merge_load.load import columns_of
+from airflow_merge_provider.core.merge_load.load import collect_columns
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
     INSERT,
@@ -40,8 +40,8 @@ def build_requirements(config: UpsertConfig) -> StagingRequirements:
     groups = config.merge_key if config.variant == "cdc" and config.destination_scope is None else None
     version = config.row_version_column_name if config.skip_unchanged_rows else None
     return StagingRequirements(
-        required=columns_of(keys, groups, version),
-        keys=columns_of(keys, groups),
+        required=collect_columns(keys, groups, version),
+        keys=collect_columns(keys, groups),
         unique=keys,
         ranked=config.dedup_sort is not None,
         sequence=config.sequence_by or (),
@@ -111,7 +111,7 @@ def _inserts_and_updates(load: StagedLoad, stored: DataFrame, config: UpsertConf
     compared = _pair_rows(load, config)
     # A semi join first reduces the stored rows to the load's keys; a small load is broadcast for it.
     matched_rows = stored.join(load.collect_keys(keys), keys, "left_semi")
-    needed = columns_of(keys, config.sequence_by, (field.name for field in compared))
+    needed = collect_columns(keys, config.sequence_by, (field.name for field in compared))
     stored_columns = [name for name in needed if name in stored.columns]
     matched_rows = matched_rows.select(*refer_to_columns(stored_columns)).withColumn(_FOUND, F.lit(True))
     for name in load.layout.new:
@@ -142,5 +142,5 @@ def _pair_rows(load: StagedLoad, config: UpsertConfig) -> list[StructField]:
     """Return the columns that are compared to detect changed rows."""
     if config.row_version_column_name is not None and config.skip_unchanged_rows:
         return load.layout.select_fields([config.row_version_column_name])
-    excluded_columns = columns_of(config.primary_key, config.hard_delete)
+    excluded_columns = collect_columns(config.primary_key, config.hard_delete)
     return load.layout.select_fields(name for name in load.layout.names if name not in excluded_columns)

@@ -30,7 +30,7 @@ from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
     SchemaReader,
     TypedReader,
 )
-from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, find_taken_name
+from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, find_reserved_name
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, inspect_files
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
@@ -61,7 +61,7 @@ def find_arrivals(
     schemas = {}
     for file in queue.files:
         fact = facts.get(file.uri) or FileFacts(unreadable=file.wrong or _COLON)
-        if reserved_name := find_taken_name(fact.schema.names):
+        if reserved_name := find_reserved_name(fact.schema.names):
             fact = FileFacts(unreadable=fact.unreadable or f"the field name {reserved_name!r} is reserved")
         if fact.records and not fact.schema.fields and config.output["format"] not in _FIELDLESS:
             fact = replace(fact, unreadable=fact.unreadable or _NO_FIELDS)
@@ -103,7 +103,7 @@ def check_files(
             file_reader = TypedReader(config.reader, schemas[key])
         groups.append(
             FileGroup(
-                file_reader, uris, records.spool.find_places(uris), sum(file.size for file in schema_files)
+                file_reader, uris, records.spool.find_locations(uris), sum(file.size for file in schema_files)
             )
         )
     facts = inspect_files(records, groups, config)
@@ -156,7 +156,7 @@ def _find_facts(
             locations = (
                 [records.spool.find_folder(source)]
                 if reads_folder
-                else records.spool.find_places(pending_uris)
+                else records.spool.find_locations(pending_uris)
             )
             groups.append(
                 FileGroup(file_reader, pending_uris, locations, sum(sizes[uri] for uri in pending_uris))
@@ -273,7 +273,7 @@ def _by_header(
     source: Storage, files: Sequence[QueuedFile], reader: Mapping[str, Any], explicit: Schema | None
 ) -> tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]:
     """Group CSV files by their header, because Spark binds columns by position."""
-    options = formats.options_of(reader)
+    options = formats.resolve_options(reader)
     has_header = options["header"].lower() == "true"
     names = [file.entry.name for file in files]
     lines = containers.ask_files(source, names, containers.first_line(options))
@@ -308,7 +308,7 @@ def _count_records(records: Records, file_reader: TypedReader, uris: Sequence[st
     """Count the records of files that are validated later, with as little parsing as possible."""
     if not uris:
         return {}
-    frame = file_reader.read_rows(records.spark, records.spool.find_places(uris))
+    frame = file_reader.read_rows(records.spark, records.spool.find_locations(uris))
     rows = frame.groupBy(FILE).agg(F.count(F.lit(1)).alias("records")).toArrow().to_pylist()
     record_counts = {row[FILE]: row["records"] for row in rows}
     return {uri: file_reader.build_late_fact(record_counts.get(records.format_file(uri), 0)) for uri in uris}
@@ -316,7 +316,7 @@ def _count_records(records: Records, file_reader: TypedReader, uris: Sequence[st
 
 def _find_wrong_fields(schema: Schema) -> str | None:
     """Return why Spark cannot read records with these fields, or None."""
-    if reserved_name := find_taken_name(schema.names):
+    if reserved_name := find_reserved_name(schema.names):
         return f"the field name {reserved_name!r} is reserved"
     try:
         spark_schema(schema)
@@ -335,7 +335,7 @@ def _wrong_header(columns: Any, explicit: Schema | None, *, has_header: bool) ->
         return str(columns)
     if len(set(columns)) < len(columns):
         return "its header contains a column more than once"
-    if reserved_name := find_taken_name(columns):
+    if reserved_name := find_reserved_name(columns):
         return f"the field name {reserved_name!r} is reserved"
     if has_header and not columns:
         return "it has no header"

@@ -38,7 +38,7 @@ from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.listing import build_queue
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage, find_storage_options, open_storage
 from airflow_merge_provider.jobs.merge_record.publishing import Publisher, PublishResult
-from airflow_merge_provider.jobs.merge_record.readers.spark_types import schema_of, spark_schema
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import convert_schema, spark_schema
 from airflow_merge_provider.jobs.merge_record.report import (
     build_details,
     build_result,
@@ -144,7 +144,7 @@ class _Run:
 
     def _plan_merges(self, state: State) -> tuple[Plan, int]:
         """List the source folder, inspect new files, and return the plan and the number of new files."""
-        folders = self._open_places(self.config)
+        folders = self._open_folders(self.config)
         with self.progress.time_step("list"):
             listing = self._list_files(folders, self.config)
             state, lost = self._compare_with_listing(state, listing)
@@ -232,7 +232,7 @@ class _Run:
             self.journal.write_plan(
                 plan, {"token": self.request.run.model_dump(), "config": _to_raw_config(config)}
             )
-        folders = self._open_places(config)
+        folders = self._open_folders(config)
         published = self._publish_merges(plan, folders, config, is_resumed=is_resumed)
         if len(published.manifests) < len(plan.merges):
             plan = reduce_plan(plan, previous_state, published.manifests, config)
@@ -290,7 +290,7 @@ class _Run:
         result = build_result(mode, reason, self.plans, self.uris, self.config)
         return replace(result, details={**result.details, "ledger": ledger})
 
-    def _open_places(self, config: MergeRecordConfig) -> Folders:
+    def _open_folders(self, config: MergeRecordConfig) -> Folders:
         return Folders(
             source=self.opened(str(config.source)),
             merged=self.opened(str(config.merged)),
@@ -355,7 +355,7 @@ def _resolve_schema(raw_schema: Any) -> dict[str, Any]:
     )
     if not isinstance(struct, StructType):
         raise ValueError(f"{raw_schema!r} is not a list of fields (use DDL such as 'id INT, v STRING')")  # noqa: TRY004 - the caller handles ValueError
-    schema = schema_of(struct) if isinstance(raw_schema, str) else Schema.from_json(raw_schema)
+    schema = convert_schema(struct) if isinstance(raw_schema, str) else Schema.from_json(raw_schema)
     return schema.as_json()
 
 

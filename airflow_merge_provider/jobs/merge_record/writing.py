@@ -77,7 +77,7 @@ def stage_merges(
     return staged
 
 
-def suffix_of(part: str) -> str:
+def get_suffix(part: str) -> str:
     """Return the suffix of a part file, which denotes format and compression; ``.json`` for text files."""
     match = _SUFFIX.search(part)
     return match[1].replace(".txt", ".json") if match else ""
@@ -109,7 +109,7 @@ def _write_merges(
     if config.output["format"] == "json-array":
         frame = _as_arrays(spark, frame, schema, merges)
     elif not schema.fields:
-        frame = frame.withColumn(_LINE, _text_of(schema))
+        frame = frame.withColumn(_LINE, _build_json_text(schema))
     ordered = frame.sortWithinPartitions(_SLOT, *_ORDER).drop(*_ORDER)
     is_text = config.output["format"] == "json-array" or not schema.fields
     _save_frame(ordered, spark, config, staging.build_uri(folder), is_text=is_text)
@@ -179,14 +179,14 @@ def _as_arrays(
     slots = pa.array(range(len(merges)), pa.int32())
     last = create_dataframe(spark, pa.table({_SLOT: slots, _LAST: [merge.records for merge in merges]}))
     position = F.row_number().over(Window.partitionBy(_SLOT).orderBy(*_ORDER))
-    text = _text_of(schema)
+    text = _build_json_text(schema)
     prefix = F.when(position == 1, "[").otherwise("")
     suffix = F.when(position == F.col(_LAST), "]").otherwise(",")
     line = F.concat(prefix, text, suffix).alias(_LINE)
     return frame.join(F.broadcast(last), _SLOT).select(_SLOT, *_ORDER, line)
 
 
-def _text_of(schema: Schema) -> Column:
+def _build_json_text(schema: Schema) -> Column:
     """Build the JSON text of a record, also for a schema without fields, which Spark cannot write."""
     if not schema.fields:
         return F.lit("{}")
@@ -198,7 +198,7 @@ def _save_frame(
 ) -> None:
     output = config.output
     # These options override session settings that could split the file of a bin.
-    options = {**formats.options_of(output), "maxRecordsPerFile": "0", **_COMMIT}
+    options = {**formats.resolve_options(output), "maxRecordsPerFile": "0", **_COMMIT}
     if output["format"] in {"json", "xml"}:
         options = {"ignoreNullFields": "false", **options}
     kind = "text" if is_text else formats.spark_format(spark, output["format"])
@@ -222,7 +222,7 @@ def _write_empty(
         frame = spark.createDataFrame([], spark_schema(merges[0].schema)).coalesce(1)
         _save_frame(frame, spark, config, staging.build_uri(folder))
         (part,) = _list_parts(staging, folder)
-        content, suffix = staging.read_file(part.name) or b"", suffix_of(part.name)
+        content, suffix = staging.read_file(part.name) or b"", get_suffix(part.name)
     for merge in merges:
         name = f"{folder}/empty-{merge.id}"
         staging.write_file(name, content or b"")
@@ -242,7 +242,7 @@ def _find_outputs(staging: Storage, folder: str, merges: Sequence[PlannedMerge])
     if [len(parts.get(slot, ())) for slot in range(len(merges))] != [1] * len(merges):
         raise JobError("Spark did not write exactly one file for each bin: set spark.speculation to false")
     return {
-        merge.id: StagedFile(part.name, suffix_of(part.name), part.size)
+        merge.id: StagedFile(part.name, get_suffix(part.name), part.size)
         for slot, merge in enumerate(merges)
         for part in parts[slot]
     }

@@ -135,10 +135,10 @@ def _read_state(spark: SparkSession, dataset: Dataset) -> State | None:
     properties = _read_properties(spark, dataset)
     if properties is None:
         return None
-    return table_state(properties, lambda: _holds_rows(spark, dataset))
+    return table_state(properties, lambda: _has_rows(spark, dataset))
 
 
-def _holds_rows(spark: SparkSession, dataset: Dataset) -> bool:
+def _has_rows(spark: SparkSession, dataset: Dataset) -> bool:
     row_count = count_records(spark, pin_dataset(spark, dataset))
     if row_count is not None:
         return row_count > 0

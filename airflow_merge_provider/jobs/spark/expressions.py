@@ -41,12 +41,12 @@ def _with_plain_strings(kind: DataType) -> DataType:
     return kind
 
 
-def all_of(conditions: Iterable[Column]) -> Column:
+def combine_with_and(conditions: Iterable[Column]) -> Column:
     """Return whether all conditions hold; true if there are none."""
     return combine_columns(Column.__and__, conditions, F.lit(True))
 
 
-def any_of(conditions: Iterable[Column]) -> Column:
+def combine_with_or(conditions: Iterable[Column]) -> Column:
     """Return whether one of the conditions holds; false if there are none."""
     return combine_columns(Column.__or__, conditions, F.lit(False))
 

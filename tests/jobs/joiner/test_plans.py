@@ -12,9 +12,9 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.plan import plan_join
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
-from airflow_merge_provider.jobs.joiner.counting import records_in
+from airflow_merge_provider.jobs.joiner.counting import count_input_records
 from airflow_merge_provider.jobs.joiner.job import prepare_join
-from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.schemas import read_schema
 from airflow_merge_provider.jobs.joiner.transform import join_frames
 from tests.conformance.lean import lean_session
 from tests.jobs.joiner.conftest import MakeLake
@@ -36,7 +36,7 @@ def build_frames(session: SparkSession, stages: str, *, nullable: bool) -> dict[
 
 
 def read_plan(inputs: dict[str, DataFrame], capsys: pytest.CaptureFixture[str], **more: Any) -> str:
-    schemas = {stage: schema_of(frame) for stage, frame in inputs.items()}
+    schemas = {stage: read_schema(frame) for stage, frame in inputs.items()}
     keys = "=".join(f"{stage}.k" for stage in inputs)
     raw = {"inputs": {stage: stage for stage in inputs}, "join_keys": keys, **more}
     join_frames(inputs, plan_join(JoinerConfig.parse(raw, schemas), schemas)).explain()
@@ -85,7 +85,7 @@ def test_a_table_is_counted_by_its_log(lake: MakeLake, capsys: pytest.CaptureFix
         frame = read_dataset(join.spark, pinned)
         frame.groupBy().count().explain()
         assert "FileScan" not in capsys.readouterr().out
-        assert records_in(join.spark, {"c": frame}, {"c": pinned}) == {"c": rows}
+        assert count_input_records(join.spark, {"c": frame}, {"c": pinned}) == {"c": rows}
 
 
 @pytest.mark.parametrize(

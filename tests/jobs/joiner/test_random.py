@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.plan import plan_join
-from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.schemas import read_schema
 from airflow_merge_provider.jobs.joiner.transform import join_frames
 from airflow_merge_provider.jobs.joiner.unmatched import find_unmatched
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
@@ -131,7 +131,7 @@ def run_join(spark: SparkSession, seed: int) -> tuple[Counter[Any], Counter[Any]
     work = Workload(seed)
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1" if seed % 2 else "10MB")
     frames = work.build_frames(spark)
-    schemas = {stage: schema_of(frame) for stage, frame in frames.items()}
+    schemas = {stage: read_schema(frame) for stage, frame in frames.items()}
     planned = plan_join(JoinerConfig.parse(work.config, schemas), schemas)
     rows = join_frames(frames, planned).toArrow()
     columns = [column.to_pylist() for column in rows.columns]

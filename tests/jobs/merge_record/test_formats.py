@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.jobs.merge_record.readers import containers
-from airflow_merge_provider.jobs.merge_record.writing import suffix_of
+from airflow_merge_provider.jobs.merge_record.writing import get_suffix
 from tests.jobs.merge_record.contents import ROWS, XML, write_content
 from tests.jobs.merge_record.landing import Landing
 
@@ -290,4 +290,4 @@ def test_an_output_ends_as_its_part_does(part: Any, suffix: Any) -> None:
 
     One in 65 UUIDs ends with the same digits as its counter.
     """
-    assert suffix_of(f"write-0/__merge_slot=0/{part}") == suffix
+    assert get_suffix(f"write-0/__merge_slot=0/{part}") == suffix

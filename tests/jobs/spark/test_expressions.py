@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import col, lit
 
-from airflow_merge_provider.jobs.spark.expressions import all_of, any_of, combine_columns
+from airflow_merge_provider.jobs.spark.expressions import combine_columns, combine_with_and, combine_with_or
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_conditions_are_combined(
     """Combined conditions equal conditions applied in turn, also if one of them is NULL."""
     known = [lit(condition).cast("boolean") for condition in conditions]
 
-    row = spark.range(1).select(all_of(known), any_of(known)).collect()[0]
+    row = spark.range(1).select(combine_with_and(known), combine_with_or(known)).collect()[0]
 
     assert tuple(row) == (all_hold, one_holds)
 
@@ -35,7 +35,7 @@ def test_thousands_of_columns_fit_into_one_expression(spark: SparkSession) -> No
     """Thousands of columns fit into one expression, although a chain of as many overflows Spark's stack."""
     number = col("id")
     rows = spark.range(2).select(
-        any_of(number == place for place in range(1, 3000)).alias("some"),
+        combine_with_or(number == place for place in range(1, 3000)).alias("some"),
         combine_columns(Column.bitwiseXOR, (number + place for place in range(3000)), lit(0)).alias("all"),
     )
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BeforeValidator, Field, ValidationError
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.model import Config, path_of
+from airflow_merge_provider.core.model import Config, format_path
 
 
 def check_even(value: Any) -> int:
@@ -73,4 +73,4 @@ def test_every_problem_is_said(raw: dict[str, Any], said: list[str]) -> None:
 )
 def test_a_path_is_written_as_users_do(loc: tuple[int | str, ...], path: str) -> None:
     """Names in a path are separated by dots, and positions are in brackets."""
-    assert path_of(loc) == path
+    assert format_path(loc) == path

@@ -180,7 +180,7 @@ def _parse_call(raw: list[Any], aliases: Collection[str], *, in_items: bool) -> 
         )
         raise ExpressionError(f"unsupported DTL function {name!r}", hint)
     arguments = raw[1:]
-    if expected := _wrong_number(name, arguments):
+    if expected := _find_expected_number(name, arguments):
         raise ExpressionError(f"wrong number of arguments for {name!r}", f"{expected}, not {len(arguments)}")
     # Only the first argument of an item function is evaluated once per item.
     first_in_items = in_items or name in ITEM_FUNCTIONS
@@ -193,7 +193,7 @@ def _parse_call(raw: list[Any], aliases: Collection[str], *, in_items: bool) -> 
     )
 
 
-def _wrong_number(name: str, arguments: list[Any]) -> str:
+def _find_expected_number(name: str, arguments: list[Any]) -> str:
     """Return an error message with the number of arguments that a function takes."""
     least, most = (2, 2) if name in ITEM_FUNCTIONS else (FUNCTIONS[name].least, FUNCTIONS[name].most)
     if name == "replace" and arguments and isinstance(arguments[0], dict):

@@ -30,7 +30,7 @@ from airflow_merge_provider.core.merge_source.dtl.values import (
     UUID,
     as_list,
     build_key,
-    decimal_of,
+    convert_to_decimal,
     decode_value,
     distinct_values,
     is_text,
@@ -100,10 +100,10 @@ def _concat_texts(*args: Any) -> str:
 
 
 def _to_string(value: Any) -> Any:
-    return _apply_to_each(value, _text_of)
+    return _apply_to_each(value, _format_value)
 
 
-def _text_of(value: Any) -> str | None:
+def _format_value(value: Any) -> str | None:
     """Return one value as text: the text after a transit tag, JSON for lists and dicts."""
     kind, content = decode_value(value)
     if kind in (LIST, DICT, BOOLEAN):
@@ -128,14 +128,14 @@ def _remove_tags(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _remove_tags(item) for name, item in value.items()}
     plain = value is None or isinstance(value, bool | int | float)
-    return value if plain else _text_of(value)
+    return value if plain else _format_value(value)
 
 
 def _to_integer(value: Any) -> Any:
-    return _apply_to_each(value, _integer_of)
+    return _apply_to_each(value, _parse_integer)
 
 
-def _integer_of(value: Any) -> int | None:
+def _parse_integer(value: Any) -> int | None:
     """Parse one value as an integer: a number without its fraction, digits, or two's complement ``0x``."""
     if is_text(value):
         if _INTEGER.match(value):
@@ -204,7 +204,9 @@ def _build_arithmetic(sign: int) -> Callable[[Any, Any], Any]:
         if first is None or second is None:
             return None
         if isinstance(first, Decimal) or isinstance(second, Decimal):
-            total = _EXACT.add(decimal_of(first), _EXACT.multiply(Decimal(sign), decimal_of(second)))
+            total = _EXACT.add(
+                convert_to_decimal(first), _EXACT.multiply(Decimal(sign), convert_to_decimal(second))
+            )
             return f"~f{total}" if total.is_finite() else None
         try:
             result = first + sign * second

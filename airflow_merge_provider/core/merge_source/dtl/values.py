@@ -98,7 +98,7 @@ def decode_value(value: Any) -> tuple[str, Any]:
     if isinstance(value, bool):
         return BOOLEAN, value
     if isinstance(value, int | float | Decimal):
-        return NUMBER, decimal_of(value)
+        return NUMBER, convert_to_decimal(value)
     if isinstance(value, list):
         return LIST, value
     if isinstance(value, Mapping):
@@ -196,7 +196,7 @@ def _write_tree(value: Any) -> Any:
     return key
 
 
-def decimal_of(value: Any) -> Decimal:
+def convert_to_decimal(value: Any) -> Decimal:
     """Return a number exactly; a float by its shortest text, so that 0.1 is a tenth."""
     if isinstance(value, float):
         return Decimal(float.__repr__(value)) if math.isfinite(value) else Decimal("NaN")

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import DateType, StructField, TimestampNTZType, TimestampType
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_load.load import columns_of
+from airflow_merge_provider.core.merge_load.load import collect_columns
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
@@ -65,12 +65,12 @@ _ACTIONS = {
 
 def build_requirements(config: Scd2Config) -> StagingRequirements:
     """Return the staging requirements: one state per key and time."""
-    keys = columns_of(config.natural_key, config.time_column)
+    keys = collect_columns(config.natural_key, config.time_column)
     groups = config.scope if isinstance(config.scope, tuple) else None
-    named = columns_of(config.track, config.overwrite, config.row_version_column_name)
+    named = collect_columns(config.track, config.overwrite, config.row_version_column_name)
     return StagingRequirements(
-        required=columns_of(keys, groups, named),
-        keys=columns_of(keys, groups),
+        required=collect_columns(keys, groups, named),
+        keys=collect_columns(keys, groups),
         unique=keys,
         ranked=config.dedup_sort is not None,
         sequence=config.sequence_by or (),
@@ -81,11 +81,11 @@ def build_requirements(config: Scd2Config) -> StagingRequirements:
 
 def list_tracked(names: Sequence[str], config: Scd2Config) -> tuple[str, ...]:
     """Return the columns whose change starts a new version."""
-    configured_columns = columns_of(config.row_version_column_name or config.track)
+    configured_columns = collect_columns(config.row_version_column_name or config.track)
     if configured_columns:
         return configured_columns
     untracked_options = (config.natural_key, config.time_column, config.hard_delete, config.overwrite)
-    untracked_columns = columns_of(*untracked_options, config.track_except)
+    untracked_columns = collect_columns(*untracked_options, config.track_except)
     return tuple(name for name in names if name not in untracked_columns)
 
 
@@ -239,7 +239,7 @@ class History:
         by = [*naming.keys, naming.valid_from]
         compared = self.staged_load.layout.names if naming.mark else naming.overwritten
         stored_versions = key_versions.select(
-            *refer_to_columns(columns_of(by, naming.valid_to, naming.hashed, compared))
+            *refer_to_columns(collect_columns(by, naming.valid_to, naming.hashed, compared))
         )
         pairs = new_versions.alias("n").join(stored_versions.alias("o"), is_same(by, "n", "o"), "full_outer")
         changed_pairs = pairs.withColumn(_SAID, self._classify_version(naming)).where(

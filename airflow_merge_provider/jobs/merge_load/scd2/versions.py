@@ -8,7 +8,7 @@ from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, functions as F
 
-from airflow_merge_provider.core.merge_load.load import columns_of
+from airflow_merge_provider.core.merge_load.load import collect_columns
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config
 from airflow_merge_provider.jobs.merge_load.changes import (
     ACTION,
@@ -44,12 +44,12 @@ _LOADED, _MISSING = f"{PREFIX}loaded", f"{PREFIX}missing"
 def build_requirements(config: Scd2Config) -> StagingRequirements:
     """Return the staging requirements: each version once."""
     groups = None if config.destination_scope is not None else config.merge_key
-    keys = columns_of(groups, config.row_version_column_name)
+    keys = collect_columns(groups, config.row_version_column_name)
     version = config.row_version_column_name
     return StagingRequirements(
         required=keys,
         keys=keys,
-        unique=columns_of(version or CONTENT),
+        unique=collect_columns(version or CONTENT),
         tracked=lambda names: names if version is None else (version,),
         lazy=True,
     )

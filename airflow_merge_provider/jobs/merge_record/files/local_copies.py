@@ -47,13 +47,13 @@ class LocalCopies:
         source.for_each(copy_file, names)
         self._places |= {source.build_uri(name): copies.build_uri(name) for name in names}
 
-    def find_place(self, uri: str) -> str:
+    def find_location(self, uri: str) -> str:
         """Return the location from which Spark reads a file."""
         return self._places.get(uri, uri)
 
-    def find_places(self, uris: Iterable[str]) -> list[str]:
+    def find_locations(self, uris: Iterable[str]) -> list[str]:
         """Return the locations from which Spark reads several files."""
-        return [self.find_place(uri) for uri in uris]
+        return [self.find_location(uri) for uri in uris]
 
     def find_folder(self, source: Storage) -> str:
         """Return the folder from which Spark reads the files of a source; all must have been copied."""

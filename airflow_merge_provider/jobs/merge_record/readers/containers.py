@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.files.storage import PACKED, Storage
-from airflow_merge_provider.jobs.merge_record.readers.spark_types import schema_of
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import convert_schema
 
 _MAGIC = b"Obj\x01"
 _SYNC = 16
@@ -158,7 +158,7 @@ def first_line(options: Mapping[str, str]) -> Callable[[BinaryIO], tuple[str, ..
 
 
 def _convert_arrow_schema(schema: pa.Schema) -> Schema:
-    fields = schema_of(from_arrow_schema(schema, prefer_timestamp_ntz=True)).fields
+    fields = convert_schema(from_arrow_schema(schema, prefer_timestamp_ntz=True)).fields
     nullable = {field.name: field.nullable for field in schema}
     return Schema(tuple({**field, "nullable": nullable[field["name"]]} for field in fields))
 

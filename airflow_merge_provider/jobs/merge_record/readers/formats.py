@@ -104,7 +104,7 @@ def _add_place(frame: DataFrame) -> DataFrame:
     )
 
 
-def find_taken_name(names: Iterable[str]) -> str | None:
+def find_reserved_name(names: Iterable[str]) -> str | None:
     """Return the first name that is reserved for internal columns or for Spark's metadata, or None."""
     return next((name for name in names if name.lower().startswith((_OURS, "_metadata"))), None)
 
@@ -130,7 +130,7 @@ def spark_format(spark: SparkSession, kind: str) -> str:
     return _AVRO[0]
 
 
-def options_of(described: Mapping[str, Any]) -> dict[str, str]:
+def resolve_options(described: Mapping[str, Any]) -> dict[str, str]:
     """Return the options of a reader or a writer, with defaults of this package.
 
     CSV files have a header, and JSON arrays may span several lines.
@@ -147,7 +147,7 @@ def options_of(described: Mapping[str, Any]) -> dict[str, str]:
 def _build_reader(
     spark: SparkSession, reader: Mapping[str, Any], options: Mapping[str, str]
 ) -> DataFrameReader:
-    all_options = {**options_of(reader), **options, "recursiveFileLookup": "true"}
+    all_options = {**resolve_options(reader), **options, "recursiveFileLookup": "true"}
     return spark.read.format(spark_format(spark, reader["format"])).options(**all_options)
 
 

@@ -86,7 +86,7 @@ class Records:
                 frames.append(cached_frame.parse(raw))
                 remaining_uris = {uri: None for uri in remaining_uris if uri not in cached_frame.uris}
         if remaining_uris:
-            locations = self.spool.find_places(remaining_uris)
+            locations = self.spool.find_locations(remaining_uris)
             frames.append(formats.read_strictly(self.spark, reader, spark_schema(schema), locations))
         names = [quote_column(name) for name in (*schema.names, *PLACE)]
         return reduce(DataFrame.unionByName, (frame.select(*names) for frame in frames))
@@ -100,7 +100,7 @@ class Records:
 
     def format_file(self, uri: str) -> str:
         """Return the value of the column ``FILE`` for a file."""
-        return self._gathered.get(uri) or formats.spark_file(self.spool.find_place(uri))
+        return self._gathered.get(uri) or formats.spark_file(self.spool.find_location(uri))
 
     def create_frame(self, lines: GatheredLines) -> DataFrame:
         """Create a DataFrame from gathered lines, and register the names that they use for their files."""

@@ -135,7 +135,7 @@ def _keep_parsed(
 def _find_named_file(groups: Sequence[FileGroup], records: Records, message: str) -> str | None:
     """Return the URI of the file that an error message of Spark names, or None."""
     uris = (uri for group in groups for uri in group.uris)
-    return next((uri for uri in uris if _is_named(records.spool.find_place(uri), message)), None)
+    return next((uri for uri in uris if _is_named(records.spool.find_location(uri), message)), None)
 
 
 def _is_named(location: str, message: str) -> bool:
@@ -149,4 +149,6 @@ def _select_files(group: FileGroup, uris: Collection[str], records: Records) -> 
     if len(selected_uris) == len(group.uris):
         return group
     lines = None if group.lines is None else records.select_rows(group.lines, selected_uris)
-    return replace(group, uris=selected_uris, locations=records.spool.find_places(selected_uris), lines=lines)
+    return replace(
+        group, uris=selected_uris, locations=records.spool.find_locations(selected_uris), lines=lines
+    )

@@ -57,7 +57,7 @@ def spark_type(kind: Type) -> T.DataType:
     return _WORDS[word]
 
 
-def schema_of(struct: T.StructType) -> Schema:
+def convert_schema(struct: T.StructType) -> Schema:
     """Return the schema of a Spark struct."""
     return Schema(tuple(_build_field(field) for field in struct.fields))
 
@@ -65,7 +65,7 @@ def schema_of(struct: T.StructType) -> Schema:
 def build_inferred_schema(struct: T.StructType) -> Schema:
     """Return the schema of a struct that was inferred from text; decimals with a fraction become doubles."""
     fields = [T.StructField(field.name, _widen_type(field.dataType)) for field in struct.fields]
-    return schema_of(T.StructType(fields))
+    return convert_schema(T.StructType(fields))
 
 
 def _build_nested_type(kind: Mapping[str, Any]) -> T.DataType:

@@ -18,7 +18,7 @@ from airflow_merge_provider.core.merge_source.survivorship import (
     SurvivorshipRule,
 )
 from airflow_merge_provider.jobs.merge_source.scan.variants import as_variant
-from airflow_merge_provider.jobs.spark.expressions import any_of, combine_columns
+from airflow_merge_provider.jobs.spark.expressions import combine_columns, combine_with_or
 
 OFFSET = "__merge_offset"
 PICKED, RECENCY, PROVENANCE = "__merge_picked", "__merge_recency", "$provenance"
@@ -100,7 +100,7 @@ class Survivors:
 
     def _find_best_member(self, members: Column, choice: SurvivorshipRule, names: Sequence[str]) -> Column:
         def has_any(member: Column) -> Column:
-            return any_of(self._has_value(member, name) for name in names)
+            return combine_with_or(self._has_value(member, name) for name in names)
 
         candidates = F.filter(members, has_any)
 

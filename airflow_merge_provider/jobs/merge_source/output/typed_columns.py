@@ -27,7 +27,7 @@ from airflow_merge_provider.jobs.merge_source.scan.variants import (
     VARIANTS,
     as_items,
     as_variant,
-    items_of,
+    convert_items,
 )
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
@@ -159,7 +159,7 @@ def _project_column(name: str, kind: DataType | None, definition: _Property) -> 
         listed = value if isinstance(kind, ArrayType) else F.when(value.isNotNull(), F.array(value))
         return cast_to(listed, definition.sent)
     if isinstance(kind, ArrayType):
-        return items_of(value, kind)
+        return convert_items(value, kind)
     variant = as_variant(value, kind)
     return F.when(value.isNotNull(), F.coalesce(as_items(variant), F.array(variant)))
 

@@ -37,7 +37,7 @@ from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_R
 from airflow_merge_provider.jobs.merge_source.scan import typed_rows
 from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, DELETED, ID, TEXT, Source
 from airflow_merge_provider.jobs.merge_source.scan.variants import as_items
-from airflow_merge_provider.jobs.spark.expressions import any_of, build_array
+from airflow_merge_provider.jobs.spark.expressions import build_array, combine_with_or
 from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -135,7 +135,7 @@ def build_source_keys(source: Source, rules: Sequence[Rule], *, native: bool) ->
             coded += [compiled.coded] if compiled.coded is not None else []
         elif evaluated is not None:
             keys.append(MatchKeys(evaluated[evaluated_sides.index(side)], is_list=True))
-    return SourceKeys(sides, tuple(keys), any_of(coded) if coded else None)
+    return SourceKeys(sides, tuple(keys), combine_with_or(coded) if coded else None)
 
 
 def _mark_side(rule: str, end: str) -> Callable[[Column], Column]:

@@ -51,11 +51,11 @@ def as_variant(value: Column, kind: DataType) -> Column:
             entries = F.transform_keys(entries, lambda key, _: key.cast("string"))
         return F.when(value.isNotNull(), F.to_variant_object(entries))
     if isinstance(kind, ArrayType):
-        return items_of(value, kind).cast(VARIANT)
+        return convert_items(value, kind).cast(VARIANT)
     return value.cast(VARIANT)
 
 
-def items_of(value: Column, kind: ArrayType) -> Column:
+def convert_items(value: Column, kind: ArrayType) -> Column:
     """Convert an array's items; a NULL item is a null value."""
     return F.transform(value, lambda item: _to_item(item, kind.elementType))
 

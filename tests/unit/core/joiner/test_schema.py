@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_merge_provider.core.joiner.schema import Field, is_comparable, parse_fields, same_key, type_of
+from airflow_merge_provider.core.joiner.schema import (
+    Field,
+    is_comparable,
+    normalize_type,
+    parse_fields,
+    same_key,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,15 +31,15 @@ def test_a_type_has_one_spelling(written: str, canonical: str) -> None:
 
     Names inside a struct do not change.
     """
-    assert type_of(written) == canonical
-    assert type_of(canonical) == canonical
+    assert normalize_type(written) == canonical
+    assert normalize_type(canonical) == canonical
 
 
 @pytest.mark.parametrize("written", ["map<int>", "struct<int>", "array<int,int>"])
 def test_a_type_without_its_parts_is_refused(written: str) -> None:
     """A type without its parameters is rejected, and the error quotes the text."""
     with pytest.raises(ValueError, match="unknown type"):
-        type_of(written)
+        normalize_type(written)
 
 
 @pytest.mark.parametrize(

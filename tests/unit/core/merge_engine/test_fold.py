@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructFi
 
 from airflow_merge_provider.core.merge_engine.accumulators import ACCUMULATORS, EMPTY
 from airflow_merge_provider.core.merge_engine.checks import plan_fold
-from airflow_merge_provider.core.merge_engine.columns import columns_of
+from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.fold import Record, fold_records
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
@@ -65,7 +65,7 @@ def make_plan(case: str, group: str = "") -> tuple[Plan, ColumnRule]:
         {"source": "s", "target": "t", "primary_key": ["k"], "merge_engine": engine, "options": given}
     )
     schema = StructType([StructField("k", LongType()), StructField("v", kind), StructField("s", LongType())])
-    made = plan_fold(config, columns_of(schema.jsonValue()["fields"]), retracts=True)
+    made = plan_fold(config, parse_columns(schema.jsonValue()["fields"]), retracts=True)
     return made, next(rule for rule in made.rules if rule.name == "v")
 
 
@@ -107,7 +107,7 @@ def test_values_that_are_combined_give_what_each_in_turn_gives(case: str, group:
             else:
                 gathered = does.add(*((gathered, value) if is_last else (value, gathered)), rule)  # type: ignore[call-arg]
 
-        found = fold_records(made, made.folded, records)
+        found = fold_records(made, made.folded_rules, records)
 
         assert found.problem is None, seed
         assert found.values["v"] == (None if gathered is EMPTY else gathered), seed

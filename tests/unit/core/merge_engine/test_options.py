@@ -9,7 +9,7 @@ import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_engine.checks import list_warnings, plan_fold
-from airflow_merge_provider.core.merge_engine.columns import columns_of
+from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.options import SequenceGroup
 from airflow_merge_provider.core.merge_engine.plan import explain_plan
@@ -29,7 +29,7 @@ def list_problems(
     """Return the errors of options, one per line."""
     fields = [parse_column(name, text) for name, text in (schema or COLUMNS).items()]
     with pytest.raises(ConfigError) as refused:
-        plan_fold(parse_config(engine, options, **more), columns_of(fields))
+        plan_fold(parse_config(engine, options, **more), parse_columns(fields))
     return [str(problem) for problem in refused.value.problems]
 
 
@@ -59,7 +59,7 @@ def test_names_of_columns_are_found_whatever_their_case() -> None:
     fields = [parse_column(name, text) for name, text in COLUMNS.items()]
     config = parse_config("partial-update", {"fields.G.sequence-group": "A, b"}, primary_key=["K"])
 
-    made = plan_fold(config, columns_of(fields))
+    made = plan_fold(config, parse_columns(fields))
 
     assert made.key == ("k",)
     assert made.groups == (SequenceGroup(("g",), ("a", "b"), "fields.G.sequence-group"),)
@@ -92,7 +92,7 @@ def test_groups_that_cannot_be(options: dict[str, str], said: str) -> None:
     if not said:
         plan_fold(
             parse_config("partial-update", options),
-            columns_of(parse_column(*pair) for pair in COLUMNS.items()),
+            parse_columns(parse_column(*pair) for pair in COLUMNS.items()),
         )
         return
     assert any(said in line for line in list_problems("partial-update", options))
@@ -113,8 +113,7 @@ def test_types_are_checked_before_data() -> None:
         "options.fields.v.aggregate-function: sum requires a number, but column 'v' has type STRING" in number
     )
     assert (
-        "options.fields.w.nested-key: the STRUCT of column 'w' has no field 'b' (valid fields: a)"
-        in nested
+        "options.fields.w.nested-key: the STRUCT of column 'w' has no field 'b' (valid fields: a)" in nested
     )
 
 
@@ -157,16 +156,16 @@ def test_only_what_needs_the_fold_is_folded() -> None:
     Without retracts, the newest value of a group is an aggregate; a removal by group folds all columns.
     """
     options = {**GROUPS, "fields.a.aggregate-function": "last_value", "fields.b.aggregate-function": "sum"}
-    fields = columns_of(parse_column(*pair) for pair in COLUMNS.items())
+    fields = parse_columns(parse_column(*pair) for pair in COLUMNS.items())
     removal = {**options, "partial-update.remove-record-on-sequence-group": "g"}
 
     with_retracts = plan_fold(parse_config("partial-update", options), fields)
     without = plan_fold(parse_config("partial-update", options), fields, retracts=False)
     removing = plan_fold(parse_config("partial-update", removal), fields)
 
-    assert [rule.name for rule in with_retracts.folded] == ["a"]
-    assert without.folded == ()
-    assert [rule.name for rule in removing.folded] == list(COLUMNS)[1:]
+    assert [rule.name for rule in with_retracts.folded_rules] == ["a"]
+    assert without.folded_rules == ()
+    assert [rule.name for rule in removing.folded_rules] == list(COLUMNS)[1:]
     assert (
         explain_plan(with_retracts)["a"]
         == "last_value (g); fold: retractions of last_value take effect out of order"
@@ -180,7 +179,8 @@ def test_a_group_may_be_an_object() -> None:
     options = {"fields.g.sequence-group": said, "fields.a.aggregate-function": "min"}
 
     made = plan_fold(
-        parse_config("partial-update", options), columns_of(parse_column(*pair) for pair in COLUMNS.items())
+        parse_config("partial-update", options),
+        parse_columns(parse_column(*pair) for pair in COLUMNS.items()),
     )
 
     assert made.groups == (SequenceGroup(("g",), ("a", "b"), "fields.g.sequence-group", True, "max"),)

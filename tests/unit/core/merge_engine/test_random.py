@@ -13,7 +13,7 @@ import pytest
 
 from airflow_merge_provider.core.merge_engine.accumulators import order_key
 from airflow_merge_provider.core.merge_engine.checks import plan_fold
-from airflow_merge_provider.core.merge_engine.columns import columns_of
+from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.fold import FoldResult, Record, fold_records
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, Plan
@@ -29,7 +29,7 @@ def plan_vector(vector: Mapping[str, Any]) -> Plan:
     names = ("options", "primary_key", "tombstone_retention")
     raw = {**{name: vector[name] for name in names if name in vector}, "merge_engine": vector["engine"]}
     return plan_fold(
-        MergeEngineConfig.parse(raw), columns_of(parse_column(*pair) for pair in vector["schema"].items())
+        MergeEngineConfig.parse(raw), parse_columns(parse_column(*pair) for pair in vector["schema"].items())
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.equality import find_unknown_columns, plan_rules, rules_of
+from airflow_merge_provider.core.merge_source.equality import find_unknown_columns, list_rules, plan_rules
 from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 
 SIDES = st.sampled_from(["a.x", "a.y", "b.x", "b.'x'", "c.x", ["lower", "c.x"]])
@@ -34,7 +34,7 @@ def test_the_plan_depends_on_the_set_of_rules_alone(rules: list[list[Any]], rand
 @given(RULES)
 def test_the_plan_holds_every_rule_once(rules: list[list[Any]]) -> None:
     """The plan holds every configured rule once, in one direction, and no other rule."""
-    written = rules_of(parse_config(equality=rules))
+    written = list_rules(parse_config(equality=rules))
     planned = plan_rules(parse_config(equality=rules))
 
     assert {frozenset((rule.left.order, rule.right.order)) for rule in written} == {
@@ -45,7 +45,7 @@ def test_the_plan_holds_every_rule_once(rules: list[list[Any]]) -> None:
 
 def test_a_rule_is_written_for_people() -> None:
     """The text of a rule has both sides, with their datasets."""
-    (rule,) = rules_of(parse_config(equality=[["eq", "b.f2", ["lower", "c.f3"]]]))
+    (rule,) = list_rules(parse_config(equality=[["eq", "b.f2", ["lower", "c.f3"]]]))
 
     assert rule.text == "b.f2 = lower(c.f3)"
     assert (rule.left.dataset, rule.right.dataset) == (1, 2)
@@ -55,8 +55,8 @@ def test_all_pairs_of_a_set() -> None:
     """A set of three gives three rules with all pairs and two rules with neighbours."""
     sets = [["a.x", "b.x", "c.x"]]
 
-    assert len(rules_of(parse_config(equality_sets=sets, equality_sets_mode="all_pairs"))) == 3
-    assert len(rules_of(parse_config(equality_sets=sets))) == 2
+    assert len(list_rules(parse_config(equality_sets=sets, equality_sets_mode="all_pairs"))) == 3
+    assert len(list_rules(parse_config(equality_sets=sets))) == 2
 
 
 def test_a_rule_of_one_alias_with_itself() -> None:
@@ -95,7 +95,7 @@ def test_columns_that_datasets_do_not_have_are_found() -> None:
 
     Items of lists and datasets without columns are not checked.
     """
-    rules = rules_of(
+    rules = list_rules(
         parse_config(
             equality=[
                 ["eq", ["concat", "a.x", "a.y.z"], "b.x"],

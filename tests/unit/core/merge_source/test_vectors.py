@@ -16,7 +16,7 @@ from airflow_merge_provider.core.merge_source.dtl.expressions import (
     to_raw,
 )
 from airflow_merge_provider.core.merge_source.dtl.values import build_keys
-from airflow_merge_provider.core.merge_source.equality import rules_of
+from airflow_merge_provider.core.merge_source.equality import list_rules
 from airflow_merge_provider.core.merge_source.population import is_populated
 from airflow_merge_provider.core.merge_source.signalling import is_signalling
 from airflow_merge_provider.core.population import output_populated
@@ -62,7 +62,7 @@ def test_a_configuration_makes_its_rules(vector: Vector) -> None:
     """Rules are in the configured order: equality first, then those that the sets imply."""
     config = MergeSourceConfig.parse(build_config(vector))
 
-    assert [rule.source for rule in rules_of(config)] == vector["expect_rules"]
+    assert [rule.source for rule in list_rules(config)] == vector["expect_rules"]
 
 
 @pytest.mark.parametrize(
