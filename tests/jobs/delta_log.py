@@ -9,17 +9,17 @@ from typing import Any
 
 def list_commits(table: Path) -> list[dict[str, Any]]:
     """Return one entry per commit, in order: operation, userMetadata, transaction and table properties."""
-    found = []
+    commits = []
     for file in sorted((table / "_delta_log").glob("*.json")):
         actions = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        said = {kind: body for action in actions for kind, body in action.items()}
+        actions_by_kind = {kind: body for action in actions for kind, body in action.items()}
         entry: dict[str, Any] = {
-            "operation": said["commitInfo"]["operation"],
-            "run": json.loads(said["commitInfo"].get("userMetadata") or "null"),
+            "operation": actions_by_kind["commitInfo"]["operation"],
+            "run": json.loads(actions_by_kind["commitInfo"].get("userMetadata") or "null"),
         }
-        if "txn" in said:
-            entry["txn"] = (said["txn"]["appId"], said["txn"]["version"])
-        if "metaData" in said:
-            entry["properties"] = said["metaData"]["configuration"]
-        found.append(entry)
-    return found
+        if "txn" in actions_by_kind:
+            entry["txn"] = (actions_by_kind["txn"]["appId"], actions_by_kind["txn"]["version"])
+        if "metaData" in actions_by_kind:
+            entry["properties"] = actions_by_kind["metaData"]["configuration"]
+        commits.append(entry)
+    return commits

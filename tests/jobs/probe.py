@@ -46,8 +46,8 @@ def run(spark: SparkSession, request: Any, progress: Any) -> dict[str, Any]:
         last = load_previous_run(spark, target, CAPABILITY, request)
     reporter = RunReporter(spark, request, progress, (), target, {}, last)
     if last is not None and last.own_commit is not None:
-        done = RunResult("noop", "an earlier attempt has committed")
-        return reporter.build_report(done, version=last.own_commit.version)
+        result = RunResult("noop", "an earlier attempt has committed")
+        return reporter.build_report(result, version=last.own_commit.version)
     pinned = pin_dataset(spark, Dataset(id="source", path=request.config["source"]))
     rows = read_dataset(spark, pinned)
     if request.config.get("slow"):

@@ -45,10 +45,10 @@ def test_customers_with_one_address_become_one(spark: SparkSession, tmp_path: Pa
 
 
 def merge_day(spark: SparkSession, warehouse: Any, operator: Any, day: Any) -> Any:
-    given = {name: getattr(operator, name) for name in operator.config_fields}
+    options = {name: getattr(operator, name) for name in operator.config_fields}
     request = JobRequest(
         job=operator.job,
-        config={name: value for name, value in given.items() if value is not None},
+        config={name: value for name, value in options.items() if value is not None},
         run=RunToken(dag_id=operator.dag_id, run_id=day, task_id=operator.task_id),
         warehouse=str(warehouse),
         started_at=0,

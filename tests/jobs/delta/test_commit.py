@@ -62,10 +62,10 @@ def _merge_rows(spark: SparkSession, target: Any, expected: Any, *pairs: Any, st
 
 def test_the_first_commit_carries_everything_at_once(spark: SparkSession, target: Any) -> None:
     """Rows, properties, run number and token are committed at once; no commit precedes it."""
-    done = _create_target(spark, target, (1, "a"), state={"token": {"run_id": "r1"}})
+    commit = _create_target(spark, target, (1, "a"), state={"token": {"run_id": "r1"}})
 
     (only,) = list_commits(Path(target.path))
-    assert done == CommitResult(version=0, number=1)
+    assert commit == CommitResult(version=0, number=1)
     assert only["txn"] == ("airflow-merge/merge_source", 1)
     assert only["properties"] == {"delta.enableDeletionVectors": "true", "merge.capability": CAP}
     assert only["run"]["token"] == {"run_id": "r1"}
@@ -185,8 +185,10 @@ def test_a_retry_finds_its_own_token(spark: SparkSession, target: Any) -> None:
     assert last.state["counts"] == {"rows": 1}
 
 
-@pytest.mark.parametrize("way", ["merge", "replace", "overwrite"])
-def test_a_write_that_delta_skips_silently_is_a_lost_race(spark: SparkSession, target: Any, way: Any) -> None:
+@pytest.mark.parametrize("operation", ["merge", "replace", "overwrite"])
+def test_a_write_that_delta_skips_silently_is_a_lost_race(
+    spark: SparkSession, target: Any, operation: Any
+) -> None:
     """A write that Delta skips because of an old run number raises a lost-race error and writes nothing."""
     _create_target(spark, target, (1, "a"))
     stale = load_previous_run(spark, target, CAP)
@@ -196,7 +198,7 @@ def test_a_write_that_delta_skips_silently_is_a_lost_race(spark: SparkSession, t
         "merge": lambda: merge_rows(spark, target, late, KEY, UPSERT),
         "replace": lambda: replace_rows(target, late, KEY),
         "overwrite": lambda: overwrite_table(target, late),
-    }[way]
+    }[operation]
 
     with pytest.raises(ConflictError, match=r"Another run committed to .*/t first"):
         commit_run(spark, target, CAP, stale, {}, write)
@@ -241,11 +243,11 @@ def test_maintenance_between_two_runs_changes_nothing(spark: SparkSession, targe
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('note' = 'x')")
 
     last = load_previous_run(spark, target, CAP)
-    done = _merge_rows(spark, target, last, (1, "b"))
+    commit = _merge_rows(spark, target, last, (1, "b"))
 
     assert (last.number, last.run_version, last.state["fingerprint"]) == (1, 0, "f")
     assert last.version > last.run_version
-    assert done.number == 2
+    assert commit.number == 2
     assert (1, "b") in _read_rows(spark, target)
 
 
@@ -281,11 +283,11 @@ def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(
     spark.sql("CLEAR CACHE")
 
     last = load_previous_run(spark, target, CAP)
-    done = _merge_rows(spark, target, last, (8, "b"))
+    commit = _merge_rows(spark, target, last, (8, "b"))
 
     assert (last.number, last.run_version, last.state) == (3 if readable else 5, None, {})
-    assert done.number == last.number + 1
-    assert done.version == last.version + 1
+    assert commit.number == last.number + 1
+    assert commit.version == last.version + 1
 
 
 def test_a_table_made_by_hand_for_this_capability_is_run_number_one(spark: SparkSession, target: Any) -> None:
@@ -296,10 +298,10 @@ def test_a_table_made_by_hand_for_this_capability_is_run_number_one(spark: Spark
     )
     last = load_previous_run(spark, target, CAP)
 
-    done = _merge_rows(spark, target, last, (1, "a"))
+    commit = _merge_rows(spark, target, last, (1, "a"))
 
     assert (last.number, last.version) == (0, 0)
-    assert done == CommitResult(version=1, number=1)
+    assert commit == CommitResult(version=1, number=1)
 
 
 def test_the_session_is_left_as_it_was(spark: SparkSession, target: Any) -> None:
@@ -328,16 +330,16 @@ def test_an_error_after_the_commit_does_not_lose_it(spark: SparkSession, target:
     assert commit_run(spark, target, CAP, None, {}, write_rows) == CommitResult(0, 1)
 
 
-@pytest.mark.parametrize("left", [[], ["part-0.parquet"]])
+@pytest.mark.parametrize("file_names", [[], ["part-0.parquet"]])
 def test_what_a_killed_first_write_left_is_no_table_and_no_obstacle(
-    spark: SparkSession, target: Any, left: Any
+    spark: SparkSession, target: Any, file_names: Any
 ) -> None:
     """A log folder without a commit counts as a missing table.
 
     The next first run creates the table in one commit.
     """
     (Path(target.path) / "_delta_log").mkdir(parents=True)
-    for name in left:
+    for name in file_names:
         (Path(target.path) / name).write_bytes(b"PAR1")
 
     assert load_previous_run(spark, target, CAP) is None
@@ -355,21 +357,21 @@ def test_of_two_writers_at_once_one_wins_whole(spark: SparkSession, target: Any,
     if not first:
         _create_target(spark, target, *[(n, "old") for n in range(50)])
     sessions = [new_session(spark), new_session(spark)]
-    seen = [load_previous_run(session, target, CAP) for session in sessions]
+    previous_runs = [load_previous_run(session, target, CAP) for session in sessions]
 
-    def write_rows(who: int) -> object:
-        rows = [(n, f"writer {who}") for n in range(50)]
+    def write_rows(number: int) -> object:
+        rows = [(n, f"writer {number}") for n in range(50)]
         try:
             if first:
-                return _create_target(sessions[who], target, *rows)
-            return _merge_rows(sessions[who], target, seen[who], *rows)
+                return _create_target(sessions[number], target, *rows)
+            return _merge_rows(sessions[number], target, previous_runs[number], *rows)
         except ConflictError as error:
             return error
 
     with ThreadPoolExecutor(2) as pool:
         outcomes = list(pool.map(write_rows, range(2)))
 
-    (winner,) = [who for who, outcome in enumerate(outcomes) if isinstance(outcome, CommitResult)]
+    (winner,) = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, CommitResult)]
     assert isinstance(outcomes[1 - winner], ConflictError)
     assert len(list_commits(Path(target.path))) == (1 if first else 2)
     assert _read_rows(spark, target) == [(n, f"writer {winner}") for n in range(50)]

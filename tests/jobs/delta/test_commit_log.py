@@ -22,7 +22,7 @@ def list_commits(entries: Mapping[int, Sequence[Any]], since: int, newest: int) 
         "/there",
         StructType(),
         is_mapped=False,
-        entries=lambda versions: [(version, each) for version in versions for each in entries[version]],
+        entries=lambda versions: [(version, entry) for version in versions for entry in entries[version]],
     )
     return log.list_commits(since, newest)
 
@@ -56,11 +56,11 @@ def list_commits(entries: Mapping[int, Sequence[Any]], since: int, newest: int) 
 )
 def test_entries_tell_what_became_of_the_rows(entries: Sequence[Any], changes: bool, added: bool) -> None:
     """Entries show how rows changed, whoever wrote them and whatever operation they name."""
-    (found,) = list_commits({8: entries}, 7, 8)
+    (commit,) = list_commits({8: entries}, 7, 8)
 
-    assert found.version == 8
-    assert found.changes is changes
-    assert [file.path for file in found.files] == (["/there/a.parquet"] if added else [])
+    assert commit.version == 8
+    assert commit.changes is changes
+    assert [file.path for file in commit.files] == (["/there/a.parquet"] if added else [])
 
 
 @pytest.mark.parametrize(
@@ -74,19 +74,19 @@ def test_entries_tell_what_became_of_the_rows(entries: Sequence[Any], changes: b
 )
 def test_files_have_their_whole_path(written: str, path: str, name: str) -> None:
     """Encoded paths are decoded, and paths of a shallow clone refer to the other table."""
-    (found,) = list_commits({1: [{"add": {**ADD, "path": written, "partitionValues": {"day": None}}}]}, 0, 1)
+    (commit,) = list_commits({1: [{"add": {**ADD, "path": written, "partitionValues": {"day": None}}}]}, 0, 1)
 
-    assert found.files == [AddedFile(path, 1, {"day": None})]
-    assert found.files[0].name == name
+    assert commit.files == [AddedFile(path, 1, {"day": None})]
+    assert commit.files[0].name == name
 
 
 def test_commits_come_in_their_order() -> None:
     """Commits after the last folded one and up to the pinned one are returned in order."""
     entries = {version: [{"add": {**ADD, "path": str(version)}}] for version in range(9)}
 
-    found = list_commits(entries, 2, 5)
+    commits = list_commits(entries, 2, 5)
 
-    assert [(commit.version, commit.files[0].path) for commit in found] == [
+    assert [(commit.version, commit.files[0].path) for commit in commits] == [
         (3, "/there/3"),
         (4, "/there/4"),
         (5, "/there/5"),

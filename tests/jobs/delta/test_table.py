@@ -187,9 +187,9 @@ def test_rows_that_are_marked_as_deleted_are_counted_from_the_log(
     spark.sql(f"DELETE FROM {sql.quote_table(target)} WHERE id % 10 = 3")
     spark.sql(f"DELETE FROM {sql.quote_table(target)} WHERE id BETWEEN 40 AND 44")
 
-    at = [PinnedDataset(target, version) for version in range(3)]
+    datasets = [PinnedDataset(target, version) for version in range(3)]
 
     assert "deletionVector" in (tmp_path / "t/_delta_log/00000000000000000002.json").read_text()
-    assert [count_records(spark, each, live=True) for each in at] == [100, 90, 86]
-    assert [count_records(spark, each) for each in at] == [100, 100, 100]
-    assert [count_live_rows(spark, each) for each in at] == [100, 90, 86]
+    assert [count_records(spark, dataset, live=True) for dataset in datasets] == [100, 90, 86]
+    assert [count_records(spark, dataset) for dataset in datasets] == [100, 100, 100]
+    assert [count_live_rows(spark, dataset) for dataset in datasets] == [100, 90, 86]

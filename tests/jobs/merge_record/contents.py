@@ -31,11 +31,11 @@ def write_content(kind: str, rows: list[dict[str, Any]], spark: Any, scratch: Pa
         {"id": pa.array([row["id"] for row in rows], pa.int64()), "v": [row["v"] for row in rows]}
     )
     if kind == "avro":
-        place = str(scratch / "avro")
+        path = str(scratch / "avro")
         spark.createDataFrame(table).coalesce(1).write.format(spark_format(spark, kind)).mode(
             "overwrite"
-        ).save(place)
-        return next(Path(place).glob("part-*")).read_bytes()
+        ).save(path)
+        return next(Path(path).glob("part-*")).read_bytes()
     sink = pa.BufferOutputStream()
     if kind == "parquet":
         parquet.write_table(table, sink)
@@ -77,9 +77,9 @@ def build_avro(schema: str, block: bytes, *, count: int = 1, size: int | None = 
 
 def encode_zigzag(number: int) -> bytes:
     """Return a number in Avro's zigzag encoding."""
-    rest = number << 1 if number >= 0 else (-number << 1) - 1
-    written = b""
-    while rest > 0x7F:
-        written += bytes([rest & 0x7F | 0x80])
-        rest >>= 7
-    return written + bytes([rest])
+    remainder = number << 1 if number >= 0 else (-number << 1) - 1
+    encoded = b""
+    while remainder > 0x7F:
+        encoded += bytes([remainder & 0x7F | 0x80])
+        remainder >>= 7
+    return encoded + bytes([remainder])

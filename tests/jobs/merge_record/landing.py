@@ -62,7 +62,7 @@ class PlainEngine:
         staging: Storage,
     ) -> dict[str, StagedFile]:
         for merge in merges:
-            contents = [Path(each.uri).read_bytes() for each in merge.sources]
+            contents = [Path(file.uri).read_bytes() for file in merge.sources]
             staging.write_file(f"write-0/{merge.id}", b"".join(contents))
         return {merge.id: StagedFile(f"write-0/{merge.id}", ".json", merge.bytes) for merge in merges}
 
@@ -88,20 +88,24 @@ class Landing:
 
     def put_records(self, name: str, *records: Any, at: float = 0, **attributes: str) -> Path:
         """Write a file of JSON lines."""
-        return self.put_file(name, "".join(json.dumps(each) + "\n" for each in records), at=at, **attributes)
+        return self.put_file(
+            name, "".join(json.dumps(record) + "\n" for record in records), at=at, **attributes
+        )
 
     def run_job(self, *, at: float = 0, opened: Open = open_storage, **changes: Any) -> dict[str, Any]:
         """Run once, as a task of its own, ``at`` seconds after the start."""
         self.runs += 1
-        asked = {name: changes.pop(name) for name in ("until", "full_refresh", "run_id") if name in changes}
-        run = RunToken(dag_id="d", run_id=asked.pop("run_id", f"r{self.runs}"), task_id="merge")
-        places = {name: name for name in ("merged", "failure", "original")}
-        config = {"source": "in", "state_path": "state", **places, **self.settings, **changes}
+        request_fields = {
+            name: changes.pop(name) for name in ("until", "full_refresh", "run_id") if name in changes
+        }
+        run = RunToken(dag_id="d", run_id=request_fields.pop("run_id", f"r{self.runs}"), task_id="merge")
+        folders = {name: name for name in ("merged", "failure", "original")}
+        config = {"source": "in", "state_path": "state", **folders, **self.settings, **changes}
         if config.get("original_action", "move") != "move":
             del config["original"]
         at_microseconds = int((START + at) * SECOND)
-        asked |= {"warehouse": str(self.root), "started_at": at_microseconds}
-        request = JobRequest(job="merge_record", config=config, run=run, **asked)
+        request_fields |= {"warehouse": str(self.root), "started_at": at_microseconds}
+        request = JobRequest(job="merge_record", config=config, run=run, **request_fields)
         try:
             report = run_with(self.engine, opened, _resolve_config(request), request, Progress(out=str))
             return check_report(report)
@@ -114,22 +118,26 @@ class Landing:
 
     def list_outputs(self) -> list[Path]:
         """Return the merged files that a reader of the folder finds."""
-        found = sorted((self.root / "merged").glob("merged-*"))
-        return [path for path in found if not path.name.endswith(SIDECAR)]
+        paths = sorted((self.root / "merged").glob("merged-*"))
+        return [path for path in paths if not path.name.endswith(SIDECAR)]
 
     def read_ids(self) -> list[list[Any]]:
         """Return the ids of the records of each merged file of JSON lines."""
-        return sorted([json.loads(line)["id"] for line in each.splitlines()] for each in self.read_merged())
+        return sorted(
+            [json.loads(line)["id"] for line in content.splitlines()] for content in self.read_merged()
+        )
 
     def list_names(self, folder: str) -> list[str]:
         """Return the files of a folder without their sidecars."""
-        found = (path for path in (self.root / folder).rglob("*") if path.is_file())
-        return sorted(str(path.relative_to(self.root / folder)) for path in found if SIDECAR not in path.name)
+        paths = (path for path in (self.root / folder).rglob("*") if path.is_file())
+        return sorted(str(path.relative_to(self.root / folder)) for path in paths if SIDECAR not in path.name)
 
     def read_attributes(self, path: Path) -> dict[str, str]:
         """Return the attributes in the sidecar of a file."""
-        told: dict[str, str] = json.loads(path.with_name(f"{path.name}{SIDECAR}").read_text(encoding="utf-8"))
-        return told
+        attributes: dict[str, str] = json.loads(
+            path.with_name(f"{path.name}{SIDECAR}").read_text(encoding="utf-8")
+        )
+        return attributes
 
     def read_ledger(self) -> list[dict[str, Any]]:
         """Return all lines of the ledger."""
@@ -138,8 +146,8 @@ class Landing:
 
     def read_everything(self) -> dict[str, bytes]:
         """Return the bytes of every file that a run leaves, except content with the run's name."""
-        left = {}
+        contents = {}
         for path in sorted(self.root.rglob("*")):
             if path.is_file() and not path.name.startswith("state-"):
-                left[str(path.relative_to(self.root))] = path.read_bytes()
-        return left
+                contents[str(path.relative_to(self.root))] = path.read_bytes()
+        return contents

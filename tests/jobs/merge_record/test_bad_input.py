@@ -33,16 +33,16 @@ def test_a_malformed_record_fails_its_bin(
     """
     options = {"rowTag": "r"} if kind == "xml" else {}
     reader = {"format": kind, "schema": schema, "options": options}
-    made = Landing(tmp_path, lean, reader=reader, min_records=9)
-    made.put_file("a", good)
-    made.run_job()
-    made.put_file("b", bad, at=1)
+    landing = Landing(tmp_path, lean, reader=reader, min_records=9)
+    landing.put_file("a", good)
+    landing.run_job()
+    landing.put_file("b", bad, at=1)
 
-    report = made.run_job(at=1)
+    report = landing.run_job(at=1)
 
-    assert made.list_names("failure") == ["a", "b"]
+    assert landing.list_names("failure") == ["a", "b"]
     assert report["details"]["failed"][0]["code"] == "MALFORMED"
-    assert made.read_attributes(tmp_path / "failure" / "a")["failure.culprit"] == "b"
+    assert landing.read_attributes(tmp_path / "failure" / "a")["failure.culprit"] == "b"
 
 
 def test_braces_inside_an_object_are_no_second_one(lean: SparkSession, tmp_path: Path) -> None:
@@ -58,10 +58,10 @@ def test_braces_inside_an_object_are_no_second_one(lean: SparkSession, tmp_path:
         "{}",
         ' {"v":"}"}',
     ]
-    made = Landing(tmp_path, lean, reader={"format": "json", "schema": None, "options": {}}, min_records=1)
-    made.put_file("large", "\n".join(lines * 2_000) + "\n")
+    landing = Landing(tmp_path, lean, reader={"format": "json", "schema": None, "options": {}}, min_records=1)
+    landing.put_file("large", "\n".join(lines * 2_000) + "\n")
 
-    report = made.run_job()
+    report = landing.run_job()
 
     assert (report["counts"]["merged"], report["counts"]["failed_files"]) == (1, 0)
     merged = max((tmp_path / "merged").glob("*.json"), key=lambda file: file.stat().st_size)
@@ -85,7 +85,7 @@ def test_braces_inside_an_object_are_no_second_one(lean: SparkSession, tmp_path:
         ("avro", b"Obj\x01"),
         ("avro", b"no avro"),
     ],
-    ids=lambda given: given if isinstance(given, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_file_whose_schema_cannot_be_told_fails_alone(
     kind: Any, bad: Any, lean: SparkSession, tmp_path: Path
@@ -93,13 +93,13 @@ def test_a_file_whose_schema_cannot_be_told_fails_alone(
     """A file whose schema cannot be determined fails alone; the other files of its bin are merged."""
     kind, _, packed = kind.partition(".")
     name = f"bad.{packed}" if packed else "bad"
-    made = Landing(tmp_path / "landing", lean, reader=kind, min_records=9)
-    made.put_file("good", write_content(kind, ROWS[:1], lean, tmp_path))
-    made.put_file(name, bad, at=1)
+    landing = Landing(tmp_path / "landing", lean, reader=kind, min_records=9)
+    landing.put_file("good", write_content(kind, ROWS[:1], lean, tmp_path))
+    landing.put_file(name, bad, at=1)
 
-    report = made.run_job(at=2)
+    report = landing.run_job(at=2)
 
-    assert (made.list_names("failure"), report["details"]["failed"][0]["code"]) == ([name], "UNREADABLE")
+    assert (landing.list_names("failure"), report["details"]["failed"][0]["code"]) == ([name], "UNREADABLE")
     assert report["counts"]["open_files"] == 1
 
 
@@ -108,14 +108,14 @@ def test_a_header_that_is_not_the_schemas_fails_alone(lean: SparkSession, tmp_pa
 
     Bound by position, its values would be in other columns.
     """
-    made = Landing(tmp_path, lean, reader={"format": "csv", "schema": "name STRING, age INT"})
-    made.put_file("a.csv", "age,name\n1,x\n")
-    made.put_file("b.csv", "name,age\nx,1\n", at=1)
+    landing = Landing(tmp_path, lean, reader={"format": "csv", "schema": "name STRING, age INT"})
+    landing.put_file("a.csv", "age,name\n1,x\n")
+    landing.put_file("b.csv", "name,age\nx,1\n", at=1)
 
-    made.run_job(at=2)
+    landing.run_job(at=2)
 
-    assert made.read_merged() == ["name,age\nx,1\n"]
-    reason = made.read_attributes(tmp_path / "failure" / "a.csv")["failure.reason"]
+    assert landing.read_merged() == ["name,age\nx,1\n"]
+    reason = landing.read_attributes(tmp_path / "failure" / "a.csv")["failure.reason"]
     assert "its header is age, name, but the schema columns are name, age" in reason
 
 
@@ -123,51 +123,51 @@ def test_records_without_fields_are_records(lean: SparkSession, tmp_path: Path) 
     """JSON records without fields are records; for a format that needs a field only their file fails."""
     for writer, merged, failed in (("json", ["{}\n{}\n"], []), ("json-array", ["[{},\n{}]\n"], []),
                                    ("parquet", [], ["a.json"])):  # fmt: skip
-        made = Landing(tmp_path / writer, lean, writer=writer)
-        made.put_file("a.json", "{}\n{}\n")
-        made.run_job()
-        assert (made.read_merged(), made.list_names("failure")) == (merged, failed)
+        landing = Landing(tmp_path / writer, lean, writer=writer)
+        landing.put_file("a.json", "{}\n{}\n")
+        landing.run_job()
+        assert (landing.read_merged(), landing.list_names("failure")) == (merged, failed)
 
 
 def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean: SparkSession, tmp_path: Path) -> None:
     """A value that does not fit the writer's schema fails the run; a run with another schema succeeds."""
-    made = Landing(tmp_path, lean)
-    made.put_records("a.json", {"id": "x"})
+    landing = Landing(tmp_path, lean)
+    landing.put_records("a.json", {"id": "x"})
 
     with pytest.raises(Exception, match=r"CAST_INVALID_INPUT|cannot be cast"):
-        made.run_job(writer={"format": "json", "schema": "id INT"})
-    made.run_job(writer={"format": "json", "schema": "id STRING"})
+        landing.run_job(writer={"format": "json", "schema": "id INT"})
+    landing.run_job(writer={"format": "json", "schema": "id STRING"})
 
-    assert made.read_ids() == [["x"]]
+    assert landing.read_ids() == [["x"]]
 
 
 def test_a_source_that_grows_while_it_is_merged_is_noticed(lean: SparkSession, tmp_path: Path) -> None:
     """A source that changes during its merge is not published; the next run merges its new content."""
-    made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id INT"})
-    made.put_records("a.json", {"id": 1})
-    engine = made.engine
+    landing = Landing(tmp_path, lean, reader={"format": "json", "schema": "id INT"})
+    landing.put_records("a.json", {"id": 1})
+    engine = landing.engine
     stage = engine.stage_merges
 
-    def stage_grown(*given: Any) -> Any:
-        made.put_records("a.json", {"id": 1}, {"id": 2}, at=1)
-        return stage(*given)
+    def stage_grown(*args: Any) -> Any:
+        landing.put_records("a.json", {"id": 1}, {"id": 2}, at=1)
+        return stage(*args)
 
     engine.stage_merges = stage_grown  # type: ignore[assignment]
-    report = made.run_job()
+    report = landing.run_job()
     engine.stage_merges = stage
-    assert made.list_outputs() == []
+    assert landing.list_outputs() == []
     assert any("1 files have changed" in warning and "a.json" in warning for warning in report["warnings"])
 
-    made.run_job(at=1)
-    assert made.read_ids() == [[1, 2]]
+    landing.run_job(at=1)
+    assert landing.read_ids() == [[1, 2]]
 
 
 def test_a_schema_that_is_none_is_an_error_of_the_configuration(lean: SparkSession, tmp_path: Path) -> None:
     """An invalid schema is a configuration error with Spark's message, raised before anything is read."""
-    made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id WHAT EVER"})
+    landing = Landing(tmp_path, lean, reader={"format": "json", "schema": "id WHAT EVER"})
 
     with pytest.raises(ConfigError, match=r"reader\.schema"):
-        made.run_job()
+        landing.run_job()
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc", "avro"])
@@ -177,19 +177,19 @@ def test_a_damaged_page_fails_the_bin_and_not_the_run(kind: Any, lean: SparkSess
     The footer is valid and has more records than can be read.
     """
     rows = [{"id": number, "v": f"{number:x}" * 40} for number in range(2000)]
-    whole = bytearray(write_content(kind, rows, lean, tmp_path))
-    middle = len(whole) // 2
-    whole[middle : middle + 400] = b"\xff" * 400
-    made = Landing(tmp_path / "landing", lean, reader=kind, min_records=9, max_records="unlimited")
-    made.put_file("a", write_content(kind, ROWS[:1], lean, tmp_path))
-    made.put_file("bad", bytes(whole), at=1)
-    made.put_file("z", write_content(kind, ROWS, lean, tmp_path), at=2)
+    content = bytearray(write_content(kind, rows, lean, tmp_path))
+    middle = len(content) // 2
+    content[middle : middle + 400] = b"\xff" * 400
+    landing = Landing(tmp_path / "landing", lean, reader=kind, min_records=9, max_records="unlimited")
+    landing.put_file("a", write_content(kind, ROWS[:1], lean, tmp_path))
+    landing.put_file("bad", bytes(content), at=1)
+    landing.put_file("z", write_content(kind, ROWS, lean, tmp_path), at=2)
 
-    report = made.run_job(at=3)
+    report = landing.run_job(at=3)
 
-    assert "bad" in made.list_names("failure")
+    assert "bad" in landing.list_names("failure")
     assert report["details"]["failed"][0]["code"] in {"MALFORMED", "UNREADABLE"}
-    assert made.list_outputs() == []
+    assert landing.list_outputs() == []
     assert report["counts"]["open_files"] >= 1
 
 
@@ -197,36 +197,39 @@ def test_a_damaged_page_fails_the_bin_and_not_the_run(kind: Any, lean: SparkSess
 def test_checked_on_merge_the_same_bin_fails_later(scope: Any, lean: SparkSession, tmp_path: Path) -> None:
     """With checks on merge, a malformed file is counted on arrival, and its bin fails when it is merged."""
     reader = {"format": "json", "schema": "id INT"}
-    made = Landing(tmp_path, lean, reader=reader, min_records=3, validate="on_merge", failure_scope=scope)
-    made.put_records("a.json", {"id": 1})
-    made.put_records("b.json", {"id": "z"}, at=1)
-    waiting = made.run_job(at=1)
-    made.put_records("c.json", {"id": 3}, at=2)
-    made.put_records("d.json", {"id": 4}, at=3)
+    landing = Landing(tmp_path, lean, reader=reader, min_records=3, validate="on_merge", failure_scope=scope)
+    landing.put_records("a.json", {"id": 1})
+    landing.put_records("b.json", {"id": "z"}, at=1)
+    waiting = landing.run_job(at=1)
+    landing.put_records("c.json", {"id": 3}, at=2)
+    landing.put_records("d.json", {"id": 4}, at=3)
 
-    made.run_job(at=3)
+    landing.run_job(at=3)
 
     assert (waiting["counts"]["failed"], waiting["counts"]["open_files"]) == (0, 2)
     if scope == "bin":
-        assert (made.list_names("failure"), made.read_ids()) == ([f"{name}.json" for name in "abcd"], [])
+        assert (landing.list_names("failure"), landing.read_ids()) == (
+            [f"{name}.json" for name in "abcd"],
+            [],
+        )
     else:
-        assert (made.list_names("failure"), made.read_ids()) == (["b.json"], [[1, 3, 4]])
-    assert made.read_attributes(tmp_path / "failure" / "b.json")["failure.culprit"] == "b.json"
+        assert (landing.list_names("failure"), landing.read_ids()) == (["b.json"], [[1, 3, 4]])
+    assert landing.read_attributes(tmp_path / "failure" / "b.json")["failure.culprit"] == "b.json"
 
 
 def test_a_record_count_is_believed_and_found_out(lean: SparkSession, tmp_path: Path) -> None:
     """The record count attribute decides which bin is full; a wrong count fails its bin on merge."""
     reader = {"format": "csv", "schema": "id INT"}
-    made = Landing(tmp_path, lean, reader=reader, min_records=3, max_records=3, trust_record_count=True,
+    landing = Landing(tmp_path, lean, reader=reader, min_records=3, max_records=3, trust_record_count=True,
                    correlation_attribute_name="k")  # fmt: skip
-    for name, told in (("right", "3"), ("wrong", "4"), ("none", "many")):
-        made.put_file(f"{name}.csv", "id\n1\n2\n3\n", k=name, **{"record.count": told})
+    for name, record_count in (("right", "3"), ("wrong", "4"), ("none", "many")):
+        landing.put_file(f"{name}.csv", "id\n1\n2\n3\n", k=name, **{"record.count": record_count})
 
-    report = made.run_job()
+    report = landing.run_job()
 
     assert report["counts"]["merged"] == 2
-    assert made.list_names("failure") == ["wrong.csv"]
-    reason = made.read_attributes(tmp_path / "failure" / "wrong.csv")["failure.reason"]
+    assert landing.list_names("failure") == ["wrong.csv"]
+    reason = landing.read_attributes(tmp_path / "failure" / "wrong.csv")["failure.reason"]
     assert "it has 3 records, but 4 are expected" in reason
 
 
@@ -234,6 +237,6 @@ def test_packed_files_count_by_what_they_hold(lean: SparkSession, tmp_path: Path
     """Compressed files count with the size of their content, so that a bin of small files can be full."""
     reader = {"format": "json", "schema": "id INT"}
     for basis, merged in (("input", 0), ("uncompressed", 1)):
-        made = Landing(tmp_path / basis, lean, reader=reader, min_bin_size="5 KB", size_basis=basis)
-        made.put_file("a.json.gz", gzip.compress(b'{"id": 1}\n' * 1000))
-        assert made.run_job()["counts"]["merged"] == merged
+        landing = Landing(tmp_path / basis, lean, reader=reader, min_bin_size="5 KB", size_basis=basis)
+        landing.put_file("a.json.gz", gzip.compress(b'{"id": 1}\n' * 1000))
+        assert landing.run_job()["counts"]["merged"] == merged

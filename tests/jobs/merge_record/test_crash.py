@@ -38,22 +38,22 @@ class Mortal(LocalStorage):
     def dies_at(cls, change: int, *, before: bool) -> None:
         cls.changes, cls.fatal, cls.before, cls.dead = itertools.count(1), change, before, False
 
-    def _change_file(self, change: Any, name: str, *rest: Any) -> Any:
+    def _change_file(self, change: Any, name: str, *args: Any) -> Any:
         if "lease" in name:
-            return change(name, *rest)
+            return change(name, *args)
         with Mortal.one_at_a_time:
-            return self._count_change(change, name, *rest)
+            return self._count_change(change, name, *args)
 
-    def _count_change(self, change: Any, name: str, *rest: Any) -> Any:
+    def _count_change(self, change: Any, name: str, *args: Any) -> Any:
         number = next(Mortal.changes)
         if Mortal.dead or (number == Mortal.fatal and Mortal.before):
             Mortal.dead = True
             raise Killed
-        done = change(name, *rest)
+        result = change(name, *args)
         if number == Mortal.fatal:
             Mortal.dead = True
             raise Killed
-        return done
+        return result
 
     def write_file(self, name: str, content: bytes) -> None:
         self._change_file(super().write_file, name, content)
@@ -78,40 +78,40 @@ class Mortal(LocalStorage):
 
 def build_landing(root: Path) -> Landing:
     """Build two files that fill a bin, two malformed ones in a bin, and a waiting one with a sidecar."""
-    made = Landing(
+    landing = Landing(
         root, min_records=2, max_records=2, correlation_attribute_name="k", attribute_sources=["sidecar"]
     )
     for name, group in (("a", "1"), ("b", "1"), ("c", "2"), ("d", "3"), ("e", "4")):
         content = {"bad": 1} if name == "d" else {"id": name}
-        made.put_records(f"{name}.json", content, k=group)
-    made.put_records("f.json", {"id": "f"}, {"id": "g"})
-    return made
+        landing.put_records(f"{name}.json", content, k=group)
+    landing.put_records("f.json", {"id": "f"}, {"id": "g"})
+    return landing
 
 
-def make_relative(left: dict[str, bytes], root: Path) -> dict[str, bytes]:
-    return {name: content.replace(str(root).encode(), b"") for name, content in left.items()}
+def make_relative(contents: dict[str, bytes], root: Path) -> dict[str, bytes]:
+    return {name: content.replace(str(root).encode(), b"") for name, content in contents.items()}
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_a_run_killed_at_any_step_is_finished_by_the_next(before: Any, tmp_path: Path) -> None:
     """Wherever a run dies, the next run leaves the same files with the same bytes, and each record once."""
-    whole = build_landing(tmp_path / "whole")
-    expected_report = whole.run_job(run_id="r")
+    expected_landing = build_landing(tmp_path / "whole")
+    expected_report = expected_landing.run_job(run_id="r")
     # The uuid of a file is derived from its location: all tries must use the same folder.
     (tmp_path / "whole").rename(tmp_path / "kept")
     expected = Landing(tmp_path / "kept").read_everything()
 
     for change in itertools.count(1):
-        tried = build_landing(tmp_path / "whole")
+        landing = build_landing(tmp_path / "whole")
         Mortal.dies_at(change, before=before)
         try:
-            tried.run_job(run_id="r", opened=Mortal)
+            landing.run_job(run_id="r", opened=Mortal)
             break
         except Killed:
             pass
         Mortal.dies_at(-1, before=before)
-        report = tried.run_job(run_id="r")
-        assert tried.read_everything() == expected, change
+        report = landing.run_job(run_id="r")
+        assert landing.read_everything() == expected, change
         assert report["counts"] == expected_report["counts"], change
         assert report["changed"], change
         (tmp_path / "whole").rename(tmp_path / f"tried-{change}")
@@ -125,29 +125,29 @@ def test_the_next_scheduled_run_finishes_a_plan_and_goes_on(tmp_path: Path) -> N
 
     It merges files that have arrived meanwhile in the same run.
     """
-    made = build_landing(tmp_path)
+    landing = build_landing(tmp_path)
     Mortal.dies_at(4, before=True)
     with pytest.raises(Killed):
-        made.run_job(run_id="first", opened=Mortal)
-    made.put_records("g.json", {"id": "h"}, {"id": "i"}, at=5)
+        landing.run_job(run_id="first", opened=Mortal)
+    landing.put_records("g.json", {"id": "h"}, {"id": "i"}, at=5)
 
-    report = made.run_job(run_id="second", at=5)
+    report = landing.run_job(run_id="second", at=5)
 
-    assert made.read_ids() == [["a", "b"], ["f", "g"], ["h", "i"]]
+    assert landing.read_ids() == [["a", "b"], ["f", "g"], ["h", "i"]]
     assert report["counts"]["merged"] == 3
 
 
 def test_a_plan_is_made_anew_when_its_files_changed_before_it_began(tmp_path: Path) -> None:
     """A plan is made anew if its files changed before it began; nothing of it was published or lost."""
-    made = build_landing(tmp_path)
+    landing = build_landing(tmp_path)
     Mortal.dies_at(2, before=True)
     with pytest.raises(Killed):
-        made.run_job(run_id="first", opened=Mortal)
-    made.put_records("a.json", {"id": "new"}, at=1, k="1")
+        landing.run_job(run_id="first", opened=Mortal)
+    landing.put_records("a.json", {"id": "new"}, at=1, k="1")
 
-    made.run_job(run_id="second", at=1)
+    landing.run_job(run_id="second", at=1)
 
-    assert sorted(made.read_ids()) == [["b", "new"], ["f", "g"]]
+    assert sorted(landing.read_ids()) == [["b", "new"], ["f", "g"]]
 
 
 def test_of_a_plan_that_has_begun_only_what_has_changed_is_planned_anew(tmp_path: Path) -> None:
@@ -155,33 +155,33 @@ def test_of_a_plan_that_has_begun_only_what_has_changed_is_planned_anew(tmp_path
 
     A changed file is merged as it is.
     """
-    made = next(
-        made
+    landing = next(
+        landing
         for number in itertools.count(1)
-        if (made := _kill_run(tmp_path / str(number), number)) is not None
+        if (landing := _kill_run(tmp_path / str(number), number)) is not None
     )
-    (name,) = {"a.json", "f.json"} - _list_merged_names(made)
-    made.put_records(name, {"id": "new"}, at=1)
+    (name,) = {"a.json", "f.json"} - _list_merged_names(landing)
+    landing.put_records(name, {"id": "new"}, at=1)
 
-    report = made.run_job(run_id="r", at=1)
+    report = landing.run_job(run_id="r", at=1)
 
-    left = {"a.json": [["b", "new"], ["f", "g"]], "f.json": [["a", "b"], ["new"]]}[name]
-    waiting = sorted([*made.read_ids(), *([["new"]] if name == "f.json" else [])])
-    assert waiting == left
+    expected_ids = {"a.json": [["b", "new"], ["f", "g"]], "f.json": [["a", "b"], ["new"]]}[name]
+    ids = sorted([*landing.read_ids(), *([["new"]] if name == "f.json" else [])])
+    assert ids == expected_ids
     assert any("1 files have changed" in warning for warning in report["warnings"])
 
 
 def _kill_run(root: Path, change: int) -> Landing | None:
     """Kill a run at a step; return its landing folder if it has one manifest then."""
-    made = build_landing(root)
+    landing = build_landing(root)
     Mortal.dies_at(change, before=False)
     with pytest.raises(Killed):
-        made.run_job(run_id="r", opened=Mortal)
-    return made if len(list((root / "state" / "manifests").glob("*"))) == 1 else None
+        landing.run_job(run_id="r", opened=Mortal)
+    return landing if len(list((root / "state" / "manifests").glob("*"))) == 1 else None
 
 
-def _list_merged_names(made: Landing) -> set[str]:
-    (manifest,) = (made.root / "state" / "manifests").glob("*")
+def _list_merged_names(landing: Landing) -> set[str]:
+    (manifest,) = (landing.root / "state" / "manifests").glob("*")
     return {Path(uri).name for uri in json.loads(manifest.read_text(encoding="utf-8"))["sources"]}
 
 
@@ -190,40 +190,40 @@ def test_two_runs_at_once_are_one(tmp_path: Path) -> None:
 
     Nothing is duplicated.
     """
-    made = build_landing(tmp_path)
+    landing = build_landing(tmp_path)
     refused: list[Any] = []
 
-    class Interrupting(type(made.engine)):  # type: ignore[misc]
+    class Interrupting(type(landing.engine)):  # type: ignore[misc]
         def stage_merges(self, *args: Any) -> Any:
             with pytest.raises(ConflictError, match="d/merge/first holds the lease") as error:
                 landing_again.run_job(run_id="second")
             refused.append(error.value.retryable)
             return super().stage_merges(*args)
 
-    landing_again = Landing(tmp_path, **made.settings)
-    made.engine = Interrupting()
-    made.run_job(run_id="first")
+    landing_again = Landing(tmp_path, **landing.settings)
+    landing.engine = Interrupting()
+    landing.run_job(run_id="first")
 
     assert refused == [True]
-    assert made.read_ids() == [["a", "b"], ["f", "g"]]
+    assert landing.read_ids() == [["a", "b"], ["f", "g"]]
 
 
 def test_a_lease_of_a_process_that_is_gone_is_taken_over(tmp_path: Path) -> None:
     """A lease of a dead process is taken over, at once if the death of the process can be detected."""
-    made = build_landing(tmp_path)
+    landing = build_landing(tmp_path)
     lease = tmp_path / "state" / "lease.json"
     lease.parent.mkdir()
     child = subprocess.Popen(["/bin/sleep", "100"])
     process = identify_process(child.pid)
     lease.write_text(json.dumps({"id": "x", "owner": {}, "process": process}))
     with pytest.raises(ConflictError):
-        made.run_job()
+        landing.run_job()
     child.kill()
     child.wait()
 
-    made.run_job()
+    landing.run_job()
 
-    assert made.read_ids() == [["a", "b"], ["f", "g"]]
+    assert landing.read_ids() == [["a", "b"], ["f", "g"]]
     assert not lease.exists()
 
 
@@ -235,87 +235,87 @@ def test_a_process_of_elsewhere_is_not_looked_for_here(other: Any, tmp_path: Pat
 
     Its lease expires after the store has not seen a change of it for a long time.
     """
-    made = build_landing(tmp_path)
+    landing = build_landing(tmp_path)
     lease = tmp_path / "state" / "lease.json"
     lease.parent.mkdir()
     process = other and {**identify_process(os.getpid()), "pid": 2**22 + 1, **other}
     # Neither the clock nor the host name of the other machine matters.
-    held = {"id": "x", "owner": {}, "expires": 1, "host": os.uname().nodename, "pid": 2**22 + 1}
-    lease.write_text(json.dumps({**held, "process": process}))
+    lease_content = {"id": "x", "owner": {}, "expires": 1, "host": os.uname().nodename, "pid": 2**22 + 1}
+    lease.write_text(json.dumps({**lease_content, "process": process}))
     with pytest.raises(ConflictError):
-        made.run_job()
+        landing.run_job()
 
     long_ago = time.time() - 121
     os.utime(lease, (long_ago, long_ago))
-    made.run_job()
+    landing.run_job()
 
-    assert made.read_ids() == [["a", "b"], ["f", "g"]]
+    assert landing.read_ids() == [["a", "b"], ["f", "g"]]
     assert {path.name for path in lease.parent.glob("lease*")} == set()
 
 
 def test_a_run_that_lost_its_lease_publishes_nothing(tmp_path: Path) -> None:
     """A run that hung until another one took its lease stops before its commit."""
-    made = build_landing(tmp_path)
+    landing = build_landing(tmp_path)
 
-    class Hung(type(made.engine)):  # type: ignore[misc]
+    class Hung(type(landing.engine)):  # type: ignore[misc]
         def stage_merges(self, *args: Any) -> Any:
             (tmp_path / "state" / "lease.json").write_text('{"id": "other"}')
             return super().stage_merges(*args)
 
-    made.engine = Hung()
+    landing.engine = Hung()
     with pytest.raises(ConflictError, match="has taken over the lease"):
-        made.run_job()
+        landing.run_job()
 
-    assert made.list_outputs() == []
-    assert len(made.list_names("in")) == 6
+    assert landing.list_outputs() == []
+    assert len(landing.list_names("in")) == 6
 
 
 def test_a_damaged_state_is_no_empty_state(tmp_path: Path) -> None:
     """A damaged state is an error, as an empty or partial state would lose the ages of open bins."""
-    made = build_landing(tmp_path)
-    made.run_job()
+    landing = build_landing(tmp_path)
+    landing.run_job()
     (tmp_path / "state" / "state-000000000001.json").write_text("{")
 
     with pytest.raises(DataError, match="damaged"):
-        made.run_job(at=1)
+        landing.run_job(at=1)
 
 
 def test_a_state_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     """A state of a newer version is rejected, because its content is unknown."""
-    made = build_landing(tmp_path)
-    made.run_job()
+    landing = build_landing(tmp_path)
+    landing.run_job()
     state = tmp_path / "state" / "state-000000000001.json"
     state.write_text(state.read_text().replace('"format":1', '"format":2'))
 
     with pytest.raises(DataError, match="has format 2"):
-        made.run_job(at=1)
+        landing.run_job(at=1)
 
 
 @pytest.mark.parametrize("action", ["keep", "move"])
 def test_a_folder_that_was_moved_is_carried_on(action: Any, tmp_path: Path) -> None:
     """Runs continue after the folder was moved: open bins, waiting files and the plan of a killed run."""
     for change in itertools.count(1):
-        made = Landing(
+        landing = Landing(
             tmp_path / f"{change}", min_records=2, max_records=2, correlation_attribute_name="k",
             attribute_sources=["sidecar"], original_action=action,
         )  # fmt: skip
         for name, group in (("a", "1"), ("b", "1"), ("c", "2")):
-            made.put_records(f"{name}.json", {"id": name}, k=group, own=f"{made.root}/in/x")
-        made.run_job(run_id="first")
+            landing.put_records(f"{name}.json", {"id": name}, k=group, own=f"{landing.root}/in/x")
+        landing.run_job(run_id="first")
         for name, group in (("d", "2"), ("e", "3"), ("f", "3"), ("g", "4")):
-            made.put_records(f"{name}.json", {"id": name}, k=group)
+            landing.put_records(f"{name}.json", {"id": name}, k=group)
         Mortal.dies_at(change, before=False)
         with contextlib.suppress(Killed):
-            made.run_job(run_id="r", opened=Mortal)
+            landing.run_job(run_id="r", opened=Mortal)
         is_dead, Mortal.dead = Mortal.dead, False
-        moved = Landing(tmp_path / f"moved-{change}", **made.settings)
-        made.root.rename(moved.root)
+        moved_landing = Landing(tmp_path / f"moved-{change}", **landing.settings)
+        landing.root.rename(moved_landing.root)
 
-        report = moved.run_job(run_id="r", at=1)
-        moved.run_job(run_id="later", at=2, flush=True)
+        report = moved_landing.run_job(run_id="r", at=1)
+        moved_landing.run_job(run_id="later", at=2, flush=True)
 
-        assert moved.read_ids() == [["a", "b"], ["c", "d"], ["e", "f"], ["g"]], change
-        assert not any("have changed or no longer exist" in each for each in report["warnings"]), change
+        assert moved_landing.read_ids() == [["a", "b"], ["c", "d"], ["e", "f"], ["g"]], change
+        assert not any("have changed or no longer exist" in warning for warning in report["warnings"]), change
         if not is_dead:
             break
     assert change > 10
@@ -340,19 +340,19 @@ def test_what_a_job_writes_after_its_driver_was_killed_is_removed(tmp_path: Path
     Files that runs of another journal write stay.
     """
     engine = DyingEngine()
-    made = Landing(tmp_path, engine=engine, min_records=1)
-    made.put_records("a.json", {"id": "a"})
+    landing = Landing(tmp_path, engine=engine, min_records=1)
+    landing.put_records("a.json", {"id": "a"})
     with pytest.raises(Killed):
-        made.run_job(run_id="r")
-    made.run_job(run_id="r")
+        landing.run_job(run_id="r")
+    landing.run_job(run_id="r")
     assert engine.staging is not None
     engine.staging.write_file("write-0/late", b"x")
     other = tmp_path / "merged" / "_staging-0-0" / "late"
     other.parent.mkdir()
     other.touch()
 
-    made.put_records("b.json", {"id": "b"})
-    made.run_job()
+    landing.put_records("b.json", {"id": "b"})
+    landing.run_job()
 
     assert list((tmp_path / "merged").glob("_staging-*")) == [other.parent]
-    assert made.read_ids() == [["a"], ["b"]]
+    assert landing.read_ids() == [["a"], ["b"]]

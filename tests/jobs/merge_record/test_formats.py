@@ -21,15 +21,15 @@ from tests.jobs.merge_record.landing import Landing
 def test_every_format_is_read(kind: Any, lean: SparkSession, tmp_path: Path) -> None:
     """Two files of each format are read in order, with nulls and quotes."""
     reader = XML if kind == "xml" else kind
-    made = Landing(tmp_path / "landing", lean, reader=reader, writer="json", min_records=3, max_records=3)
-    made.put_file(f"b.{kind}", write_content(kind, ROWS[:1], lean, tmp_path), at=0)
-    made.put_file(f"a.{kind}", write_content(kind, ROWS[1:], lean, tmp_path), at=1)
+    landing = Landing(tmp_path / "landing", lean, reader=reader, writer="json", min_records=3, max_records=3)
+    landing.put_file(f"b.{kind}", write_content(kind, ROWS[:1], lean, tmp_path), at=0)
+    landing.put_file(f"a.{kind}", write_content(kind, ROWS[1:], lean, tmp_path), at=1)
 
-    report = made.run_job(at=2)
+    report = landing.run_job(at=2)
 
-    (output,) = made.list_outputs()
+    (output,) = landing.list_outputs()
     assert [json.loads(line) for line in output.read_text().splitlines()] == ROWS
-    assert made.read_attributes(output)["record.count"] == "3"
+    assert landing.read_attributes(output)["record.count"] == "3"
     assert report["details"]["reasons"] == {"FULL": 1}
 
 
@@ -37,30 +37,34 @@ def test_every_format_is_read(kind: Any, lean: SparkSession, tmp_path: Path) -> 
 def test_every_format_is_written(kind: Any, lean: SparkSession, tmp_path: Path) -> None:
     """Two bins give one file each, which another MergeRecord can read, even if a bin has no records."""
     options = {"rowTag": "r"} if kind == "xml" else {}
-    made = Landing(
+    landing = Landing(
         tmp_path, lean, reader={"format": "json", "schema": "id BIGINT, v STRING"},
         writer={"format": kind, "options": options}, correlation_attribute_name="k", max_bin_age="1 sec",
     )  # fmt: skip
-    made.put_records("a.json", *ROWS[:2], k="1")
-    made.put_records("b.json", ROWS[2], k="2")
-    made.put_records("c.json", ROWS[2], k="1")
-    made.put_records("d.json", k="3")
-    made.run_job(at=9)
+    landing.put_records("a.json", *ROWS[:2], k="1")
+    landing.put_records("b.json", ROWS[2], k="2")
+    landing.put_records("c.json", ROWS[2], k="1")
+    landing.put_records("d.json", k="3")
+    landing.run_job(at=9)
 
-    again = Landing(tmp_path / "again", lean, reader=XML if kind == "xml" else kind, writer="json")
+    second_landing = Landing(tmp_path / "again", lean, reader=XML if kind == "xml" else kind, writer="json")
     sizes = {}
-    for path in made.list_outputs():
-        sizes[made.read_attributes(path)["k"]] = path.stat().st_size
-        again.put_file(path.name, path.read_bytes(), k=made.read_attributes(path)["k"])
-    again.run_job(correlation_attribute_name="k", attribute_sources=["sidecar"], max_bin_age="0 secs", at=9)
+    for path in landing.list_outputs():
+        sizes[landing.read_attributes(path)["k"]] = path.stat().st_size
+        second_landing.put_file(path.name, path.read_bytes(), k=landing.read_attributes(path)["k"])
+    second_landing.run_job(
+        correlation_attribute_name="k", attribute_sources=["sidecar"], max_bin_age="0 secs", at=9
+    )
 
-    found = {
-        again.read_attributes(path)["k"]: [json.loads(line) for line in path.read_text().splitlines()]
-        for path in again.list_outputs()
+    records = {
+        second_landing.read_attributes(path)["k"]: [
+            json.loads(line) for line in path.read_text().splitlines()
+        ]
+        for path in second_landing.list_outputs()
     }
-    assert found["1"] == [*ROWS[:2], ROWS[2]]
-    assert found["2"] == [ROWS[2]]
-    assert found["3"] == []
+    assert records["1"] == [*ROWS[:2], ROWS[2]]
+    assert records["2"] == [ROWS[2]]
+    assert records["3"] == []
     assert len(sizes) == 3
 
 
@@ -74,16 +78,16 @@ def test_names_of_all_kinds_are_read_as_they_are(lean: SparkSession, tmp_path: P
         "k=v x/z.json", "plus+.json", "hash#1.json", "semi;.json", "back\\slash.json", "dollar$(x).json",
         "q'uote\".json", "nb\u00a0sp.json", "tilde~^`|.json",
     ]  # fmt: skip
-    made = Landing(tmp_path, lean, arrival_order="path")
+    landing = Landing(tmp_path, lean, arrival_order="path")
     for number, name in enumerate(sorted(names)):
-        made.put_records(name, {"id": number})
-    made.put_records("colon:1.json", {"id": -1})
+        landing.put_records(name, {"id": number})
+    landing.put_records("colon:1.json", {"id": -1})
 
-    report = made.run_job(at=1)
+    report = landing.run_job(at=1)
 
-    assert made.read_ids() == [list(range(len(names)))]
-    assert made.list_names("original") == sorted(names)
-    assert (made.list_names("failure"), report["details"]["failed"][0]["code"]) == (
+    assert landing.read_ids() == [list(range(len(names)))]
+    assert landing.list_names("original") == sorted(names)
+    assert (landing.list_names("failure"), report["details"]["failed"][0]["code"]) == (
         ["colon:1.json"],
         "UNREADABLE",
     )
@@ -94,40 +98,40 @@ def test_the_order_holds_where_spark_splits_files(lean: SparkSession, tmp_path: 
 
     Spark splits the large file among the small ones.
     """
-    made = Landing(tmp_path, lean, arrival_order="path", max_records="unlimited")
+    landing = Landing(tmp_path, lean, arrival_order="path", max_records="unlimited")
     expected = []
     for number in range(30):
-        ids = [f"{number}-{place}" for place in range(20_000 if number == 17 else 2)]
+        ids = [f"{number}-{index}" for index in range(20_000 if number == 17 else 2)]
         expected += ids
-        made.put_records(f"{number:03d}.json", *({"id": each} for each in ids))
+        landing.put_records(f"{number:03d}.json", *({"id": id_} for id_ in ids))
     before = lean.conf.get("spark.sql.files.maxPartitionBytes")
     lean.conf.set("spark.sql.files.maxPartitionBytes", "40000")
     lean.conf.set("spark.sql.shuffle.partitions", "3")
     try:
-        made.run_job(at=1)
+        landing.run_job(at=1)
     finally:
         lean.conf.set("spark.sql.files.maxPartitionBytes", before)
         lean.conf.set("spark.sql.shuffle.partitions", "1")
 
-    assert made.read_ids() == [expected]
+    assert landing.read_ids() == [expected]
 
 
 def test_schemas_of_json_are_inferred_by_file(lean: SparkSession, tmp_path: Path) -> None:
     """33 and 33.5 give different JSON schemas; numbers and nested values are kept."""
-    made = Landing(tmp_path, lean)
-    made.put_records("a.json", {"id": 1, "n": 33, "o": {"l": [1, 2]}}, at=0)
-    made.put_records("b.json", {"id": 2, "n": 33.5, "o": {"l": [1]}}, at=1)
-    made.put_records(
+    landing = Landing(tmp_path, lean)
+    landing.put_records("a.json", {"id": 1, "n": 33, "o": {"l": [1, 2]}}, at=0)
+    landing.put_records("b.json", {"id": 2, "n": 33.5, "o": {"l": [1]}}, at=1)
+    landing.put_records(
         "c.json", {"id": 3, "n": 7, "o": {"l": []}}, {"id": 4, "n": 2**40, "o": {"l": [5]}}, at=2
     )
-    made.put_file("e.json", gzip.compress(b'{"id":5,"n":1,"o":{"l":[9]}}\n'), at=3)
+    landing.put_file("e.json", gzip.compress(b'{"id":5,"n":1,"o":{"l":[9]}}\n'), at=3)
     (tmp_path / "in" / "e.json").rename(tmp_path / "in" / "e.json.gz")
-    made.put_file("empty.json", "", at=4)
+    landing.put_file("empty.json", "", at=4)
 
-    report = made.run_job(at=5)
+    report = landing.run_job(at=5)
 
     assert report["counts"]["open_files"] == 1, "the empty one has too few records"
-    assert made.read_merged() == [
+    assert landing.read_merged() == [
         (
             '{"id":1,"n":33,"o":{"l":[1,2]}}\n{"id":3,"n":7,"o":{"l":[]}}\n'
             '{"id":4,"n":1099511627776,"o":{"l":[5]}}\n{"id":5,"n":1,"o":{"l":[9]}}\n'
@@ -138,14 +142,14 @@ def test_schemas_of_json_are_inferred_by_file(lean: SparkSession, tmp_path: Path
 
 def test_a_union_holds_files_of_all_schemas(lean: SparkSession, tmp_path: Path) -> None:
     """In a union missing fields are null, numbers are widened, and values that do not fit become strings."""
-    made = Landing(tmp_path, lean, schema_merge="union", arrival_order="path")
-    made.put_records("a.json", {"id": 1, "n": 33, "m": 1})
-    made.put_records("b.json", {"id": 2, "n": 33.5, "m": {"x": 1}})
-    made.put_records("c.json", {"id": 3, "w": True})
+    landing = Landing(tmp_path, lean, schema_merge="union", arrival_order="path")
+    landing.put_records("a.json", {"id": 1, "n": 33, "m": 1})
+    landing.put_records("b.json", {"id": 2, "n": 33.5, "m": {"x": 1}})
+    landing.put_records("c.json", {"id": 3, "w": True})
 
-    made.run_job()
+    landing.run_job()
 
-    (merged,) = made.read_merged()
+    (merged,) = landing.read_merged()
     assert [json.loads(line) for line in merged.splitlines()] == [
         {"id": 1, "m": "1", "n": 33.0, "w": None},
         {"id": 2, "m": '{"x":1}', "n": 33.5, "w": None},
@@ -156,59 +160,59 @@ def test_a_union_holds_files_of_all_schemas(lean: SparkSession, tmp_path: Path) 
 def test_csv_files_share_a_bin_only_with_their_own_header(lean: SparkSession, tmp_path: Path) -> None:
     """A permuted CSV header is another schema and another bin; with union, columns are matched by name."""
     settings = {"reader": "csv", "arrival_order": "path", "original_action": "keep"}
-    made = Landing(tmp_path, lean, **settings)
-    made.put_file("a.csv", "name,age\nMark,33\n")
-    made.put_file("b.csv", "age,name\n45,John\n")
-    made.put_file("c.csv", "name,age\n007,2\n,\n")
-    made.put_file("d.csv", "")
-    made.put_file("e.csv", "name,name\n1,2\n")
-    made.run_job()
-    assert made.read_merged() == ["age,name\n45,John\n", "name,age\nMark,33\n007,2\n,\n"]
-    assert made.list_names("failure") == ["d.csv", "e.csv"]
+    landing = Landing(tmp_path, lean, **settings)
+    landing.put_file("a.csv", "name,age\nMark,33\n")
+    landing.put_file("b.csv", "age,name\n45,John\n")
+    landing.put_file("c.csv", "name,age\n007,2\n,\n")
+    landing.put_file("d.csv", "")
+    landing.put_file("e.csv", "name,name\n1,2\n")
+    landing.run_job()
+    assert landing.read_merged() == ["age,name\n45,John\n", "name,age\nMark,33\n007,2\n,\n"]
+    assert landing.list_names("failure") == ["d.csv", "e.csv"]
 
-    united = Landing(tmp_path / "united", lean, **settings, schema_merge="union")
+    union_landing = Landing(tmp_path / "united", lean, **settings, schema_merge="union")
     for name in "abc":
-        united.put_file(f"{name}.csv", (tmp_path / "in" / f"{name}.csv").read_bytes())
-    united.run_job()
-    assert united.read_merged() == ["name,age\nMark,33\nJohn,45\n007,2\n,\n"]
+        union_landing.put_file(f"{name}.csv", (tmp_path / "in" / f"{name}.csv").read_bytes())
+    union_landing.run_job()
+    assert union_landing.read_merged() == ["name,age\nMark,33\nJohn,45\n007,2\n,\n"]
 
 
 def test_csv_without_a_header(lean: SparkSession, tmp_path: Path) -> None:
     """CSV columns without a header are matched by position, with and without a schema."""
     reader = {"format": "csv", "options": {"header": "false", "sep": ";"}}
-    made = Landing(tmp_path, lean, reader=reader, arrival_order="path")
-    made.put_file("a.csv", "Mark;33\n")
-    made.put_file("b.csv", "John;45\n")
-    made.run_job()
-    assert made.read_merged() == ["Mark;33\nJohn;45\n"]
+    landing = Landing(tmp_path, lean, reader=reader, arrival_order="path")
+    landing.put_file("a.csv", "Mark;33\n")
+    landing.put_file("b.csv", "John;45\n")
+    landing.run_job()
+    assert landing.read_merged() == ["Mark;33\nJohn;45\n"]
 
 
 def test_files_are_split_by_fields_first(lean: SparkSession, tmp_path: Path) -> None:
     """Parts go into bins by their field values, nulls share a group, a source moves with its last part."""
-    made = Landing(
+    landing = Landing(
         tmp_path, lean, partition_by={"store": "store.id"}, correlation_attribute_name="store",
         min_records=2, attribute_sources=[], arrival_order="path",
     )  # fmt: skip
     stores = {"a": ["x", "y", "x", None], "b": ["y", None]}
     for name, values in stores.items():
         rows = [{"id": f"{name}{n}", "store": {"id": value, "z": 1}} for n, value in enumerate(values)]
-        made.put_records(f"{name}.json", *rows)
-    made.put_records(
+        landing.put_records(f"{name}.json", *rows)
+    landing.put_records(
         "c.json", {"id": "c0", "store": {"id": "w", "z": 1}}, {"id": "c1", "store": {"id": "x", "z": 1}}
     )
 
-    first = made.run_job()
+    first = landing.run_job()
 
-    assert made.read_ids() == [["a0", "a2", "c1"], ["a1", "b0"], ["a3", "b1"]]
-    assert {made.read_attributes(path).get("store") for path in made.list_outputs()} == {"x", "y", None}
-    assert made.list_names("original") == ["a.json", "b.json"]
-    assert (made.list_names("in"), first["counts"]["open_files"]) == (["c.json"], 1)
+    assert landing.read_ids() == [["a0", "a2", "c1"], ["a1", "b0"], ["a3", "b1"]]
+    assert {landing.read_attributes(path).get("store") for path in landing.list_outputs()} == {"x", "y", None}
+    assert landing.list_names("original") == ["a.json", "b.json"]
+    assert (landing.list_names("in"), first["counts"]["open_files"]) == (["c.json"], 1)
 
-    made.run_job(at=1, flush=True)
-    assert made.list_names("original") == ["a.json", "b.json", "c.json"]
-    merges = made.read_attributes(tmp_path / "original" / "c.json")["merge.uuid"].split(",")
+    landing.run_job(at=1, flush=True)
+    assert landing.list_names("original") == ["a.json", "b.json", "c.json"]
+    merges = landing.read_attributes(tmp_path / "original" / "c.json")["merge.uuid"].split(",")
     assert len(merges) == 2
-    assert made.read_ids()[-1] == ["c0"]
+    assert landing.read_ids()[-1] == ["c0"]
 
 
 def test_ten_bins_of_one_schema_are_one_write(
@@ -220,28 +224,28 @@ def test_ten_bins_of_one_schema_are_one_write(
     saved: list[Any] = []
     save = writing._save_frame
 
-    def save_and_count(*given: Any, **named: Any) -> Any:
-        saved.append(given)
-        return save(*given, **named)
+    def save_and_count(*args: Any, **kwargs: Any) -> Any:
+        saved.append(args)
+        return save(*args, **kwargs)
 
     monkeypatch.setattr(writing, "_save_frame", save_and_count)
-    made = Landing(tmp_path, lean, correlation_attribute_name="k", max_bins="unlimited")
+    landing = Landing(tmp_path, lean, correlation_attribute_name="k", max_bins="unlimited")
     for number in range(30):
-        made.put_records(f"{number}.json", {"id": number}, k=str(number % 10))
+        landing.put_records(f"{number}.json", {"id": number}, k=str(number % 10))
 
-    report = made.run_job()
+    report = landing.run_job()
 
     assert (report["counts"]["merged"], len(saved)) == (10, 1)
-    assert sorted(each for ids in made.read_ids() for each in ids) == list(range(30))
+    assert sorted(id_ for ids in landing.read_ids() for id_ in ids) == list(range(30))
 
 
 def test_a_writers_schema_decides_the_fields(lean: SparkSession, tmp_path: Path) -> None:
     """A writer's schema determines the fields, their types and their order."""
-    made = Landing(tmp_path, lean, writer={"format": "json", "schema": "v STRING, id STRING, w INT"})
-    made.put_records("a.json", {"id": 1, "v": "x", "u": 0})
-    made.run_job()
+    landing = Landing(tmp_path, lean, writer={"format": "json", "schema": "v STRING, id STRING, w INT"})
+    landing.put_records("a.json", {"id": 1, "v": "x", "u": 0})
+    landing.run_job()
 
-    assert made.read_merged() == ['{"v":"x","id":"1","w":null}\n']
+    assert landing.read_merged() == ['{"v":"x","id":"1","w":null}\n']
 
 
 def test_a_first_fragment_without_records_tells_no_fields(lean: SparkSession, tmp_path: Path) -> None:
@@ -249,29 +253,29 @@ def test_a_first_fragment_without_records_tells_no_fields(lean: SparkSession, tm
 
     The name of a JSON array ends in .json.
     """
-    made = Landing(tmp_path, lean, writer="json-array", merge_strategy="Defragment")
+    landing = Landing(tmp_path, lean, writer="json-array", merge_strategy="Defragment")
     for index, ids in enumerate(([], [1, 2])):
         fragment = {"fragment.identifier": "f", "fragment.count": "2", "fragment.index": str(index)}
-        made.put_records(f"{index}.json", *({"id": each} for each in ids), **fragment)
+        landing.put_records(f"{index}.json", *({"id": id_} for id_ in ids), **fragment)
 
-    made.run_job()
+    landing.run_job()
 
-    (output,) = made.list_outputs()
+    (output,) = landing.list_outputs()
     assert json.loads(output.read_text()) == [{"id": 1}, {"id": 2}]
     assert output.suffix == ".json"
 
 
 def test_an_avro_file_tells_its_schema_and_records(lean: SparkSession, tmp_path: Path) -> None:
     """Schema and records of an Avro file are read without a library; a truncated file is rejected."""
-    whole = write_content("avro", ROWS, lean, tmp_path)
+    content = write_content("avro", ROWS, lean, tmp_path)
     file = tmp_path / "a.avro"
-    file.write_bytes(whole)
+    file.write_bytes(content)
     with file.open("rb") as opened:
         schema, records = containers.avro_header(opened)
     assert (schema.names, records) == (("id", "v"), 3)
     assert re.search('"type" ?: ?"record"', schema.text or "")
 
-    file.write_bytes(whole[:-3])
+    file.write_bytes(content[:-3])
     with file.open("rb") as opened, pytest.raises(containers.UnreadableError, match="damaged"):
         containers.avro_header(opened)
 

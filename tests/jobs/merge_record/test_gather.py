@@ -26,11 +26,11 @@ def test_lines_keep_their_order_and_their_file(tmp_path: Path) -> None:
 
     lines = gather_objects(source, files)
 
-    places = {uri.rpartition("/")[2]: name for uri, name in lines.names.items()}
-    a, c = places["a"], places["c"]
+    names = {uri.rpartition("/")[2]: name for uri, name in lines.names.items()}
+    a, c = names["a"], names["c"]
     rows = [(row["__merge_file"], row[LINE].strip()) for row in lines.table.to_pylist()]
     assert rows == [(a, '{"id":1}'), (a, '{"id":2}'), (c, '{"id":3}'), (c, '{"id":4}')]
-    assert set(places) == {"a", "b", "c"}
+    assert set(names) == {"a", "b", "c"}
 
 
 def test_files_that_only_sparks_reader_understands_are_left_to_it(tmp_path: Path) -> None:
@@ -60,9 +60,9 @@ def test_a_line_that_goes_on_after_its_object_is_found(tmp_path: Path) -> None:
     }  # fmt: skip
     source, files = write_files(tmp_path, contents)
 
-    found = gather_objects(source, files).overfull
+    uris = gather_objects(source, files).overfull
 
-    assert sorted(uri.rpartition("/")[2] for uri in found) == ["cut", "rest", "two"]
+    assert sorted(uri.rpartition("/")[2] for uri in uris) == ["cut", "rest", "two"]
 
 
 def test_large_files_and_options_of_lines_are_sparks_matter(tmp_path: Path) -> None:

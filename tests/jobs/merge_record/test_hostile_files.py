@@ -22,15 +22,15 @@ AVRO_SCHEMA = json.dumps({"type": "record", "name": "r", "fields": [{"name": "id
 DEEP = 5_000
 
 
-def merge_beside(made: Landing, good: tuple[str, ...] = ("good.json",)) -> dict[str, str]:
+def merge_beside(landing: Landing, good: tuple[str, ...] = ("good.json",)) -> dict[str, str]:
     """Merge once; check that the good files are merged; return the attributes of the failed one."""
-    report = made.run_job()
+    report = landing.run_job()
     assert report["counts"]["failed_files"] == 1, report
     assert report["counts"]["files"] == len(good)
-    failed = [path for path in (made.root / "failure").rglob("*") if not path.name.endswith(SIDECAR)]
-    (found,) = (path for path in failed if path.is_file())
-    assert made.list_names("in") == []
-    attributes = made.read_attributes(found)
+    failed = [path for path in (landing.root / "failure").rglob("*") if not path.name.endswith(SIDECAR)]
+    (failed_file,) = (path for path in failed if path.is_file())
+    assert landing.list_names("in") == []
+    attributes = landing.read_attributes(failed_file)
     assert attributes["failure.reason"]
     return attributes
 
@@ -60,14 +60,14 @@ def merge_beside(made: Landing, good: tuple[str, ...] = ("good.json",)) -> dict[
 )
 def test_avro(content: Any, reason: Any, lean: SparkSession, tmp_path: Path) -> None:
     """An Avro file with any invalid header fails alone."""
-    made = Landing(tmp_path, lean, reader={"format": "avro"}, writer={"format": "json"})
-    made.put_file("bad.avro", content)
-    made.put_file("good.avro", build_avro(AVRO_SCHEMA, encode_zigzag(7)))
+    landing = Landing(tmp_path, lean, reader={"format": "avro"}, writer={"format": "json"})
+    landing.put_file("bad.avro", content)
+    landing.put_file("good.avro", build_avro(AVRO_SCHEMA, encode_zigzag(7)))
 
-    attributes = merge_beside(made)
+    attributes = merge_beside(landing)
 
     assert reason in attributes["failure.reason"]
-    assert made.read_ids() == [[7]]
+    assert landing.read_ids() == [[7]]
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_avro(content: Any, reason: Any, lean: SparkSession, tmp_path: Path) -> 
 )
 def test_csv(content: Any, reason: Any, lean: SparkSession, tmp_path: Path) -> None:
     """A CSV file with any invalid first line fails alone."""
-    made = Landing(tmp_path, lean, reader={"format": "csv"}, writer={"format": "json"})
-    made.put_file("bad.csv", content)
-    made.put_file("good.csv", "id\n7\n")
+    landing = Landing(tmp_path, lean, reader={"format": "csv"}, writer={"format": "json"})
+    landing.put_file("bad.csv", content)
+    landing.put_file("good.csv", "id\n7\n")
 
-    attributes = merge_beside(made)
+    attributes = merge_beside(landing)
 
     assert reason in attributes["failure.reason"]
-    assert made.read_ids() == [[7]]
+    assert landing.read_ids() == [[7]]
 
 
 @pytest.mark.parametrize("reader", [{"format": "json"}, {"format": "json", "schema": "id LONG"}])
@@ -102,13 +102,13 @@ def test_csv(content: Any, reason: Any, lean: SparkSession, tmp_path: Path) -> N
 )
 def test_lines_that_no_parser_takes(content: Any, reader: Any, lean: SparkSession, tmp_path: Path) -> None:
     """A file with lines that no parser accepts fails alone: nested too deeply, or not text."""
-    made = Landing(tmp_path, lean, failure_scope="flowfile", reader=reader)
-    made.put_file("bad.json", content)
-    made.put_records("good.json", {"id": 7})
+    landing = Landing(tmp_path, lean, failure_scope="flowfile", reader=reader)
+    landing.put_file("bad.json", content)
+    landing.put_records("good.json", {"id": 7})
 
-    merge_beside(made)
+    merge_beside(landing)
 
-    assert made.read_ids() == [[7]]
+    assert landing.read_ids() == [[7]]
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,13 @@ def test_lines_that_no_parser_takes(content: Any, reader: Any, lean: SparkSessio
 )
 def test_arrays_that_are_no_text(content: Any, lean: SparkSession, tmp_path: Path) -> None:
     """A file with an array that only one of two parsers accepts fails alone."""
-    made = Landing(tmp_path, lean, reader={"format": "json-array"}, writer={"format": "json"})
-    made.put_file("bad.json", content)
-    made.put_file("good.json", '[{"id": 7}]')
+    landing = Landing(tmp_path, lean, reader={"format": "json-array"}, writer={"format": "json"})
+    landing.put_file("bad.json", content)
+    landing.put_file("good.json", '[{"id": 7}]')
 
-    merge_beside(made)
+    merge_beside(landing)
 
-    assert made.read_ids() == [[7]]
+    assert landing.read_ids() == [[7]]
 
 
 @pytest.mark.parametrize("kind", ["json", "json-array"])
@@ -135,15 +135,15 @@ def test_fields_called_like_columns_of_our_own(
     name: Any, kind: Any, lean: SparkSession, tmp_path: Path
 ) -> None:
     """A file with fields named like internal columns fails alone: they would be mistaken for these."""
-    made = Landing(tmp_path, lean, reader={"format": kind}, writer={"format": "json"})
+    landing = Landing(tmp_path, lean, reader={"format": kind}, writer={"format": "json"})
     records = {"bad.json": {"id": 1, name: 5}, "good.json": {"id": 7}}
     for file, record in records.items():
-        made.put_file(file, json.dumps([record] if kind == "json-array" else record))
+        landing.put_file(file, json.dumps([record] if kind == "json-array" else record))
 
-    attributes = merge_beside(made)
+    attributes = merge_beside(landing)
 
     assert name in attributes["failure.reason"]
-    assert made.read_ids() == [[7]]
+    assert landing.read_ids() == [[7]]
 
 
 @pytest.mark.parametrize(
@@ -158,39 +158,41 @@ def test_fields_called_like_columns_of_our_own(
 )
 def test_sidecars(sidecar: Any, lean: SparkSession, tmp_path: Path) -> None:
     """A file whose sidecar cannot be read, or whose attributes cannot be written, fails alone."""
-    made = Landing(tmp_path, lean)
-    made.put_records("bad.json", {"id": 1})
+    landing = Landing(tmp_path, lean)
+    landing.put_records("bad.json", {"id": 1})
     (tmp_path / "in" / f"bad.json{SIDECAR}").write_bytes(sidecar)
-    made.put_records("good.json", {"id": 7}, k="1")
+    landing.put_records("good.json", {"id": 7}, k="1")
 
-    attributes = merge_beside(made)
+    attributes = merge_beside(landing)
 
     assert "is not a flat JSON object" in attributes["failure.reason"]
-    assert made.read_ids() == [[7]]
+    assert landing.read_ids() == [[7]]
 
 
 @pytest.mark.parametrize("name", [b"\xff\xfe.json", b"x" * 245 + b".json", "ä".encode() * 120 + b".json"])
 @pytest.mark.parametrize("action", ["move", "delete", "keep"])
 def test_names(name: Any, action: Any, lean: SparkSession, tmp_path: Path) -> None:
     """A file fails alone if its name is not text, or leaves no room for the name of a sidecar."""
-    made = Landing(tmp_path, lean, original_action=action)
-    path = made.put_records("bad.json", {"id": 1})
+    landing = Landing(tmp_path, lean, original_action=action)
+    path = landing.put_records("bad.json", {"id": 1})
     path.rename(path.with_name(os.fsdecode(name)))
-    made.put_records("good.json", {"id": 7})
+    landing.put_records("good.json", {"id": 7})
 
-    report = made.run_job()
+    report = landing.run_job()
 
     assert report["counts"]["failed_files"] == 1
-    assert made.read_ids() == [[7]]
-    (kept,) = (path.name for path in (tmp_path / "failure").iterdir() if not path.name.endswith(SIDECAR))
-    assert kept.endswith(".json")
-    assert made.run_job(at=1)["changed"] is False
+    assert landing.read_ids() == [[7]]
+    (failed_name,) = (
+        path.name for path in (tmp_path / "failure").iterdir() if not path.name.endswith(SIDECAR)
+    )
+    assert failed_name.endswith(".json")
+    assert landing.run_job(at=1)["changed"] is False
 
 
 def test_symbolic_links(lean: SparkSession, tmp_path: Path) -> None:
     """Symbolic links are reported, not followed or changed, whether they leave the folder or form a cycle."""
-    made = Landing(tmp_path, lean, original_action="delete")
-    made.put_records("sub/good.json", {"id": 7})
+    landing = Landing(tmp_path, lean, original_action="delete")
+    landing.put_records("sub/good.json", {"id": 7})
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.json").write_text('{"id": 1}\n')
@@ -200,9 +202,9 @@ def test_symbolic_links(lean: SparkSession, tmp_path: Path) -> None:
     (folder / "sub" / "circle").symlink_to(folder)
     (folder / "nowhere.json").symlink_to(tmp_path / "nowhere")
 
-    report = made.run_job()
+    report = landing.run_job()
 
-    assert made.read_ids() == [[7]]
+    assert landing.read_ids() == [[7]]
     assert (outside / "secret.json").exists()
     assert sorted(path.name for path in folder.rglob("*") if path.is_symlink()) == [
         "circle", "file.json", "nowhere.json", "out"
@@ -213,14 +215,14 @@ def test_symbolic_links(lean: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", [{"encoding": "nosuch"}, {"sep": "::"}], ids=["encoding", "sep"])
 def test_a_wrong_option_fails_the_run_and_no_file(option: Any, lean: SparkSession, tmp_path: Path) -> None:
     """A wrong option fails the run and no file, because the error holds for all files alike."""
-    made = Landing(tmp_path, lean, reader={"format": "csv", "options": option})
+    landing = Landing(tmp_path, lean, reader={"format": "csv", "options": option})
     for name in ("a.csv", "b.csv"):
-        made.put_file(name, "id\n7\n")
+        landing.put_file(name, "id\n7\n")
 
     with pytest.raises(ConfigError, match=r"reader\.options"):
-        made.run_job()
+        landing.run_job()
 
-    assert made.list_names("in") == ["a.csv", "b.csv"]
+    assert landing.list_names("in") == ["a.csv", "b.csv"]
 
 
 @pytest.mark.parametrize(
@@ -233,24 +235,26 @@ def test_what_only_the_engine_raises(
 
     Errors of all files fail none of them.
     """
-    made = Landing(tmp_path, lean, reader={"format": "csv", "schema": "id LONG"}, writer={"format": "json"})
+    landing = Landing(
+        tmp_path, lean, reader={"format": "csv", "schema": "id LONG"}, writer={"format": "json"}
+    )
     for number in range(5):
-        made.put_file(f"{number}.csv", f"id\n{number}\n", at=number)
+        landing.put_file(f"{number}.csv", f"id\n{number}\n", at=number)
     collect = scan._collect_summaries
 
     def collect_and_fail(frames: Any) -> Any:
-        seen = collect(frames)
-        if any(name.endswith(tuple(wrong)) for name in seen):
+        summaries = collect(frames)
+        if any(name.endswith(tuple(wrong)) for name in summaries):
             raise RuntimeError("a reader broke")
-        return seen
+        return summaries
 
     monkeypatch.setattr(scan, "_collect_summaries", collect_and_fail)
     if len(wrong) > 1:
         with pytest.raises(RuntimeError, match="a reader broke"):
-            made.run_job(at=9)
-        assert len(made.list_names("in")) == 5
+            landing.run_job(at=9)
+        assert len(landing.list_names("in")) == 5
         return
-    attributes = merge_beside(made, good=("0", "1", "2", "4"))
+    attributes = merge_beside(landing, good=("0", "1", "2", "4"))
 
     assert "a reader broke" in attributes["failure.reason"]
-    assert made.read_ids() == [[0, 1, 2, 4]]
+    assert landing.read_ids() == [[0, 1, 2, 4]]

@@ -31,7 +31,7 @@ def test_a_file_is_created_once(tmp_path: Path) -> None:
     assert not write_text(path, b"second", replaces=False)
 
     assert path.read_bytes() == b"first"
-    assert [each.name for each in path.parent.iterdir()] == ["b.json"]
+    assert [file.name for file in path.parent.iterdir()] == ["b.json"]
 
 
 def test_a_file_is_replaced(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_file_is_replaced(tmp_path: Path) -> None:
         write_text(path, content, replaces=True)
         assert path.read_bytes() == content
 
-    assert [each.name for each in tmp_path.iterdir()] == ["b.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["b.json"]
     assert oct(path.stat().st_mode)[-3:] == "644"
 
 

@@ -28,10 +28,10 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     # fsspec caches clients, which have the address of the previous server.
     s3fs.S3FileSystem.clear_instance_cache()
-    place = open_storage(f"s3://bucket-{uuid.uuid4().hex}/lake")
-    assert isinstance(place, RemoteStorage)
-    place.fs.mkdir(place.resolve_path("").split("/")[0])
-    yield place.location
+    storage = open_storage(f"s3://bucket-{uuid.uuid4().hex}/lake")
+    assert isinstance(storage, RemoteStorage)
+    storage.fs.mkdir(storage.resolve_path("").split("/")[0])
+    yield storage.location
     running.stop()
 
 
@@ -60,5 +60,5 @@ def test_bins_of_several_runs_are_merged_on_s3(lean: SparkSession, bucket: Any) 
     assert read_merged(bucket) == [[1, 2], [3, 4]]
     assert open_storage(f"{bucket}/source").list_files() == []
     assert open_storage(f"{bucket}/failure").find_entry("bad.json")
-    kept = {entry.name.split("/")[0] for entry in open_storage(f"{bucket}/state").list_files()}
-    assert kept == {"state-000000000001.json", "state-000000000002.json", "manifests", "ledger"}
+    state_names = {entry.name.split("/")[0] for entry in open_storage(f"{bucket}/state").list_files()}
+    assert state_names == {"state-000000000001.json", "state-000000000002.json", "manifests", "ledger"}

@@ -14,8 +14,8 @@ from airflow_merge_provider.jobs.merge_record.files.storage import open_storage 
 
 @pytest.fixture(params=["local", "objects"])
 def storage(request: Any, tmp_path: Path) -> Any:
-    place = str(tmp_path) if request.param == "local" else f"memory://bucket/{uuid.uuid4().hex}"
-    return opened(f"{place}/here")
+    location = str(tmp_path) if request.param == "local" else f"memory://bucket/{uuid.uuid4().hex}"
+    return opened(f"{location}/here")
 
 
 def test_files_are_listed_below_their_folder(storage: Any) -> None:

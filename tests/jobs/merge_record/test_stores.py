@@ -29,8 +29,8 @@ def bucket() -> Any:
 
 
 def run_job(spark: SparkSession, bucket: Any, number: Any = 1, **settings: Any) -> Any:
-    places = {name: f"{bucket}/{name}" for name in ("source", "merged", "failure", "original")}
-    config = {**places, "state_path": f"{bucket}/state", "reader": "json", **settings}
+    folders = {name: f"{bucket}/{name}" for name in ("source", "merged", "failure", "original")}
+    config = {**folders, "state_path": f"{bucket}/state", "reader": "json", **settings}
     token = RunToken(dag_id="d", run_id=f"r{number}", task_id="merge")
     request = JobRequest(job="merge_record", config=config, run=token, started_at=2**60)
     engine = SparkEngine(spark)
@@ -44,14 +44,14 @@ def run_job(spark: SparkSession, bucket: Any, number: Any = 1, **settings: Any) 
 
 def put_file(bucket: Any, name: Any, *records: Any) -> None:
     open_storage(f"{bucket}/source").write_file(
-        name, "".join(json.dumps(each) + "\n" for each in records).encode()
+        name, "".join(json.dumps(record) + "\n" for record in records).encode()
     )
 
 
 def read_merged(bucket: Any) -> Any:
-    found = open_storage(f"{bucket}/merged")
-    names = [entry.name for entry in found.list_files() if not entry.name.endswith(".attributes.json")]
-    return sorted([json.loads(line)["id"] for line in found.read_file(name).splitlines()] for name in names)
+    storage = open_storage(f"{bucket}/merged")
+    names = [entry.name for entry in storage.list_files() if not entry.name.endswith(".attributes.json")]
+    return sorted([json.loads(line)["id"] for line in storage.read_file(name).splitlines()] for name in names)
 
 
 def test_files_of_a_store_are_merged_there(lean: SparkSession, bucket: Any) -> None:
@@ -72,8 +72,8 @@ def test_files_of_a_store_are_merged_there(lean: SparkSession, bucket: Any) -> N
     names = {entry.name for entry in open_storage(f"{bucket}/original").list_files()}
     assert {"k=1/a b.json", "k=2/b.json", "k=2/c.json"} <= names
     assert open_storage(f"{bucket}/source").list_files() == []
-    kept = {entry.name.split("/")[0] for entry in open_storage(f"{bucket}/state").list_files()}
-    assert kept == {"state-000000000001.json", "state-000000000002.json", "manifests", "ledger"}
+    state_names = {entry.name.split("/")[0] for entry in open_storage(f"{bucket}/state").list_files()}
+    assert state_names == {"state-000000000001.json", "state-000000000002.json", "manifests", "ledger"}
     assert not [entry for entry in open_storage(f"{bucket}/merged").list_files() if "_staging" in entry.name]
 
 
@@ -84,7 +84,7 @@ def test_the_ledger_names_files_where_they_are(lean: SparkSession, bucket: Any) 
     report = run_job(lean, bucket)
 
     assert report["details"]["merged"][0]["uri"].startswith(f"{bucket}/merged/merged-")
-    assert [each["uri"] for each in _read_ledger(bucket)[0]["sources"]] == [f"{bucket}/source/a.json"]
+    assert [source["uri"] for source in _read_ledger(bucket)[0]["sources"]] == [f"{bucket}/source/a.json"]
 
 
 def _read_ledger(bucket: Any) -> Any:

@@ -29,11 +29,11 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession)
     monkeypatch.setattr(entry, "_open_session", lambda conf: lent)
 
     def answer_request(run: Any) -> tuple[int, JobResult | JobFailure]:
-        asked, told = tmp_path / "request.json", tmp_path / "result.json"
-        asked.write_text(probe.build_request("s", "t").model_dump_json())
-        code = entry.main([str(asked), str(told)], jobs={"merge_source": run})
-        assert stat.S_IMODE(told.stat().st_mode) == 0o600
-        return code, read_result(told, 0.0)
+        request_path, result_path = tmp_path / "request.json", tmp_path / "result.json"
+        request_path.write_text(probe.build_request("s", "t").model_dump_json())
+        code = entry.main([str(request_path), str(result_path)], jobs={"merge_source": run})
+        assert stat.S_IMODE(result_path.stat().st_mode) == 0o600
+        return code, read_result(result_path, 0.0)
 
     return answer_request
 
@@ -45,46 +45,46 @@ def _build_raising(error: Any) -> Any:
     return run
 
 
-def _build_reporting(words: Any) -> Any:
+def _build_reporting(statement: Any) -> Any:
     def run(spark: SparkSession, request: Any, progress: Any) -> Any:
-        return {**REPORT, "details": {"found": [tuple(row) for row in spark.sql(words).collect()]}}
+        return {**REPORT, "details": {"found": [tuple(row) for row in spark.sql(statement).collect()]}}
 
     return run
 
 
 def test_a_report_comes_back(answer: Any) -> None:
     """The report that the job returns is the report that the other side reads."""
-    code, told = answer(lambda spark, request, progress: {**REPORT, "approved_by": request.run.run_id})
+    code, result = answer(lambda spark, request, progress: {**REPORT, "approved_by": request.run.run_id})
 
     assert code == 0
-    assert {**told.report, "seconds": {}} == {**REPORT, "approved_by": "r1", "seconds": {}}
-    assert list(told.report["seconds"]) == ["launch", "import", "session", "other"]
+    assert {**result.report, "seconds": {}} == {**REPORT, "approved_by": "r1", "seconds": {}}
+    assert list(result.report["seconds"]) == ["launch", "import", "session", "other"]
 
 
 def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer: Any) -> None:
     """An error of the package arrives with its problems and without a stack trace."""
-    code, told = answer(
+    code, result = answer(
         _build_raising(
             ConfigError.from_problems([Problem("datasets[0]", "value", "is wrong", "write it right")])
         )
     )
 
     assert code == 1
-    assert (told.code, told.retryable, told.trace) == ("config", False, "")
-    assert told.to_error().problems == (Problem("datasets[0]", "value", "is wrong", "write it right"),)
+    assert (result.code, result.retryable, result.trace) == ("config", False, "")
+    assert result.to_error().problems == (Problem("datasets[0]", "value", "is wrong", "write it right"),)
 
 
 def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer: Any) -> None:
     """An unknown error can be retried and has a stack trace; it is not classified as a user error."""
-    _, told = answer(_build_raising(RuntimeError("the disk is\non fire")))
+    _, result = answer(_build_raising(RuntimeError("the disk is\non fire")))
 
-    assert (told.code, told.retryable) == ("job", True)
-    assert told.message == "RuntimeError: the disk is"
-    assert "_raises" in told.trace or "in run" in told.trace
+    assert (result.code, result.retryable) == ("job", True)
+    assert result.message == "RuntimeError: the disk is"
+    assert "_raises" in result.trace or "in run" in result.trace
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("statement", "code", "message"),
     [
         ("SELECT nobody", "data", r"\[UNRESOLVED_COLUMN"),
         ("SELECT CAST(name AS INT) FROM VALUES ('x') AS t(name)", "data", r"\[CAST_INVALID_INPUT\]"),
@@ -108,14 +108,14 @@ def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer: Any) -> Non
     ],
 )
 def test_what_spark_says_becomes_an_error_with_a_remedy(
-    answer: Any, words: Any, code: Any, message: Any
+    answer: Any, statement: Any, code: Any, message: Any
 ) -> None:
     """A Spark error becomes an error with a remedy: first line for the user, stack trace for developers."""
-    _, told = answer(_build_reporting(words))
+    _, result = answer(_build_reporting(statement))
 
-    assert told.code == code, told
-    assert not told.retryable
-    first = told.message.splitlines()[0]
+    assert result.code == code, result
+    assert not result.retryable
+    first = result.message.splitlines()[0]
     assert re.match(message, first), first
 
 
@@ -136,9 +136,9 @@ def test_a_failure_deep_in_the_jvm_is_recognised_by_its_text(text: Any, code: An
 
     Their Python classes differ.
     """
-    known = errors.convert_error(RuntimeError(f"An error occurred while calling o1.sql.\n: {text}"))
+    error = errors.convert_error(RuntimeError(f"An error occurred while calling o1.sql.\n: {text}"))
 
-    assert known.code == code
+    assert error.code == code
 
 
 def test_a_request_of_another_protocol_is_answered_too(
@@ -151,10 +151,10 @@ def test_a_request_of_another_protocol_is_answered_too(
 
     code = entry.main([str(tmp_path / "request.json"), str(tmp_path / "result.json")])
 
-    told = read_result(tmp_path / "result.json", 0.0)
+    result = read_result(tmp_path / "result.json", 0.0)
     assert code == 1
-    assert "the request does not match protocol 1" in told.message
-    assert "install the same version" in told.message
+    assert "the request does not match protocol 1" in result.message
+    assert "install the same version" in result.message
 
 
 def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
@@ -177,6 +177,6 @@ def test_a_driver_over_connect_collects_nothing_meanwhile(
     monkeypatch.setattr("signal.signal", lambda *_: None)
     gc.enable()
 
-    _, told = answer(lambda spark, request, progress: {**REPORT, "approved_by": str(gc.isenabled())})
+    _, result = answer(lambda spark, request, progress: {**REPORT, "approved_by": str(gc.isenabled())})
 
-    assert told.report["approved_by"] == "False"
+    assert result.report["approved_by"] == "False"

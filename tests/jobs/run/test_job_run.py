@@ -30,12 +30,12 @@ class Counting(JobRun):
         *,
         mode: Any = "incremental",
         repeatable: bool = True,
-        **asked: Any,
+        **request_fields: Any,
     ) -> None:
-        request = probe.build_request("s", "t").model_copy(update=asked)
+        request = probe.build_request("s", "t").model_copy(update=request_fields)
         target = Dataset(id="t", path="/nowhere/t")
-        self.said: list[str] = []
-        self.reporter = RunReporter(None, request, Progress(self.said.append), COUNTS, target, {}, previous)
+        self.lines: list[str] = []
+        self.reporter = RunReporter(None, request, Progress(self.lines.append), COUNTS, target, {}, previous)
         self._mode, self._repeatable = mode, repeatable
         self.evaluated = self.written = 0
 
@@ -160,4 +160,4 @@ def test_warnings_are_printed_and_the_first_are_reported() -> None:
         *(f"warning {number}" for number in range(5)),
         "3 more warnings are in the log",
     ]
-    assert sum("warning: warning" in line for line in run.said) == 8
+    assert sum("warning: warning" in line for line in run.lines) == 8

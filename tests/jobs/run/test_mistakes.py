@@ -45,14 +45,14 @@ class Lake:
             write_deltalake(str(folder / name), rows)
 
     def run_job(self, job: str, **config: Any) -> dict[str, Any]:
-        asked = {name: config.pop(name) for name in ("max_change_ratio",) if name in config}
+        request_fields = {name: config.pop(name) for name in ("max_change_ratio",) if name in config}
         request = JobRequest(
             job=job,
             config={"target": self.target, **config},
             run=RunToken(dag_id="d", run_id=f"{config}", task_id="t"),
             warehouse=str(self.folder),
             started_at=1,
-            **asked,
+            **request_fields,
         )
         module = importlib.import_module(f"airflow_merge_provider.jobs.{job}.job")
         report: dict[str, Any] = module.run(self.spark, request, Progress(out=str))
@@ -67,8 +67,8 @@ class Lake:
         return self.run_job("merge_source", datasets=["persons p"], equality=list(rules), **config)
 
     def run_join(self, **config: Any) -> dict[str, Any]:
-        given = {"inputs": {"a": "rows", "b": "rows"}, "join_keys": "a.id = b.id", "required_inputs": "a"}
-        return self.run_job("joiner", **{**given, **config})
+        defaults = {"inputs": {"a": "rows", "b": "rows"}, "join_keys": "a.id = b.id", "required_inputs": "a"}
+        return self.run_job("joiner", **{**defaults, **config})
 
 
 def _lose_a_column(lake: Lake) -> Any:

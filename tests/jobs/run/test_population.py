@@ -23,11 +23,15 @@ def flagged(spark: SparkSession, tmp_path: Path) -> Any:
     """Run the probe over a source that this package writes, and return its report."""
 
     def run_flagged(
-        mode: Any = "if-source-populated", run: Any = "r1", job: Any = probe.run, **wish: Any
+        mode: Any = "if-source-populated", run: Any = "r1", job: Any = probe.run, **changed_fields: Any
     ) -> Any:
         request = probe.build_request(str(tmp_path / "source"), str(tmp_path / "target"), run)
-        asked = {"target": str(tmp_path / "target"), "datasets": (str(tmp_path / "source"),), **wish}
-        population = Population(set_initial_offset=mode, **asked)
+        fields = {
+            "target": str(tmp_path / "target"),
+            "datasets": (str(tmp_path / "source"),),
+            **changed_fields,
+        }
+        population = Population(set_initial_offset=mode, **fields)
         return run_with_population(
             spark, request.model_copy(update={"population": population}), Progress(), job
         )
@@ -43,8 +47,8 @@ def make_source(tmp_path: Path, properties: Any = OURS) -> None:
     set_properties(tmp_path / "source", properties)
 
 
-def set_properties(place: Any, properties: Any) -> None:
-    DeltaTable(place).alter.set_table_properties(properties, raise_if_not_exists=False)
+def set_properties(path: Any, properties: Any) -> None:
+    DeltaTable(path).alter.set_table_properties(properties, raise_if_not_exists=False)
 
 
 def read_flag(tmp_path: Path) -> Any:
@@ -105,7 +109,7 @@ def test_a_run_that_needs_a_populated_source_does_not_start(flagged: Any, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("mode", "failed", "done"),
+    ("mode", "flag_after_failure", "flag_after_success"),
     [
         ("never", None, None),
         ("always", None, "true"),
@@ -114,7 +118,7 @@ def test_a_run_that_needs_a_populated_source_does_not_start(flagged: Any, tmp_pa
     ],
 )
 def test_the_mode_decides_how_far_a_run_has_to_come(
-    flagged: Any, tmp_path: Path, mode: Any, failed: Any, done: Any
+    flagged: Any, tmp_path: Path, mode: Any, flag_after_failure: Any, flag_after_success: Any
 ) -> None:
     """The mode decides whether an existing output is populated after a failed or a successful run."""
     make_source(tmp_path)
@@ -125,9 +129,9 @@ def test_the_mode_decides_how_far_a_run_has_to_come(
 
     with pytest.raises(DataError):
         flagged(mode, run="r2", job=raise_error)
-    assert read_flag(tmp_path) == failed
+    assert read_flag(tmp_path) == flag_after_failure
     flagged(mode, run="r3", job=run_without_flag)
-    assert read_flag(tmp_path) == done
+    assert read_flag(tmp_path) == flag_after_success
 
 
 def test_a_reset_decides_anew(flagged: Any, tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ def test_a_folder_is_removed_while_somebody_writes_into_it(
 
     def keep_writing() -> None:
         for number in count():
-            place = tmp_path / "staging" / f"part-{number % 7}" / str(number)
+            path = tmp_path / "staging" / f"part-{number % 7}" / str(number)
             try:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.touch()
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
             except FileNotFoundError:
                 continue
             if stop.is_set():

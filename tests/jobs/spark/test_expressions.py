@@ -24,7 +24,7 @@ def test_conditions_are_combined(
     spark: SparkSession, conditions: list[bool | None], all_hold: bool | None, one_holds: bool | None
 ) -> None:
     """Combined conditions equal conditions applied in turn, also if one of them is NULL."""
-    known = [lit(condition).cast("boolean") for condition in conditions]
+    columns = [lit(condition).cast("boolean") for condition in conditions]
 
     row = spark.range(1).select(combine_with_and(known), combine_with_or(known)).collect()[0]
 
@@ -36,7 +36,7 @@ def test_thousands_of_columns_fit_into_one_expression(spark: SparkSession) -> No
     number = col("id")
     rows = spark.range(2).select(
         combine_with_or(number == place for place in range(1, 3000)).alias("some"),
-        combine_columns(Column.bitwiseXOR, (number + place for place in range(3000)), lit(0)).alias("all"),
+        combine_columns(Column.bitwiseXOR, (number + value for value in range(3000)), lit(0)).alias("all"),
     )
 
     first, second = rows.collect()

@@ -51,11 +51,11 @@ def test_the_first_error_ends_all(spark: SparkSession) -> None:
 
 def test_a_process_that_is_told_to_end_does_not_wait(spark: SparkSession) -> None:
     """An exit is raised while a call is running, because Spark must be stopped without waiting for it."""
-    going_on, done = threading.Event(), threading.Event()
+    going_on, call_ended = threading.Event(), threading.Event()
 
     def wait_slowly(_: int) -> None:
         assert going_on.wait(30)
-        done.set()
+        call_ended.set()
 
     def yield_and_exit() -> Iterator[int]:
         yield 1
@@ -64,9 +64,9 @@ def test_a_process_that_is_told_to_end_does_not_wait(spark: SparkSession) -> Non
     with pytest.raises(SystemExit):
         run_in_parallel(spark, wait_slowly, yield_and_exit())
 
-    assert not done.is_set()
+    assert not call_ended.is_set()
     going_on.set()
-    assert done.wait(30)
+    assert call_ended.wait(30)
 
 
 @pytest.mark.classic
