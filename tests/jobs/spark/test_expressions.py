@@ -26,7 +26,7 @@ def test_conditions_are_combined(
     """Combined conditions equal conditions applied in turn, also if one of them is NULL."""
     columns = [lit(condition).cast("boolean") for condition in conditions]
 
-    row = spark.range(1).select(combine_with_and(known), combine_with_or(known)).collect()[0]
+    row = spark.range(1).select(combine_with_and(columns), combine_with_or(columns)).collect()[0]
 
     assert tuple(row) == (all_hold, one_holds)
 
@@ -35,7 +35,7 @@ def test_thousands_of_columns_fit_into_one_expression(spark: SparkSession) -> No
     """Thousands of columns fit into one expression, although a chain of as many overflows Spark's stack."""
     number = col("id")
     rows = spark.range(2).select(
-        combine_with_or(number == place for place in range(1, 3000)).alias("some"),
+        combine_with_or(number == value for value in range(1, 3000)).alias("some"),
         combine_columns(Column.bitwiseXOR, (number + value for value in range(3000)), lit(0)).alias("all"),
     )
 
