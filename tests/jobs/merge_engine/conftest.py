@@ -22,10 +22,10 @@ def lean(spark: SparkSession) -> SparkSession:
 
 
 @pytest.fixture
-def stream(lean: SparkSession, tmp_path: Path) -> MakeStream:
+def make_stream(lean: SparkSession, tmp_path: Path) -> MakeStream:
     """Create a stream in this test's folder."""
 
-    def make_stream(**settings: Any) -> Stream:
+    def create_stream(**settings: Any) -> Stream:
         return Stream(lean, tmp_path, **settings)
 
-    return make_stream
+    return create_stream

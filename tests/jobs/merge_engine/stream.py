@@ -22,34 +22,37 @@ class Stream:
     def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
         self.spark, self.folder = spark, folder
         self.settings = {"source": "changes", "target": "state", "primary_key": ["k"], **settings}
-        self.said: list[str] = []
+        self.log_lines: list[str] = []
         self._runs = 0
 
-    def write_batch(self, columns: Mapping[str, Any], source: str = "changes", **how: Any) -> None:
+    def write_batch(self, columns: Mapping[str, Any], source: str = "changes", **options: Any) -> None:
         """Append a batch, given by its columns, in one commit."""
         arrays = {
-            name: given if isinstance(given, pa.Array) else pa.array(given) for name, given in columns.items()
+            name: values if isinstance(values, pa.Array) else pa.array(values)
+            for name, values in columns.items()
         }
-        write_deltalake(str(self.folder / source), pa.table(arrays), **{"mode": "append", **how})
+        write_deltalake(str(self.folder / source), pa.table(arrays), **{"mode": "append", **options})
 
     def run_sql(self, statement: str) -> None:
         """Execute a statement; {source} and {target} stand for the tables."""
-        places = {name: f"delta.`{self.folder / self.settings[name]}`" for name in ("source", "target")}
-        self.spark.sql(statement.format(**places)).collect()
+        tables = {name: f"delta.`{self.folder / self.settings[name]}`" for name in ("source", "target")}
+        self.spark.sql(statement.format(**tables)).collect()
 
     def run_job(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
         """Run the job once; settings of the request go there, all others are configuration."""
         self._runs += 1
-        given = ("until", "full_refresh", "started_at", "max_change_ratio")
-        asked = {"started_at": self._runs} | {name: more.pop(name) for name in given if name in more}
+        request_names = ("until", "full_refresh", "started_at", "max_change_ratio")
+        request_fields = {"started_at": self._runs} | {
+            name: more.pop(name) for name in request_names if name in more
+        }
         request = JobRequest(
             job="merge_engine",
             config={**self.settings, **more},
             run=RunToken(dag_id="tests", run_id=run_id or str(self._runs), task_id="merge"),
             warehouse=str(self.folder),
-            **asked,
+            **request_fields,
         )
-        return check_report(run(self.spark, request, Progress(out=self.said.append)))
+        return check_report(run(self.spark, request, Progress(out=self.log_lines.append)))
 
     def read_rows(self, table: str = "state", order: Sequence[str] = ("k",)) -> list[tuple[Any, ...]]:
         """Return the rows of a table, ordered by some columns."""
@@ -58,5 +61,5 @@ class Stream:
 
     def read_version(self, table: str = "state") -> int | None:
         """Return a table's version, None if there is no table."""
-        place = self.folder / table
-        return DeltaTable(str(place)).version() if (place / "_delta_log").exists() else None
+        path = self.folder / table
+        return DeltaTable(str(path)).version() if (path / "_delta_log").exists() else None

@@ -35,75 +35,77 @@ class KilledError(BaseException):
     """An exception that stands for the end of the process: handlers of the job must not catch it."""
 
 
-def build_killing_commit(commit: Callable[..., Any], place: int, *, before: bool) -> Callable[..., Any]:
+def build_killing_commit(commit: Callable[..., Any], position: int, *, before: bool) -> Callable[..., Any]:
     """Build a commit function that ends the process before the nth commit or after it."""
-    made = []
+    calls = []
 
-    def commit_and_kill(*given: Any, **named: Any) -> Any:
-        made.append(given)
-        if len(made) == place and before:
+    def commit_and_kill(*arguments: Any, **named: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == position and before:
             raise KilledError
-        landed = commit(*given, **named)
-        if len(made) == place:
+        landed = commit(*arguments, **named)
+        if len(calls) == position:
             raise KilledError
         return landed
 
     return commit_and_kill
 
 
-def write_batch(made: Stream, number: int) -> None:
+def write_batch(stream: Stream, number: int) -> None:
     """Write one more batch: key 0 is incremented, key ``number`` is added and the previous key is deleted."""
     keys = [0, number, number - 1] if number > 1 else [0, 1]
-    made.write_batch(
+    stream.write_batch(
         {"k": keys, "op": ["+I", "+I", "-D"][: len(keys)], "s": [number] * len(keys), "v": [1] * len(keys)}
     )
 
 
 # More than 20 seconds: nine runs write three tables each.
 def test_a_run_that_dies_at_a_commit_is_made_up_for(
-    stream: MakeStream, monkeypatch: pytest.MonkeyPatch
+    make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run killed before or after any commit and retried leaves the tables of an undisturbed run."""
-    made = stream(**SETTINGS)
-    write_batch(made, 1)
-    made.run_job()
+    stream = make_stream(**SETTINGS)
+    write_batch(stream, 1)
+    stream.run_job()
     # After one commit is the same as before the next.
-    places = [*((at, True) for at in range(1, COMMITS + 1)), (COMMITS, False)]
-    for number, (place, before) in enumerate(places, 2):
-        write_batch(made, number)
+    positions = [*((at, True) for at in range(1, COMMITS + 1)), (COMMITS, False)]
+    for number, (position, before) in enumerate(positions, 2):
+        write_batch(stream, number)
         with monkeypatch.context() as deadly:
-            dying = build_killing_commit(commit_once, place, before=before)
+            dying = build_killing_commit(commit_once, position, before=before)
             deadly.setattr(side_table, "commit_once", dying)
             deadly.setattr(retry, "commit_once", dying)
             with pytest.raises(KilledError):
-                made.run_job(f"run {number}")
+                stream.run_job(f"run {number}")
 
-        assert made.run_job(f"run {number}")["changed"] is True
+        assert stream.run_job(f"run {number}")["changed"] is True
 
-        assert made.read_rows() == [(0, number, number), (number, number, 1)]
-        changed = [row[:2] for row in made.read_rows("log", ("k", "_kind")) if row[-1] == number]
+        assert stream.read_rows() == [(0, number, number), (number, number, 1)]
+        changed = [row[:2] for row in stream.read_rows("log", ("k", "_kind")) if row[-1] == number]
         assert changed == [("+U", 0), ("-U", 0), ("-D", number - 1), ("+I", number)]
-        assert [row[0] for row in made.read_rows("state__removed")] == list(range(1, number))
+        assert [row[0] for row in stream.read_rows("state__removed")] == list(range(1, number))
 
 
-def test_the_second_of_two_runs_at_once_loses(stream: MakeStream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_of_two_runs_at_once_loses(
+    make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second of two concurrent runs writes nothing and can be retried; the retry has nothing to do."""
-    made = stream(merge_engine="aggregation", options={"fields.v.aggregate-function": "sum"})
-    made.write_batch({"k": [1], "v": [1]})
-    made.run_job()
-    made.write_batch({"k": [1], "v": [5]})
+    stream = make_stream(merge_engine="aggregation", options={"fields.v.aggregate-function": "sum"})
+    stream.write_batch({"k": [1], "v": [1]})
+    stream.run_job()
+    stream.write_batch({"k": [1], "v": [5]})
     write = upsert_rows
 
-    def commit_second(*given: Any) -> None:
+    def commit_second(*arguments: Any) -> None:
         monkeypatch.setattr(target, "upsert_rows", write)
-        made.run_job("first")
-        write(*given)
+        stream.run_job("first")
+        write(*arguments)
 
     monkeypatch.setattr(target, "upsert_rows", commit_second)
 
     with pytest.raises(ConflictError) as lost:
-        made.run_job("second")
+        stream.run_job("second")
 
     assert lost.value.retryable
-    assert made.read_rows() == [(1, 6)]
-    assert made.run_job("second")["changed"] is False
+    assert stream.read_rows() == [(1, 6)]
+    assert stream.run_job("second")["changed"] is False

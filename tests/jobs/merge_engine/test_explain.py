@@ -13,7 +13,7 @@ from airflow_merge_provider.explain.merge_engine import explain_key
 from tests.jobs.merge_engine.conftest import MakeStream
 
 
-def test_every_value_has_the_record_that_gave_it(stream: MakeStream) -> None:
+def test_every_value_has_the_record_that_gave_it(make_stream: MakeStream) -> None:
     """Each value is explained by its record: in groups, by functions, and in columns outside groups.
 
     Late records and records without a value are listed with the reason why they do not count.
@@ -22,24 +22,24 @@ def test_every_value_has_the_record_that_gave_it(stream: MakeStream) -> None:
         "fields.g.sequence-group": "a,total",
         "fields.total.aggregate-function": "sum",
     }
-    made = stream(merge_engine="partial-update", options=options, row_kind_column="op")
-    made.write_batch(
+    stream = make_stream(merge_engine="partial-update", options=options, row_kind_column="op")
+    stream.write_batch(
         {"k": [1, 2], "op": ["+I"] * 2, "g": [5, 1], "a": ["x", "y"], "total": [10, 1], "free": ["f", "f"]}
     )
-    made.run_job()
-    made.write_batch(
+    stream.run_job()
+    stream.write_batch(
         {"k": [1], "op": ["+U"], "g": [3], "a": ["late"], "total": [7], "free": pa.nulls(1, pa.string())}
     )
-    made.write_batch({"k": [1], "op": ["+U"], "g": [9], "a": ["z"], "total": [1], "free": ["new"]})
-    made.run_job()
+    stream.write_batch({"k": [1], "op": ["+U"], "g": [9], "a": ["z"], "total": [1], "free": ["new"]})
+    stream.run_job()
 
-    found = explain_key("state", "1", warehouse=str(made.folder))
+    explanation = explain_key("state", "1", warehouse=str(stream.folder))
 
     assert found.trace.is_live
-    assert {name: (each.value, each.records) for name, each in found.trace.values.items()} == {
+    assert {name: (column.value, column.records) for name, column in explanation.trace.values.items()} == {
         "g": (9, (2,)), "a": ("z", (2,)), "total": (18, (0, 1, 2)), "free": ("new", (2,)),
     }  # fmt: skip
-    assert list(found.format_lines()) == [
+    assert list(explanation.format_lines()) == [
         "k = 1: a row from 3 records",
         "  record 0  +I  changes version 0 row 0: set free, a, total, g",
         "  record 1  +U  changes version 1 row 0: set total",
@@ -51,32 +51,32 @@ def test_every_value_has_the_record_that_gave_it(stream: MakeStream) -> None:
     ]
 
 
-def test_the_command_line_explains(stream: MakeStream, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_explains(make_stream: MakeStream, capsys: pytest.CaptureFixture[str]) -> None:
     """The command line prints the explanation as text, or as JSON for programs."""
-    made = stream()
-    made.write_batch({"k": [1, 1], "v": ["a", "b"]})
-    made.run_job()
-    place = ["--warehouse", str(made.folder)]
+    stream = make_stream()
+    stream.write_batch({"k": [1, 1], "v": ["a", "b"]})
+    stream.run_job()
+    options = ["--warehouse", str(stream.folder)]
 
-    codes = [main(["explain", "state", "1", *place]), main(["explain", "state", "1", "--json", *place])]
+    codes = [main(["explain", "state", "1", *options]), main(["explain", "state", "1", "--json", *options])]
 
-    lines, told = capsys.readouterr().out.split("{", 1)
+    lines, json_text = capsys.readouterr().out.split("{", 1)
     assert codes == [0, 0]
     assert "  v = 'b': the newest record (record 1)\n" in lines
-    assert json.loads("{" + told)["columns"]["v"]["records"] == [1]
+    assert json.loads("{" + json_text)["columns"]["v"]["records"] == [1]
 
 
-def test_a_removed_row_is_explained_too(stream: MakeStream) -> None:
+def test_a_removed_row_is_explained_too(make_stream: MakeStream) -> None:
     """A removed row is explained: late records count less than the removal, dropped records are marked.
 
     Keys of several columns are given as JSON.
     """
-    made = stream(
+    stream = make_stream(
         primary_key=["k", "day"],
         options={"sequence.field": "s", "ignore-update-before": True},
         row_kind_column="op",
     )
-    made.write_batch(
+    stream.write_batch(
         {
             "k": [1] * 4,
             "day": ["mon"] * 4,
@@ -85,18 +85,18 @@ def test_a_removed_row_is_explained_too(stream: MakeStream) -> None:
             "v": [1, 1, 1, 2],
         }
     )
-    made.run_job()
+    stream.run_job()
 
-    found = explain_key("state", '{"k": 1, "day": "mon"}', warehouse=str(made.folder)).as_object()
+    explanation = explain_key("state", '{"k": 1, "day": "mon"}', warehouse=str(stream.folder)).as_object()
 
-    assert found["row"] is False
-    assert [(each["kind"], each["did"]) for each in found["records"]] == [
+    assert explanation["row"] is False
+    assert [(record["kind"], record["did"]) for record in explanation["records"]] == [
         ("+I", "overridden by record 2"), ("-U", "dropped by ignore-update-before"),
         ("+I", "overridden by record 2"), ("-D", "removed the row"),
     ]  # fmt: skip
     with pytest.raises(DataError, match="contain no record with the key"):
-        explain_key("state", '{"k": 7, "day": "mon"}', warehouse=str(made.folder))
+        explain_key("state", '{"k": 7, "day": "mon"}', warehouse=str(stream.folder))
     with pytest.raises(ConfigError, match="must be a JSON object with the key columns"):
-        explain_key("state", "1", warehouse=str(made.folder))
+        explain_key("state", "1", warehouse=str(stream.folder))
     with pytest.raises(DataError, match="has no commit of a merge engine in its history"):
-        explain_key("changes", "1", warehouse=str(made.folder))
+        explain_key("changes", "1", warehouse=str(stream.folder))

@@ -44,52 +44,54 @@ def columns_of(rows: pd.DataFrame) -> dict[str, pa.Array]:
 def build_events(flights: pd.DataFrame) -> list[pd.DataFrame]:
     """Build three events per flight, of different times; earlier estimates are wrong on purpose."""
     stamps = ["scheduled_at", "departed_at", "arrived_at"]
-    found = []
+    events = []
     for stamp, columns in zip(stamps, (SCHEDULED, DEPARTED, ARRIVED), strict=True):
         for version in (1, 2):
-            known = flights[["id", *columns]].copy()
+            event = flights[["id", *columns]].copy()
             if version == 1:
-                known[columns[-1]] = -1.0 if known[columns[-1]].dtype == float else -1
-            known[stamp] = version
-            found.append(known)
-    whole = [*COLUMNS, *stamps]
+                event[columns[-1]] = -1.0 if event[columns[-1]].dtype == float else -1
+            event[stamp] = version
+            events.append(event)
+    all_columns = [*COLUMNS, *stamps]
     kinds = {**flights.dtypes.to_dict(), **dict.fromkeys(stamps, "Int64")}
-    full = [each.reindex(columns=whole) for each in found]
-    return [each.astype({name: _to_nullable(kind) for name, kind in kinds.items()}) for each in full]
+    full = [event.reindex(columns=all_columns) for event in events]
+    return [event.astype({name: _to_nullable(kind) for name, kind in kinds.items()}) for event in full]
 
 
 def _to_nullable(kind: object) -> object:
     return "Int64" if kind == "int64" else kind
 
 
-def test_late_and_repeated_events_end_as_the_flights_were(stream: MakeStream, flights: pd.DataFrame) -> None:
+def test_late_and_repeated_events_end_as_the_flights_were(
+    make_stream: MakeStream, flights: pd.DataFrame
+) -> None:
     """With six events per flight in any order, some repeated, every column has its newest value."""
-    made = stream(primary_key=["id"], merge_engine="partial-update", options=GROUPS)
+    stream = make_stream(primary_key=["id"], merge_engine="partial-update", options=GROUPS)
     draw = random.Random(7)  # noqa: S311 - an order, no secret
     parts = [part for event in build_events(flights) for part in (event.iloc[::2], event.iloc[1::2])]
     draw.shuffle(parts)
     for batch in (parts[:5], parts[3:9], parts[9:], parts[:2]):
-        made.write_batch(columns_of(pd.concat(batch)))
-        made.run_job()
+        stream.write_batch(columns_of(pd.concat(batch)))
+        stream.run_job()
 
-    found = made.spark.read.format("delta").load(str(made.folder / "state")).select(*COLUMNS).toPandas()
+    state = stream.spark.read.format("delta").load(str(stream.folder / "state")).select(*COLUMNS).toPandas()
 
-    found = pd.DataFrame(found).sort_values("id").reset_index(drop=True)
-    pd.testing.assert_frame_equal(found, flights, check_dtype=False)
+    state = pd.DataFrame(state).sort_values("id").reset_index(drop=True)
+    pd.testing.assert_frame_equal(state, flights, check_dtype=False)
 
 
-def test_totals_of_carriers_are_those_of_a_group_by(stream: MakeStream, flights: pd.DataFrame) -> None:
+def test_totals_of_carriers_are_those_of_a_group_by(make_stream: MakeStream, flights: pd.DataFrame) -> None:
     """Sums, counts and maxima over three batches equal a GROUP BY over all flights at once."""
     functions = {"distance": "sum", "arr_time": "count", "arr_delay": "max", "air_time": "min"}
     options = {f"fields.{name}.aggregate-function": function for name, function in functions.items()}
-    made = stream(primary_key=["carrier"], merge_engine="aggregation", options=options)
+    stream = make_stream(primary_key=["carrier"], merge_engine="aggregation", options=options)
     columns = flights[["carrier", *functions]].astype({"arr_time": "Int64"})
     for start in range(3):
-        made.write_batch(columns_of(columns.iloc[start::3]))
-        made.run_job()
+        stream.write_batch(columns_of(columns.iloc[start::3]))
+        stream.run_job()
 
-    found = made.spark.read.format("delta").load(str(made.folder / "state")).toPandas()
+    state = stream.spark.read.format("delta").load(str(stream.folder / "state")).toPandas()
 
-    wanted = columns.groupby("carrier").agg(functions).reset_index()
-    found = pd.DataFrame(found).sort_values("carrier").reset_index(drop=True)
-    pd.testing.assert_frame_equal(found, wanted, check_dtype=False)
+    expected = columns.groupby("carrier").agg(functions).reset_index()
+    state = pd.DataFrame(state).sort_values("carrier").reset_index(drop=True)
+    pd.testing.assert_frame_equal(state, expected, check_dtype=False)

@@ -9,22 +9,22 @@ from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.test_runs import KINDS, SUM
 
 
-def test_a_run_that_changes_too_much_writes_nothing(stream: MakeStream) -> None:
+def test_a_run_that_changes_too_much_writes_nothing(make_stream: MakeStream) -> None:
     """With one changed, one new and one removed key of two, a dry run warns and a run fails.
 
     It fails before its change log has a row.
     """
-    made = stream(**{**SUM, **KINDS, "changelog": "log"})
-    made.write_batch({"k": [1, 2], "op": ["+I", "+I"], "v": [10, 1]})
-    made.run_job(max_change_ratio=0.0)
-    made.write_batch({"k": [1, 3], "op": ["-D", "+I"], "v": [4, 7]})
-    lines = len(made.read_rows("log"))
+    stream = make_stream(**{**SUM, **KINDS, "changelog": "log"})
+    stream.write_batch({"k": [1, 2], "op": ["+I", "+I"], "v": [10, 1]})
+    stream.run_job(max_change_ratio=0.0)
+    stream.write_batch({"k": [1, 3], "op": ["-D", "+I"], "v": [4, 7]})
+    lines = len(stream.read_rows("log"))
 
-    dry = made.run_job(until="transform", max_change_ratio=0.5)
+    dry = stream.run_job(until="transform", max_change_ratio=0.5)
     with pytest.raises(
         RiskError, match=r"2 rows to a target of 2 rows, a change ratio of 1; the limit is 0.5"
     ) as refused:
-        made.run_job("late", max_change_ratio=0.5)
+        stream.run_job("late", max_change_ratio=0.5)
 
     assert dry["warnings"] == [
         (
@@ -33,7 +33,7 @@ def test_a_run_that_changes_too_much_writes_nothing(stream: MakeStream) -> None:
         )
     ]
     assert refused.value.report["counts"] == dry["counts"]
-    assert (made.read_version(), len(made.read_rows("log"))) == (0, lines)
-    assert made.run_job("late", max_change_ratio=1.0)["target"]["version"] == 1
-    anew = made.run_job(full_refresh=True, max_change_ratio=0.0)
-    assert (anew["changed"], made.read_rows()) == (True, [(1, 6), (2, 1), (3, 7)])
+    assert (stream.read_version(), len(stream.read_rows("log"))) == (0, lines)
+    assert stream.run_job("late", max_change_ratio=1.0)["target"]["version"] == 1
+    full = stream.run_job(full_refresh=True, max_change_ratio=0.0)
+    assert (full["changed"], stream.read_rows()) == (True, [(1, 6), (2, 1), (3, 7)])

@@ -34,14 +34,14 @@ def test_spark_folds_as_the_definition_says(lean: SparkSession, tmp_path: Path, 
     except RefusedError:
         changes = []
 
-    found = merge_engine.run_vector(lean, vector, tmp_path)
+    result = merge_engine.run_vector(lean, vector, tmp_path)
 
     if not changes:
-        assert found["error"]["stage"] == "write"
+        assert result["error"]["stage"] == "write"
         return
-    assert "error" not in found, found
-    assert count_rows(found["rows"]) == count_rows(list(row.values()) for row in oracle.rows.values())
-    assert [count_rows(commit) for commit in found["changes"]] == [count_rows(commit) for commit in changes]
+    assert "error" not in result, result
+    assert count_rows(result["rows"]) == count_rows(list(row.values()) for row in oracle.rows.values())
+    assert [count_rows(commit) for commit in result["changes"]] == [count_rows(commit) for commit in changes]
 
 
 def count_rows(rows: Iterable[Any]) -> Counter[str]:

@@ -34,9 +34,9 @@ def test_the_fold_works_where_the_package_is_not(tmp_path: Path) -> None:
     config = MergeEngineConfig.parse(
         {"primary_key": ["k"], "merge_engine": "aggregation", "options": options}
     )
-    made = plan_fold(config, [Column("k", "long"), Column("v", "string")])
+    plan = plan_fold(config, [Column("k", "long"), Column("v", "string")])
     sent = tmp_path / "walk.pickle"
-    sent.write_bytes(cloudpickle.dumps(python_fold._build_folder(made)))  # type: ignore[no-untyped-call]
+    sent.write_bytes(cloudpickle.dumps(python_fold._build_folder(plan)))  # type: ignore[no-untyped-call]
 
     worker = subprocess.run([sys.executable, "-c", WORKER, sent], capture_output=True, text=True, check=False)
 

@@ -22,21 +22,21 @@ def lean(spark: SparkSession) -> SparkSession:
 
 
 @pytest.fixture
-def pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
+def make_pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
     """Create a pipe of datasets A, B, … with the aliases a, b, … in this test's folder."""
 
-    def make_pipe(datasets: str = "AB", **settings: Any) -> Pipe:
+    def create_pipe(datasets: str = "AB", **settings: Any) -> Pipe:
         return Pipe(lean, tmp_path, datasets=[f"{name} {name.lower()}" for name in datasets], **settings)
 
-    return make_pipe
+    return create_pipe
 
 
 @pytest.fixture
-def memory_pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
+def make_memory_pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
     """Create the same with datasets and target in memory."""
 
-    def make_pipe(datasets: str = "AB", **settings: Any) -> MemoryPipe:
+    def create_pipe(datasets: str = "AB", **settings: Any) -> MemoryPipe:
         names = [f"{name} {name.lower()}" for name in datasets]
         return MemoryPipe(lean, tmp_path, datasets=names, **settings)
 
-    return make_pipe
+    return create_pipe

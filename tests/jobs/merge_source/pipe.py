@@ -28,9 +28,9 @@ class Pipe:
         self.spark, self.folder = spark, folder
         self.settings = {"version": 2, "target": TARGET, **settings}
         self.keeps_feeds = settings.get("change_detection") == "change_feed"
-        self.said: list[str] = []
+        self.log_lines: list[str] = []
         self._runs = 0
-        self._seen = -1
+        self._last_updated = -1
         self._versions: dict[str, int] = {}
 
     @property
@@ -53,14 +53,14 @@ class Pipe:
     def run_job(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
         """Run the job once; arguments of the request go there, all others are configuration."""
         self._runs += 1
-        asked = {name: more.pop(name) for name in REQUESTED if name in more}
+        request_fields = {name: more.pop(name) for name in REQUESTED if name in more}
         request = JobRequest(
             job="merge_source",
             config={**self.settings, **more},
             run=RunToken(dag_id="tests", run_id=run_id or str(self._runs), task_id="merge"),
             warehouse=str(self.folder),
             started_at=self._runs,
-            **asked,
+            **request_fields,
         )
         return check_report(self._run_request(request))
 
@@ -70,12 +70,12 @@ class Pipe:
 
     def read_new_rows(self) -> list[dict[str, Any]]:
         """Return the rows written since the last call, in their order."""
-        rows = list(iterate_written(self.target_rows(), self._seen))
-        self._seen = max([self._seen, *(row["_updated"] for row in rows)])
+        rows = list(iterate_written(self.target_rows(), self._last_updated))
+        self._last_updated = max([self._last_updated, *(row["_updated"] for row in rows)])
         return rows
 
     def _run_request(self, request: JobRequest) -> dict[str, Any]:
-        return run(self.spark, request, Progress(out=self.said.append))
+        return run(self.spark, request, Progress(out=self.log_lines.append))
 
     def target_rows(self) -> DataFrame:
         """Return the rows of the target with all its columns."""
@@ -129,5 +129,5 @@ def build_column(values: Iterable[Any], kind: pa.DataType | None = None) -> pa.A
 def build_table(columns: Mapping[str, Any]) -> pa.Table:
     """Build a table of columns given as lists or as arrays."""
     return pa.table(
-        {name: pa.array(given) if isinstance(given, list) else given for name, given in columns.items()}
+        {name: pa.array(values) if isinstance(values, list) else values for name, values in columns.items()}
     )

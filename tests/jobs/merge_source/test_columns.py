@@ -21,108 +21,108 @@ COLUMNS = {**RULE, "values": "columns"}
 SYSTEM = ("_updated", "_hash", "_previous", "_ts", "_members")
 
 
-def read_columns(made: Pipe, *names: str) -> dict[str, Any]:
+def read_columns(pipe: Pipe, *names: str) -> dict[str, Any]:
     """Return columns of the live outputs by their ids; for one column, its values."""
-    rows = made.target_rows().where("NOT _deleted")
+    rows = pipe.target_rows().where("NOT _deleted")
     chosen = rows.select("_id", *(f"`{name}`" for name in names)).orderBy("_id").collect()
     return {row["_id"]: row[1] if len(names) == 1 else tuple(row[1:]) for row in chosen}
 
 
-def read_types(made: Pipe) -> dict[str, str]:
-    schema = made.target_rows().schema
+def read_types(pipe: Pipe) -> dict[str, str]:
+    schema = pipe.target_rows().schema
     return {field.name: field.dataType.simpleString() for field in schema if field.name not in SYSTEM}
 
 
-def test_properties_are_lists_of_all_values(memory_pipe: MakePipe) -> None:
+def test_properties_are_lists_of_all_values(make_memory_pipe: MakePipe) -> None:
     """Properties are lists of all values in member order: lists are concatenated, integers widened.
 
     Values without a common type become VARIANT.
     """
-    made = memory_pipe("AB", **COLUMNS)
-    made.write_rows(
+    pipe = make_memory_pipe("AB", **COLUMNS)
+    pipe.write_rows(
         "A",
         build_table({
             "_id": ["a1", "a2"], "k": [1, 2], "text": ["x", None], "small": pa.array([1, 2], pa.int32()),
             "list": [["p", None], []], "mixed": ["m", "n"],
         }),
     )  # fmt: skip
-    made.write_rows(
+    pipe.write_rows(
         "B", build_table({"_id": ["b1"], "k": [1], "text": ["y"], "small": [3], "list": ["q"], "mixed": [7]})
     )
 
-    made.run_job()
+    pipe.run_job()
 
-    assert read_types(made) == {
+    assert read_types(pipe) == {
         "_id": "string", "_deleted": "boolean", "$ids": "array<string>", "$replaced": "boolean",
         "k": "array<bigint>", "list": "array<string>", "mixed": "array<variant>", "small": "array<bigint>",
         "text": "array<string>",
     }  # fmt: skip
-    assert read_columns(made, "k", "text", "small", "list") == {
+    assert read_columns(pipe, "k", "text", "small", "list") == {
         "0|a1|1|b1": ([1, 1], ["x", "y"], [1, 3], ["p", None, "q"]),
         "0|a2": ([2], None, [2], []),
     }
-    rows = made.target_rows().selectExpr("_id", "to_json(mixed) AS mixed")
+    rows = pipe.target_rows().selectExpr("_id", "to_json(mixed) AS mixed")
     assert {row["_id"]: row["mixed"] for row in rows.collect()} == {"0|a1|1|b1": '["m",7]', "0|a2": '["n"]'}
 
 
-def test_a_column_that_a_dataset_gains_is_added(pipe: MakePipe) -> None:
+def test_a_column_that_a_dataset_gains_is_added(make_pipe: MakePipe) -> None:
     """A new column is added in the run's commit; older rows have NULL and are not rewritten.
 
     Columns that a dataset loses stay in the target.
     """
-    made = pipe("AB", **COLUMNS)
-    made.write_rows("A", build_table({"_id": ["a1", "a2"], "k": [1, 2], "old": [5, 6], "_updated": [1, 2]}))
-    made.write_rows("B", build_table({"_id": ["b1"], "k": [1], "_updated": [1]}))
-    made.run_job("first")
+    pipe = make_pipe("AB", **COLUMNS)
+    pipe.write_rows("A", build_table({"_id": ["a1", "a2"], "k": [1, 2], "old": [5, 6], "_updated": [1, 2]}))
+    pipe.write_rows("B", build_table({"_id": ["b1"], "k": [1], "_updated": [1]}))
+    pipe.run_job("first")
     more = build_table({"_id": ["b2"], "k": [2], "fresh": ["n"], "_updated": [2]})
-    write_deltalake(str(made.folder / "B"), more, mode="append", schema_mode="merge")
+    write_deltalake(str(pipe.folder / "B"), more, mode="append", schema_mode="merge")
 
-    report = made.run_job("second")
+    report = pipe.run_job("second")
 
     assert report["target"]["version"] == 1
     assert report["counts"]["rows_written"] == 1
-    assert read_columns(made, "old", "fresh") == {"0|a1|1|b1": ([5], None), "0|a2|1|b2": ([6], ["n"])}
-    assert made.run_job("full", full_refresh=True)["changed"] is False
+    assert read_columns(pipe, "old", "fresh") == {"0|a1|1|b1": ([5], None), "0|a2|1|b2": ([6], ["n"])}
+    assert pipe.run_job("full", full_refresh=True)["changed"] is False
 
 
-def test_columns_may_have_any_name(pipe: MakePipe) -> None:
+def test_columns_may_have_any_name(make_pipe: MakePipe) -> None:
     """Columns may have any names; the target uses column mapping where names require it."""
-    made = pipe("A", values="columns")
-    frame = made.spark.createDataFrame([("a1", 1, 2)], "_id string, `two words` int, `it's; (x)` int")
-    place = str(made.folder / "A")
-    frame.write.format("delta").option("delta.columnMapping.mode", "name").save(place)
+    pipe = make_pipe("A", values="columns")
+    frame = pipe.spark.createDataFrame([("a1", 1, 2)], "_id string, `two words` int, `it's; (x)` int")
+    location = str(pipe.folder / "A")
+    frame.write.format("delta").option("delta.columnMapping.mode", "name").save(location)
 
-    made.run_job()
+    pipe.run_job()
 
-    assert read_columns(made, "two words", "it's; (x)") == {"0|a1": ([1], [2])}
-    assert explain_output(str(made.target), "0|a1").status == "live"
+    assert read_columns(pipe, "two words", "it's; (x)") == {"0|a1": ([1], [2])}
+    assert explain_output(str(pipe.target), "0|a1").status == "live"
 
 
-def test_columns_of_another_type_or_shape_are_refused(pipe: MakePipe) -> None:
+def test_columns_of_another_type_or_shape_are_refused(make_pipe: MakePipe) -> None:
     """A column of another type or shape is rejected and nothing is written; a reset rewrites the target."""
-    made = pipe("AB", **COLUMNS)
-    made.write_rows("A", build_table({"_id": ["a1"], "k": [1]}))
-    made.write_rows("B", build_table({"_id": ["b1"], "k": [1]}))
-    made.run_job("first")
+    pipe = make_pipe("AB", **COLUMNS)
+    pipe.write_rows("A", build_table({"_id": ["a1"], "k": [1]}))
+    pipe.write_rows("B", build_table({"_id": ["b1"], "k": [1]}))
+    pipe.run_job("first")
 
     with pytest.raises(DataError, match="the target was written with another setting of this option"):
-        made.run_job("second", values="entity")
+        pipe.run_job("second", values="entity")
     with pytest.raises(DataError, match=r"column 'k' is array<bigint> and would be bigint.*reset=True"):
-        made.run_job("second", survivorship={"k": "first"})
+        pipe.run_job("second", survivorship={"k": "first"})
 
-    assert made.read_version() == 0
-    made.run_job("second", survivorship={"k": "first"}, reset=True)
-    assert read_columns(made, "k") == {"0|a1|1|b1": 1}
+    assert pipe.read_version() == 0
+    pipe.run_job("second", survivorship={"k": "first"}, reset=True)
+    assert read_columns(pipe, "k") == {"0|a1|1|b1": 1}
 
 
-def test_whole_entities_have_no_columns(pipe: MakePipe) -> None:
+def test_whole_entities_have_no_columns(make_pipe: MakePipe) -> None:
     """A dataset of JSON entities is rejected by name, and so are property names that give the same column."""
-    made = pipe("A", values="columns", entity_column="entity")
-    made.write_json("A", [{"_id": "a1"}])
+    pipe = make_pipe("A", values="columns", entity_column="entity")
+    pipe.write_json("A", [{"_id": "a1"}])
     with pytest.raises(DataError, match="dataset 'A': contains whole entities, which have no columns"):
-        made.run_job()
+        pipe.run_job()
 
-    other = pipe("BC", values="columns")
+    other = make_pipe("BC", values="columns")
     other.write_rows("B", build_table({"_id": ["b1"], "Name": ["x"]}))
     other.write_rows("C", build_table({"_id": ["c1"], "name": ["x"]}))
     with pytest.raises(DataError, match="properties 'Name' and 'name' differ only in case"):
@@ -143,8 +143,8 @@ Row = Mapping[str, Any]
 
 def find_best(members: Sequence[Row], names: Sequence[str], *ranks: Any) -> Row | None:
     """Return the best member that has any of the properties; of equal ones the first."""
-    there = [member for member in members if any(member[name] is not None for name in names)]
-    return min(there, key=lambda member: [rank(member, there) for rank in ranks], default=None)
+    candidates = [member for member in members if any(member[name] is not None for name in names)]
+    return min(candidates, key=lambda member: [rank(member, candidates) for rank in ranks], default=None)
 
 
 def build_expected(members: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -152,12 +152,14 @@ def build_expected(members: Sequence[Row]) -> tuple[dict[str, Any], dict[str, st
     when = lambda member, _: -(member["_updated"])  # noqa: E731 - a table of ranks
     chosen = {
         "p": find_best(members, "p"),
-        "q": find_best(members, "q", lambda one, all_: -sum(each["q"] == one["q"] for each in all_), when),
-        "r": find_best(members, "r", lambda one, _: one["dataset"] != "B"),
-        "s": find_best(members, "s", lambda one, _: -len(one["s"])),
+        "q": find_best(
+            members, "q", lambda member, all_: -sum(other["q"] == member["q"] for other in all_), when
+        ),
+        "r": find_best(members, "r", lambda member, _: member["dataset"] != "B"),
+        "s": find_best(members, "s", lambda member, _: -len(member["s"])),
         "v": find_best(members, "v", when),
     }
-    pair = find_best(members, "tu", lambda one, _: (one["t"] is None) + (one["u"] is None), when)
+    pair = find_best(members, "tu", lambda member, _: (member["t"] is None) + (member["u"] is None), when)
     chosen |= {"t": pair, "u": pair}
     values = {name: None if member is None else member[name] for name, member in chosen.items()}
     origins = {
@@ -169,13 +171,13 @@ def build_expected(members: Sequence[Row]) -> tuple[dict[str, Any], dict[str, st
 
 
 @pytest.mark.parametrize("values", ["columns", "entity"])
-def test_what_survives_is_what_is_defined(memory_pipe: MakePipe, values: str) -> None:
+def test_what_survives_is_what_is_defined(make_memory_pipe: MakePipe, values: str) -> None:
     """Values and sources equal the definition on random members, in a first run and after a change.
 
     This holds for both shapes.
     """
     draw = random.Random(7)  # noqa: S311 - a workload, no secret
-    made = memory_pipe("AB", **RULE, values=values, survivorship=SURVIVORSHIP)
+    pipe = make_memory_pipe("AB", **RULE, values=values, survivorship=SURVIVORSHIP)
     kinds = {"p": pa.int64(), "v": pa.date32()}
 
     def draw_row(dataset: str, number: int) -> dict[str, Any]:
@@ -191,62 +193,69 @@ def test_what_survives_is_what_is_defined(memory_pipe: MakePipe, values: str) ->
         for dataset, content in rows.items():
             fields = [("_id", pa.string()), ("_updated", pa.int64()), ("k", pa.int64())]
             fields += [(name, kinds.get(name, pa.string())) for name in PROPERTIES]
-            made.write_rows(dataset, pa.Table.from_pylist(content, pa.schema(fields)), "overwrite")
-        made.run_job(run_id)
-        found = read_columns(
-            made, *(PROPERTIES if values == "columns" else ("entity",)), "$provenance", "_members"
+            pipe.write_rows(dataset, pa.Table.from_pylist(content, pa.schema(fields)), "overwrite")
+        pipe.run_job(run_id)
+        outputs = read_columns(
+            pipe, *(PROPERTIES if values == "columns" else ("entity",)), "$provenance", "_members"
         )
-        for *given, provenance, members in found.values():
-            known = {(dataset, row["_id"]): row for dataset in "AB" for row in rows[dataset]}
-            inside = [{"dataset": each["dataset"], **known[each["dataset"], each["id"]]} for each in members]
-            wanted, origins = build_expected(inside)
-            shown = dict(zip(PROPERTIES, given, strict=True)) if values == "columns" else given[0].toPython()
-            assert {name: shown.get(name) for name in PROPERTIES} == wanted
+        for *row_values, provenance, members in outputs.values():
+            source_rows = {(dataset, row["_id"]): row for dataset in "AB" for row in rows[dataset]}
+            member_rows = [
+                {"dataset": member["dataset"], **source_rows[member["dataset"], member["id"]]}
+                for member in members
+            ]
+            expected, origins = build_expected(member_rows)
+            shown = (
+                dict(zip(PROPERTIES, row_values, strict=True))
+                if values == "columns"
+                else row_values[0].toPython()
+            )
+            assert {name: shown.get(name) for name in PROPERTIES} == expected
             assert provenance == origins
 
     check_run("first")
     rows["B"][3] |= {"k": rows["A"][0]["k"], "_updated": 20, "s": "longest", "v": dt.date(2026, 2, 1)}
     check_run("second")
-    assert made.run_job("full", full_refresh=True)["changed"] is False
+    assert pipe.run_job("full", full_refresh=True)["changed"] is False
 
 
-def test_what_survives_of_whole_entities(memory_pipe: MakePipe) -> None:
+def test_what_survives_of_whole_entities(make_memory_pipe: MakePipe) -> None:
     """Properties inside VARIANT survive by rules.
 
     Those without a rule stay lists, and nulls never survive.
     """
     rules = {"p": "first", "n": {"prefer": ["B"]}}
-    made = memory_pipe("AB", **RULE, survivorship=rules, entity_column="entity")
-    made.write_json("A", [{"_id": "a1", "k": 1, "p": None, "n": [1], "x": 1}, {"_id": "a2", "k": 2, "p": 3}])
-    made.write_json("B", [{"_id": "b1", "k": 1, "p": "P", "n": {"m": 1}, "x": 2}])
+    pipe = make_memory_pipe("AB", **RULE, survivorship=rules, entity_column="entity")
+    pipe.write_json("A", [{"_id": "a1", "k": 1, "p": None, "n": [1], "x": 1}, {"_id": "a2", "k": 2, "p": 3}])
+    pipe.write_json("B", [{"_id": "b1", "k": 1, "p": "P", "n": {"m": 1}, "x": 2}])
 
-    made.run_job()
+    pipe.run_job()
 
-    (one, other) = made.read_rows()
-    assert {name: one[name] for name in ("p", "n", "x")} == {"p": "P", "n": {"m": 1}, "x": [1, 2]}
-    assert other["p"] == 3
-    assert read_columns(made, "$provenance") == {
+    (merged, single) = pipe.read_rows()
+    assert {name: merged[name] for name in ("p", "n", "x")} == {"p": "P", "n": {"m": 1}, "x": [1, 2]}
+    assert single["p"] == 3
+    assert read_columns(pipe, "$provenance") == {
         "0|a1|1|b1": {"p": "B/b1", "n": "B/b1"},
         "0|a2": {"p": "A/a2"},
     }
 
 
-def test_the_latest_needs_to_be_told(memory_pipe: MakePipe) -> None:
+def test_the_latest_needs_to_be_told(make_memory_pipe: MakePipe) -> None:
     """The rule for the latest value needs a sequence column; a dataset without one is named in the error."""
-    made = memory_pipe("AB", **RULE, survivorship={"k": "latest"})
-    made.write_rows("A", build_table({"_id": ["a1"], "k": [1], "_updated": [1]}))
-    made.write_rows("B", build_table({"_id": ["b1"], "k": [1]}))
+    pipe = make_memory_pipe("AB", **RULE, survivorship={"k": "latest"})
+    pipe.write_rows("A", build_table({"_id": ["a1"], "k": [1], "_updated": [1]}))
+    pipe.write_rows("B", build_table({"_id": ["b1"], "k": [1]}))
 
     with pytest.raises(
         DataError, match="dataset 'B': has no usable sequence column, which survivorship 'latest'"
     ):
-        made.run_job()
+        pipe.run_job()
 
 
 @pytest.mark.parametrize("values", ["columns", "entity"])
-def test_an_output_can_be_merged_again(pipe: MakePipe, values: str) -> None:
+def test_an_output_can_be_merged_again(make_pipe: MakePipe, values: str) -> None:
     """The next merge reads outputs as entities: original ids are united, deleted and replaced ids kept."""
-    first = pipe("AB", **RULE, values=values)
+    first = make_pipe("AB", **RULE, values=values)
     first.write_rows("A", build_table({"_id": ["a1", "a2"], "k": [1, 2], "_updated": [1, 2]}))
     first.write_rows("B", build_table({"_id": ["b1"], "k": [1], "_updated": [1]}))
     first.run_job("first")

@@ -44,24 +44,31 @@ class Workload:
         keys = {}
         for order, of_entities in self.keys.items():
             if order[0] == dataset:
-                pairs = [(place, key) for place, held in enumerate(of_entities) for key in sorted(held)]
-                places = np.array([place for place, _ in pairs], np.int64)
+                pairs = [
+                    (number, key)
+                    for number, entity_keys in enumerate(of_entities)
+                    for key in sorted(entity_keys)
+                ]
+                numbers = np.array([number for number, _ in pairs], np.int64)
                 hashes = np.array([key for _, key in pairs], np.int64)
-                keys[order] = (places, hashes * _SPREAD, hashes)
-        ids = [f"e{place}" for place in range(self.sizes[dataset])]
+                keys[order] = (numbers, hashes * _SPREAD, hashes)
+        ids = [f"e{number}" for number in range(self.sizes[dataset])]
         hashes = np.arange(len(ids), dtype=np.int64) + dataset * 1_000_000
         deleted = np.array(self.deleted[dataset], np.bool_)
         return Entities(pa.array(ids, pa.string()), hashes, deleted, 0 * hashes, keys)
 
     def find_expected(self) -> set[frozenset[tuple[int, int]]]:
         """Return the clusters of a union-find over every pair of every rule."""
-        entities = [(dataset, place) for dataset, size in enumerate(self.sizes) for place in range(size)]
+        entities = [(dataset, number) for dataset, size in enumerate(self.sizes) for number in range(size)]
         cluster_of = {entity: {entity} for entity in entities}
         for rule in self.rules:
             left, right = self.keys[rule.left.order], self.keys[rule.right.order]
-            for one, other in product(range(len(left)), range(len(right))):
-                if left[one] & right[other]:
-                    united = cluster_of[rule.left.dataset, one] | cluster_of[rule.right.dataset, other]
+            for left_number, right_number in product(range(len(left)), range(len(right))):
+                if left[left_number] & right[right_number]:
+                    united = (
+                        cluster_of[rule.left.dataset, left_number]
+                        | cluster_of[rule.right.dataset, right_number]
+                    )
                     cluster_of.update(dict.fromkeys(united, united))
         return {frozenset(cluster) for cluster in cluster_of.values()}
 
@@ -89,8 +96,8 @@ def random_workload(seed: int) -> Workload:
     workload = Workload(sizes, rules)
     distinct = draw.choice((1, 3, 10, 40))
     most = draw.choice((1, 1, 3))
-    for held in (keys for of_entities in workload.keys.values() for keys in of_entities):
-        held.update(draw.randrange(distinct) for _ in range(draw.randint(0, most)))
+    for entity_keys in (keys for of_entities in workload.keys.values() for keys in of_entities):
+        entity_keys.update(draw.randrange(distinct) for _ in range(draw.randint(0, most)))
     return workload
 
 
@@ -107,8 +114,8 @@ def test_a_hub_makes_one_cluster() -> None:
     """A shared key links all its entities if the other side of the rule has the key, and none otherwise."""
     rule = Rule(build_side(0, "x"), build_side(1, "x"))
     workload = Workload((400, 1), [rule])
-    for held in workload.keys[rule.left.order]:
-        held.add(5)
+    for entity_keys in workload.keys[rule.left.order]:
+        entity_keys.add(5)
 
     assert len(workload.find_components()) == 401
 
@@ -123,9 +130,9 @@ def test_a_long_chain_makes_one_cluster() -> None:
     rule = Rule(build_side(0, "x"), build_side(1, "x"))
     size = 5000
     workload = Workload((size, size), [rule])
-    for place in range(size):
-        workload.keys[rule.left.order][place] = {place, place + 1}
-        workload.keys[rule.right.order][place] = {place}
+    for number in range(size):
+        workload.keys[rule.left.order][number] = {number, number + 1}
+        workload.keys[rule.right.order][number] = {number}
 
     graph = connect_entities(workload.build_sources(), [rule])
 
@@ -137,8 +144,8 @@ def test_a_self_rule_links_inside_its_dataset_only() -> None:
     """``a.x = a.x`` links duplicates within A, and leaves entities of B with the same key unlinked."""
     rule, other = Rule(build_side(0, "x"), build_side(0, "x")), Rule(build_side(1, "y"), build_side(1, "y"))
     workload = Workload((3, 2), [rule, other])
-    for place in (0, 2):
-        workload.keys[rule.left.order][place].add(1)
+    for number in (0, 2):
+        workload.keys[rule.left.order][number].add(1)
 
     assert frozenset({(0, 0), (0, 2)}) in workload.find_components()
     assert workload.find_components() == workload.find_expected()
@@ -157,9 +164,15 @@ def test_members_stand_in_the_order_of_datasets_and_code_points() -> None:
 def test_two_keys_with_one_hash_are_noticed() -> None:
     """Keys that share only their first hash are not linked: the second hash differs, and the run rehashes."""
     x, y = build_side(0, "x"), build_side(1, "x")
-    one = np.array([77], np.int64)
+    hashes = np.array([77], np.int64)
     sources = [
-        Entities(pa.array(["e"]), one + n, one < 0, 0 * one, {end.order: (one - 77, one, one + n)})
+        Entities(
+            pa.array(["e"]),
+            hashes + n,
+            hashes < 0,
+            0 * hashes,
+            {end.order: (hashes - 77, hashes, hashes + n)},
+        )
         for n, end in enumerate((x, y))
     ]
 
@@ -195,11 +208,11 @@ def test_thin_rows_are_read_whatever_their_chunks() -> None:
 
     entities = read_entities(pa.concat_tables(pieces), [build_side(0, "x")])
 
-    places, hashes, checks = entities.keys[build_side(0, "x").order]
-    assert (places.tolist(), hashes.tolist(), checks.tolist()) == ([0, 0, 2], [5, 6, 7], [50, 60, 70])
+    numbers, hashes, checks = entities.keys[build_side(0, "x").order]
+    assert (numbers.tolist(), hashes.tolist(), checks.tolist()) == ([0, 0, 2], [5, 6, 7], [50, 60, 70])
     assert entities.deleted.tolist() == [False, True, False]
 
 
 def _all_one(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    one = np.ones(size, np.int64)
-    return np.arange(size, dtype=np.int64), one, one
+    ones = np.ones(size, np.int64)
+    return np.arange(size, dtype=np.int64), ones, ones

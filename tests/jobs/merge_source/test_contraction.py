@@ -32,19 +32,21 @@ def build_shapes() -> Workload:
     rules = [Rule(build_side(0, "x"), build_side(0, "y")), Rule(build_side(0, "z"), build_side(0, "z"))]
     workload = Workload([2_000], rules)
     (x, y, z) = (workload.keys[build_side(0, name).order] for name in "xyz")
-    places = random.Random(5).sample(range(2_000), 2_000)  # noqa: S311 - a workload
-    chain, star, clique, pairs = places[:400], places[400:900], places[900:930], places[930:1_400]
-    for key, (one, other) in enumerate(pairwise(chain)):
-        x[one].add(key)
-        y[other].add(key)
-    for place in star:
-        z[place].add(10_000)
-    for number, (one, other) in enumerate((one, other) for one in clique for other in clique if one != other):
-        x[one].add(20_000 + number)
-        y[other].add(20_000 + number)
-    for number, (one, other) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
-        z[one].add(30_000 + number)
-        z[other].add(30_000 + number)
+    entities = random.Random(5).sample(range(2_000), 2_000)  # noqa: S311 - a workload
+    chain, star, clique, pairs = entities[:400], entities[400:900], entities[900:930], entities[930:1_400]
+    for key, (first, second) in enumerate(pairwise(chain)):
+        x[first].add(key)
+        y[second].add(key)
+    for entity in star:
+        z[entity].add(10_000)
+    for number, (first, second) in enumerate(
+        (first, second) for first in clique for second in clique if first != second
+    ):
+        x[first].add(20_000 + number)
+        y[second].add(20_000 + number)
+    for number, (first, second) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
+        z[first].add(30_000 + number)
+        z[second].add(30_000 + number)
     return workload
 
 
@@ -54,11 +56,11 @@ def in_spark(spark: SparkSession, workload: Workload) -> tuple[list[int], list[i
     numbers = {order: at for at, order in enumerate(workload.keys)}
     rows: dict[str, list[int]] = {SIDE: [], KEY: [], CHECK: [], ENTITY: []}
     for source in sources:
-        for order, (places, hashes, checks) in source.keys.items():
-            rows[SIDE] += [numbers[order]] * len(places)
+        for order, (entities, hashes, checks) in source.keys.items():
+            rows[SIDE] += [numbers[order]] * len(entities)
             rows[KEY] += hashes.tolist()
             rows[CHECK] += checks.tolist()
-            rows[ENTITY] += source.hashes[places].tolist()
+            rows[ENTITY] += source.hashes[entities].tolist()
     kinds = {SIDE: pa.int32(), KEY: pa.int64(), CHECK: pa.int64(), ENTITY: pa.int64()}
     keys = create_dataframe(
         spark, pa.table({name: pa.array(rows[name], kind) for name, kind in kinds.items()})
@@ -72,15 +74,15 @@ def to_partition(clusters: list[int]) -> set[frozenset[int]]:
     members: dict[int, set[int]] = {}
     for entity, cluster in enumerate(clusters):
         members.setdefault(cluster, set()).add(entity)
-    return {frozenset(each) for each in members.values()}
+    return {frozenset(entities) for entities in members.values()}
 
 
 def test_chains_stars_and_cliques_contract_to_their_clusters(lean: SparkSession) -> None:
     """With room for 100 edges, several rounds in Spark give the clusters of one computation in memory."""
-    mine, theirs = in_spark(lean, build_shapes())
+    driver_clusters, spark_clusters = in_spark(lean, build_shapes())
 
-    assert to_partition(theirs) == to_partition(mine)
-    assert sorted({len(each) for each in to_partition(theirs)}) == [1, 2, 30, 400, 500]
+    assert to_partition(spark_clusters) == to_partition(driver_clusters)
+    assert sorted({len(cluster) for cluster in to_partition(spark_clusters)}) == [1, 2, 30, 400, 500]
 
 
 def test_a_hub_and_the_chain_that_hangs_on_it_are_one_cluster(lean: SparkSession) -> None:
@@ -88,17 +90,17 @@ def test_a_hub_and_the_chain_that_hangs_on_it_are_one_cluster(lean: SparkSession
     rules = [Rule(build_side(0, "hub"), build_side(1, "hub")), Rule(build_side(0, "x"), build_side(0, "y"))]
     workload = Workload([51_000, 50_010], rules)
     for dataset in (0, 1):
-        for held in workload.keys[build_side(dataset, "hub").order][:50_000]:
-            held.add(1)
+        for entity_keys in workload.keys[build_side(dataset, "hub").order][:50_000]:
+            entity_keys.add(1)
     chain = [0, *random.Random(3).sample(range(50_000, 51_000), 1_000)]  # noqa: S311 - a workload
-    for key, (one, other) in enumerate(pairwise(chain)):
-        workload.keys[build_side(0, "x").order][one].add(100 + key)
-        workload.keys[build_side(0, "y").order][other].add(100 + key)
+    for key, (first, second) in enumerate(pairwise(chain)):
+        workload.keys[build_side(0, "x").order][first].add(100 + key)
+        workload.keys[build_side(0, "y").order][second].add(100 + key)
 
-    mine, theirs = in_spark(lean, workload)
+    driver_clusters, spark_clusters = in_spark(lean, workload)
 
-    assert to_partition(theirs) == to_partition(mine)
-    assert sorted(len(each) for each in to_partition(theirs)) == [*[1] * 10, 101_000]
+    assert to_partition(spark_clusters) == to_partition(driver_clusters)
+    assert sorted(len(cluster) for cluster in to_partition(spark_clusters)) == [*[1] * 10, 101_000]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -107,25 +109,25 @@ def test_random_rules_connect_alike(lean: SparkSession, seed: int) -> None:
 
     Rules are within and across datasets, with keys on one side only and deleted entities.
     """
-    mine, theirs = in_spark(lean, random_workload(seed))
+    driver_clusters, spark_clusters = in_spark(lean, random_workload(seed))
 
-    assert to_partition(theirs) == to_partition(mine)
+    assert to_partition(spark_clusters) == to_partition(driver_clusters)
 
 
 def test_a_run_writes_the_same_where_spark_connects(lean: SparkSession, tmp_path: Path) -> None:
     """A first run and a full refresh write the same with clusters from Spark as with keys in memory."""
     written = []
     for limit in ("0", "1000"):
-        merge = Pipe(lean, tmp_path / limit, datasets=["A a", "B b"], equality=[["eq", "a.x", "b.x"]])
+        pipe = Pipe(lean, tmp_path / limit, datasets=["A a", "B b"], equality=[["eq", "a.x", "b.x"]])
         lean.conf.set(KEYS_ON_DRIVER, limit)
         try:
-            merge.write_json("A", [{"_id": "a1", "x": 1}, {"_id": "a2", "x": [1, 2]}, {"_id": "a3"}])
-            merge.write_json("B", [{"_id": "b1", "x": 2}, {"_id": "b2", "x": "2"}])
-            merge.run_job(**JSON)
-            first = merge.read_new_rows()
-            merge.write_json("B", [{"_id": "b1", "x": 3}])
-            merge.run_job(**JSON, full_refresh=True)
-            written.append([first, merge.read_new_rows()])
+            pipe.write_json("A", [{"_id": "a1", "x": 1}, {"_id": "a2", "x": [1, 2]}, {"_id": "a3"}])
+            pipe.write_json("B", [{"_id": "b1", "x": 2}, {"_id": "b2", "x": "2"}])
+            pipe.run_job(**JSON)
+            first = pipe.read_new_rows()
+            pipe.write_json("B", [{"_id": "b1", "x": 3}])
+            pipe.run_job(**JSON, full_refresh=True)
+            written.append([first, pipe.read_new_rows()])
         finally:
             lean.conf.unset(KEYS_ON_DRIVER)
 

@@ -25,44 +25,44 @@ A = {"_id": ["a1", "a2", "a3"], "x": [1, 2, 3]}
 
 
 @pytest.fixture
-def pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
+def make_pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
     """Create pipes with datasets on Delta and targets in memory, because these tests are about reads."""
 
-    def make_pipe(datasets: str = "AB", **settings: Any) -> Pipe:
+    def create_pipe(datasets: str = "AB", **settings: Any) -> Pipe:
         return FeedPipe(lean, tmp_path, datasets=[f"{name} {name.lower()}" for name in datasets], **settings)
 
-    return make_pipe
+    return create_pipe
 
 
-def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
+def make_merged_pipe(make_pipe: MakePipe, **settings: Any) -> Pipe:
     """Create a pipe over two tables without versions that has run once."""
-    made = pipe("AB", **{**FED, **settings})
-    made.write_rows("A", build_table(A))
-    made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
-    made.run_job("first")
-    made.read_new_rows()
-    return made
+    pipe = make_pipe("AB", **{**FED, **settings})
+    pipe.write_rows("A", build_table(A))
+    pipe.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
+    pipe.run_job("first")
+    pipe.read_new_rows()
+    return pipe
 
 
 @pytest.fixture
-def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+def ids_per_read(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """Return the ids that each read of a dataset returned."""
-    found: list[set[str]] = []
+    id_sets: list[set[str]] = []
     read = source_scan.read_entities
 
     def read_and_note(thin: pa.Table, sides: Any) -> Any:
-        found.append(set(thin.column("id").to_pylist()))
+        id_sets.append(set(thin.column("id").to_pylist()))
         return read(thin, sides)
 
     monkeypatch.setattr(source_scan, "read_entities", read_and_note)
-    return found
+    return id_sets
 
 
-def test_a_feed_tells_what_was_touched(pipe: MakePipe, looked_at: list[set[str]]) -> None:
+def test_a_feed_tells_what_was_touched(make_pipe: MakePipe, ids_per_read: list[set[str]]) -> None:
     """Only rows that several commits updated, deleted, inserted or renamed are read from the feed."""
-    made = make_merged_pipe(pipe)
-    looked_at.clear()
-    at = f"delta.`{made.folder / 'A'}`"
+    pipe = make_merged_pipe(make_pipe)
+    ids_per_read.clear()
+    at = f"delta.`{pipe.folder / 'A'}`"
     for statement in (
         f"UPDATE {at} SET x = 9 WHERE _id = 'a1'",
         f"UPDATE {at} SET x = 7 WHERE _id = 'a1'",
@@ -71,11 +71,11 @@ def test_a_feed_tells_what_was_touched(pipe: MakePipe, looked_at: list[set[str]]
         f"DELETE FROM {at} WHERE _id = 'a5'",
         f"UPDATE {at} SET _id = 'a6' WHERE _id = 'a3'",
     ):
-        made.spark.sql(statement).collect()
+        pipe.spark.sql(statement).collect()
 
-    report = made.run_job("second")
+    report = pipe.run_job("second")
 
-    assert format_rows(made.read_new_rows()) == [
+    assert format_rows(pipe.read_new_rows()) == [
         "~0|a1|1|b1",
         "-0|a2",
         "-0|a3",
@@ -83,118 +83,118 @@ def test_a_feed_tells_what_was_touched(pipe: MakePipe, looked_at: list[set[str]]
         "+0|a4|1|b1",
         "+0|a6",
     ]
-    assert looked_at == [{"a1", "a4", "a6"}]
+    assert ids_per_read == [{"a1", "a4", "a6"}]
     assert report["warnings"] == []
-    assert made.run_job("third")["changed"] is False
+    assert pipe.run_job("third")["changed"] is False
 
 
-def test_versions_of_one_entity_are_weighed_against_those_before(pipe: MakePipe) -> None:
+def test_versions_of_one_entity_are_weighed_against_those_before(make_pipe: MakePipe) -> None:
     """The last version of an entity counts, also if it is an old one because the newest was deleted."""
-    made = pipe("AB", **FED)
-    made.write_rows("A", build_table({"_id": ["a1", "a1", "a2"], "x": [1, 2, 3], "_updated": [1, 2, 3]}))
-    made.write_rows("B", build_table({"_id": ["b1"], "x": [1], "_updated": [1]}))
-    made.run_job("first")
-    assert format_rows(made.read_new_rows()) == ["+0|a1", "+0|a2", "+1|b1"]
-    made.write_rows("A", build_table({"_id": ["a2"], "x": [1], "_updated": [2]}))
-    made.spark.sql(f"DELETE FROM delta.`{made.folder / 'A'}` WHERE _updated = 2 AND _id = 'a1'").collect()
+    pipe = make_pipe("AB", **FED)
+    pipe.write_rows("A", build_table({"_id": ["a1", "a1", "a2"], "x": [1, 2, 3], "_updated": [1, 2, 3]}))
+    pipe.write_rows("B", build_table({"_id": ["b1"], "x": [1], "_updated": [1]}))
+    pipe.run_job("first")
+    assert format_rows(pipe.read_new_rows()) == ["+0|a1", "+0|a2", "+1|b1"]
+    pipe.write_rows("A", build_table({"_id": ["a2"], "x": [1], "_updated": [2]}))
+    pipe.spark.sql(f"DELETE FROM delta.`{pipe.folder / 'A'}` WHERE _updated = 2 AND _id = 'a1'").collect()
 
-    made.run_job("second")
+    pipe.run_job("second")
 
-    assert format_rows(made.read_new_rows()) == ["~0|a1", "~1|b1", "+0|a1|1|b1"]
+    assert format_rows(pipe.read_new_rows()) == ["~0|a1", "~1|b1", "+0|a1|1|b1"]
 
 
-def test_datasets_without_a_feed_are_named(pipe: MakePipe) -> None:
+def test_datasets_without_a_feed_are_named(make_pipe: MakePipe) -> None:
     """All datasets without a feed are named in one error before anything is read."""
-    made = make_merged_pipe(pipe)
-    made.keeps_feeds = False
-    made.write_rows("C", build_table({"_id": ["c1"]}))
-    made.write_rows("D", build_table({"_id": ["d1"]}))
+    pipe = make_merged_pipe(make_pipe)
+    pipe.keeps_feeds = False
+    pipe.write_rows("C", build_table({"_id": ["c1"]}))
+    pipe.write_rows("D", build_table({"_id": ["d1"]}))
 
     with pytest.raises(DataError) as refused:
-        made.run_job("second", datasets=["A a", "B b", "C c", "D d"])
+        pipe.run_job("second", datasets=["A a", "B b", "C c", "D d"])
 
     assert [problem.path for problem in refused.value.problems] == ["dataset 'C'", "dataset 'D'"]
     assert "delta.enableChangeDataFeed" in str(refused.value)
 
 
-def test_a_feed_with_a_gap_is_not_believed(pipe: MakePipe, looked_at: list[set[str]]) -> None:
+def test_a_feed_with_a_gap_is_not_believed(make_pipe: MakePipe, ids_per_read: list[set[str]]) -> None:
     """A feed with a gap is not used: the dataset is read completely, to find commits made without a feed."""
-    made = make_merged_pipe(pipe)
-    looked_at.clear()
-    at = f"delta.`{made.folder / 'A'}`"
+    pipe = make_merged_pipe(make_pipe)
+    ids_per_read.clear()
+    at = f"delta.`{pipe.folder / 'A'}`"
     for statement in (
         f"ALTER TABLE {at} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)",
         f"DELETE FROM {at} WHERE _id = 'a2'",
         f"ALTER TABLE {at} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)",
     ):
-        made.spark.sql(statement).collect()
+        pipe.spark.sql(statement).collect()
 
-    report = made.run_job("second")
+    report = pipe.run_job("second")
 
-    assert format_rows(made.read_new_rows()) == ["-0|a2"]
+    assert format_rows(pipe.read_new_rows()) == ["-0|a2"]
     assert report["warnings"] == [f"{GAP} since version 0: all its rows are compared"]
-    assert looked_at == [{"a1", "a3"}]
+    assert ids_per_read == [{"a1", "a3"}]
 
 
-def test_an_entity_that_comes_a_second_time_is_refused(pipe: MakePipe) -> None:
+def test_an_entity_that_comes_a_second_time_is_refused(make_pipe: MakePipe) -> None:
     """An id inserted a second time is rejected.
 
     The feed has one new row only; the earlier row is found in the whole table.
     """
-    made = make_merged_pipe(pipe)
-    made.write_rows("A", build_table({"_id": ["a1"], "x": [5]}))
+    pipe = make_merged_pipe(make_pipe)
+    pipe.write_rows("A", build_table({"_id": ["a1"], "x": [5]}))
 
     with pytest.raises(DataError, match="entity 'a1' is in 2 rows"):
-        made.run_job("second")
+        pipe.run_job("second")
 
-    assert made.read_version() == 0
+    assert pipe.read_version() == 0
 
 
 @pytest.mark.parametrize("settings", [FED, RULE], ids=["feed", "hash"])
 def test_a_table_made_anew_in_the_place_of_another_is_noticed(
-    pipe: MakePipe, settings: dict[str, Any]
+    make_pipe: MakePipe, settings: dict[str, Any]
 ) -> None:
     """A table recreated with the same version number and other rows is detected."""
-    made = make_merged_pipe(pipe, **{"change_detection": "auto", **settings})
-    before = DeltaTable(str(made.folder / "A")).version()
-    shutil.rmtree(made.folder / "A")
-    made.write_rows("A", build_table({"_id": ["a1", "a8"], "x": [2, 1]}))
-    assert DeltaTable(str(made.folder / "A")).version() == before
+    pipe = make_merged_pipe(make_pipe, **{"change_detection": "auto", **settings})
+    before = DeltaTable(str(pipe.folder / "A")).version()
+    shutil.rmtree(pipe.folder / "A")
+    pipe.write_rows("A", build_table({"_id": ["a1", "a8"], "x": [2, 1]}))
+    assert DeltaTable(str(pipe.folder / "A")).version() == before
 
-    made.run_job("second")
+    pipe.run_job("second")
 
-    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "-0|a2", "-0|a3", "+0|a1", "+0|a8|1|b1"]
-    assert made.run_job("third")["changed"] is False
+    assert format_rows(pipe.read_new_rows()) == ["~0|a1|1|b1", "-0|a2", "-0|a3", "+0|a1", "+0|a8|1|b1"]
+    assert pipe.run_job("third")["changed"] is False
 
 
-def test_a_table_with_versions_that_was_made_anew_is_read_from_its_start(pipe: MakePipe) -> None:
+def test_a_table_with_versions_that_was_made_anew_is_read_from_its_start(make_pipe: MakePipe) -> None:
     """A recreated table with versions is read from its start, even if its versions exceed the offset."""
-    made = make_merged_pipe(pipe, change_detection="auto")
+    pipe = make_merged_pipe(make_pipe, change_detection="auto")
     versions = {"_id": ["a1", "a2"], "x": [1, 2], "_updated": [1, 2]}
-    shutil.rmtree(made.folder / "A")
-    made.write_rows("A", build_table(versions))
-    made.run_job("second")
-    made.read_new_rows()
-    shutil.rmtree(made.folder / "A")
-    made.write_rows("A", build_table({"_id": ["a1", "a3"], "x": [4, 5], "_updated": [1, 5]}))
+    shutil.rmtree(pipe.folder / "A")
+    pipe.write_rows("A", build_table(versions))
+    pipe.run_job("second")
+    pipe.read_new_rows()
+    shutil.rmtree(pipe.folder / "A")
+    pipe.write_rows("A", build_table({"_id": ["a1", "a3"], "x": [4, 5], "_updated": [1, 5]}))
 
-    made.run_job("third")
+    pipe.run_job("third")
 
-    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "-0|a2", "+0|a1", "+0|a3", "+1|b1"]
+    assert format_rows(pipe.read_new_rows()) == ["~0|a1|1|b1", "-0|a2", "+0|a1", "+0|a3", "+1|b1"]
 
 
 def test_what_a_feed_says_of_rows_is_counted() -> None:
     """Feed rows are counted per entity, which has at most one row before and after the changes."""
-    known = pa.array([1, 2]).to_numpy()
+    previous_hashes = pa.array([1, 2]).to_numpy()
 
     def is_plain(hashes: list[int], net: list[int]) -> bool:
         class NoSequence:
             sequence = None
 
-        one: Any = NoSequence()
-        return change_feed.FeedChanges(one, pa.array(hashes).to_numpy(), pa.array(net).to_numpy()).is_plain(
-            known
-        )
+        source: Any = NoSequence()
+        return change_feed.FeedChanges(
+            source, pa.array(hashes).to_numpy(), pa.array(net).to_numpy()
+        ).is_plain(previous_hashes)
 
     assert is_plain([1, 2, 3, 4], [0, -1, 1, 0])
     assert not is_plain([1], [1])
@@ -202,38 +202,38 @@ def test_what_a_feed_says_of_rows_is_counted() -> None:
     assert not is_plain([3], [-1])
 
 
-def vacuum_source(made: Pipe) -> None:
+def vacuum_source(pipe: Pipe) -> None:
     """Delete every file of A that its newest version does not need, including those of the feed."""
-    made.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    pipe.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     try:
-        made.spark.sql(f"VACUUM delta.`{made.folder / 'A'}` RETAIN 0 HOURS").collect()
+        pipe.spark.sql(f"VACUUM delta.`{pipe.folder / 'A'}` RETAIN 0 HOURS").collect()
     finally:
-        made.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+        pipe.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
 
 
-def without_old_commits(made: Pipe) -> None:
+def without_old_commits(pipe: Pipe) -> None:
     """Delete the log of A before its newest version, which a checkpoint contains."""
-    log = made.folder / "A" / "_delta_log"
-    DeltaTable(str(made.folder / "A")).create_checkpoint()
+    log = pipe.folder / "A" / "_delta_log"
+    DeltaTable(str(pipe.folder / "A")).create_checkpoint()
     for commit in sorted(log.glob("*.json"))[:-1]:
         commit.unlink()
 
 
-@pytest.mark.parametrize("cleaned", [vacuum_source, without_old_commits])
+@pytest.mark.parametrize("remove_history", [vacuum_source, without_old_commits])
 def test_a_feed_that_was_cleaned_away_is_not_believed(
-    pipe: MakePipe, looked_at: list[set[str]], cleaned: Callable[[Pipe], None]
+    make_pipe: MakePipe, ids_per_read: list[set[str]], remove_history: Callable[[Pipe], None]
 ) -> None:
     """If feed files or log were deleted after their retention time, the whole dataset is read."""
-    made = make_merged_pipe(pipe)
-    looked_at.clear()
-    at = f"delta.`{made.folder / 'A'}`"
+    pipe = make_merged_pipe(make_pipe)
+    ids_per_read.clear()
+    at = f"delta.`{pipe.folder / 'A'}`"
     for statement in (f"UPDATE {at} SET x = 9 WHERE _id = 'a1'", f"DELETE FROM {at} WHERE _id = 'a2'"):
-        made.spark.sql(statement).collect()
-    cleaned(made)
+        pipe.spark.sql(statement).collect()
+    remove_history(pipe)
 
-    report = made.run_job("second")
+    report = pipe.run_job("second")
 
-    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "-0|a2", "+0|a1", "+1|b1"]
+    assert format_rows(pipe.read_new_rows()) == ["~0|a1|1|b1", "-0|a2", "+0|a1", "+1|b1"]
     assert report["warnings"] == [f"{GAP} since version 0: all its rows are compared"]
-    assert looked_at == [{"a1", "a3"}]
-    assert made.run_job("third")["changed"] is False
+    assert ids_per_read == [{"a1", "a3"}]
+    assert pipe.run_job("third")["changed"] is False

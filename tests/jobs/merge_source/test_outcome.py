@@ -42,9 +42,9 @@ def parse_config(**settings: Any) -> MergeSourceConfig:
     return MergeSourceConfig.parse({"version": 2, "datasets": ["A a", "B b"], **settings})
 
 
-def list_labels(found: OutputAssignment) -> dict[int, tuple[int, bool]]:
+def list_labels(assignment: OutputAssignment) -> dict[int, tuple[int, bool]]:
     """Return the output of each entity, by its number, and whether the entity shares it."""
-    rows = zip(found.labels[HASH].to_pylist(), found.labels[LABEL].to_pylist(), strict=True)
+    rows = zip(assignment.labels[HASH].to_pylist(), assignment.labels[LABEL].to_pylist(), strict=True)
     return {number: (label >> 1, bool(label & 1)) for number, label in rows}
 
 
@@ -53,34 +53,34 @@ def test_outputs_are_numbered_by_their_first_members() -> None:
 
     Deleted members count too.
     """
-    found = assign_outputs(
+    assignment = assign_outputs(
         build_graph([["a2", "a1"], ["b1"]], [[2], [0], [1]], deleted=("a1",)), parse_config()
     )
 
-    assert list_labels(found) == {1: (0, False), 0: (1, False), 2: (2, False)}
-    assert found.live_sizes.tolist() == [1, 1]
+    assert list_labels(assignment) == {1: (0, False), 0: (1, False), 2: (2, False)}
+    assert assignment.live_sizes.tolist() == [1, 1]
 
 
 def test_members_of_a_cluster_share_an_output() -> None:
     """The lowest bit of the label is set if the output has more than one member."""
-    found = assign_outputs(build_graph([["a1", "a2"], ["b1"]], [[0, 2], [1]]), parse_config())
+    assignment = assign_outputs(build_graph([["a1", "a2"], ["b1"]], [[0, 2], [1]]), parse_config())
 
-    assert list_labels(found) == {0: (0, True), 2: (0, True), 1: (1, False)}
-    assert found.find_largest(1, 9) == [(2, [(0, "a1"), (1, "b1")])]
+    assert list_labels(assignment) == {0: (0, True), 2: (0, True), 1: (1, False)}
+    assert assignment.find_largest(1, 9) == [(2, [(0, "a1"), (1, "b1")])]
 
 
 def test_the_largest_clusters_are_those_that_come_first() -> None:
     """The largest clusters come first, equal ones in output order; singletons only if there are no others."""
     ids = [[f"a{number}" for number in range(9)], [f"b{number}" for number in range(4)]]
     clusters = [[8], [7, 12], [5, 6], [4, 11], [0, 1, 2], [3, 10], [9]]
-    found = assign_outputs(build_graph(ids, clusters), parse_config())
-    alone = assign_outputs(build_graph([["a2", "a1"], ["b1"]], [[0], [1], [2]]), parse_config())
+    assignment = assign_outputs(build_graph(ids, clusters), parse_config())
+    singletons = assign_outputs(build_graph([["a2", "a1"], ["b1"]], [[0], [1], [2]]), parse_config())
 
-    assert [(size, members[0][1]) for size, members in found.find_largest(3, 1)] == [
+    assert [(size, members[0][1]) for size, members in assignment.find_largest(3, 1)] == [
         (3, "a0"), (2, "a3"), (2, "a4"),
     ]  # fmt: skip
-    assert [size for size, _ in found.find_largest(50, 9)] == [3, 2, 2, 2, 2]
-    assert alone.find_largest(5, 9) == [(1, [(0, "a1")])]
+    assert [size for size, _ in assignment.find_largest(50, 9)] == [3, 2, 2, 2, 2]
+    assert singletons.find_largest(5, 9) == [(1, [(0, "a1")])]
 
 
 @pytest.mark.parametrize(("most", "fits"), [(2, False), (3, True)])
@@ -143,26 +143,26 @@ def test_every_composite_id_that_two_outputs_have_is_named() -> None:
     assert len(refused.value.problems) == 2
 
 
-@pytest.mark.parametrize(("deleted_first", "kept"), [(True, 1), (False, 0)])
-def test_a_live_cluster_owns_its_id(deleted_first: bool, kept: int) -> None:
+@pytest.mark.parametrize(("deleted_first", "owner"), [(True, 1), (False, 0)])
+def test_a_live_cluster_owns_its_id(deleted_first: bool, owner: int) -> None:
     """With identity first, a deleted entity with the id of a live output is left out, in either order."""
     clusters = build_graph([["x1"], ["x1"]], [[0], [1]])
     clusters.sources[0].deleted[:] = deleted_first
     clusters.sources[1].deleted[:] = not deleted_first
 
-    found = assign_outputs(clusters, parse_config(identity="first"))
+    assignment = assign_outputs(clusters, parse_config(identity="first"))
 
-    assert list_labels(found) == {kept: (0, False)}
+    assert list_labels(assignment) == {owner: (0, False)}
 
 
 def test_of_deleted_entities_with_one_id_the_first_dataset_counts() -> None:
     """Two deleted entities with one id give one delete, from the first dataset."""
-    found = assign_outputs(
+    assignment = assign_outputs(
         build_graph([["x1"], ["x1"]], [[0], [1]], deleted=("x1",)), parse_config(identity="first")
     )
 
-    assert list_labels(found) == {0: (0, False)}
-    assert found.live_sizes.tolist() == []
+    assert list_labels(assignment) == {0: (0, False)}
+    assert assignment.live_sizes.tolist() == []
 
 
 def test_version_1_refuses_an_id_in_two_datasets() -> None:
@@ -193,6 +193,6 @@ def test_entities_with_one_hash_are_noticed() -> None:
 
 def test_no_entities_make_no_outputs() -> None:
     """Empty datasets give no outputs and no error."""
-    found = assign_outputs(build_graph([[], []], []), parse_config())
+    assignment = assign_outputs(build_graph([[], []], []), parse_config())
 
-    assert (found.outputs, found.find_largest(1, 9), list_labels(found)) == (0, [], {})
+    assert (assignment.outputs, assignment.find_largest(1, 9), list_labels(assignment)) == (0, [], {})

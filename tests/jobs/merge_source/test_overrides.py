@@ -18,53 +18,53 @@ TEXT = pa.string()
 SCHEMA = pa.schema({"kind": TEXT, "left": TEXT, "right": TEXT, "until": pa.timestamp("us", "UTC")})
 
 
-def write_decisions(made: Pipe, *decisions: tuple[Any, ...]) -> None:
+def write_decisions(pipe: Pipe, *decisions: tuple[Any, ...]) -> None:
     """Replace the content of the table by these decisions."""
     rows = [dict(zip(SCHEMA.names, (*decision, None)[:4], strict=True)) for decision in decisions]
-    made.write_rows("decisions", pa.Table.from_pylist(rows, SCHEMA), "overwrite")
+    pipe.write_rows("decisions", pa.Table.from_pylist(rows, SCHEMA), "overwrite")
 
 
-def make_merged_pipe(pipe: MakePipe, *decisions: tuple[Any, ...], **settings: Any) -> Pipe:
+def make_merged_pipe(make_pipe: MakePipe, *decisions: tuple[Any, ...], **settings: Any) -> Pipe:
     """Create a pipe where a1, a2 and b1 share a value, and run it once with some decisions."""
-    made = pipe(
+    pipe = make_pipe(
         "AB", equality=[["eq", "a.x", "b.x"], ["eq", "a.y", "b.y"]], overrides="decisions", **settings
     )
     rows = {"_id": ["a1", "a2", "a3"], "x": [1, 1, 3], "y": [7, None, None], "_updated": [1, 2, 3]}
-    made.write_rows("A", build_table(rows))
-    made.write_rows("B", build_table({"_id": ["b1", "b2"], "x": [1, 9], "y": [7, None], "_updated": [1, 2]}))
-    write_decisions(made, *decisions)
-    made.run_job("first")
-    return made
+    pipe.write_rows("A", build_table(rows))
+    pipe.write_rows("B", build_table({"_id": ["b1", "b2"], "x": [1, 9], "y": [7, None], "_updated": [1, 2]}))
+    write_decisions(pipe, *decisions)
+    pipe.run_job("first")
+    return pipe
 
 
-def test_decisions_count_in_every_run(pipe: MakePipe) -> None:
+def test_decisions_count_in_every_run(make_pipe: MakePipe) -> None:
     """Decisions apply to first, incremental and full runs, also new and withdrawn ones."""
-    made = make_merged_pipe(pipe, ("same", "A/a3", "B/b2"))
-    assert format_rows(made.read_new_rows()) == ["+0|a1|0|a2|1|b1", "+0|a3|1|b2"]
-    (link,) = explain_output(str(made.target), "0|a3|1|b2").links
+    pipe = make_merged_pipe(make_pipe, ("same", "A/a3", "B/b2"))
+    assert format_rows(pipe.read_new_rows()) == ["+0|a1|0|a2|1|b1", "+0|a3|1|b2"]
+    (link,) = explain_output(str(pipe.target), "0|a3|1|b2").links
     assert (link.rule, link.value) == ("override(A) = override(B)", "s:A/a3 = B/b2")
 
-    write_decisions(made, ("same", "A/a3", "B/b2"), ("different", "A/a2", "B/b1"))
-    report = made.run_job("second")
-    assert format_rows(made.read_new_rows()) == ["~0|a1|0|a2|1|b1", "+0|a1|1|b1", "+0|a2"]
+    write_decisions(pipe, ("same", "A/a3", "B/b2"), ("different", "A/a2", "B/b1"))
+    report = pipe.run_job("second")
+    assert format_rows(pipe.read_new_rows()) == ["~0|a1|0|a2|1|b1", "+0|a1|1|b1", "+0|a2"]
     assert report["details"]["overrides"] == {
         "same": 1,
         "different": 1,
         "cut": 1,
         "cut_apart": [["A/a2", "B/b1"]],
     }
-    assert made.run_job("again")["changed"] is False
+    assert pipe.run_job("again")["changed"] is False
 
-    made.write_rows("B", build_table({"_id": ["b3"], "x": [1], "y": [None], "_updated": [3]}))
+    pipe.write_rows("B", build_table({"_id": ["b3"], "x": [1], "y": [None], "_updated": [3]}))
     with pytest.raises(DataError, match="A/a2 and B/b1 are declared different, and there are several"):
-        made.run_job("third")
-    write_decisions(made, ("same", "A/a1", "B/b3"), ("same", "A/a3", "B/b2"), ("different", "A/a2", "B/b1"))
-    made.run_job("third", max_merged=4)
-    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "+0|a1|1|b1|1|b3"]
+        pipe.run_job("third")
+    write_decisions(pipe, ("same", "A/a1", "B/b3"), ("same", "A/a3", "B/b2"), ("different", "A/a2", "B/b1"))
+    pipe.run_job("third", max_merged=4)
+    assert format_rows(pipe.read_new_rows()) == ["~0|a1|1|b1", "+0|a1|1|b1|1|b3"]
 
-    write_decisions(made)
-    made.run_job("fourth")
-    assert format_rows(made.read_new_rows()) == [
+    write_decisions(pipe)
+    pipe.run_job("fourth")
+    assert format_rows(pipe.read_new_rows()) == [
         "~0|a1|1|b1|1|b3",
         "~0|a2",
         "~0|a3|1|b2",
@@ -72,34 +72,34 @@ def test_decisions_count_in_every_run(pipe: MakePipe) -> None:
         "+0|a3",
         "+1|b2",
     ]
-    assert made.run_job("full", full_refresh=True)["changed"] is False
+    assert pipe.run_job("full", full_refresh=True)["changed"] is False
 
 
-def test_a_decision_ends_by_itself(pipe: MakePipe) -> None:
+def test_a_decision_ends_by_itself(make_pipe: MakePipe) -> None:
     """An expired decision does not apply to later runs, although no table has changed."""
     ends = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=2)
-    made = make_merged_pipe(pipe, ("same", "A/a3", "B/b2", ends))
-    assert format_rows(made.read_new_rows())[-1] == "+0|a3|1|b2"
+    pipe = make_merged_pipe(make_pipe, ("same", "A/a3", "B/b2", ends))
+    assert format_rows(pipe.read_new_rows())[-1] == "+0|a3|1|b2"
 
-    made.run_job("second")
+    pipe.run_job("second")
 
-    assert format_rows(made.read_new_rows()) == ["~0|a3|1|b2", "+0|a3", "+1|b2"]
+    assert format_rows(pipe.read_new_rows()) == ["~0|a3|1|b2", "+0|a3", "+1|b2"]
 
 
-def test_whole_entities_can_be_corrected_too(pipe: MakePipe) -> None:
+def test_whole_entities_can_be_corrected_too(make_pipe: MakePipe) -> None:
     """Decisions apply to whole entities of any form, by separate key columns."""
-    made = pipe("AB", equality=[["eq", "a.x", "b.x"]], overrides="decisions", entity_column="entity")
-    made.write_json("A", [{"_id": "a1", "x": "~:n:1"}, {"_id": "a2", "x": 2}])
-    made.write_json("B", [{"_id": "b1", "x": 5}, {"_id": "b2", "x": 2}])
-    write_decisions(made, ("same", "B/b1", "A/a1"), ("different", "B/b2", "A/a2"))
+    pipe = make_pipe("AB", equality=[["eq", "a.x", "b.x"]], overrides="decisions", entity_column="entity")
+    pipe.write_json("A", [{"_id": "a1", "x": "~:n:1"}, {"_id": "a2", "x": 2}])
+    pipe.write_json("B", [{"_id": "b1", "x": 5}, {"_id": "b2", "x": 2}])
+    write_decisions(pipe, ("same", "B/b1", "A/a1"), ("different", "B/b2", "A/a2"))
 
-    made.run_job()
+    pipe.run_job()
 
-    assert made.read_clusters() == [["a1", "b1"], ["a2"], ["b2"]]
+    assert pipe.read_clusters() == [["a1", "b1"], ["a2"], ["b2"]]
 
 
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    ("rows", "message"),
     [
         (None, "dataset 'decisions' does not exist"),
         (pa.table({"kind": ["same"], "left": ["A/a1"]}), "has no column right"),
@@ -107,14 +107,16 @@ def test_whole_entities_can_be_corrected_too(pipe: MakePipe) -> None:
     ],
     ids=["no table", "no column", "no dataset"],
 )
-def test_a_table_of_something_else_is_refused(pipe: MakePipe, rows: pa.Table | None, words: str) -> None:
+def test_a_table_of_something_else_is_refused(
+    make_pipe: MakePipe, rows: pa.Table | None, message: str
+) -> None:
     """A table of another kind is rejected and nothing is written, as decisions would be wrong or missing."""
-    made = pipe("A", overrides="decisions")
-    made.write_rows("A", build_table({"_id": ["a1"]}))
+    pipe = make_pipe("A", overrides="decisions")
+    pipe.write_rows("A", build_table({"_id": ["a1"]}))
     if rows is not None:
-        made.write_rows("decisions", rows)
+        pipe.write_rows("decisions", rows)
 
-    with pytest.raises(DataError, match=words):
-        made.run_job()
+    with pytest.raises(DataError, match=message):
+        pipe.run_job()
 
-    assert made.read_version() is None
+    assert pipe.read_version() is None

@@ -22,14 +22,14 @@ RULES = (
 )
 
 
-def drop_keys(work: Workload, dataset: int, place: int) -> Workload:
+def drop_keys(work: Workload, dataset: int, number: int) -> Workload:
     """Return the keys without those of one entity."""
-    rest = Workload(work.sizes, work.rules)
+    remaining = Workload(work.sizes, work.rules)
     for order, of_entities in work.keys.items():
-        rest.keys[order] = [set(held) for held in of_entities]
+        remaining.keys[order] = [set(entity_keys) for entity_keys in of_entities]
         if order[0] == dataset:
-            rest.keys[order][place] = set()
-    return rest
+            remaining.keys[order][number] = set()
+    return remaining
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -41,13 +41,13 @@ def test_bridges_are_entities_without_which_a_cluster_falls_apart(seed: int) -> 
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
     work = Workload([draw.randint(1, 6), draw.randint(1, 6)], RULES)
     for of_entities in work.keys.values():
-        for held in of_entities:
-            held |= {draw.randint(0, 7) for _ in range(draw.choice((0, 1, 1, 2)))}
+        for entity_keys in of_entities:
+            entity_keys |= {draw.randint(0, 7) for _ in range(draw.choice((0, 1, 1, 2)))}
     sources = work.build_sources()
     evidence = LinkStatistics(keep_links=True)
     graph = connect_entities(sources, RULES, evidence)
 
-    found = {
+    bridges = {
         (dataset, int(id_[1:]))
         for numbers in find_bridges(graph, evidence.links)
         for dataset, id_ in map(graph.find_entity, numbers)
@@ -59,7 +59,7 @@ def test_bridges_are_entities_without_which_a_cluster_falls_apart(seed: int) -> 
         for entity in cluster
         if cluster - {entity} and cluster - {entity} not in drop_keys(work, *entity).find_expected()
     }
-    assert found == expected
+    assert bridges == expected
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -84,9 +84,9 @@ def test_a_long_chain_is_no_trouble() -> None:
     """In a long chain every inner entity is a bridge, and they are found without recursion."""
     count = 5000
     work = Workload([count, count], RULES[:1])
-    for place in range(count):
-        work.keys[RULES[0].left.order][place] |= {place, place + 1}
-        work.keys[RULES[0].right.order][place] |= {place}
+    for number in range(count):
+        work.keys[RULES[0].left.order][number] |= {number, number + 1}
+        work.keys[RULES[0].right.order][number] |= {number}
     sources = work.build_sources()
     evidence = LinkStatistics(keep_links=True)
     graph = connect_entities(sources, RULES[:1], evidence)
@@ -94,18 +94,18 @@ def test_a_long_chain_is_no_trouble() -> None:
     assert sum(map(len, find_bridges(graph, evidence.links))) == 2 * count - 2
 
 
-def test_each_run_leaves_a_row_of_figures(pipe: MakePipe) -> None:
+def test_each_run_leaves_a_row_of_figures(make_pipe: MakePipe) -> None:
     """Each run with changes writes one row of metrics: totals, and figures of the evaluated rows."""
-    made = pipe("AB", equality=[["eq", "a.x", "b.x"]], metrics="figures")
-    made.write_rows("A", build_table({"_id": ["a1", "a2", "a3"], "x": [1, 1, 3], "_updated": [1, 2, 3]}))
-    made.write_rows("B", build_table({"_id": ["b1", "b2"], "x": [1, 9], "_updated": [1, 2]}))
-    made.run_job("first")
-    made.write_rows("B", build_table({"_id": ["b3"], "x": [3], "_updated": [3]}))
-    made.run_job("dry", until="transform")
-    made.run_job("second")
-    made.run_job("third")
+    pipe = make_pipe("AB", equality=[["eq", "a.x", "b.x"]], metrics="figures")
+    pipe.write_rows("A", build_table({"_id": ["a1", "a2", "a3"], "x": [1, 1, 3], "_updated": [1, 2, 3]}))
+    pipe.write_rows("B", build_table({"_id": ["b1", "b2"], "x": [1, 9], "_updated": [1, 2]}))
+    pipe.run_job("first")
+    pipe.write_rows("B", build_table({"_id": ["b3"], "x": [3], "_updated": [3]}))
+    pipe.run_job("dry", until="transform")
+    pipe.run_job("second")
+    pipe.run_job("third")
 
-    rows = made.spark.read.format("delta").load(str(made.folder / "figures")).orderBy("run").collect()
+    rows = pipe.spark.read.format("delta").load(str(pipe.folder / "figures")).orderBy("run").collect()
 
     first, second = (row.asDict(recursive=True) for row in rows)
     assert {name: first[name] for name in ("run", "scope", "entities", "golden", "merged")} == {
@@ -120,16 +120,16 @@ def test_each_run_leaves_a_row_of_figures(pipe: MakePipe) -> None:
     assert second["cluster_sizes"] == [{"size": 2, "clusters": 1}]
 
 
-def test_a_table_of_somebody_else_is_not_written_to(pipe: MakePipe) -> None:
+def test_a_table_of_somebody_else_is_not_written_to(make_pipe: MakePipe) -> None:
     """Metrics are written only to a table that this job created or to a new one.
 
     If the table belongs to others, the target is not written either.
     """
-    made = pipe("A", metrics="precious")
-    made.write_rows("A", build_table({"_id": ["a1"]}))
-    made.write_rows("precious", build_table({"_id": ["p"]}))
+    pipe = make_pipe("A", metrics="precious")
+    pipe.write_rows("A", build_table({"_id": ["a1"]}))
+    pipe.write_rows("precious", build_table({"_id": ["p"]}))
 
     with pytest.raises(DataError, match="was written by another writer, not by merge_source"):
-        made.run_job()
+        pipe.run_job()
 
-    assert made.read_version() is None
+    assert pipe.read_version() is None

@@ -84,9 +84,12 @@ class Workload:
 
     def _rewrite_dataset(self, dataset: str) -> tuple[str, list[dict[str, Any]]]:
         draw = self.draw
-        known = sorted({entity["_id"] for entity in self.inputs[dataset]})
+        existing_ids = sorted({entity["_id"] for entity in self.inputs[dataset]})
         prefix = "i" if self.shared_ids else dataset.lower()
-        ids = [*draw.sample(known, min(len(known), draw.randint(0, 2))), f"{prefix}{draw.randint(0, 14)}"]
+        ids = [
+            *draw.sample(existing_ids, min(len(existing_ids), draw.randint(0, 2))),
+            f"{prefix}{draw.randint(0, 14)}",
+        ]
         versions = [{"_id": id_, **self._draw_entity()} for id_ in ids]
         self.inputs[dataset] = [*self.inputs[dataset], *versions]
         return dataset, versions
@@ -96,18 +99,18 @@ class Workload:
         draw, table, entities = self.draw, self.tables[dataset], self.inputs[dataset]
         if len(entities) > 1:
             name = draw.choice(("x", "y", "_deleted"))
-            places = list(range(len(entities)))
-            one, other = draw.sample(places, 2)
-            places[one], places[other] = other, one
-            table = table.set_column(table.column_names.index(name), name, table.column(name).take(places))
+            positions = list(range(len(entities)))
+            first, second = draw.sample(positions, 2)
+            positions[first], positions[second] = second, first
+            table = table.set_column(table.column_names.index(name), name, table.column(name).take(positions))
             moved = [dict(entity) for entity in entities]
-            for entity, place in zip(moved, places, strict=True):
+            for entity, position in zip(moved, positions, strict=True):
                 entity.pop(name, None)
-                entity.update({name: entities[place][name]} if name in entities[place] else {})
+                entity.update({name: entities[position][name]} if name in entities[position] else {})
             entities = moved
-        kept = [draw.random() > 0.1 for _ in entities]
-        self.tables[dataset] = table.filter(pa.array(kept, pa.bool_()))
-        self.inputs[dataset] = [entity for entity, keep in zip(entities, kept, strict=True) if keep]
+        keep_flags = [draw.random() > 0.1 for _ in entities]
+        self.tables[dataset] = table.filter(pa.array(keep_flags, pa.bool_()))
+        self.inputs[dataset] = [entity for entity, keep in zip(entities, keep_flags, strict=True) if keep]
         return dataset, self.tables[dataset]
 
     def _draw_config(self) -> dict[str, Any]:
@@ -133,18 +136,20 @@ class Workload:
         if draw.random() < 0.4:
             return ["eq", self._draw_side(), self._draw_side()]
         left, right = draw.choice(self.aliases), draw.choice(self.aliases)
-        name, other = draw.choice((("x", "x"), ("y", "y"), ("x", "y"), ("n.k", "n.k"), ("_id", "_id")))
-        return ["eq", f"{left}.{name}", f"{right}.{other}"]
+        left_name, right_name = draw.choice(
+            (("x", "x"), ("y", "y"), ("x", "y"), ("n.k", "n.k"), ("_id", "_id"))
+        )
+        return ["eq", f"{left}.{left_name}", f"{right}.{right_name}"]
 
     def _draw_side(self) -> Any:
         draw, alias = self.draw, self.draw.choice(self.aliases)
         paths = [f"{alias}.{name}" for name in ("x", "x", "y", "z", "n.k", "n.l", "_id")]
-        path, other = draw.choice(paths), draw.choice(paths)
+        path, other_path = draw.choice(paths), draw.choice(paths)
         calls = (
             ["lower", path],
             ["upper", path],
-            ["tuples", path, other],
-            ["combine", path, other],
+            ["tuples", path, other_path],
+            ["combine", path, other_path],
             ["first", path],
         )
         return draw.choice(calls) if draw.random() < 0.4 else path
@@ -196,8 +201,10 @@ class Workload:
                 (FIELD, TYPED[-1][1]) if name == "n" and draw.random() < 0.8 else draw.choice(TYPED)
             )
             drawn = [draw.choice(values) if draw.random() < 0.7 else None for _ in ids]
-            given = [float(value) if kind == pa.float32() and value is not None else value for value in drawn]
-            columns[name] = pa.array(given, kind)
+            stored_values = [
+                float(value) if kind == pa.float32() and value is not None else value for value in drawn
+            ]
+            columns[name] = pa.array(stored_values, kind)
             for entity, value in zip(entities, drawn, strict=True):
                 if value is not None:
                     entity[name] = value
@@ -207,11 +214,11 @@ class Workload:
             for entity, flag in zip(entities, flags, strict=True):
                 entity[name] = flag
         if draw.random() < 0.3:
-            own = [draw.choice((None, [], ["o1"], ["o1", "o2"])) for _ in ids]
-            columns["$ids"] = pa.array(own, pa.list_(pa.string()))
-            for entity, given_ids in zip(entities, own, strict=True):
-                if given_ids is not None:
-                    entity["$ids"] = given_ids
+            id_lists = [draw.choice((None, [], ["o1"], ["o1", "o2"])) for _ in ids]
+            columns["$ids"] = pa.array(id_lists, pa.list_(pa.string()))
+            for entity, original_ids in zip(entities, id_lists, strict=True):
+                if original_ids is not None:
+                    entity["$ids"] = original_ids
         self.inputs[alias.upper()] = entities
         self.tables[alias.upper()] = pa.table(columns)
 
@@ -221,10 +228,10 @@ def run_workload(spark: SparkSession, seed: int, folder: Path) -> list[Any]:
     workload = Workload(seed)
     feeds = workload.config.get("change_detection") == "change_feed"
     pipe = (FeedPipe if feeds else MemoryPipe)(spark, folder, **workload.config)
-    given: dict[str, Any] = workload.tables if workload.typed else workload.inputs
+    initial_inputs: dict[str, Any] = workload.tables if workload.typed else workload.inputs
     results: list[Any] = []
     for step in range(STEPS):
-        for dataset, rows in (workload.change_inputs() if step else given).items():
+        for dataset, rows in (workload.change_inputs() if step else initial_inputs).items():
             if workload.typed:
                 pipe.write_rows(dataset, rows, "overwrite")
             else:
@@ -241,16 +248,16 @@ def run_workload(spark: SparkSession, seed: int, folder: Path) -> list[Any]:
 def outcomes(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Outcomes]:
-    place = tmp_path_factory.mktemp("random")
+    folder = tmp_path_factory.mktemp("random")
 
     def run_seed(session: SparkSession, seed: int) -> list[Any]:
-        return run_workload(session, seed, place / str(seed))
+        return run_workload(session, seed, folder / str(seed))
 
     with pytest.MonkeyPatch.context() as patch:
         # Simulates a large target: only affected rows are read.
         patch.setattr(resolution, "_FULL_READ_MAX_ROWS", 0)
-        with run_selected(spark, request, {"test_random_runs_are_those_of_the_oracle": run_seed}) as found:
-            yield found
+        with run_selected(spark, request, {"test_random_runs_are_those_of_the_oracle": run_seed}) as results:
+            yield results
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -260,10 +267,10 @@ def test_random_runs_are_those_of_the_oracle(seed: int, outcomes: Outcomes) -> N
     print(f"workload {seed}:", workload.config)
     MergeSourceConfig.parse({**workload.config, "target": "T"})
 
-    found = outcomes["test_random_runs_are_those_of_the_oracle", seed].result()
+    results = outcomes["test_random_runs_are_those_of_the_oracle", seed].result()
 
     history = oracle.History(workload.config)
-    for step, result in enumerate(found):
+    for step, result in enumerate(results):
         if step:
             workload.change_inputs()
         refused, expected = "", list[Any]()

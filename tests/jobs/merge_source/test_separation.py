@@ -29,50 +29,54 @@ DECIDED = Rule(
 Entity = tuple[int, int]
 
 
-def build_member(dataset: int, place: int) -> Member:
-    return Member(dataset, f"e{place}")
+def build_member(dataset: int, number: int) -> Member:
+    return Member(dataset, f"e{number}")
 
 
 def cut_cluster(work: Workload, different: list[Pair]) -> tuple[set[frozenset[Entity]], int]:
     """Return the clusters after the cuts, and the number of separated pairs."""
     sources = work.build_sources()
     evidence = LinkStatistics(keep_links=True)
-    found = cut_clusters(
+    result = cut_clusters(
         connect_entities(sources, work.rules, evidence), evidence.links, different, ["A", "B"]
     )
     clusters: dict[int, set[Entity]] = {}
-    for number, cluster in enumerate(found.graph.clusters.tolist()):
-        dataset, id_ = found.graph.find_entity(number)
+    for number, cluster in enumerate(result.graph.clusters.tolist()):
+        dataset, id_ = result.graph.find_entity(number)
         clusters.setdefault(cluster, set()).add((dataset, int(id_[1:])))
-    assert sorted(clusters) == list(range(found.graph.count))
-    return {frozenset(cluster) for cluster in clusters.values()}, len(found.cut)
+    assert sorted(clusters) == list(range(result.graph.count))
+    return {frozenset(cluster) for cluster in clusters.values()}, len(result.cut)
 
 
 def count_strengths(work: Workload) -> Counter[frozenset[Entity]]:
     """Return the number of values that each pair of entities shares."""
-    found: Counter[frozenset[Entity]] = Counter()
+    strengths: Counter[frozenset[Entity]] = Counter()
     for rule in work.rules:
         left, right = work.keys[rule.left.order], work.keys[rule.right.order]
         once = rule.left.order == rule.right.order
-        for one, other in product(range(len(left)), range(len(right))):
-            pair = frozenset({(rule.left.dataset, one), (rule.right.dataset, other)})
-            if len(pair) == 2 and (not once or one < other):
-                found[pair] += len(left[one] & right[other])
-    return found
+        for left_number, right_number in product(range(len(left)), range(len(right))):
+            pair = frozenset({(rule.left.dataset, left_number), (rule.right.dataset, right_number)})
+            if len(pair) == 2 and (not once or left_number < right_number):
+                strengths[pair] += len(left[left_number] & right[right_number])
+    return strengths
 
 
 def best_sides(
-    work: Workload, cluster: frozenset[Entity], one: Entity, other: Entity
+    work: Workload, cluster: frozenset[Entity], first: Entity, second: Entity
 ) -> list[frozenset[Entity]]:
     """Return the first entity's side of every cut through the fewest values."""
     strong = count_strengths(work)
-    rest = sorted(cluster - {one, other})
-    ways: dict[frozenset[Entity], int] = {}
-    for chosen in product((False, True), repeat=len(rest)):
-        near = frozenset({one, *(entity for entity, taken in zip(rest, chosen, strict=True) if taken)})
-        ways[near] = sum(count for pair, count in strong.items() if pair <= cluster and len(pair & near) == 1)
-    least = min(ways.values())
-    return [near for near, through in ways.items() if through == least]
+    remaining = sorted(cluster - {first, second})
+    strength_by_side: dict[frozenset[Entity], int] = {}
+    for chosen in product((False, True), repeat=len(remaining)):
+        near = frozenset(
+            {first, *(entity for entity, is_near in zip(remaining, chosen, strict=True) if is_near)}
+        )
+        strength_by_side[near] = sum(
+            count for pair, count in strong.items() if pair <= cluster and len(pair & near) == 1
+        )
+    least = min(strength_by_side.values())
+    return [near for near, through in strength_by_side.items() if through == least]
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -81,15 +85,15 @@ def test_a_pair_is_cut_apart_through_the_fewest_values(seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
     work = Workload([draw.randint(2, 4), draw.randint(2, 4)], RULES)
     for of_entities in work.keys.values():
-        for held in of_entities:
-            held |= {draw.randint(0, 3) for _ in range(draw.choice((0, 1, 1, 2)))}
+        for entity_keys in of_entities:
+            entity_keys |= {draw.randint(0, 3) for _ in range(draw.choice((0, 1, 1, 2)))}
     before = work.find_expected()
-    cluster = max(before, key=lambda each: (len(each), sorted(each)))
+    cluster = max(before, key=lambda members: (len(members), sorted(members)))
     if len(cluster) < 2:
         return
-    one, other = draw.sample(sorted(cluster), 2)
-    best = best_sides(work, cluster, one, other)
-    different = [(build_member(*one), build_member(*other))]
+    first, second = draw.sample(sorted(cluster), 2)
+    best = best_sides(work, cluster, first, second)
+    different = [(build_member(*first), build_member(*second))]
 
     if len(best) > 1:
         with pytest.raises(DataError, match="there are several ways to split their cluster"):
@@ -101,9 +105,9 @@ def test_a_pair_is_cut_apart_through_the_fewest_values(seed: int) -> None:
 def build_pairs(*linked: tuple[int, int]) -> Workload:
     """Build three entities on either side, with one value for each linked pair."""
     work = Workload([3, 3], (RULES[0], DECIDED))
-    for value, (one, other) in enumerate(linked):
-        work.keys[RULES[0].left.order][one].add(value)
-        work.keys[RULES[0].right.order][other].add(value)
+    for value, (first, second) in enumerate(linked):
+        work.keys[RULES[0].left.order][first].add(value)
+        work.keys[RULES[0].right.order][second].add(value)
     return work
 
 
@@ -125,8 +129,8 @@ def test_a_decision_settles_where_to_cut() -> None:
 def test_decisions_that_contradict_each_other_are_refused() -> None:
     """Decisions that contradict each other are rejected: entities decided to be the same cannot be cut."""
     work = Workload([3, 3], (RULES[0], DECIDED))
-    for one in (0, 1):
-        work.keys[DECIDED.left.order][one].add(7)
+    for number in (0, 1):
+        work.keys[DECIDED.left.order][number].add(7)
     work.keys[DECIDED.right.order][0].add(7)
 
     with pytest.raises(
@@ -162,7 +166,7 @@ def test_several_pairs_of_one_cluster_are_cut_one_after_the_other() -> None:
 def build_shared(*entities: Entity) -> Workload:
     """Build entities that share one value, so that each is linked with every other one."""
     sizes = [
-        1 + max((place for side_, place in entities if side_ == dataset), default=0) for dataset in (0, 1)
+        1 + max((number for side_, number in entities if side_ == dataset), default=0) for dataset in (0, 1)
     ]
     rules = (
         RULES[0],
@@ -172,8 +176,8 @@ def build_shared(*entities: Entity) -> Workload:
     work = Workload(sizes, rules)
     ends = {end.order: end for rule in rules for end in (rule.left, rule.right)}
     for order, end in ends.items():
-        for place in (place for dataset, place in entities if dataset == end.dataset):
-            work.keys[order][place].add(1)
+        for number in (number for dataset, number in entities if dataset == end.dataset):
+            work.keys[order][number].add(1)
     return work
 
 
@@ -200,14 +204,14 @@ def test_several_decisions_together_say_whose_the_rest_is() -> None:
 def test_where_every_pair_is_decided_it_is_as_they_say(seed: int) -> None:
     """If all pairs of a cluster are decided, the result follows the decisions, whatever the links are."""
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
-    entities = [(0, place) for place in range(draw.randint(1, 3))] + [(1, place) for place in range(3)]
+    entities = [(0, number) for number in range(draw.randint(1, 3))] + [(1, number) for number in range(3)]
     groups = {entity: draw.randint(0, 2) for entity in entities}
     work = build_shared(*entities)
     different = [
-        (build_member(*one), build_member(*other))
-        for one in entities
-        for other in entities
-        if one < other and groups[one] != groups[other]
+        (build_member(*first), build_member(*second))
+        for first in entities
+        for second in entities
+        if first < second and groups[first] != groups[second]
     ]
     draw.shuffle(different)
 

@@ -59,11 +59,11 @@ def one_column_each(prefix: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("strategy", ["default", "compact"])
-def test_typed_columns_and_json_give_the_same_entities(pipe: MakePipe, strategy: str) -> None:
+def test_typed_columns_and_json_give_the_same_entities(make_pipe: MakePipe, strategy: str) -> None:
     """Every type matches itself and its JSON form, and is kept unchanged; NULL is an absent property."""
     rules = [["eq", f"a.{name}", f"b.{name}"] for name in KINDS]
-    typed = pipe("AB", equality=rules, strategy=strategy)
-    as_json = pipe("XY", equality=[[eq, f"x{left[1:]}", f"y{right[1:]}"] for eq, left, right in rules])
+    typed = make_pipe("AB", equality=rules, strategy=strategy)
+    as_json = make_pipe("XY", equality=[[eq, f"x{left[1:]}", f"y{right[1:]}"] for eq, left, right in rules])
     as_json.settings |= {"target": "json_target", "strategy": strategy, **JSON}
     for prefix, typed_name, json_name in (("a", "A", "X"), ("b", "B", "Y")):
         typed.write_rows(typed_name, one_column_each(prefix))
@@ -90,38 +90,42 @@ def test_typed_columns_and_json_give_the_same_entities(pipe: MakePipe, strategy:
 
 @pytest.mark.parametrize("identity", ["composite", "first"])
 def test_members_stand_in_their_order_in_every_one_of_many_clusters(
-    memory_pipe: MakePipe, identity: str
+    make_memory_pipe: MakePipe, identity: str
 ) -> None:
     """Members are ordered by dataset, then by id, in each of many clusters.
 
     Rows are sorted, and the lists made of them must keep the order.
     """
-    clusters, each = 700, 5
-    places = np.random.default_rng(3).permutation(clusters * each)
-    made = memory_pipe("AB", equality=[["eq", "a.x", "b.x"]], identity=identity)
-    for name, of in (("A", places), ("B", places[::-1])):
-        ids = [f"{name.lower()}{place}" for place in of]
-        made.write_rows(name, build_table({"_id": ids, "x": of % clusters, "said": ids}))
+    clusters, cluster_size = 700, 5
+    numbers = np.random.default_rng(3).permutation(clusters * cluster_size)
+    pipe = make_memory_pipe("AB", equality=[["eq", "a.x", "b.x"]], identity=identity)
+    for name, of in (("A", numbers), ("B", numbers[::-1])):
+        ids = [f"{name.lower()}{number}" for number in of]
+        pipe.write_rows(name, build_table({"_id": ids, "x": of % clusters, "said": ids}))
 
-    made.run_job()
+    pipe.run_job()
 
     expected = sorted(
-        [id_ for name in "ab" for id_ in sorted(f"{name}{one + clusters * turn}" for turn in range(each))]
-        for one in range(clusters)
+        [
+            id_
+            for name in "ab"
+            for id_ in sorted(f"{name}{cluster + clusters * turn}" for turn in range(cluster_size))
+        ]
+        for cluster in range(clusters)
     )
-    rows = made.read_rows()
+    rows = pipe.read_rows()
     assert [row["$ids"] for row in rows] == expected
     assert [row["said"] for row in rows] == expected
-    kept = made.target_rows().select("_members.id").collect()
-    assert sorted(row["id"] for row in kept) == expected
+    member_rows = pipe.target_rows().select("_members.id").collect()
+    assert sorted(row["id"] for row in member_rows) == expected
     if identity == "first":
         assert [row["_id"] for row in rows] == [ids[0] for ids in expected]
     else:
-        whole = ["|".join(f"{int(id_[0] == 'b')}|{id_}" for id_ in ids) for ids in expected]
-        assert [row["_id"] for row in rows] == whole
+        composite_ids = ["|".join(f"{int(id_[0] == 'b')}|{id_}" for id_ in ids) for ids in expected]
+        assert [row["_id"] for row in rows] == composite_ids
 
 
-def test_values_of_different_types_meet_by_value(memory_pipe: MakePipe) -> None:
+def test_values_of_different_types_meet_by_value(make_memory_pipe: MakePipe) -> None:
     """Numbers match numbers of any width, FLOAT by its text.
 
     Strings, booleans and dates match their type only.
@@ -129,15 +133,15 @@ def test_values_of_different_types_meet_by_value(memory_pipe: MakePipe) -> None:
     names = ["number", "tenth", "decimal", "when", "coded", "text", "flag", "day"]
     empty = [None] * len(names)
 
-    def build_columns(prefix: str, given: dict[str, tuple[pa.DataType, Any]]) -> pa.Table:
-        made = {"_id": pa.array([f"{prefix}-{name}" for name in names])}
-        for place, name in enumerate(names):
-            kind, value = given[name]
-            made[name] = pa.array([*empty[:place], value, *empty[place + 1 :]], kind)
-        return pa.table(made)
+    def build_columns(prefix: str, typed_values: dict[str, tuple[pa.DataType, Any]]) -> pa.Table:
+        columns = {"_id": pa.array([f"{prefix}-{name}" for name in names])}
+        for position, name in enumerate(names):
+            kind, value = typed_values[name]
+            columns[name] = pa.array([*empty[:position], value, *empty[position + 1 :]], kind)
+        return pa.table(columns)
 
-    merging = memory_pipe("AB", equality=[["eq", f"a.{name}", f"b.{name}"] for name in names])
-    merging.write_rows(
+    pipe = make_memory_pipe("AB", equality=[["eq", f"a.{name}", f"b.{name}"] for name in names])
+    pipe.write_rows(
         "A",
         build_columns("a", {
             "number": (pa.int64(), 3), "tenth": (pa.float32(), 0.1),
@@ -146,7 +150,7 @@ def test_values_of_different_types_meet_by_value(memory_pipe: MakePipe) -> None:
             "flag": (pa.bool_(), True), "day": (pa.date32(), dt.date(2020, 1, 1)),
         }),
     )  # fmt: skip
-    merging.write_rows(
+    pipe.write_rows(
         "B",
         build_columns("b", {
             "number": (pa.float64(), 3.0), "tenth": (pa.float64(), 0.1), "decimal": (pa.float64(), 2.5),
@@ -155,50 +159,50 @@ def test_values_of_different_types_meet_by_value(memory_pipe: MakePipe) -> None:
         }),
     )  # fmt: skip
 
-    merging.run_job()
+    pipe.run_job()
 
-    together = {ids[0].removeprefix("a-") for ids in merging.read_clusters() if len(ids) == 2}
+    together = {ids[0].removeprefix("a-") for ids in pipe.read_clusters() if len(ids) == 2}
     assert together == {"number", "tenth", "decimal", "when", "coded"}
 
 
-def test_columns_may_have_any_name(pipe: MakePipe, lean: SparkSession) -> None:
+def test_columns_may_have_any_name(make_pipe: MakePipe, lean: SparkSession) -> None:
     """Columns may have dots, blanks, quotes, backticks and letters of any script in their names."""
     names = ["x.y", "two words", "it's", 'a "b"', "back`tick", "größe", "a,b;c=(d)"]
-    merging = pipe("AB")
+    pipe = make_pipe("AB")
     quoted = ["'" + name.replace("'", "''") + "'" for name in names]
-    merging.settings["equality"] = [["eq", f"a.{name}", f"b.{name}"] for name in quoted]
+    pipe.settings["equality"] = [["eq", f"a.{name}", f"b.{name}"] for name in quoted]
     for dataset, prefix in (("A", "a"), ("B", "b")):
         rows = [
-            (f"{prefix}{place}", *(f"v{place}" if place == at else None for at in range(len(names))))
-            for place in range(len(names))
+            (f"{prefix}{number}", *(f"v{number}" if number == at else None for at in range(len(names))))
+            for number in range(len(names))
         ]
         frame = lean.createDataFrame(
             rows, ", ".join(f"`{name.replace('`', '``')}` string" for name in ["_id", *names])
         )
-        where = str(merging.folder / dataset)
+        where = str(pipe.folder / dataset)
         frame.coalesce(1).write.format("delta").option("delta.columnMapping.mode", "name").save(where)
 
-    merging.run_job()
+    pipe.run_job()
 
-    rows_ = merging.read_rows()
-    assert [row["$ids"] for row in rows_] == [[f"a{place}", f"b{place}"] for place in range(len(names))]
+    rows_ = pipe.read_rows()
+    assert [row["$ids"] for row in rows_] == [[f"a{number}", f"b{number}"] for number in range(len(names))]
     assert [row[name] for row, name in zip(rows_, names, strict=True)] == [
-        [f"v{place}"] * 2 for place in range(len(names))
+        [f"v{number}"] * 2 for number in range(len(names))
     ]
 
 
-def test_a_coded_text_in_any_row_is_understood(memory_pipe: MakePipe) -> None:
+def test_a_coded_text_in_any_row_is_understood(make_memory_pipe: MakePipe) -> None:
     """Transit-coded ``~:`` values are not strings: ``lower`` ignores them.
 
     Plain rows of the same column match as before.
     """
-    merging = memory_pipe("AB", equality=[["eq", ["lower", "a.x"], "b.x"]])
-    merging.write_rows("A", build_table({"_id": ["a1", "a2", "a3"], "x": ["~:N:1", "Y", "~Zoo"]}))
-    merging.write_rows("B", build_table({"_id": ["b1", "b2", "b3"], "x": ["~:n:1", "y", "~zoo"]}))
+    pipe = make_memory_pipe("AB", equality=[["eq", ["lower", "a.x"], "b.x"]])
+    pipe.write_rows("A", build_table({"_id": ["a1", "a2", "a3"], "x": ["~:N:1", "Y", "~Zoo"]}))
+    pipe.write_rows("B", build_table({"_id": ["b1", "b2", "b3"], "x": ["~:n:1", "y", "~zoo"]}))
 
-    merging.run_job()
+    pipe.run_job()
 
-    assert merging.read_clusters() == [["a1"], ["a2", "b2"], ["a3", "b3"], ["b1"]]
+    assert pipe.read_clusters() == [["a1"], ["a2", "b2"], ["a3", "b3"], ["b1"]]
 
 
 @pytest.mark.parametrize("case", ["lower", "upper"])
@@ -220,11 +224,11 @@ def test_native_keys_are_those_of_the_definition(lean: SparkSession, case: str) 
         {"version": 2, "datasets": ["A a"], "equality": [["eq", [case, "a.x"], [case, "a.y"]]]}
     )
     source, rules = open_source(frame, 0, config), plan_rules(config)
-    native, defined = (build_source_keys(source, rules, native=way) for way in (True, False))
+    native, defined = (build_source_keys(source, rules, native=is_native) for is_native in (True, False))
     assert native.coded is not None
     assert defined.coded is None
 
-    sides = [keys.concat_keys(rules).alias(way) for keys, way in ((native, "native"), (defined, "defined"))]
+    sides = [keys.concat_keys(rules).alias(name) for keys, name in ((native, "native"), (defined, "defined"))]
     both = source.frame.select(*sides).collect()
 
     wrong = [row for row in both if sorted(row["native"]) != sorted(row["defined"])]
@@ -232,38 +236,38 @@ def test_native_keys_are_those_of_the_definition(lean: SparkSession, case: str) 
     assert len(both) == len(texts)
 
 
-def test_the_last_version_of_an_entity_counts(memory_pipe: MakePipe) -> None:
+def test_the_last_version_of_an_entity_counts(make_memory_pipe: MakePipe) -> None:
     """Of several rows of an id the one with the highest sequence counts, also if it is deleted."""
-    merging = memory_pipe("AB", equality=[["eq", "a.x", "b.x"]])
-    merging.write_rows(
+    pipe = make_memory_pipe("AB", equality=[["eq", "a.x", "b.x"]])
+    pipe.write_rows(
         "A",
         build_table({
             "_id": ["a1", "a2", "a1", "a2", "a3"], "_updated": [1, 2, 4, 3, 5], "x": [1, 2, 9, 2, 2],
             "_deleted": [False, False, False, True, None],
         }),
     )  # fmt: skip
-    merging.write_rows("B", build_table({"_id": ["b1", "b2"], "x": [1, 2]}))
+    pipe.write_rows("B", build_table({"_id": ["b1", "b2"], "x": [1, 2]}))
 
-    report = merging.run_job()
+    report = pipe.run_job()
 
-    assert [(row["_id"], row.get("_deleted", False), row["x"]) for row in merging.read_rows()] == [
+    assert [(row["_id"], row.get("_deleted", False), row["x"]) for row in pipe.read_rows()] == [
         ("0|a1", False, 9), ("0|a2", True, 2), ("0|a3|1|b2", False, [2, 2]), ("1|b1", False, 1),
     ]  # fmt: skip
     assert report["counts"]["entities"] == 5
 
 
-def test_what_is_wrong_in_several_datasets_is_said_at_once(pipe: MakePipe) -> None:
+def test_what_is_wrong_in_several_datasets_is_said_at_once(make_pipe: MakePipe) -> None:
     """Faults of several datasets are reported together: missing ids in one, duplicates in another."""
-    merging = pipe("AB")
-    merging.write_rows("A", build_table({"_id": ["a1", None], "x": [1, 2]}))
-    merging.write_rows("B", build_table({"_id": ["b1", "b2", "b1", "b2", "b1"], "x": [1, 2, 3, 4, 5]}))
+    pipe = make_pipe("AB")
+    pipe.write_rows("A", build_table({"_id": ["a1", None], "x": [1, 2]}))
+    pipe.write_rows("B", build_table({"_id": ["b1", "b2", "b1", "b2", "b1"], "x": [1, 2, 3, 4, 5]}))
 
     with pytest.raises(DataError) as refused:
-        merging.run_job()
+        pipe.run_job()
 
-    said = [str(problem) for problem in refused.value.problems]
-    assert said[0].startswith("dataset 'A': entity without a string _id")
-    assert said[1].startswith("dataset 'B': entity 'b1' is in 3 rows, and 1 more in several rows")
+    messages = [str(problem) for problem in refused.value.problems]
+    assert messages[0].startswith("dataset 'A': entity without a string _id")
+    assert messages[1].startswith("dataset 'B': entity 'b1' is in 3 rows, and 1 more in several rows")
 
 
 @pytest.mark.parametrize(
@@ -276,14 +280,14 @@ def test_what_is_wrong_in_several_datasets_is_said_at_once(pipe: MakePipe) -> No
     ids=["tie", "no sequence", "other sequence"],
 )
 def test_two_current_versions_are_refused(
-    pipe: MakePipe, columns: dict[str, list[int]], settings: dict[str, str], remedy: str
+    make_pipe: MakePipe, columns: dict[str, list[int]], settings: dict[str, str], remedy: str
 ) -> None:
     """Two rows of an entity without an order are rejected; the error has the entity and a remedy."""
-    merging = pipe("A", **settings)
-    merging.write_rows("A", build_table({"_id": ["a1", "a1"], "x": [1, 2], **columns}))
+    pipe = make_pipe("A", **settings)
+    pipe.write_rows("A", build_table({"_id": ["a1", "a1"], "x": [1, 2], **columns}))
 
     with pytest.raises(DataError, match="entity 'a1' is in 2 rows") as refused:
-        merging.run_job()
+        pipe.run_job()
 
     assert remedy in refused.value.message
-    assert merging.read_version() is None
+    assert pipe.read_version() is None
