@@ -35,12 +35,12 @@ class FakeSparkJobHook:
     """Fake hook that records the requests of operators and answers each one with a prepared result."""
 
     requests: ClassVar[list[JobRequest]] = []
-    made_with: ClassVar[list[tuple[str, Any]]] = []
+    init_arguments: ClassVar[list[tuple[str, Any]]] = []
     answer: ClassVar[JobResult | JobFailure | Exception] = JobResult(report=REPORT)
     killed: ClassVar[int] = 0
 
     def __init__(self, conn_id: str, *, conf: Any = None) -> None:
-        type(self).made_with.append((conn_id, conf))
+        type(self).init_arguments.append((conn_id, conf))
 
     def submit(self, request: JobRequest) -> JobResult | JobFailure:
         type(self).requests.append(request)
@@ -54,7 +54,7 @@ class FakeSparkJobHook:
     @classmethod
     def create_fake(cls, answer: JobResult | JobFailure | Exception) -> type[FakeSparkJobHook]:
         """Return a new fake hook with one answer."""
-        return type("Fake", (cls,), {"requests": [], "made_with": [], "answer": answer, "killed": 0})
+        return type("Fake", (cls,), {"requests": [], "init_arguments": [], "answer": answer, "killed": 0})
 
 
 def build_unchanged() -> JobResult:

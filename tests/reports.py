@@ -17,15 +17,15 @@ _VALIDATOR = jsonschema.Draft202012Validator(build_report_schema(list_counts()))
 
 def check_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return a report after checking it against the JSON Schema and the rules between its values."""
-    found = json.loads(json.dumps(report))
-    _VALIDATOR.validate(found)
-    short = truncate_report(found)
+    json_report = json.loads(json.dumps(report))
+    _VALIDATOR.validate(json_report)
+    short = truncate_report(json_report)
     _VALIDATOR.validate(short)
     assert len(json.dumps(short).encode()) <= REPORT_MAX_BYTES
-    written = [found["rows"][kind] for kind in ("inserted", "updated", "deleted")]
-    if found["run_mode"] == "noop":
-        assert (found["changed"], written) == (False, [0, 0, 0])
-    if any(written) and not found["dry_run"]:
-        assert found["changed"]
-    assert found["run_mode_reason"]
+    written = [json_report["rows"][kind] for kind in ("inserted", "updated", "deleted")]
+    if json_report["run_mode"] == "noop":
+        assert (json_report["changed"], written) == (False, [0, 0, 0])
+    if any(written) and not json_report["dry_run"]:
+        assert json_report["changed"]
+    assert json_report["run_mode_reason"]
     return dict(report)

@@ -11,9 +11,9 @@ FLAGGED = {"merge.capability": "joiner", "merge.populated": "true"}
 OURS = {"merge.capability": "joiner"}
 
 
-def create_table(place: Path, rows: int = 1, properties: dict[str, str] | None = None) -> str:
+def create_table(path: Path, rows: int = 1, properties: dict[str, str] | None = None) -> str:
     """Create a table with some rows and properties, and return its path."""
-    write_deltalake(place, pa.table({"_id": pa.array(map(str, range(rows)), pa.string())}), mode="append")
+    write_deltalake(path, pa.table({"_id": pa.array(map(str, range(rows)), pa.string())}), mode="append")
     if properties:
-        DeltaTable(place).alter.set_table_properties(properties, raise_if_not_exists=False)
-    return str(place)
+        DeltaTable(path).alter.set_table_properties(properties, raise_if_not_exists=False)
+    return str(path)

@@ -61,8 +61,8 @@ def asset_events(airflow_db: None) -> Callable[[str], list[dict[str, Any]]]:
         from airflow.utils.session import create_session  # noqa: TID251 - the server side
         from sqlalchemy import select
 
-        found = select(AssetEvent.extra).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+        statement = select(AssetEvent.extra).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
         with create_session() as session:
-            return list(session.scalars(found.where(AssetModel.uri == uri).order_by(AssetEvent.id)))
+            return list(session.scalars(statement.where(AssetModel.uri == uri).order_by(AssetEvent.id)))
 
     return list_events

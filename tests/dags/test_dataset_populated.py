@@ -16,8 +16,8 @@ pytestmark = pytest.mark.airflow
 
 
 def read_outcome(run: Any) -> Any:
-    found = run.get_task_instance("wait")
-    return str(found.state), found.xcom_pull(task_ids="wait")
+    task_instance = run.get_task_instance("wait")
+    return str(task_instance.state), task_instance.xcom_pull(task_ids="wait")
 
 
 def build_sensor(datasets: Any, **arguments: Any) -> Any:
@@ -53,20 +53,20 @@ def test_a_deferred_sensor_ends_when_the_dataset_is_populated(
     from airflow_merge_provider.triggers import dataset_populated as trigger
 
     create_table(tmp_path / "late", properties=OURS)
-    look = population.get_status
+    original_get_status = population.get_status
 
     def look_later(*args: Any, **kwargs: Any) -> Any:
         create_table(tmp_path / "late", properties=FLAGGED)
-        return look(*args, **kwargs)
+        return original_get_status(*args, **kwargs)
 
     monkeypatch.setattr(trigger, "get_status", look_later)
     with DAG("wait_deferred", schedule=None) as dag:
         build_sensor(["late"], warehouse=str(tmp_path), deferrable=True, timeout=60)
 
-    state, found = read_outcome(run_dag(dag))
+    state, value = read_outcome(run_dag(dag))
 
     assert state == "success"
-    assert found["late"]["origin"] == "flag"
+    assert value["late"]["origin"] == "flag"
 
 
 @pytest.mark.parametrize(("mark", "state"), [({"by": "hand"}, "success"), (False, "failed")])
@@ -83,31 +83,31 @@ def test_a_mark_in_the_asset_counts(run_dag: Any, tmp_path: Path, mark: Any, sta
         sensor = build_sensor([name], warehouse=str(tmp_path), ignore_non_existent_datasets=False)
         mark_it() >> sensor
 
-    found, value = read_outcome(run_dag(dag))
+    task_state, value = read_outcome(run_dag(dag))
 
-    assert found == state
+    assert task_state == state
     assert state == "failed" or value == {name: {"version": None, "origin": "mark"}}
 
 
-@pytest.mark.parametrize(("told", "state"), [(True, "success"), (False, "failed"), (None, "success")])
-def test_the_last_event_speaks_for_a_catalog_table(run_dag: Any, told: Any, state: Any) -> None:
+@pytest.mark.parametrize(("populated", "state"), [(True, "success"), (False, "failed"), (None, "success")])
+def test_the_last_event_speaks_for_a_catalog_table(run_dag: Any, populated: Any, state: Any) -> None:
     """The last event decides for a catalog table, which only Spark can read.
 
     The writer of the table can mark it as populated or as not populated, others only as populated.
     """
-    ref = f"lake.events.told_{told}".lower()
-    with DAG(f"wait_event_{told}", schedule=None) as dag:
+    ref = f"lake.events.told_{populated}".lower()
+    with DAG(f"wait_event_{populated}", schedule=None) as dag:
 
         @task(outlets=[dataset_asset(ref)])
         def write_event(outlet_events: Any = None) -> None:
-            extra = {"version": 4} | ({} if told is None else {"populated": told})
+            extra = {"version": 4} | ({} if populated is None else {"populated": populated})
             outlet_events[dataset_asset(ref)].extra = extra
 
         write_event() >> build_sensor([ref])
 
-    found, value = read_outcome(run_dag(dag))
+    task_state, value = read_outcome(run_dag(dag))
 
-    assert found == state
+    assert task_state == state
     assert state == "failed" or value == {ref: {"version": 4, "origin": "event"}}
 
 

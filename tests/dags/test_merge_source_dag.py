@@ -23,7 +23,7 @@ def build_operator(target: Any, **kwargs: Any) -> Any:
 
 
 def list_states(run: Any) -> Any:
-    return {each.task_id: str(each.state) for each in run.get_task_instances()}
+    return {task_instance.task_id: str(task_instance.state) for task_instance in run.get_task_instances()}
 
 
 def pull_xcom(run: Any, key: Any) -> Any:
@@ -195,9 +195,9 @@ def test_mapped_tasks_have_tokens_of_their_own(run_dag: Any, fake_hook: Any) -> 
 
     run = run_dag(dag)
 
-    assert {str(each.state) for each in run.get_task_instances()} == {"success"}
-    asked = sorted((each.run.map_index, each.config["target"]) for each in fake.requests)
-    assert asked == [(0, "one"), (1, "two")]
+    assert {str(task_instance.state) for task_instance in run.get_task_instances()} == {"success"}
+    targets = sorted((request.run.map_index, request.config["target"]) for request in fake.requests)
+    assert targets == [(0, "one"), (1, "two")]
 
 
 def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag: Any, fake_hook: Any) -> None:
@@ -210,8 +210,8 @@ def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag: Any, fak
 
     run = run_dag(dag)
 
-    assert {str(each.state) for each in run.get_task_instances()} == {"failed"}
-    assert {each.try_number for each in run.get_task_instances()} == {1}
+    assert {str(task_instance.state) for task_instance in run.get_task_instances()} == {"failed"}
+    assert {task_instance.try_number for task_instance in run.get_task_instances()} == {1}
     assert fake.requests == []
 
 

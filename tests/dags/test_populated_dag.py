@@ -42,11 +42,11 @@ def test_the_job_is_told_what_the_flag_depends_on(run_dag: Any, fake_hook: Any) 
 
     run = run_dag(dag)
 
-    wish = fake.requests[0].population
+    population = fake.requests[0].population
     assert read_state(run) == "success"
-    assert (wish.target, wish.set_initial_offset) == ("told_target", "always")
-    assert wish.datasets == ("crm", "erp")
-    assert wish.marked == ("file:///lake/erp",)
+    assert (population.target, population.set_initial_offset) == ("told_target", "always")
+    assert population.datasets == ("crm", "erp")
+    assert population.marked == ("file:///lake/erp",)
 
 
 def test_becoming_populated_is_an_event(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
@@ -67,11 +67,11 @@ def test_a_catalog_table_is_marked(run_dag: Any, fake_hook: Any) -> None:
     The mark follows the table property, and is removed with it.
     """
     target = "lake.gold.orders"
-    found = []
+    marks = []
 
     @task(inlets=[dataset_asset(target)])
     def look_at_asset(asset_state_store: Any = None) -> None:
-        found.append(asset_state_store[dataset_asset(target)].get("populated"))
+        marks.append(asset_state_store[dataset_asset(target)].get("populated"))
 
     for number, populated in enumerate([True, False]):
         fake_hook(JobResult(report={**REPORT, "populated": populated}))
@@ -80,8 +80,8 @@ def test_a_catalog_table_is_marked(run_dag: Any, fake_hook: Any) -> None:
             upsert >> look_at_asset()
         assert read_state(run_dag(dag)) == "success"
 
-    assert found[0]["job"] == "merge_source"
-    assert found[1] is None
+    assert marks[0]["job"] == "merge_source"
+    assert marks[1] is None
 
 
 def test_a_run_that_requires_it_waits_in_the_triggerer(
@@ -94,12 +94,12 @@ def test_a_run_that_requires_it_waits_in_the_triggerer(
     fake = fake_hook(build_unchanged())
     create_table(tmp_path / "crm")
     create_table(tmp_path / "erp", properties=OURS)
-    look = population.get_status
+    original_get_status = population.get_status
 
     def look_later(*args: Any, **kwargs: Any) -> Any:
         assert fake.requests == []
         create_table(tmp_path / "erp", properties=FLAGGED)
-        return look(*args, **kwargs)
+        return original_get_status(*args, **kwargs)
 
     monkeypatch.setattr(trigger, "get_status", look_later)
     with DAG("requires", schedule=None) as dag:
@@ -132,6 +132,6 @@ def test_a_schedule_that_contradicts_is_warned_of(signals: Any, scheduled: Any, 
     with DAG(f"contradicts_{signals}_{scheduled}", schedule=schedule):
         operator = build_operator("signalled", supports_signalling=signals)
 
-    found = operator.list_warnings(operator._parse_config()[0])
+    warnings = operator.list_warnings(operator._parse_config()[0])
 
-    assert sum("supports_signalling" in each for each in found) == warned
+    assert sum("supports_signalling" in warning for warning in warnings) == warned

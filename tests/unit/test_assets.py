@@ -88,6 +88,6 @@ def test_the_factory_makes_the_same_asset() -> None:
 
 def test_an_asset_is_a_dataset_of_lineage() -> None:
     """The OpenLineage dataset of an asset has the root as namespace and the rest as name."""
-    found = lineage_dataset(dataset_asset("lake.crm.people"), None)
+    dataset = lineage_dataset(dataset_asset("lake.crm.people"), None)
 
-    assert (found.namespace, found.name) == ("merge://catalog", "lake.crm.people")
+    assert (dataset.namespace, dataset.name) == ("merge://catalog", "lake.crm.people")

@@ -38,62 +38,62 @@ def file(tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
+def job_run(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Answer runs without Spark, and record the requests."""
-    seen: dict[str, Any] = {"answer": JobResult(report={"changed": True})}
+    run_values: dict[str, Any] = {"answer": JobResult(report={"changed": True})}
 
     def run_job(request: Any, **how: Any) -> Any:
-        seen.update(how, request=request)
+        run_values.update(how, request=request)
         how["on_line"]("[merge +  0.1s] look: 0.1s")
-        return seen["answer"]
+        return run_values["answer"]
 
     monkeypatch.setattr(cli, "run_job", run_job)
-    return seen
+    return run_values
 
 
-def test_a_long_report_is_printed_short(file: Any, asked: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_report_is_printed_short(file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """A long report is truncated as in Airflow. The whole report goes to stderr; a plan is not truncated."""
     long = {**REPORT, "details": {"columns": [{"name": "x" * 200}] * 40}}
-    asked["answer"] = JobResult(report=long)
+    job_run["answer"] = JobResult(report=long)
 
     assert cli.main(["run", file(PIPE), "--warehouse", "/lake"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out) == {**long, "details": {}, "truncated": ["details.columns"]}
-    (whole,) = [line for line in said.err.splitlines() if line.startswith("the report is too long")]
-    assert json.loads(whole.partition("full report: ")[2]) == long
+    output = capsys.readouterr()
+    assert json.loads(output.out) == {**long, "details": {}, "truncated": ["details.columns"]}
+    (report_line,) = [line for line in output.err.splitlines() if line.startswith("the report is too long")]
+    assert json.loads(report_line.partition("full report: ")[2]) == long
 
     assert cli.main(["plan", file(PIPE), "--warehouse", "/lake"]) == 0
     assert json.loads(capsys.readouterr().out) == long
 
 
 def test_a_pipe_runs_and_its_report_is_printed(
-    file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
+    file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Progress is printed to stderr, so that the report on stdout can be piped."""
     code = cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.x=1=2", "--dry-run"])
 
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert code == 0
-    assert json.loads(said.out) == {"changed": True}
-    assert "look: 0.1s" in said.err
-    request = asked["request"]
+    assert json.loads(output.out) == {"changed": True}
+    assert "look: 0.1s" in output.err
+    request = job_run["request"]
     assert request.config["target"] == "golden"
     assert (request.warehouse, request.until, request.full_refresh) == ("/lake", "transform", False)
-    assert asked["conf"] == {"spark.x": "1=2"}
+    assert job_run["conf"] == {"spark.x": "1=2"}
 
 
 def test_a_setting_without_effect_is_refused(
-    file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
+    file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A setting without effect is rejected with the place where it belongs."""
     code = cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.remote=sc://here"])
 
     assert code == 2
     assert "--conf['spark.remote']: has no effect in the Spark settings" in capsys.readouterr().err
-    assert "request" not in asked
+    assert "request" not in job_run
 
 
-def test_a_plan_reads_nothing(file: Any, asked: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_reads_nothing(file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """With --plan the report is the plan, without reading data.
 
     An earlier run does not end the job sooner.
@@ -101,38 +101,38 @@ def test_a_plan_reads_nothing(file: Any, asked: Any, capsys: pytest.CaptureFixtu
     config = {"job": "joiner", "inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
 
     assert cli.main(["plan", file(config), "--warehouse", "/lake"]) == 0
-    assert (asked["request"].until, asked["request"].full_refresh) == ("plan", True)
-    assert asked["request"].config == {"inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
+    assert (job_run["request"].until, job_run["request"].full_refresh) == ("plan", True)
+    assert job_run["request"].config == {"inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
 
 
-def test_a_request_runs_as_it_stands(file: Any, asked: Any) -> None:
+def test_a_request_runs_as_it_stands(file: Any, job_run: Any) -> None:
     """A request file runs with its own token and start, so running it again is a retry."""
     request = probe.build_request("s", "t").model_copy(
         update={"config": {"target": "t", "datasets": ["a a"]}, "warehouse": "/lake"}
     )
 
     assert cli.main(["run", file(request.model_dump_json())]) == 0
-    assert asked["request"] == request
+    assert job_run["request"] == request
 
 
-def test_a_configuration_runs_too(file: Any, asked: Any) -> None:
+def test_a_configuration_runs_too(file: Any, job_run: Any) -> None:
     """A file may contain a configuration, as an operator has it, together with a warehouse."""
     config = {"job": "merge_source", "warehouse": "/lake", "target": "t", "datasets": ["a a"]}
 
     assert cli.main(["run", file(config), "--run-id", "r7", "--full-refresh"]) == 0
-    assert asked["request"].run.run_id == "r7"
-    assert asked["request"].full_refresh
-    assert asked["request"].config == {"target": "t", "datasets": ["a a"]}
+    assert job_run["request"].run.run_id == "r7"
+    assert job_run["request"].full_refresh
+    assert job_run["request"].config == {"target": "t", "datasets": ["a a"]}
 
 
 @pytest.mark.parametrize(
     ("code", "exit_code"), [("config", 2), ("data", 3), ("setup", 4), ("conflict", 5), ("job", 1)]
 )
 def test_each_kind_of_failure_has_its_exit_code(
-    file: Any, asked: Any, capsys: pytest.CaptureFixture[str], code: Any, exit_code: Any
+    file: Any, job_run: Any, capsys: pytest.CaptureFixture[str], code: Any, exit_code: Any
 ) -> None:
     """Each kind of failure has its own exit code for scripts."""
-    asked["answer"] = JobFailure(code=code, message="because\nof this", retryable=False, trace="deep")
+    job_run["answer"] = JobFailure(code=code, message="because\nof this", retryable=False, trace="deep")
 
     assert cli.main(["run", file(PIPE), "--warehouse", "/lake"]) == exit_code
     assert "error: because\n" in capsys.readouterr().err
@@ -153,15 +153,15 @@ def test_what_is_missing_is_one_line(
 
 
 def test_a_run_needs_a_target_and_a_warehouse_for_bare_names(
-    file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
+    file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A missing target and a missing warehouse for bare names are reported together before Spark starts."""
     assert cli.main(["run", file(PIPE["source"])]) == 2
 
-    said = capsys.readouterr().err
-    assert "target: is required" in said
-    assert "datasets[0]: dataset 'a' requires a warehouse" in said
-    assert "request" not in asked
+    output = capsys.readouterr().err
+    assert "target: is required" in output
+    assert "datasets[0]: dataset 'a' requires a warehouse" in output
+    assert "request" not in job_run
 
 
 def test_check_says_all_problems_at_once(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,10 +170,10 @@ def test_check_says_all_problems_at_once(file: Any, capsys: pytest.CaptureFixtur
 
     assert cli.main(["check", file(wrong)]) == 2
 
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    for words in ("datasets[1]", "equality[0]", "identiti", "of 3 problems"):
-        assert words in said
+    output = capsys.readouterr().err
+    assert output.startswith("error: ")
+    for fragment in ("datasets[1]", "equality[0]", "identiti", "of 3 problems"):
+        assert fragment in output
 
 
 def test_check_of_a_right_file_says_so_with_its_warnings(
@@ -183,9 +183,9 @@ def test_check_of_a_right_file_says_so_with_its_warnings(
     path = file(PIPE["source"] | {"version": 1})
 
     assert cli.main(["check", path]) == 0
-    said = capsys.readouterr()
-    assert said.out == f"{path}: valid merge_source configuration\n"
-    assert "warning: version: 1 is deprecated" in said.err
+    output = capsys.readouterr()
+    assert output.out == f"{path}: valid merge_source configuration\n"
+    assert "warning: version: 1 is deprecated" in output.err
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_standard_input_is_a_file(
 
 
 def test_a_setting_without_a_value_is_refused(
-    file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
+    file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A setting without a value is rejected."""
     assert cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.x"]) == 2
@@ -262,12 +262,12 @@ def test_history_names_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     import deltalake
     import pyarrow as pa
 
-    mark = {
+    run_metadata = {
         "capability": "merge_source",
         "number": 7,
         "token": {"dag_id": "d", "task_id": "t", "run_id": "r"},
     }
-    properties = deltalake.CommitProperties(custom_metadata={"userMetadata": json.dumps(mark)})
+    properties = deltalake.CommitProperties(custom_metadata={"userMetadata": json.dumps(run_metadata)})
     rows = pa.table({"id": [1]})
     deltalake.write_deltalake(tmp_path / "golden", rows)
     deltalake.write_deltalake(tmp_path / "golden", rows, mode="append", commit_properties=properties)
@@ -290,9 +290,9 @@ def test_help_tells_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         cli.main(["--help"])
 
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for word in ("run", "plan", "check", "schema", "connect-server", "prepare", "history", "exit codes:"):
-        assert word in said
+        assert word in output
 
 
 def test_the_package_runs_as_a_module() -> None:
@@ -303,7 +303,7 @@ def test_the_package_runs_as_a_module() -> None:
 
 
 def test_pipes_of_every_kind_are_checked_and_run(
-    file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
+    file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Pipes of every kind are checked and run.
 
@@ -317,7 +317,7 @@ def test_pipes_of_every_kind_are_checked_and_run(
     }
 
     assert cli.main(["run", file(json.dumps({**pipe, "warehouse": "/lake"}))]) == 0
-    request = asked["request"]
+    request = job_run["request"]
     assert (request.job, request.config["strategy"]) == ("merge_load", "upsert")
     assert request.config["target"] == request.population.target == "orders_table"
     assert (request.warehouse, request.population.set_initial_offset) == ("/lake", "always")
@@ -328,21 +328,21 @@ def test_pipes_of_every_kind_are_checked_and_run(
 
 
 def test_yaml_is_read_where_json_is(
-    tmp_path: Path, asked: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, job_run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """YAML is accepted like JSON. Files are distinguished by name, standard input by its first character."""
     text = "job: upsert\nsource: s\ntarget: t\nprimary_key: id\nwarehouse: /lake\n"
     (tmp_path / "load.yaml").write_text(text)
 
     assert cli.main(["run", str(tmp_path / "load.yaml")]) == 0
-    assert (asked["request"].job, asked["request"].config["strategy"]) == ("merge_load", "upsert")
+    assert (job_run["request"].job, job_run["request"].config["strategy"]) == ("merge_load", "upsert")
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     assert cli.main(["check", "-"]) == 0
     assert capsys.readouterr().out.endswith("-: valid merge_load configuration\n")
 
 
 def test_the_warehouse_comes_from_the_option_the_file_or_the_environment(
-    file: Any, asked: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    file: Any, job_run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The warehouse comes from the option, else the file, else the environment.
 
@@ -354,10 +354,10 @@ def test_the_warehouse_comes_from_the_option_the_file_or_the_environment(
 
     def run_and_read_warehouse(content: Any, *options: Any) -> Any:
         assert cli.main(["run", file(content), *options]) == 0
-        return asked["request"].warehouse
+        return job_run["request"].warehouse
 
     assert run_and_read_warehouse(load) == "/configured"
-    assert asked["request"].config["source"] == str(tmp_path / "orders")
+    assert job_run["request"].config["source"] == str(tmp_path / "orders")
     assert run_and_read_warehouse({**load, "warehouse": "/of/the/file"}) == "/of/the/file"
     assert run_and_read_warehouse({**load, "warehouse": "/of/the/file"}, "--warehouse", "lake") == str(
         tmp_path / "lake"
@@ -386,6 +386,6 @@ def test_a_reader_that_has_had_enough_ends_the_output_in_silence() -> None:
         f"{sys.executable} -m airflow_merge_provider schema merge_record | head -c 1; echo ${{PIPESTATUS[0]}}"
     )
 
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    process = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
 
-    assert (done.stdout, done.stderr) in {("{0\n", ""), ("{141\n", "")}
+    assert (process.stdout, process.stderr) in {("{0\n", ""), ("{141\n", "")}

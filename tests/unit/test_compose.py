@@ -56,8 +56,8 @@ def test_airflow_has_its_four_processes_and_every_command_exists() -> None:
     """Airflow has its four processes and each command exists. Tasks start after the API server."""
     from airflow.cli.cli_config import core_commands
 
-    known = {command.name for command in core_commands}
-    assert {SERVICES[name]["command"][0] for name in AIRFLOW} - known == set()
+    commands = {command.name for command in core_commands}
+    assert {SERVICES[name]["command"][0] for name in AIRFLOW} - commands == set()
     assert [SERVICES[f"airflow-{name}"]["command"] for name in ("api-server", "scheduler")]
     for name in ("scheduler", "dag-processor", "triggerer"):
         assert SERVICES[f"airflow-{name}"]["command"] == [name]
@@ -69,8 +69,8 @@ def test_every_setting_is_one_of_airflow() -> None:
     from airflow.configuration import conf
 
     for name in SETTINGS:
-        if found := re.fullmatch(r"AIRFLOW__(\w+?)__(\w+)", name):
-            section, option = found[1].lower(), found[2].lower()
+        if match := re.fullmatch(r"AIRFLOW__(\w+?)__(\w+)", name):
+            section, option = match[1].lower(), match[2].lower()
             assert option in conf.configuration_description[section]["options"] or section == "merge", name
 
 
@@ -120,6 +120,6 @@ def test_the_image_holds_what_it_copies_and_owns_what_is_mounted() -> None:
             assert (ROOT / name).exists()
             assert f"!{name}" in let_in
     mounted = {volume.split(":")[1] for name in AIRFLOW for volume in SERVICES[name]["volumes"]}
-    made = set(re.findall(r"/\S+", re.search(r"mkdir -p (.+?) \\", DOCKERFILE)[1]))
+    image_folders = set(re.findall(r"/\S+", re.search(r"mkdir -p (.+?) \\", DOCKERFILE)[1]))
     of_airflow = {"/opt/airflow/dags", "/opt/airflow/logs"}  # of the image below
-    assert mounted - made - of_airflow == set()
+    assert mounted - image_folders - of_airflow == set()

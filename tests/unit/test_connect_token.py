@@ -34,15 +34,15 @@ def test_a_server_has_a_token_of_its_own_while_it_runs() -> None:
         assert file == get_token_file(15002)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-        with offer_token(15003) as (other, _):
-            assert other != token
+        with offer_token(15003) as (other_token, _):
+            assert other_token != token
     assert not file.exists()
 
 
 def test_a_token_that_a_killed_server_left_is_not_used_again() -> None:
     """The token of a killed server is not reused, because it may have become known."""
-    left = offer_token(15002)
-    old, _ = left.__enter__()
+    killed_server = offer_token(15002)
+    old, _ = killed_server.__enter__()
 
     with offer_token(15002) as (token, _):
         assert token != old

@@ -28,7 +28,7 @@ MERGE_SOURCE = (ROOT / "docs/operators/merge_source.md").read_text(encoding="utf
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 EXAMPLE = {"version": 2, "target": "merged", "datasets": ["A a", "B b"], "equality": [["eq", "a.x", "b.x"]]}
 # The module of a planned operator.
-PLACES = ("airflow_merge_provider.operators", "airflow_merge_provider.sensors")
+PACKAGES = ("airflow_merge_provider.operators", "airflow_merge_provider.sensors")
 
 
 def read_section(text: str, title: str) -> str:
@@ -79,10 +79,10 @@ def test_links_lead_somewhere(page: Any) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_make_targets_that_pages_name_are_there(page: Any) -> None:
     """``make x`` in code formatting names a target of the Makefile with a help text."""
-    named = re.findall(r"(?:^|`)make ([a-z0-9 -]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    commands = re.findall(r"(?:^|`)make ([a-z0-9 -]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     targets = dict(re.findall(r"^([a-z0-9-]+):[^#\n]*## (.+)$", MAKEFILE, re.MULTILINE))
 
-    assert {target for words in named for target in words.split()} - set(targets) == set()
+    assert {target for command in commands for target in command.split()} - set(targets) == set()
     assert {"install", "demo", "ui", "test", "quick", "lint", "fix", "bench"} <= set(targets)
 
 
@@ -90,29 +90,31 @@ def test_a_bare_make_says_what_there_is() -> None:
     """A bare make lists every target with its text."""
     # Run without the variables of a surrounding make, which would print its folder too.
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    said = subprocess.run(["make"], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(["make"], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
 
-    assert len(said.splitlines()) == len(re.findall(r"^[a-z0-9-]+:[^#\n]*## ", MAKEFILE, re.MULTILINE))
+    assert len(output.splitlines()) == len(re.findall(r"^[a-z0-9-]+:[^#\n]*## ", MAKEFILE, re.MULTILINE))
 
 
 def test_the_readme_says_which_operators_work() -> None:
     """Working operators can be imported and are in the provider info; planned ones cannot be imported."""
-    told = {re.search(r"`(\w+)`", row[0])[1]: row[2] for row in read_rows(read_section(README, "Operators"))}
+    states = {
+        re.search(r"`(\w+)`", row[0])[1]: row[2] for row in read_rows(read_section(README, "Operators"))
+    }
     info = get_provider_info()
-    given = [
-        name for kind in ("operators", "sensors") for each in info[kind] for name in each["python-modules"]
+    modules = [
+        name for kind in ("operators", "sensors") for entry in info[kind] for name in entry["python-modules"]
     ]
 
-    working = {name for name, state in told.items() if state.startswith("works")}
-    assert {_find_module(name) for name in working} == {module.rpartition(".")[2] for module in given}
-    for name in set(told) - working:
-        assert told[name] == "planned"
-        assert not any(_can_be_found(f"{place}.{_find_module(name)}") for place in PLACES)
+    working = {name for name, state in states.items() if state.startswith("works")}
+    assert {_find_module(name) for name in working} == {module.rpartition(".")[2] for module in modules}
+    for name in set(states) - working:
+        assert states[name] == "planned"
+        assert not any(_can_be_found(f"{package}.{_find_module(name)}") for package in PACKAGES)
 
 
 def _find_module(name: str) -> str:
-    words = re.findall(r"[A-Z][a-z]*\d?", re.sub(r"(Operator|Sensor)$", "", name))
-    return "_".join(words).lower()
+    parts = re.findall(r"[A-Z][a-z]*\d?", re.sub(r"(Operator|Sensor)$", "", name))
+    return "_".join(parts).lower()
 
 
 def _can_be_found(module: str) -> bool:
@@ -126,23 +128,27 @@ def test_the_readme_names_the_versions_that_are_tested() -> None:
     """The versions in the README are those that constraints.txt installs."""
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-")
     installed = dict(line.split("==") for line in constraints.split())
-    told = dict(read_rows(read_section(README, "Versions")))
+    versions = dict(read_rows(read_section(README, "Versions")))
 
-    python, java = told.pop("Python"), told.pop("Java")
+    python, java = versions.pop("Python"), versions.pop("Java")
     assert (python, java) == ("3.11", "17")
-    assert told == {name: installed[name] for name in told}
+    assert versions == {name: installed[name] for name in versions}
 
 
 def test_the_options_are_the_fields_of_the_configuration() -> None:
     """The page lists all options with the names, defaults and texts of the configuration."""
     fields = {name: field for name, field in MergeSourceConfig.model_fields.items() if field.description}
-    wanted = {
+    expected_rows = {
         name: [f"`{name}`", _format_default(field), field.description] for name, field in fields.items()
     }
 
-    assert {row[0].strip("`"): row for row in read_rows(read_section(MERGE_SOURCE, "Options"))} == wanted
-    others = set(MergeSourceConfig.model_fields) - set(fields)
-    assert [name for name in others if f"`{name}`" not in read_section(MERGE_SOURCE, "Options")] == []
+    assert {
+        row[0].strip("`"): row for row in read_rows(read_section(MERGE_SOURCE, "Options"))
+    } == expected_rows
+    internal_fields = set(MergeSourceConfig.model_fields) - set(fields)
+    assert [
+        name for name in internal_fields if f"`{name}`" not in read_section(MERGE_SOURCE, "Options")
+    ] == []
 
 
 def _format_default(field: Any) -> str:
@@ -164,15 +170,15 @@ def test_options_without_effect_are_named() -> None:
     options = {row[0].strip("`") for row in read_rows(read_section(MERGE_SOURCE, "Options"))}
     without = {name for name in options if not re.search(rf"\b{name}\b", code)}
 
-    told = re.findall(r"\*\*Checked, but not acted upon yet:\*\*(.*?)\n\n", MERGE_SOURCE, re.DOTALL)
-    assert set(re.findall(r"`(\w+)`", "".join(told))) == without
+    paragraphs = re.findall(r"\*\*Checked, but not acted upon yet:\*\*(.*?)\n\n", MERGE_SOURCE, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", "".join(paragraphs))) == without
 
 
 def test_the_functions_are_those_that_rules_may_use() -> None:
     """The page lists exactly the functions that match rules support."""
-    (told,) = re.findall(r"functions over it:(.*?)\.\n", MERGE_SOURCE, re.DOTALL)
+    (function_list,) = re.findall(r"functions over it:(.*?)\.\n", MERGE_SOURCE, re.DOTALL)
 
-    assert re.findall(r"`([^`]+)`", told) == sorted([*FUNCTIONS, *ITEM_FUNCTIONS])
+    assert re.findall(r"`([^`]+)`", function_list) == sorted([*FUNCTIONS, *ITEM_FUNCTIONS])
 
 
 @pytest.mark.parametrize(
@@ -192,10 +198,12 @@ def test_refusals_of_the_page_are_in_the_code() -> None:
     """The errors that depend on data have the same text in the code as on the page."""
     files = (ROOT / "airflow_merge_provider").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
-    told = [row[0] for row in read_rows(read_section(MERGE_SOURCE, "Errors")) if not row[0].startswith("`{")]
+    messages = [
+        row[0] for row in read_rows(read_section(MERGE_SOURCE, "Errors")) if not row[0].startswith("`{")
+    ]
 
-    assert len(told) > 3
-    assert [text for text in told if text.strip("`") not in code] == []
+    assert len(messages) > 3
+    assert [text for text in messages if text.strip("`") not in code] == []
 
 
 def test_pictures_are_small() -> None:
@@ -215,7 +223,7 @@ def test_small_files_can_be_read(name: Any) -> None:
         assert content["package-name"] == get_provider_info()["package-name"]
         modules = {entry["module"].rpartition(".")[0] for entry in content["operators"]}
         assert modules == {
-            name for each in get_provider_info()["operators"] for name in each["python-modules"]
+            name for entry in get_provider_info()["operators"] for name in entry["python-modules"]
         }
     else:
         assert content["repos"]

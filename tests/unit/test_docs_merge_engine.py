@@ -22,31 +22,31 @@ ERRORS = read_rows(read_section(PAGE, "Errors"))
 def test_the_options_are_the_fields_of_the_configuration() -> None:
     """The page lists all options with the names, defaults and texts of the configuration."""
     fields = MergeEngineConfig.model_fields
-    wanted = {
+    expected_rows = {
         name: [f"`{name}`", _format_default(field), field.description] for name, field in fields.items()
     }
 
-    assert {row[0].strip("`"): row for row in read_rows(read_section(PAGE, "Options"))} == wanted
+    assert {row[0].strip("`"): row for row in read_rows(read_section(PAGE, "Options"))} == expected_rows
 
 
 def test_the_table_options_are_those_that_are_read() -> None:
     """The page lists every table option that is parsed, and marks those without effect."""
-    told = read_section(PAGE, "Options")
-    (idle,) = [part for part in told.split("**") if part.startswith(" `bucket`")]
+    section = read_section(PAGE, "Options")
+    (idle,) = [part for part in section.split("**") if part.startswith(" `bucket`")]
 
-    assert [option for option in OPTIONS if f"`{option}`" not in told] == []
+    assert [option for option in OPTIONS if f"`{option}`" not in section] == []
     assert [option for option in WITHOUT_EFFECT if f"`{option}`" not in idle] == []
 
 
 def test_the_functions_are_those_that_work() -> None:
     """The page lists exactly the supported functions, and which of them can be retracted."""
-    wanted = [
-        [f"`{name}`", each.takes, "yes" if each.retracts else "no"]
-        for name, each in FUNCTIONS.items()
-        if not each.unavailable
+    expected_rows = [
+        [f"`{name}`", function.takes, "yes" if function.retracts else "no"]
+        for name, function in FUNCTIONS.items()
+        if not function.unavailable
     ]
 
-    assert read_rows(read_section(PAGE, "Functions")) == wanted
+    assert read_rows(read_section(PAGE, "Functions")) == expected_rows
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_refusals_of_the_page_are_in_the_code() -> None:
     """The errors that depend on records have the same text in the code as on the page."""
     files = (ROOT / "airflow_merge_provider").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
-    told = [row[0].strip("`") for row in ERRORS if not row[0].startswith("`{")]
+    messages = [row[0].strip("`") for row in ERRORS if not row[0].startswith("`{")]
 
-    assert len(told) > 5
-    assert [text for text in told if text not in code] == []
+    assert len(messages) > 5
+    assert [text for text in messages if text not in code] == []

@@ -64,10 +64,10 @@ def test_the_two_jars_are_fetched_once(machine: Any) -> None:
 
 def test_first_uses_at_the_same_time_do_not_disturb_each_other(machine: Any) -> None:
     """Several workers can download the jars at once on a new machine."""
-    found: list[tuple[str, ...]] = []
+    jar_lists: list[tuple[str, ...]] = []
 
     def find_jars() -> None:
-        found.append(jars.delta_jars())
+        jar_lists.append(jars.delta_jars())
 
     threads = [threading.Thread(target=find_jars) for _ in range(4)]
     for thread in threads:
@@ -75,8 +75,8 @@ def test_first_uses_at_the_same_time_do_not_disturb_each_other(machine: Any) -> 
     for thread in threads:
         thread.join()
 
-    assert len(set(found)) == 1
-    assert all(Path(jar).read_text() for jar in found[0])
+    assert len(set(jar_lists)) == 1
+    assert all(Path(jar).read_text() for jar in jar_lists[0])
 
 
 def test_jars_that_cannot_be_fetched_are_named_with_the_place_for_them(machine: Any) -> None:

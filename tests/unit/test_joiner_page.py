@@ -20,11 +20,11 @@ SCHEMA = {"x": "int", "y": "string", "m": "map<string,int>"}
 def test_the_options_are_the_fields_of_the_configuration() -> None:
     """The page lists all options with the names, defaults and texts of the configuration."""
     fields = JoinerConfig.model_fields
-    wanted = {
+    expected_rows = {
         name: [f"`{name}`", _format_default(field), field.description] for name, field in fields.items()
     }
 
-    assert {row[0].strip("`"): row for row in read_rows(read_section(PAGE, "Options"))} == wanted
+    assert {row[0].strip("`"): row for row in read_rows(read_section(PAGE, "Options"))} == expected_rows
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_refusals_of_the_page_are_in_the_code() -> None:
     """The errors that depend on tables have the same text in the code as on the page."""
     files = (ROOT / "airflow_merge_provider/jobs/joiner").glob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
-    told = [row[0] for row in read_rows(read_section(PAGE, "Errors")) if not row[0].startswith("`{")]
+    messages = [row[0] for row in read_rows(read_section(PAGE, "Errors")) if not row[0].startswith("`{")]
 
-    assert len(told) > 3
-    assert [text for text in told if text.strip("`") not in code] == []
+    assert len(messages) > 3
+    assert [text for text in messages if text.strip("`") not in code] == []

@@ -49,8 +49,8 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         script = tmp_path / "bin" / "spark-submit"
         script.parent.mkdir(exist_ok=True)
-        seen = str(tmp_path / "seen.json")
-        script.write_text(FAKE.format(python=sys.executable, seen=seen, answer=answer, code=code))
+        record_path = str(tmp_path / "seen.json")
+        script.write_text(FAKE.format(python=sys.executable, seen=record_path, answer=answer, code=code))
         script.chmod(0o755)
         return script
 
@@ -68,11 +68,11 @@ def test_an_answer_is_read_and_nothing_is_left(submit: Any, tmp_path: Path) -> N
     lines: list[str] = []
     answer = JobResult(report={"changed": True})
 
-    got = launch.run_job(
+    result = launch.run_job(
         probe.build_request("s", "t"), submit=submit(answer.model_dump_json()), on_line=lines.append
     )
 
-    assert got.report == {"changed": True, "seconds": {"launch": got.report["seconds"]["launch"]}}
+    assert result.report == {"changed": True, "seconds": {"launch": result.report["seconds"]["launch"]}}
     assert lines == ["working"]
     assert not Path(_read_seen(tmp_path)["folder"]).exists()
 
@@ -88,22 +88,22 @@ def test_secrets_are_in_files_that_only_the_user_reads(
         probe.build_request("s", "t"), conf=conf, submit=submit('{"report": {}}'), on_line=lambda _: None
     )
 
-    seen = _read_seen(tmp_path)
-    assert not any("hush" in argument for argument in seen["argv"])
-    assert "spark.hadoop.fs.s3a.secret.key=hush: #1\\\\\n" in seen["properties"]
-    assert seen["modes"] == ["0o600", "0o600", "0o700"]
-    assert seen["remote"] is None
+    record = _read_seen(tmp_path)
+    assert not any("hush" in argument for argument in record["argv"])
+    assert "spark.hadoop.fs.s3a.secret.key=hush: #1\\\\\n" in record["properties"]
+    assert record["modes"] == ["0o600", "0o600", "0o700"]
+    assert record["remote"] is None
 
 
 def test_a_failure_counts_even_when_the_process_ended_badly(submit: Any) -> None:
     """The failure in the result file takes precedence over the exit code, which has no reason."""
     failure = JobFailure(code="data", message="no", retryable=False)
 
-    got = launch.run_job(
+    result = launch.run_job(
         probe.build_request("s", "t"), submit=submit(failure.model_dump_json(), 1), on_line=lambda _: None
     )
 
-    assert got == failure
+    assert result == failure
 
 
 def test_an_end_without_an_answer_tells_the_last_lines(submit: Any) -> None:
@@ -150,9 +150,9 @@ def test_a_server_that_does_not_listen_is_said_at_once() -> None:
 
     Its client would try for ten minutes.
     """
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"sc://127.0.0.1:{taken.getsockname()[1]}/;token=hush"
+    with socket.socket() as bound_socket:
+        bound_socket.bind(("127.0.0.1", 0))
+        url = f"sc://127.0.0.1:{bound_socket.getsockname()[1]}/;token=hush"
 
         with pytest.raises(SetupError, match="cannot be reached: check the connection") as caught:
             launch.run_job(probe.build_request("s", "t"), remote=url)
@@ -168,8 +168,8 @@ def test_an_address_of_another_kind_is_no_server() -> None:
 
 def test_a_server_does_not_start_on_a_taken_port(submit: Any) -> None:
     """A server does not start on a used port. The first line has the port, before a JVM starts."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as bound_socket:
+        port = bound_socket.getsockname()[1]
 
         with pytest.raises(SetupError, match=f"Port {port} on 127.0.0.1 is already in use"):
             launch.run_connect_server(host="127.0.0.1", port=port, on_ready=print)

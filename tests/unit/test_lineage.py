@@ -29,7 +29,7 @@ def test_sources_and_target_carry_their_versions() -> None:
     """Sources have the versions that were read, and the target the version that was written."""
     lineage = build_lineage(REPORT)
 
-    versions = [each.facets["version"].datasetVersion for each in [*lineage.inputs, *lineage.outputs]]
+    versions = [dataset.facets["version"].datasetVersion for dataset in [*lineage.inputs, *lineage.outputs]]
     assert versions == ["7", "2", "3"]
     assert lineage.outputs[0].outputFacets["outputStatistics"].rowCount == 3
 
@@ -51,9 +51,12 @@ def test_columns_are_led_back_to_the_fields_they_show() -> None:
 
     (output,) = build_lineage({**REPORT, "details": {"columns": columns}}).outputs
 
-    told = output.facets["columnLineage"].fields
-    found = {name: [(each.name, each.field) for each in of.inputFields] for name, of in told.items()}
-    assert found == {"id": [("/lake/crm", "cust.id")], "mail": [("/lake/erp", "email")]}
+    column_fields = output.facets["columnLineage"].fields
+    source_fields = {
+        name: [(input_field.name, input_field.field) for input_field in column_lineage.inputFields]
+        for name, column_lineage in column_fields.items()
+    }
+    assert source_fields == {"id": [("/lake/crm", "cust.id")], "mail": [("/lake/erp", "email")]}
     assert output.facets["version"].datasetVersion == "3"
 
 
@@ -68,13 +71,17 @@ def test_keys_of_a_join_are_told_once_for_the_whole_dataset() -> None:
         {**REPORT, "details": {"columns": columns, "keys": [["crm.id", "erp.no"]]}}
     ).outputs
 
-    told = output.facets["columnLineage"]
+    column_lineage = output.facets["columnLineage"]
     key = [("/lake/crm", "id"), ("/lake/erp", "no")]
-    assert [(each.name, each.field) for each in told.fields["id"].inputFields] == key
-    assert [(each.name, each.field) for each in told.dataset] == key
-    assert {(each.type, each.subtype) for one in told.dataset for each in one.transformations} == {
-        ("INDIRECT", "JOIN")
-    }
+    assert [
+        (input_field.name, input_field.field) for input_field in column_lineage.fields["id"].inputFields
+    ] == key
+    assert [(input_field.name, input_field.field) for input_field in column_lineage.dataset] == key
+    assert {
+        (transformation.type, transformation.subtype)
+        for input_field in column_lineage.dataset
+        for transformation in input_field.transformations
+    } == {("INDIRECT", "JOIN")}
 
 
 def test_without_openlineage_there_is_no_lineage(monkeypatch: pytest.MonkeyPatch) -> None:

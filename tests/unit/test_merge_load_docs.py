@@ -35,12 +35,14 @@ ERRORS = [
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_options_are_the_fields_of_the_configuration(name: Any) -> None:
     """The pages list all options with the names, defaults and texts of the configuration."""
-    fields = {each: field for each, field in CONFIGS[name].model_fields.items() if field.description}
-    wanted = {
-        each: [f"`{each}`", _format_default(field), field.description] for each, field in fields.items()
+    fields = {option: field for option, field in CONFIGS[name].model_fields.items() if field.description}
+    expected_rows = {
+        option: [f"`{option}`", _format_default(field), field.description] for option, field in fields.items()
     }
 
-    assert {row[0].strip("`"): row for row in read_rows(read_section(PAGES[name], "Options"))} == wanted
+    assert {
+        row[0].strip("`"): row for row in read_rows(read_section(PAGES[name], "Options"))
+    } == expected_rows
     assert set(CONFIGS[name].model_fields) - set(fields) == {"strategy"}
 
 
@@ -58,22 +60,24 @@ def test_refusals_of_a_page_are_in_the_code(name: Any) -> None:
     """The errors that depend on data have the same text in the code as on the page."""
     files = (ROOT / "airflow_merge_provider/jobs/merge_load").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
-    told = [row[0] for row in read_rows(read_section(PAGES[name], "Errors")) if row[0][:2] != "`{"]
+    messages = [row[0] for row in read_rows(read_section(PAGES[name], "Errors")) if row[0][:2] != "`{"]
 
-    assert len(told) > 3
-    assert [text for text in told if text.strip("`") not in code] == []
+    assert len(messages) > 3
+    assert [text for text in messages if text.strip("`") not in code] == []
 
 
 def test_every_case_that_dlt_leaves_open_has_a_line() -> None:
     """A page documents the behaviour of this package for every vector that dlt leaves open or gets wrong."""
     file = ROOT / "tests/conformance/vectors/merge_load.json"
     vectors = json.loads(file.read_text(encoding="utf-8"))["vectors"]
-    open_ones = {each["id"] for each in vectors if each["operator"]["expectation"] in {"decide", "diverge"}}
-    told = {
+    open_ids = {
+        vector["id"] for vector in vectors if vector["operator"]["expectation"] in {"decide", "diverge"}
+    }
+    documented_ids = {
         name.strip("`")
         for page in PAGES.values()
         for row in read_rows(read_section(page, "Differences from dlt"))
         for name in row[0].split()
     }
 
-    assert told == open_ones
+    assert documented_ids == open_ids

@@ -15,15 +15,17 @@ from tests.unit.test_docs import read_rows, read_section
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/operators/merge_record.md").read_text(encoding="utf-8")
-PLACES = {"source": "/data/landing", "merged": "/m", "failure": "/f", "original": "/o", "state_path": "/s"}
+FOLDERS = {"source": "/data/landing", "merged": "/m", "failure": "/f", "original": "/o", "state_path": "/s"}
 
 
 def test_the_options_are_the_fields_of_the_configuration() -> None:
     """The page lists all options with the names, defaults and texts of the configuration."""
     fields = MergeRecordConfig.model_fields.items()
-    wanted = [[f"`{name}`", _format_default(field.default), field.description] for name, field in fields]
+    expected_rows = [
+        [f"`{name}`", _format_default(field.default), field.description] for name, field in fields
+    ]
 
-    assert read_rows(read_section(PAGE, "Options")) == wanted
+    assert read_rows(read_section(PAGE, "Options")) == expected_rows
 
 
 def _format_default(value: Any) -> str:
@@ -38,7 +40,7 @@ def _format_default(value: Any) -> str:
 def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: Any) -> None:
     """The argument in the first column raises the error in the second column."""
     with pytest.raises(ConfigError) as error:
-        MergeRecordConfig.parse({**PLACES, **json.loads(argument.strip("`"))})
+        MergeRecordConfig.parse({**FOLDERS, **json.loads(argument.strip("`"))})
 
     assert message.strip("`") in str(error.value)
 
@@ -47,22 +49,24 @@ def test_messages_of_runs_are_in_the_code() -> None:
     """The messages of runs have the same text in the code as on the page."""
     files = (ROOT / "airflow_merge_provider").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
-    told = [
+    messages = [
         row[0].strip("`") for row in read_rows(read_section(PAGE, "Errors")) if not row[0].startswith("`{")
     ]
 
-    assert len(told) > 3
-    assert [text for text in told if text not in code] == []
+    assert len(messages) > 3
+    assert [text for text in messages if text not in code] == []
 
 
 def test_the_reasons_are_those_of_the_code() -> None:
     """The page lists the reasons of the code with their texts and codes."""
-    known = [reasons.FULL, reasons.FULL_ENOUGH, reasons.AGE, reasons.age_on_arrival("30 secs")]
-    known += [reasons.EVICTED, reasons.FLUSH]
+    expected_reasons = [reasons.FULL, reasons.FULL_ENOUGH, reasons.AGE, reasons.age_on_arrival("30 secs")]
+    expected_reasons += [reasons.EVICTED, reasons.FLUSH]
 
-    told = read_rows(read_section(PAGE, "Binning"))
-    assert [row[1].strip("`") for row in told] == [reason.code for reason in known]
-    assert all(row[0].startswith(f"`{reason.text}`") for row, reason in zip(told, known, strict=True))
+    rows = read_rows(read_section(PAGE, "Binning"))
+    assert [row[1].strip("`") for row in rows] == [reason.code for reason in expected_reasons]
+    assert all(
+        row[0].startswith(f"`{reason.text}`") for row, reason in zip(rows, expected_reasons, strict=True)
+    )
 
 
 def test_every_format_is_named() -> None:

@@ -80,11 +80,11 @@ def test_the_schedule_is_by_time_or_by_inputs_or_both(pump: Any, signals: Any, k
     """
     dag = pipe_dag(build_pipe(pump=pump, source={"supports_signalling": signals}))
 
-    found = dag.schedule
-    assert isinstance(found, kind)
+    schedule = dag.schedule
+    assert isinstance(schedule, kind)
     if kind is AssetOrTimeSchedule:
-        assert isinstance(found.asset_condition, AssetAny)
-        assert found.timetable.delta == timedelta(seconds=600)
+        assert isinstance(schedule.asset_condition, AssetAny)
+        assert schedule.timetable.delta == timedelta(seconds=600)
 
 
 @pytest.mark.parametrize(("interval", "signalled"), [(119, False), (120, True)])
@@ -195,12 +195,12 @@ def test_a_broken_folder_names_every_file_path_and_remedy(tmp_path: Path) -> Non
     with pytest.raises(ConfigError) as refused:
         load_pipes(tmp_path, strict=True)
 
-    found = [str(problem).removeprefix(f"{tmp_path}/") for problem in refused.value.problems]
-    assert re.match(r"comma.json: line 1: is not valid JSON: .*comma before the closing bracket", found[0])
-    assert found[1].startswith("list.json[1]: transform: ")
-    assert found[2].startswith("tabs.yml: cannot be read: ")
-    assert found[3] == "twice.json: _id: 'one' is already in list.json (rename one of them)"
-    assert found[4].startswith("words.json: must be an object")
+    problems = [str(problem).removeprefix(f"{tmp_path}/") for problem in refused.value.problems]
+    assert re.match(r"comma.json: line 1: is not valid JSON: .*comma before the closing bracket", problems[0])
+    assert problems[1].startswith("list.json[1]: transform: ")
+    assert problems[2].startswith("tabs.yml: cannot be read: ")
+    assert problems[3] == "twice.json: _id: 'one' is already in list.json (rename one of them)"
+    assert problems[4].startswith("words.json: must be an object")
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:

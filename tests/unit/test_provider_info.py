@@ -76,7 +76,9 @@ def test_every_class_and_function_named_exists() -> None:
 def test_every_operator_has_its_links_listed() -> None:
     """Every operator link is listed, because Airflow loses other links when a DAG is serialised."""
     for module in list_modules("operators"):
-        operators = [each for each in vars(importlib.import_module(module)).values() if hasattr(each, "job")]
+        operators = [
+            value for value in vars(importlib.import_module(module)).values() if hasattr(value, "job")
+        ]
         for operator in operators:
             for link in operator.operator_extra_links:
                 assert f"{type(link).__module__}.{type(link).__name__}" in INFO["extra-links"]

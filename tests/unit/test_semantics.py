@@ -32,9 +32,9 @@ def list_headings(page: Path) -> list[str]:
 
 def list_vector_ids(value: Any) -> Iterator[str]:
     """Yield every vector ID in a file."""
-    for each in value.values() if isinstance(value, dict) else value:
-        if isinstance(each, dict | list):
-            yield from list_vector_ids(each)
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, dict | list):
+            yield from list_vector_ids(item)
     if isinstance(value, dict) and isinstance(value.get("id"), str):
         yield value["id"]
 
@@ -57,14 +57,14 @@ def test_citations_name_headings() -> None:
     """Every page and heading that code cites exists."""
     headings = {page.stem: list_headings(page) for page in PAGES}
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)]
-    cited = [
+    citations = [
         (str(path.relative_to(ROOT)), page, heading)
         for path in files
         for page, heading in list_citations(path.read_text(encoding="utf-8"))
     ]
 
-    assert {page for _, page, _ in cited} == set(headings)
-    assert [each for each in cited if each[2] not in headings.get(each[1], [])] == []
+    assert {page for _, page, _ in citations} == set(headings)
+    assert [citation for citation in citations if citation[2] not in headings.get(citation[1], [])] == []
 
 
 def test_code_cites_documents_of_the_repository_only() -> None:

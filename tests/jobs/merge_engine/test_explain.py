@@ -35,7 +35,7 @@ def test_every_value_has_the_record_that_gave_it(make_stream: MakeStream) -> Non
 
     explanation = explain_key("state", "1", warehouse=str(stream.folder))
 
-    assert found.trace.is_live
+    assert explanation.trace.is_live
     assert {name: (column.value, column.records) for name, column in explanation.trace.values.items()} == {
         "g": (9, (2,)), "a": ("z", (2,)), "total": (18, (0, 1, 2)), "free": ("new", (2,)),
     }  # fmt: skip

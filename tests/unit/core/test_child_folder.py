@@ -62,20 +62,24 @@ def test_what_a_killed_process_left_goes_with_the_next_run(base: Path) -> None:
     The folder of a running process stays, however old, and so does every folder without a lock of this
     package.
     """
-    dead, left = start_holder()
-    alive, kept = start_holder()
-    other = base / "merge-of-somebody-else"
-    other.mkdir()
-    dead.send_signal(signal.SIGKILL)
-    dead.wait()
-    for folder in (left, kept, other):
+    killed_process, killed_folder = start_holder()
+    running_process, running_folder = start_holder()
+    other_folder = base / "merge-of-somebody-else"
+    other_folder.mkdir()
+    killed_process.send_signal(signal.SIGKILL)
+    killed_process.wait()
+    for folder in (killed_folder, running_folder, other_folder):
         make_old(folder)
     try:
         with make_work_folder():
-            assert [each.exists() for each in (left, kept, other)] == [False, True, True]
+            assert [folder.exists() for folder in (killed_folder, running_folder, other_folder)] == [
+                False,
+                True,
+                True,
+            ]
     finally:
-        alive.kill()
-        alive.wait()
+        running_process.kill()
+        running_process.wait()
 
 
 def test_a_folder_that_is_just_being_made_is_left_alone(base: Path) -> None:

@@ -31,9 +31,9 @@ def test_one_place_has_one_name(ref: Any, warehouse: str | None, uri: str) -> No
 
 def test_another_format_has_its_options_as_text() -> None:
     """An object names dataset, format and options; options are converted to the texts that Spark expects."""
-    found = resolve_dataset({"dataset": "/data/x.csv", "format": "csv", "options": {"header": True}}, None)
+    dataset = resolve_dataset({"dataset": "/data/x.csv", "format": "csv", "options": {"header": True}}, None)
 
-    assert (found.format, found.options) == ("csv", {"header": "True"})
+    assert (dataset.format, dataset.options) == ("csv", {"header": "True"})
 
 
 @pytest.mark.parametrize(

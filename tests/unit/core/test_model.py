@@ -28,8 +28,8 @@ class Sample(Config):
     text: Annotated[str, Field(min_length=1)] = "x"
 
     @classmethod
-    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        if known.get("size") == 4 and known.get("mode") == "a":
+    def check_rules(cls, valid_fields: Mapping[str, Any]) -> Iterator[Problem]:
+        if valid_fields.get("size") == 4 and valid_fields.get("mode") == "a":
             yield Problem("mode", "both", "must be 'b' when size is 4")
 
 
@@ -48,7 +48,7 @@ def test_what_is_right_is_frozen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "messages"),
     [
         ({}, ["name: is required"]),
         ({"name": 5}, ["name: must be a string"]),
@@ -63,9 +63,9 @@ def test_what_is_right_is_frozen() -> None:
         ({"name": 5, "size": 4, "mode": "c"}, ["name: must be a string", "mode: must be 'a' or 'b'"]),
     ],
 )
-def test_every_problem_is_said(raw: dict[str, Any], said: list[str]) -> None:
+def test_every_problem_is_said(raw: dict[str, Any], messages: list[str]) -> None:
     """Rules between fields are checked for the valid fields, even if other fields are invalid."""
-    assert list_problems(**raw) == said
+    assert list_problems(**raw) == messages
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ def _grow_value(value: Any, draw: random.Random, letter: str) -> Any:
     if isinstance(value, str):
         return value + letter * draw.choice((0, 1, 50, 3000))
     if isinstance(value, list):
-        return [_grow_value(each, draw, letter) for each in value * draw.choice((1, 40))]
+        return [_grow_value(item, draw, letter) for item in value * draw.choice((1, 40))]
     if isinstance(value, dict):
-        return {name: _grow_value(each, draw, letter) for name, each in value.items()}
+        return {name: _grow_value(item, draw, letter) for name, item in value.items()}
     return value
 
 
@@ -80,9 +80,9 @@ def test_a_short_report_stays_as_it_is() -> None:
 def test_every_capability_has_counts_of_its_own() -> None:
     """Names of counts are unique in every capability, and all have units and descriptions."""
     for job, counts in list_counts():
-        assert len({each.name for each in counts}) == len(counts), job
-        assert all(each.unit and each.description.endswith(".") for each in counts), job
-        assert not {each.name for each in counts} & set(RowCounts.model_fields), job
+        assert len({count.name for count in counts}) == len(counts), job
+        assert all(count.unit and count.description.endswith(".") for count in counts), job
+        assert not {count.name for count in counts} & set(RowCounts.model_fields), job
     assert {job for job, _ in list_counts()} == set(CAPABILITIES)
 
 
@@ -109,14 +109,14 @@ def test_the_log_says_in_one_line_what_was_done() -> None:
 
     For a dry run it states that nothing was written.
     """
-    done = summarize_report(REPORT)
-    dry = summarize_report({**REPORT, "dry_run": True})
+    summary = summarize_report(REPORT)
+    dry_run_summary = summarize_report({**REPORT, "dry_run": True})
 
-    assert done == (
+    assert summary == (
         "incremental run (changed since the previous run: crm): "
         "2 inserted, 1 updated, 0 deleted, 0 unchanged rows in golden, version 3"
     )
-    assert dry.startswith(
+    assert dry_run_summary.startswith(
         "incremental dry run (changed since the previous run: crm): would result in 2 inserted"
     )
 

@@ -58,7 +58,7 @@ def test_offsets_survive_a_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "found"),
+    ("before", "now", "expected"),
     [
         ([HERE], SourceOffset("/moved/a", 5, "id-a"), HERE),
         ([HERE], SourceOffset("/lake/a", 5, "id-b"), None),
@@ -70,14 +70,14 @@ def test_offsets_survive_a_state() -> None:
     ids=["moved", "made anew", "copy", "moved copies", "files", "former state"],
 )
 def test_an_offset_is_found_by_table_or_place(
-    before: list[SourceOffset], now: SourceOffset, found: SourceOffset | str | None
+    before: list[SourceOffset], now: SourceOffset, expected: SourceOffset | str | None
 ) -> None:
     """An offset is found by table ID in any location.
 
     Of several copies only the one in its location counts.
     """
     offset = find_offset(before, now)
-    assert offset == found or (offset is not None and offset.uri == found)
+    assert offset == expected or (offset is not None and offset.uri == expected)
 
 
 def test_another_table_in_the_place_is_told() -> None:

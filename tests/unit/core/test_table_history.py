@@ -10,8 +10,8 @@ from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineag
 def build_history(*operations: str | tuple[str, dict[str, str]]) -> list[HistoryEntry]:
     """Return a history, newest first, of operations that are given oldest first."""
     entries = []
-    for version, each in enumerate(operations):
-        operation, parameters = (each, {}) if isinstance(each, str) else each
+    for version, item in enumerate(operations):
+        operation, parameters = (item, {}) if isinstance(item, str) else item
         entries.append(HistoryEntry(version, operation, parameters))
     return entries[::-1]
 
@@ -45,9 +45,9 @@ def test_a_restore_to_a_timestamp_is_resolved_by_the_caller() -> None:
     """The caller resolves a RESTORE to a timestamp; if that is not possible, the lineage ends there."""
     entries = build_history("WRITE", "MERGE", ("RESTORE", {"timestamp": "2026-01-01"}))
 
-    assert [each.version for each in trace_lineage(entries, lambda entry: 0).entries] == [2, 0]
+    assert [entry.version for entry in trace_lineage(entries, lambda entry: 0).entries] == [2, 0]
     unknown = trace_lineage(entries, lambda entry: None)
-    assert ([each.version for each in unknown.entries], unknown.is_complete) == ([2], False)
+    assert ([entry.version for entry in unknown.entries], unknown.is_complete) == ([2], False)
 
 
 def test_the_newest_commits_alone_are_incomplete() -> None:
@@ -72,7 +72,7 @@ def test_a_commit_without_a_description_may_have_changed_rows() -> None:
 
     lineage = trace_lineage([entries[1], entries[2]], lambda entry: None)
 
-    assert [(each.version, each.effect) for each in lineage.entries] == [
+    assert [(entry.version, entry.effect) for entry in lineage.entries] == [
         (2, "none"),
         (1, "rows"),
         (0, "rows"),

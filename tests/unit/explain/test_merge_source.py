@@ -31,7 +31,7 @@ def build_member(dataset: Any, id_: Any, *keys: Any) -> Any:
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Write the target table of the worked example with an ID that was replaced."""
-    place = tmp_path_factory.mktemp("lake")
+    folder = tmp_path_factory.mktemp("lake")
     a_b, b_c = "a.f1 = b.f1", "b.f2 = lower(c.f3)"
     members = [
         build_member("A", "a1", (a_b, "left", "n:1")),
@@ -47,21 +47,21 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     columns = [
         pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)
     ]
-    write_deltalake(str(place / "golden"), pa.table(columns, SCHEMA))
-    write_deltalake(str(place / "other"), pa.table({"_id": ["x"]}))
-    return str(place)
+    write_deltalake(str(folder / "golden"), pa.table(columns, SCHEMA))
+    write_deltalake(str(folder / "other"), pa.table({"_id": ["x"]}))
+    return str(folder)
 
 
 def test_the_links_reach_every_member_from_the_first(lake: Any) -> None:
     """Each further member of an output is linked by one rule and one value, in the order of the chain."""
-    found = explain_output("golden", CLUSTER, warehouse=lake)
+    explanation = explain_output("golden", CLUSTER, warehouse=lake)
 
-    assert found.members == (EntityRef("A", "a1"), EntityRef("B", "b1"), EntityRef("C", "c1"))
-    assert [(link.reached, link.value) for link in found.links] == [
+    assert explanation.members == (EntityRef("A", "a1"), EntityRef("B", "b1"), EntityRef("C", "c1"))
+    assert [(link.reached, link.value) for link in explanation.links] == [
         (("B", "b1"), "n:1"),
         (("C", "c1"), "s:x"),
     ]
-    assert list(found.format_lines()) == [
+    assert list(explanation.format_lines()) == [
         f"{CLUSTER}: 3 entities",
         "  A/a1",
         "  B/b1  1 by a.f1 = b.f1, with A/a1",
@@ -81,10 +81,10 @@ def test_outputs_of_one_or_no_entity_are_explained_too(
     lake: Any, output_id: Any, status: Any, first_line: Any
 ) -> None:
     """Outputs of one or no entity are explained too; they have no links."""
-    found = explain_output("golden", output_id, warehouse=lake)
+    explanation = explain_output("golden", output_id, warehouse=lake)
 
-    assert (found.status, found.links) == (status, ())
-    assert next(found.format_lines()) == first_line
+    assert (explanation.status, explanation.links) == (status, ())
+    assert next(explanation.format_lines()) == first_line
 
 
 def test_a_chain_between_two_members_is_the_shortest(lake: Any) -> None:
@@ -105,7 +105,7 @@ def test_links_of_all_outputs_are_rows(lake: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "hint"),
+    ("unknown_id", "hint"),
     [
         ("b1", f"'b1' is an entity of '{CLUSTER}'"),
         ("B/b1", f"'B/b1' is an entity of '{CLUSTER}'"),
@@ -113,10 +113,10 @@ def test_links_of_all_outputs_are_rows(lake: Any) -> None:
         ("it's", "see the column _id of the target"),
     ],
 )
-def test_an_unknown_id_is_refused_with_near_ones(lake: Any, wanted: Any, hint: Any) -> None:
+def test_an_unknown_id_is_refused_with_near_ones(lake: Any, unknown_id: Any, hint: Any) -> None:
     """An unknown ID is rejected with similar IDs. For the ID of an entity the error names its output."""
     with pytest.raises(DataError, match="has no output") as refused:
-        explain_output("golden", wanted, warehouse=lake)
+        explain_output("golden", unknown_id, warehouse=lake)
 
     assert hint in refused.value.message
 

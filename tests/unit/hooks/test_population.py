@@ -19,7 +19,7 @@ def read_status(tmp_path: Path, *refs: Any) -> Any:
 
 
 def list_states(tmp_path: Path, *refs: Any) -> Any:
-    return [(sight.state, sight.origin) for sight in read_status(tmp_path, *refs)]
+    return [(status.state, status.origin) for status in read_status(tmp_path, *refs)]
 
 
 def test_a_table_of_ours_is_populated_by_its_flag(tmp_path: Path) -> None:
@@ -37,9 +37,9 @@ def test_a_table_of_others_is_populated_by_its_rows(tmp_path: Path) -> None:
     create_table(tmp_path / "empty", rows=0)
     create_table(tmp_path / "held_back", properties={"merge.populated": "false"})
 
-    found = list_states(tmp_path, "full", "empty", "held_back")
+    states = list_states(tmp_path, "full", "empty", "held_back")
 
-    assert found == [("populated", "rows"), ("unpopulated", "rows"), ("unpopulated", "flag")]
+    assert states == [("populated", "rows"), ("unpopulated", "rows"), ("unpopulated", "flag")]
 
 
 def test_a_table_that_lost_its_rows_is_not_populated(tmp_path: Path) -> None:
@@ -60,9 +60,9 @@ def test_plain_files_are_populated_where_they_exist(tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("a")
     refs = [{"dataset": name, "format": "json"} for name in ("days", "unfinished", "nothing")]
 
-    found = list_states(tmp_path, *refs, {"dataset": f"{tmp_path}/one.csv", "format": "csv"})
+    states = list_states(tmp_path, *refs, {"dataset": f"{tmp_path}/one.csv", "format": "csv"})
 
-    assert found == [("populated", "files"), (None, "missing"), (None, "missing"), ("populated", "files")]
+    assert states == [("populated", "files"), (None, "missing"), (None, "missing"), ("populated", "files")]
 
 
 def test_files_are_no_table(tmp_path: Path) -> None:
@@ -75,22 +75,22 @@ def test_files_are_no_table(tmp_path: Path) -> None:
 
 def test_a_catalog_table_cannot_be_seen(tmp_path: Path) -> None:
     """Only Spark can read a catalog table, so only manual marks decide its status."""
-    (sight,) = read_status(tmp_path, "lake.crm.customers")
+    (status,) = read_status(tmp_path, "lake.crm.customers")
 
-    assert (sight.state, sight.origin) == ("unpopulated", "catalog")
-    assert "not marked as populated" in str(sight)
+    assert (status.state, status.origin) == ("unpopulated", "catalog")
+    assert "not marked as populated" in str(status)
 
 
 def test_what_is_waited_for_says_why(tmp_path: Path) -> None:
     """The status has a reason. A missing dataset is waited for if configured, an unpopulated one always."""
     create_table(tmp_path / "half", properties=OURS)
-    sights = read_status(tmp_path, "half", "nothing", "half")
+    statuses = read_status(tmp_path, "half", "nothing", "half")
 
-    relaxed = list_missing(sights, ignore_non_existent=True)
-    strict = list_missing(sights, ignore_non_existent=False)
+    relaxed = list_missing(statuses, ignore_non_existent=True)
+    strict = list_missing(statuses, ignore_non_existent=False)
 
-    assert [str(sight) for sight in relaxed] == ["half exists at version 1, but is not populated yet"]
-    assert [str(sight) for sight in strict][1:] == [f"nothing does not exist at {tmp_path}/nothing"]
+    assert [str(status) for status in relaxed] == ["half exists at version 1, but is not populated yet"]
+    assert [str(status) for status in strict][1:] == [f"nothing does not exist at {tmp_path}/nothing"]
 
 
 def test_what_cannot_be_seen_is_an_error(tmp_path: Path) -> None:

@@ -120,12 +120,12 @@ def test_a_spark_connection_goes_through_the_stock_hook(
         monkeypatch, conn_type="spark", host="yarn", extra={"queue": "etl", "deploy-mode": "client"}
     )
     answer = JobResult(report={"changed": True})
-    seen = spark_submit(_ANSWER.format(answer=answer.model_dump_json(), code=0))
+    record_path = spark_submit(_ANSWER.format(answer=answer.model_dump_json(), code=0))
 
     outcome = SparkJobHook("cluster", conf={"spark.hadoop.key": SECRET, "spark.x": True}).submit(request_)
 
-    found = json.loads(seen.read_text())
-    args = found["args"]
+    record = json.loads(record_path.read_text())
+    args = record["args"]
     assert outcome.report["changed"]
     assert list(outcome.report["seconds"]) == ["launch"]
     assert args[args.index("--master") + 1] == "yarn"
@@ -134,12 +134,12 @@ def test_a_spark_connection_goes_through_the_stock_hook(
     assert "--load-spark-defaults" in args
     assert args[-3].endswith("jobs/submit/main.py")
     assert SECRET not in " ".join(args)
-    assert f"spark.hadoop.key={SECRET}" in found["settings"]
-    assert "spark.x=true" in found["settings"]
-    assert "spark.master.local=False" in found["settings"]
-    assert found["modes"] == ["0o600", "0o600"]
-    assert not [name for name in found["environment"] if name.startswith(("AIRFLOW_CONN_", "AIRFLOW__"))]
-    assert "PATH" in found["environment"]
+    assert f"spark.hadoop.key={SECRET}" in record["settings"]
+    assert "spark.x=true" in record["settings"]
+    assert "spark.master.local=False" in record["settings"]
+    assert record["modes"] == ["0o600", "0o600"]
+    assert not [name for name in record["environment"] if name.startswith(("AIRFLOW_CONN_", "AIRFLOW__"))]
+    assert "PATH" in record["environment"]
     assert not Path(args[-1]).parent.exists()
 
 
@@ -148,11 +148,11 @@ def test_a_local_master_of_a_connection_is_local(
 ) -> None:
     """With a local master, jars on the class path of the driver are enough."""
     define_connection(monkeypatch, conn_type="spark", host="local[2]")
-    seen = spark_submit(_ANSWER.format(answer=JobResult(report={}).model_dump_json(), code=0))
+    record_path = spark_submit(_ANSWER.format(answer=JobResult(report={}).model_dump_json(), code=0))
 
     SparkJobHook("cluster").submit(request_)
 
-    assert "spark.master.local=True" in json.loads(seen.read_text())["settings"]
+    assert "spark.master.local=True" in json.loads(record_path.read_text())["settings"]
 
 
 def test_an_answer_counts_more_than_the_exit_code(
@@ -185,22 +185,22 @@ def test_cluster_mode_is_refused_before_anything_starts(
     Its driver runs where the answer file cannot be read.
     """
     define_connection(monkeypatch, conn_type="spark", host="yarn", extra={"deploy-mode": "cluster"})
-    seen = spark_submit("")
+    record_path = spark_submit("")
 
     with pytest.raises(SetupError, match="set deploy-mode to 'client'"):
         SparkJobHook("cluster").submit(request_)
 
-    assert not seen.exists()
+    assert not record_path.exists()
 
 
 def test_on_kill_ends_the_child(monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any) -> None:
     """on_kill ends the child immediately and the task fails with an error that can be retried."""
     define_connection(monkeypatch, conn_type="spark", host="local")
-    seen = spark_submit("import time; time.sleep(60)")
+    record_path = spark_submit("import time; time.sleep(60)")
     hook = SparkJobHook("cluster")
 
     def end_it() -> None:
-        while not seen.exists():
+        while not record_path.exists():
             time.sleep(0.05)
         time.sleep(0.2)
         hook.on_kill()

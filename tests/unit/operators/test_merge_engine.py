@@ -18,8 +18,8 @@ from tests.fakes import REPORT, FakeSparkJobHook
 
 
 def build_operator(**kwargs: Any) -> Any:
-    given = {"task_id": "fold", "source": "changes", "target": "state", "primary_key": ["k"], **kwargs}
-    return MergeEngineOperator(**given)
+    arguments = {"task_id": "fold", "source": "changes", "target": "state", "primary_key": ["k"], **kwargs}
+    return MergeEngineOperator(**arguments)
 
 
 def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:

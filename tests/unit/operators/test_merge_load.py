@@ -24,8 +24,8 @@ END = datetime(2024, 5, 2, tzinfo=UTC)
 
 
 def build_operator(operator: Any, **kwargs: Any) -> Any:
-    given = {"task_id": "load", "source": "s", "target": "t", "warehouse": "/lake", **kwargs}
-    return operator(**given)
+    arguments = {"task_id": "load", "source": "s", "target": "t", "warehouse": "/lake", **kwargs}
+    return operator(**arguments)
 
 
 def request_of(task: Any, monkeypatch: pytest.MonkeyPatch, **context: Any) -> Any:
@@ -81,11 +81,11 @@ def test_a_load_counts_for_the_time_of_its_run(
 
 
 @pytest.mark.parametrize(
-    "given", [{"boundary_timestamp": "2024-01-01"}, {"natural_key": "id", "effective_from": "2024-01-01"}]
+    "arguments", [{"boundary_timestamp": "2024-01-01"}, {"natural_key": "id", "effective_from": "2024-01-01"}]
 )
-def test_a_time_that_is_given_stays(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_that_is_given_stays(arguments: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A given time is not overridden by the data interval, in any argument."""
-    request = request_of(build_operator(Scd2Operator, **given), monkeypatch, data_interval_end=END)
+    request = request_of(build_operator(Scd2Operator, **arguments), monkeypatch, data_interval_end=END)
 
     assert load_config(request.config).time_given == datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -110,16 +110,18 @@ def test_a_check_reads_a_history_and_updates_no_asset(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("operator", [UpsertOperator, DeleteInsertOperator, Scd2Operator])
 def test_arguments_of_all_loads_reach_the_job(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments of all loads are templated and part of the configuration."""
-    own = {"primary_key": "id"} if operator is not Scd2Operator else {"natural_key": "id"}
-    common = {
+    key_arguments = {"primary_key": "id"} if operator is not Scd2Operator else {"natural_key": "id"}
+    common_arguments = {
         "source_filter": "a = 1", "hard_delete": "gone", "dedup_sort": {"a": "asc"}, "on_empty": "skip",
         "nested": "tables", "schema_evolution": "error", "dispatch_by": "type",
     }  # fmt: skip
 
-    request = request_of(build_operator(operator, **own, **common), monkeypatch, data_interval_end=END)
+    request = request_of(
+        build_operator(operator, **key_arguments, **common_arguments), monkeypatch, data_interval_end=END
+    )
 
-    assert {name: request.config[name] for name in common} == common
-    assert set(common) <= set(operator.template_fields)
+    assert {name: request.config[name] for name in common_arguments} == common_arguments
+    assert set(common_arguments) <= set(operator.template_fields)
 
 
 def test_literal_arguments_are_checked_when_the_dag_is_parsed() -> None:

@@ -20,13 +20,13 @@ from airflow_merge_provider.operators.merge_record import MergeRecordOperator
 from tests import fakes
 from tests.fakes import FakeSparkJobHook
 
-PLACES = {"source": "landing", "merged": "/m", "failure": "/f", "original": "/o", "state_path": "/s"}
-PLACES |= {"reader": "json"}
+ARGUMENTS = {"source": "landing", "merged": "/m", "failure": "/f", "original": "/o", "state_path": "/s"}
+ARGUMENTS |= {"reader": "json"}
 REPORT = {**fakes.REPORT, "job": "merge_record"}
 
 
 def build_operator(**kwargs: Any) -> Any:
-    return MergeRecordOperator(**{"task_id": "merge", "warehouse": "/lake", **PLACES, **kwargs})
+    return MergeRecordOperator(**{"task_id": "merge", "warehouse": "/lake", **ARGUMENTS, **kwargs})
 
 
 def context_of(operator: Any, pushed: Any = None) -> Any:
@@ -83,7 +83,7 @@ def test_native_values_reach_the_job_as_texts_mean_them(monkeypatch: pytest.Monk
     assert (request.job, request.run.run_id) == ("merge_record", "r")
     config = MergeRecordConfig.parse(request.config)
     assert config == MergeRecordConfig.parse(
-        {**PLACES, "max_bin_age": "90 secs", "max_bins": "unlimited", "max_records": "unlimited"}
+        {**ARGUMENTS, "max_bin_age": "90 secs", "max_bins": "unlimited", "max_records": "unlimited"}
         | {"min_bin_size": "2 KB", "settle_time": None}
     )
     assert type(request).model_validate_json(request.model_dump_json()).config == request.config
@@ -113,12 +113,12 @@ def test_properties_of_nifi_become_an_operator() -> None:
     """
     properties = {"Minimum Number of Records": "${n}", "Max Bin Age": "5 mins"}
     operator = MergeRecordOperator.from_properties(
-        properties, {"n": "3"}, task_id="merge", warehouse="/lake", max_bin_age="1 min", **PLACES
+        properties, {"n": "3"}, task_id="merge", warehouse="/lake", max_bin_age="1 min", **ARGUMENTS
     )
     assert (vars(operator)["min_records"], operator.max_bin_age) == ("3", "1 min")
 
     with pytest.raises(ConfigError, match="Max Bin Age"):
-        MergeRecordOperator.from_properties({"Max Bin Ago": "1 min"}, task_id="merge", **PLACES)
+        MergeRecordOperator.from_properties({"Max Bin Ago": "1 min"}, task_id="merge", **ARGUMENTS)
 
 
 def test_the_next_expiry_is_pushed_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +139,8 @@ def test_the_next_expiry_is_pushed_by_its_name(monkeypatch: pytest.MonkeyPatch) 
 
 def build_deferring(tmp_path: Path, **kwargs: Any) -> Any:
     """Create a deferrable operator with folders of its own."""
-    places = {name: str(tmp_path / name) for name in ("source", "merged", "failure", "original")}
-    return build_operator(**places, state_path=str(tmp_path / "state"), deferrable=True, **kwargs)
+    folders = {name: str(tmp_path / name) for name in ("source", "merged", "failure", "original")}
+    return build_operator(**folders, state_path=str(tmp_path / "state"), deferrable=True, **kwargs)
 
 
 def test_a_deferrable_task_waits_until_there_is_a_file(
@@ -209,6 +209,6 @@ def test_a_schedule_that_is_too_slow_for_the_age_is_told(schedule: Any, age: Any
     with DAG("d", schedule=schedule):
         operator = build_operator(max_bin_age=age)
 
-    config = MergeRecordConfig.parse({**PLACES, "max_bin_age": age, "min_records": 1})
-    found = operator.list_warnings(config)
-    assert [warned in each for each in found] == ([True] if warned else [])
+    config = MergeRecordConfig.parse({**ARGUMENTS, "max_bin_age": age, "min_records": 1})
+    warnings = operator.list_warnings(config)
+    assert [warned in warning for warning in warnings] == ([True] if warned else [])

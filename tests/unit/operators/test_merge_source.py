@@ -118,7 +118,7 @@ def test_the_request_says_what_where_for_whom_and_how_far(monkeypatch: pytest.Mo
     fake, _, _, _ = execute_operator(operator, JobResult(report=REPORT), monkeypatch)
 
     (request,) = fake.requests
-    assert fake.made_with == [("cluster", {"spark.x": 1})]
+    assert fake.init_arguments == [("cluster", {"spark.x": 1})]
     assert (request.job, request.until, request.full_refresh) == ("merge_source", "commit", True)
     assert request.warehouse == "/lake"
     assert request.run.model_dump() == {
@@ -235,8 +235,8 @@ def test_lineage_comes_from_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
     lineage = operator.get_openlineage_facets_on_complete(None)
 
-    assert [each.name for each in lineage.inputs] == ["/lake/crm", "/lake/erp"]
-    assert [each.name for each in lineage.outputs] == ["/lake/golden"]
+    assert [dataset.name for dataset in lineage.inputs] == ["/lake/crm", "/lake/erp"]
+    assert [dataset.name for dataset in lineage.outputs] == ["/lake/golden"]
 
 
 PIPE = {

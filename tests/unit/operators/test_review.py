@@ -68,9 +68,9 @@ def test_a_risky_run_fails_by_default(answering: Any, capsys: pytest.CaptureFixt
     with pytest.raises(AirflowFailException, match="30 rows to a target of 100 rows"):
         build_operator(max_change_ratio=0.2).execute(context)
 
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     (line,) = [
-        each for each in (said.out + said.err).splitlines() if "30 rows to a target of 100 rows" in each
+        line for line in (output.out + output.err).splitlines() if "30 rows to a target of 100 rows" in line
     ]
     assert "error" in line
     assert fake.requests[0].max_change_ratio == 0.2
@@ -79,15 +79,15 @@ def test_a_risky_run_fails_by_default(answering: Any, capsys: pytest.CaptureFixt
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Answer as the Airflow server does: keep the first question of a task and return the kept one."""
-    kept = []
+    questions = []
 
     def answer_message(msg: Any) -> Any:
-        kept.append(HITLDetailRequest.model_validate_json(msg.model_dump_json()))
-        return kept[0]
+        questions.append(HITLDetailRequest.model_validate_json(msg.model_dump_json()))
+        return questions[0]
 
     supervisor = SimpleNamespace(send=answer_message)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
-    return kept
+    return questions
 
 
 def test_a_person_is_asked_with_the_figures(answering: Any, server: Any) -> None:
@@ -98,11 +98,11 @@ def test_a_person_is_asked_with_the_figures(answering: Any, server: Any) -> None
     with pytest.raises(TaskAwaitingInput) as waiting:
         task.execute(context)
 
-    (asked,) = server
-    assert asked.options == ["Apply", "Reject"]
-    assert asked.defaults == ["Reject"]
-    assert asked.subject.startswith("golden: the run would write 30 rows")
-    assert "| rows: inserted | 30 |" in asked.body
+    (question,) = server
+    assert question.options == ["Apply", "Reject"]
+    assert question.defaults == ["Reject"]
+    assert question.subject.startswith("golden: the run would write 30 rows")
+    assert "| rows: inserted | 30 |" in question.body
     assert waiting.value.method_name == "after_review"
     assert waiting.value.kwargs == {"reviewed": {"ratio": 0.3}}
     assert waiting.value.timeout == timedelta(hours=1)

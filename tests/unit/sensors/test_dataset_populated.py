@@ -25,14 +25,14 @@ def test_its_datasets_are_inlets() -> None:
     """The datasets of the sensor are inlets. The asset graph shows them, and their marks can be read."""
     mine = Asset("mine", uri="file:///lake/mine")
 
-    made = build_sensor(["A", mine, {"dataset": "days", "format": "json"}, "{{ params.more }}"])
+    sensor = build_sensor(["A", mine, {"dataset": "days", "format": "json"}, "{{ params.more }}"])
 
-    assert [asset.uri for asset in made.inlets] == [
+    assert [asset.uri for asset in sensor.inlets] == [
         "merge://warehouse/A",
         "file:///lake/mine",
         "merge://warehouse/days",
     ]
-    assert made.datasets[1] == "file:///lake/mine"
+    assert sensor.datasets[1] == "file:///lake/mine"
 
 
 @pytest.mark.parametrize(

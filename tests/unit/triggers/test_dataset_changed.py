@@ -36,21 +36,21 @@ def no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 def watch(tmp_path: Path) -> Any:
     """Return some events of one watcher; before each event, one change is made to the table."""
 
-    def take_events(store: Any, *deeds: Any) -> Any:
+    def take_events(store: Any, *changes: Any) -> Any:
         async def watch_events() -> Any:
             trigger = DatasetChangedTrigger(dataset="crm", warehouse=str(tmp_path), poke_interval=0.01)
             trigger.asset_state_store = store
-            events, found = trigger.run(), []
-            for deed in deeds:
+            events, versions = trigger.run(), []
+            for change in changes:
                 waiting = asyncio.ensure_future(anext(events))
                 await asyncio.sleep(0.05)
-                deed()
+                change()
                 try:
-                    found.append((await asyncio.wait_for(waiting, 0.5)).payload["version"])
+                    versions.append((await asyncio.wait_for(waiting, 0.5)).payload["version"])
                 except TimeoutError:
-                    found.append(None)
+                    versions.append(None)
                     break
-            return found
+            return versions
 
         return asyncio.run(watch_events())
 

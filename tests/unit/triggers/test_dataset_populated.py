@@ -72,27 +72,27 @@ def test_it_fires_at_once_when_nothing_is_waited_for(tmp_path: Path, marks: Any)
     """
     create_table(tmp_path / "flagged", properties=FLAGGED)
 
-    found = asyncio.run(read_first_event(build_trigger(tmp_path, "flagged")))
+    event = asyncio.run(read_first_event(build_trigger(tmp_path, "flagged")))
 
-    assert found == {"datasets": {"flagged": {"version": 1, "origin": "flag"}}}
+    assert event == {"datasets": {"flagged": {"version": 1, "origin": "flag"}}}
 
 
 def test_it_fires_when_the_table_comes(tmp_path: Path, marks: Any) -> None:
     """The trigger waits for a missing table and fires when it is created."""
-    found = asyncio.run(
+    event = asyncio.run(
         read_first_event(build_trigger(tmp_path, "late"), lambda: create_table(tmp_path / "late"))
     )
 
-    assert found["datasets"]["late"] == {"version": 0, "origin": "rows"}
+    assert event["datasets"]["late"] == {"version": 0, "origin": "rows"}
 
 
 def test_it_fires_when_a_person_marks_the_dataset(tmp_path: Path, marks: Any) -> None:
     """A manual mark of a missing dataset fires the trigger."""
-    mark = f"file://{tmp_path}/elsewhere"
+    uri = f"file://{tmp_path}/elsewhere"
 
-    found = asyncio.run(read_first_event(build_trigger(tmp_path, "elsewhere"), lambda: marks.add(mark)))
+    event = asyncio.run(read_first_event(build_trigger(tmp_path, "elsewhere"), lambda: marks.add(uri)))
 
-    assert found["datasets"]["elsewhere"] == {"version": None, "origin": "mark"}
+    assert event["datasets"]["elsewhere"] == {"version": None, "origin": "mark"}
 
 
 def test_a_store_that_cannot_be_read_is_asked_again(tmp_path: Path, marks: Any) -> None:
@@ -100,13 +100,13 @@ def test_a_store_that_cannot_be_read_is_asked_again(tmp_path: Path, marks: Any) 
 
     A temporarily unreadable folder does not end the wait.
     """
-    place = tmp_path / "late"
-    place.write_text("no folder")
+    path = tmp_path / "late"
+    path.write_text("no folder")
 
     def mend_table() -> None:
-        place.unlink()
-        create_table(place)
+        path.unlink()
+        create_table(path)
 
-    found = asyncio.run(read_first_event(build_trigger(tmp_path, "late"), mend_table))
+    event = asyncio.run(read_first_event(build_trigger(tmp_path, "late"), mend_table))
 
-    assert found["datasets"]["late"]["origin"] == "rows"
+    assert event["datasets"]["late"]["origin"] == "rows"

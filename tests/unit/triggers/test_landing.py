@@ -25,19 +25,19 @@ def landing(tmp_path: Path) -> Any:
     def make_trigger(*, bin_age: Any = 0.0, **settings: Any) -> Any:
         source = tmp_path / "in"
         source.mkdir(exist_ok=True)
-        known = source / "known.json"
-        known.write_text("{}")
-        os.utime(known, (1_700_000_000, 1_700_000_000))
+        file = source / "known.json"
+        file.write_text("{}")
+        os.utime(file, (1_700_000_000, 1_700_000_000))
         entry = FileEntry.from_stat("known.json", {"size": 2, "mtime": 1_700_000_000.0})
         waiting = Bin(1, ("s", ""), int((time.time() - bin_age) * 1_000_000))
-        waiting.add_flowfile(FlowFile(str(known), "u", 0, 1, 2, "s", entry.version))
+        waiting.add_flowfile(FlowFile(str(file), "u", 0, 1, 2, "s", entry.version))
         state = State(generation=4, next_seq=2, bins=(waiting,))
         (tmp_path / "state").mkdir(exist_ok=True)
         content = json.dumps({"state": state.as_json(), "told": {}})
         (tmp_path / "state" / "state-000000000004.json").write_text(content)
-        places = {"source": str(source), "state_path": str(tmp_path / "state")}
-        places |= {"merged": "/m", "failure": "/f", "original": "/o", "reader": "json", "min_records": 5}
-        return LandingTrigger({**places, **settings}, poll_interval=0.05)
+        defaults = {"source": str(source), "state_path": str(tmp_path / "state")}
+        defaults |= {"merged": "/m", "failure": "/f", "original": "/o", "reader": "json", "min_records": 5}
+        return LandingTrigger({**defaults, **settings}, poll_interval=0.05)
 
     return make_trigger
 

@@ -13,8 +13,8 @@ from airflow_merge_provider.core.joiner.config import JoinerConfig
 
 
 def build_record(*types: Any) -> dict[str, Any]:
-    named = [{"name": f"f{place}", "type": each} for place, each in enumerate(types)]
-    return {"type": "record", "name": "etlSchemaBody", "fields": named}
+    fields = [{"name": f"f{index}", "type": field_type} for index, field_type in enumerate(types)]
+    return {"type": "record", "name": "etlSchemaBody", "fields": fields}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_field_has_its_type(written: Any, expected: tuple[str, bool]) -> None:
 
 
 @pytest.mark.parametrize(
-    "written",
+    "output_schema",
     [
         "{",
         "{}",
@@ -51,18 +51,24 @@ def test_a_field_has_its_type(written: Any, expected: tuple[str, bool]) -> None:
         {"type": "record", "fields": [{"type": "int"}]},
     ],
 )
-def test_what_is_no_record_of_a_table_is_refused(written: Any) -> None:
+def test_what_is_no_record_of_a_table_is_refused(output_schema: Any) -> None:
     """A schema that is not a record is rejected; the error has the property name that pipelines use."""
     with pytest.raises(ConfigError) as refused:
-        JoinerConfig.parse({"inputs": ["A", "B"], "joinKeys": "A.x=B.x", "schema": written})
+        JoinerConfig.parse({"inputs": ["A", "B"], "joinKeys": "A.x=B.x", "schema": output_schema})
 
-    assert [(each.path, each.code) for each in refused.value.problems] == [("schema", "output_schema")]
+    assert [(problem.path, problem.code) for problem in refused.value.problems] == [
+        ("schema", "output_schema")
+    ]
 
 
 def test_a_record_declares_the_output() -> None:
     """A record given as text or as an object declares the same output as a list of fields."""
-    asked = {"inputs": ["A", "B"], "join_keys": "A.x=B.x"}
-    text = JoinerConfig.parse({**asked, "output_schema": json.dumps(build_record("int", ["string", "null"]))})
-    listed = JoinerConfig.parse({**asked, "output_schema": [["f0", "int", False], ["f1", "string"]]})
+    join_options = {"inputs": ["A", "B"], "join_keys": "A.x=B.x"}
+    text_config = JoinerConfig.parse(
+        {**join_options, "output_schema": json.dumps(build_record("int", ["string", "null"]))}
+    )
+    list_config = JoinerConfig.parse(
+        {**join_options, "output_schema": [["f0", "int", False], ["f1", "string"]]}
+    )
 
-    assert text == listed
+    assert text_config == list_config

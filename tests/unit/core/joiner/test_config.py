@@ -37,7 +37,7 @@ def list_faults(**raw: Any) -> list[tuple[str, str]]:
     """Return the category and the property of every error."""
     with pytest.raises(ConfigError) as refused:
         JoinerConfig.parse(raw)
-    return [(each.code, each.path) for each in refused.value.problems]
+    return [(problem.code, problem.path) for problem in refused.value.problems]
 
 
 def read_message(**raw: Any) -> str:
@@ -113,10 +113,10 @@ def test_keys_may_be_written_in_several_ways(keys: Any) -> None:
     """All notations of join keys compare the same fields."""
     from airflow_merge_provider.core.joiner.keys import read_keys as read
 
-    found, problems = read(JoinerConfig.parse({**TWO, "join_keys": keys}).parse_options())
+    key_fields, problems = read(JoinerConfig.parse({**TWO, "join_keys": keys}).parse_options())
 
     assert problems == []
-    assert found == {"a": ("x", "y"), "b": ("x", "z")}
+    assert key_fields == {"a": ("x", "y"), "b": ("x", "z")}
 
 
 def test_names_that_hold_separators_are_written_as_objects() -> None:
@@ -249,7 +249,7 @@ def test_keys_that_cannot_be_compared_are_refused(field: str) -> None:
     with pytest.raises(ConfigError, match="cannot be compared") as refused:
         preview_join(raw, SCHEMAS)
 
-    assert [each.code for each in refused.value.problems] == ["join_key_field"]
+    assert [problem.code for problem in refused.value.problems] == ["join_key_field"]
 
 
 def test_a_misspelt_property_is_not_taken_in_silence() -> None:
@@ -262,11 +262,11 @@ def test_a_misspelt_property_is_not_taken_in_silence() -> None:
 
 def test_faults_of_properties_and_between_them_come_together() -> None:
     """One report holds the errors of single properties and the errors between properties."""
-    found = list_faults(
+    faults = list_faults(
         **{**TWO, "join_type": "x", "required_inputs": "z", "selected_fields": "a.x, q.x", "num_of_inputs": 3}
     )
 
-    assert {category for category, _ in found} == {"config", "required_input", "selected_field", "input"}
+    assert {category for category, _ in faults} == {"config", "required_input", "selected_field", "input"}
 
 
 def test_names_that_differ_in_case_only_need_another_target() -> None:
@@ -278,7 +278,7 @@ def test_names_that_differ_in_case_only_need_another_target() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "words"),
+    ("raw", "message"),
     [
         (TWO, "full outer join"),
         ({**TWO, "join_type": "innerjoin", "required_inputs": "a"}, "required_inputs: has no effect"),
@@ -294,9 +294,9 @@ def test_names_that_differ_in_case_only_need_another_target() -> None:
         ({**TWO, "required_inputs": "a", "in_memory_inputs": "a"}, "is not broadcast"),
     ],
 )  # fmt: skip
-def test_what_is_probably_not_meant_is_said(raw: dict[str, Any], words: str) -> None:
+def test_what_is_probably_not_meant_is_said(raw: dict[str, Any], message: str) -> None:
     """A probable mistake gives a warning, and the join still runs."""
-    assert [words in warning for warning in list_warnings(JoinerConfig.parse(raw))] == [True]
+    assert [message in warning for warning in list_warnings(JoinerConfig.parse(raw))] == [True]
 
 
 def test_a_plain_inner_join_gives_no_warning() -> None:
@@ -341,16 +341,16 @@ def test_what_cannot_change_a_row_is_not_in_the_signature() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schemas", "words"),
+    ("schemas", "message"),
     [
         ({"a": {"x": "int"}}, "inputs.b: has no schema"),
         ({"a": {"x": "int"}, "b": {"x": "number"}}, "inputs.b: unknown type 'number'"),
         ({"a": {"x": "int"}, "b": "x int"}, "inputs.b: must be a list"),
     ],
 )
-def test_a_preview_needs_the_schema_of_every_input(schemas: dict[str, Any], words: str) -> None:
+def test_a_preview_needs_the_schema_of_every_input(schemas: dict[str, Any], message: str) -> None:
     """A preview needs the schema of every input; the error names missing and unreadable schemas."""
     with pytest.raises(ConfigError) as refused:
         preview_join(TWO, schemas)
 
-    assert words in str(refused.value)
+    assert message in str(refused.value)

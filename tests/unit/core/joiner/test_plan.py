@@ -25,32 +25,32 @@ def plan_stages(stages: str, **more: Any) -> JoinPlan:
     return plan_join(JoinerConfig.parse(raw, schemas), schemas)
 
 
-def list_steps(found: JoinPlan) -> list[tuple[str, str]]:
-    return [(step.how, step.stage) for step in found.steps]
+def list_steps(plan: JoinPlan) -> list[tuple[str, str]]:
+    return [(step.how, step.stage) for step in plan.steps]
 
 
 def test_required_inputs_come_first_and_the_others_are_left_joined() -> None:
     """Required inputs are joined first and the others are left joined, in any declared order."""
-    found = plan_stages("abcd", required_inputs="d,b")
+    plan = plan_stages("abcd", required_inputs="d,b")
 
-    assert found.first == "b"
-    assert list_steps(found) == [("inner", "d"), ("left", "a"), ("left", "c")]
-    assert not found.coalesced
+    assert plan.first == "b"
+    assert list_steps(plan) == [("inner", "d"), ("left", "a"), ("left", "c")]
+    assert not plan.coalesced
 
 
 def test_without_required_inputs_all_are_full_joined() -> None:
     """Without required inputs all inputs are full joined, and the key is that of any input that has one."""
-    found = plan_stages("abc", required_inputs="")
+    plan = plan_stages("abc", required_inputs="")
 
-    assert list_steps(found) == [("full", "b"), ("full", "c")]
-    assert found.coalesced
+    assert list_steps(plan) == [("full", "b"), ("full", "c")]
+    assert plan.coalesced
 
 
 def test_only_what_keys_and_columns_need_is_read() -> None:
     """Only the columns for keys and output are read; the other fields are not read from the files."""
-    found = plan_stages("ab", required_inputs="a,b")
+    plan = plan_stages("ab", required_inputs="a,b")
 
-    assert (found.list_needed_fields("a"), found.list_needed_fields("b")) == (("k",), ("k", "v"))
+    assert (plan.list_needed_fields("a"), plan.list_needed_fields("b")) == (("k",), ("k", "v"))
 
 
 @pytest.mark.parametrize(
@@ -76,16 +76,16 @@ def test_inputs_in_memory_are_joined_to_those_that_are_not() -> None:
 
     Spark can only broadcast them then: the first input is the streamed side.
     """
-    found = plan_stages("abc", join_type="innerjoin", in_memory_inputs="a,c")
+    plan = plan_stages("abc", join_type="innerjoin", in_memory_inputs="a,c")
 
-    assert found.order == ("b", "a", "c")
-    assert [step.in_memory for step in found.steps] == [True, True]
-    assert not found.first_in_memory
+    assert plan.order == ("b", "a", "c")
+    assert [step.in_memory for step in plan.steps] == [True, True]
+    assert not plan.first_in_memory
 
 
 def test_the_skewed_input_is_the_first() -> None:
     """The skewed input is the first: it is salted, and copies of the other input are joined to it."""
-    found = plan_stages(
+    plan = plan_stages(
         "ab",
         join_type="innerjoin",
         distribution_enabled=True,
@@ -93,8 +93,8 @@ def test_the_skewed_input_is_the_first() -> None:
         distribution_stage_name="b",
     )
 
-    assert found.first == "b"
-    assert found.salt == Salt("b", 4)
+    assert plan.first == "b"
+    assert plan.salt == Salt("b", 4)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_what_is_expected_says_where_keys_may_not_repeat(expect: Any, unique: tu
 
 def test_a_plan_tells_itself() -> None:
     """The description of a plan has one line per input with the compared fields."""
-    told = plan_stages("abc", required_inputs="b", in_memory_inputs="c").explain_plan()
+    description = plan_stages("abc", required_inputs="b", in_memory_inputs="c").explain_plan()
 
-    assert told.splitlines() == ["b", "left join a", "left join c, in memory", "on b.k = a.k = c.k"]
+    assert description.splitlines() == ["b", "left join a", "left join c, in memory", "on b.k = a.k = c.k"]
 
 
 @pytest.mark.parametrize(
@@ -131,6 +131,6 @@ def test_a_key_column_is_null_only_where_a_key_can_be(stages: str, required: str
     A required input without null keys is in every row, with its key.
     """
     column = f"{stages[0]}.v"
-    found = plan_stages(stages, required_inputs=required, key_columns="key", selected_fields=column)
+    plan = plan_stages(stages, required_inputs=required, key_columns="key", selected_fields=column)
 
-    assert found.key_columns == (Field("key", "int", nullable),)
+    assert plan.key_columns == (Field("key", "int", nullable),)

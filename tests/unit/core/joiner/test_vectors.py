@@ -18,9 +18,11 @@ VECTORS = json.loads(
 Vector = dict[str, Any]
 # Only Spark can decide whether an expression is a boolean.
 REFUSED = [
-    each for each in VECTORS if "error" in each["expected"] and each["id"] != "advanced-not-boolean-error"
+    vector
+    for vector in VECTORS
+    if "error" in vector["expected"] and vector["id"] != "advanced-not-boolean-error"
 ]
-ACCEPTED = [each for each in VECTORS if "error" not in each["expected"]]
+ACCEPTED = [vector for vector in VECTORS if "error" not in vector["expected"]]
 
 
 def format_id(vector: Vector) -> str:
@@ -32,7 +34,7 @@ def build_config(vector: Vector) -> dict[str, Any]:
 
 
 def read_schemas(vector: Vector) -> dict[str, Any]:
-    return {stage: given["schema"] for stage, given in vector["inputs"].items()}
+    return {stage: stage_input["schema"] for stage, stage_input in vector["inputs"].items()}
 
 
 @pytest.mark.parametrize("vector", REFUSED, ids=format_id)
@@ -41,14 +43,14 @@ def test_every_fault_is_reported_at_once(vector: Vector) -> None:
     with pytest.raises(ConfigError) as refused:
         preview_join(build_config(vector), read_schemas(vector))
 
-    found = [(each.code, each.path, str(each).lower()) for each in refused.value.problems]
+    problems = [(problem.code, problem.path, str(problem).lower()) for problem in refused.value.problems]
     for fault in vector["expected"]["all_errors"]:
-        wanted = [text.lower() for text in fault["must_mention"]]
+        fragments = [text.lower() for text in fault["must_mention"]]
         assert any(
             (category, path) == (fault["category"], fault["property"])
-            and all(each in text for each in wanted)
-            for category, path, text in found
-        ), (fault, found)
+            and all(fragment in text for fragment in fragments)
+            for category, path, text in problems
+        ), (fault, problems)
 
 
 @pytest.mark.parametrize("vector", ACCEPTED, ids=format_id)

@@ -30,15 +30,15 @@ def gather_values(function: str, kind: str, *steps: Step, **options: Any) -> Any
         Column("v", spark_type(kind)), ColumnRole.FUNCTION, function, None, ColumnOptions(**options)
     )
     does, value = ACCUMULATORS[function], EMPTY
-    for sign, each in steps:
+    for sign, operand in steps:
         step = does.add if sign == "+" else does.retract
         assert step is not None
-        value = step(value, each, rule)
+        value = step(value, operand, rule)
     return finish_value(value, rule)
 
 
 @pytest.mark.parametrize(
-    ("function", "kind", "steps", "left"),
+    ("function", "kind", "steps", "expected"),
     [
         ("sum", "INT", [("-", 5)], -5),
         ("sum", "INT", [("+", 2**31), ("-", 1)], 2**31 - 1),
@@ -57,15 +57,15 @@ def gather_values(function: str, kind: str, *steps: Step, **options: Any) -> Any
         ("count", "INT", [("+", None)], 0),
     ],
 )  # fmt: skip
-def test_values_are_gathered(function: str, kind: str, steps: list[Step], left: Any) -> None:
+def test_values_are_gathered(function: str, kind: str, steps: list[Step], expected: Any) -> None:
     """Numbers, texts, lists and maps are aggregated, including retracted values."""
-    found = gather_values(function, kind, *steps)
+    result = gather_values(function, kind, *steps)
 
-    assert found == left or (math.isnan(found) and math.isnan(left))
+    assert result == expected or (math.isnan(result) and math.isnan(expected))
 
 
 @pytest.mark.parametrize(
-    ("function", "kind", "steps", "said"),
+    ("function", "kind", "steps", "message"),
     [
         ("sum", "TINYINT", [("+", 127), ("+", 1)], "overflow: sum of column 'v' is 128, out of range"),
         ("sum", "DECIMAL(4,2)", [("+", Decimal("99.99")), ("+", Decimal("0.01"))], "is 100.00, out of range"),
@@ -74,10 +74,10 @@ def test_values_are_gathered(function: str, kind: str, steps: list[Step], left: 
     ],
 )  # fmt: skip
 def test_what_cannot_be_said_in_the_column_is_an_error(
-    function: str, kind: str, steps: list[Step], said: str
+    function: str, kind: str, steps: list[Step], message: str
 ) -> None:
     """A result outside the column type raises an error with the function, the column and the value."""
-    with pytest.raises(FoldError, match=said):
+    with pytest.raises(FoldError, match=message):
         gather_values(function, kind, *steps)
 
 
@@ -102,9 +102,9 @@ def test_a_limit_keeps_new_keys_out_and_updates_known_ones() -> None:
         ("+", [{"id": 1, "v": "A"}, {"id": 3, "v": "c"}]),
     ]
 
-    left = gather_values("nested_update", ROWS, *steps, nested_key=("id",), count_limit=2)
+    kept_rows = gather_values("nested_update", ROWS, *steps, nested_key=("id",), count_limit=2)
 
-    assert left == [{"id": 1, "v": "A"}, {"id": 2, "v": "b"}]
+    assert kept_rows == [{"id": 1, "v": "A"}, {"id": 2, "v": "b"}]
 
 
 @pytest.mark.parametrize(("strategy", "ids"), [("merge", [None, 1]), ("ignore", [1])])
@@ -112,8 +112,8 @@ def test_a_null_in_the_nested_key_is_a_value_or_ignored(strategy: str, ids: list
     """A null in the nested key is a value or is ignored, as the strategy defines; ``error`` rejects it."""
     rows = [{"id": None, "v": "a"}, {"id": 1, "v": "b"}, {"id": None, "v": "c"}]
 
-    left = gather_values("nested_update", ROWS, ("+", rows), nested_key=("id",), null_strategy=strategy)
+    kept_rows = gather_values("nested_update", ROWS, ("+", rows), nested_key=("id",), null_strategy=strategy)
 
-    assert [row["id"] for row in left] == ids
+    assert [row["id"] for row in kept_rows] == ids
     with pytest.raises(FoldError, match="nested-key-null-strategy is error"):
         gather_values("nested_update", ROWS, ("+", rows), nested_key=("id",), null_strategy="error")

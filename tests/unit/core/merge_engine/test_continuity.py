@@ -11,9 +11,9 @@ from airflow_merge_provider.core.merge_engine.stored_settings import build_fixed
 
 
 def build_settings(engine: str = "aggregation", **options: Any) -> dict[str, Any]:
-    given = {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
+    table_options = {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
     return build_fixed_settings(
-        MergeEngineConfig.parse({"primary_key": ["k"], "merge_engine": engine, "options": given})
+        MergeEngineConfig.parse({"primary_key": ["k"], "merge_engine": engine, "options": table_options})
     )
 
 

@@ -57,16 +57,18 @@ CASES: dict[str, tuple[str, dict[str, str], Any, Value]] = {
 def make_plan(case: str, group: str = "") -> tuple[Plan, ColumnRule]:
     """Build a plan for one column, in a sequence group if one is named."""
     function, options, kind, _ = CASES[case]
-    given = {"fields.v.aggregate-function": function} | {f"fields.v.{k}": v for k, v in options.items()}
+    table_options = {"fields.v.aggregate-function": function} | {
+        f"fields.v.{k}": v for k, v in options.items()
+    }
     if group:
-        given |= {f"fields.{group}.sequence-group": "v"}
+        table_options |= {f"fields.{group}.sequence-group": "v"}
     engine = "partial-update" if group else "aggregation"
     config = MergeEngineConfig.parse(
-        {"source": "s", "target": "t", "primary_key": ["k"], "merge_engine": engine, "options": given}
+        {"source": "s", "target": "t", "primary_key": ["k"], "merge_engine": engine, "options": table_options}
     )
     schema = StructType([StructField("k", LongType()), StructField("v", kind), StructField("s", LongType())])
-    made = plan_fold(config, parse_columns(schema.jsonValue()["fields"]), retracts=True)
-    return made, next(rule for rule in made.rules if rule.name == "v")
+    plan = plan_fold(config, parse_columns(schema.jsonValue()["fields"]), retracts=True)
+    return plan, next(rule for rule in plan.rules if rule.name == "v")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -75,13 +77,13 @@ def test_many_changes_of_one_key_take_linear_time(case: str) -> None:
 
     Copying the accumulator for each change would take minutes.
     """
-    made, rule = make_plan(case)
+    plan, rule = make_plan(case)
     value = CASES[case][3]
     began = time.process_time()
 
-    found = fold_records(made, [rule], (Record({"k": 1, "v": value(n), "s": n}) for n in range(100_000)))
+    result = fold_records(plan, [rule], (Record({"k": 1, "v": value(n), "s": n}) for n in range(100_000)))
 
-    assert found.problem is None
+    assert result.problem is None
     assert time.process_time() - began < 6
 
 
@@ -89,7 +91,7 @@ def test_many_changes_of_one_key_take_linear_time(case: str) -> None:
 @pytest.mark.parametrize("group", ["", "s"], ids=["in order", "late"])
 def test_values_that_are_combined_give_what_each_in_turn_gives(case: str, group: str) -> None:
     """Combined values equal values folded one by one, also with missing, late or retracted values."""
-    made, rule = make_plan(case, group)
+    plan, rule = make_plan(case, group)
     does = ACCUMULATORS[str(rule.function)]
     for seed in range(300):
         random = Random(seed)  # noqa: S311 - repeatable
@@ -107,7 +109,7 @@ def test_values_that_are_combined_give_what_each_in_turn_gives(case: str, group:
             else:
                 gathered = does.add(*((gathered, value) if is_last else (value, gathered)), rule)  # type: ignore[call-arg]
 
-        found = fold_records(made, made.folded_rules, records)
+        result = fold_records(plan, plan.folded_rules, records)
 
-        assert found.problem is None, seed
-        assert found.values["v"] == (None if gathered is EMPTY else gathered), seed
+        assert result.problem is None, seed
+        assert result.values["v"] == (None if gathered is EMPTY else gathered), seed

@@ -49,9 +49,11 @@ def test_old_names_of_ignore_delete_work_for_every_engine(engine: str, old: str)
 
     An old name that is false never disables a true one.
     """
-    said = parse_config(engine, {f"{old}.ignore-delete": "true", "ignore-delete": "false"}).table_options
+    table_options = parse_config(
+        engine, {f"{old}.ignore-delete": "true", "ignore-delete": "false"}
+    ).table_options
 
-    assert said.ignore_delete is True
+    assert table_options.ignore_delete is True
 
 
 def test_names_of_columns_are_found_whatever_their_case() -> None:
@@ -59,10 +61,10 @@ def test_names_of_columns_are_found_whatever_their_case() -> None:
     fields = [parse_column(name, text) for name, text in COLUMNS.items()]
     config = parse_config("partial-update", {"fields.G.sequence-group": "A, b"}, primary_key=["K"])
 
-    made = plan_fold(config, parse_columns(fields))
+    plan = plan_fold(config, parse_columns(fields))
 
-    assert made.key == ("k",)
-    assert made.groups == (SequenceGroup(("g",), ("a", "b"), "fields.G.sequence-group"),)
+    assert plan.key == ("k",)
+    assert plan.groups == (SequenceGroup(("g",), ("a", "b"), "fields.G.sequence-group"),)
 
 
 def test_every_problem_is_said_at_once() -> None:
@@ -76,7 +78,7 @@ def test_every_problem_is_said_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"fields.z.sequence-group": "a"}, "options.fields.z.sequence-group: there is no column 'z'"),
         ({"fields.g.sequence-group": "k"}, "column 'k' of primary_key cannot be a protected column"),
@@ -87,15 +89,15 @@ def test_every_problem_is_said_at_once() -> None:
         ({**GROUPS, "fields.a.aggregate-function": "sum", "fields.a.distinct": "true"}, "no effect on sum"),
     ],
 )  # fmt: skip
-def test_groups_that_cannot_be(options: dict[str, str], said: str) -> None:
+def test_groups_that_cannot_be(options: dict[str, str], message: str) -> None:
     """An invalid group is rejected with its option and the column; a valid group is accepted."""
-    if not said:
+    if not message:
         plan_fold(
             parse_config("partial-update", options),
             parse_columns(parse_column(*pair) for pair in COLUMNS.items()),
         )
         return
-    assert any(said in line for line in list_problems("partial-update", options))
+    assert any(message in line for line in list_problems("partial-update", options))
 
 
 def test_types_are_checked_before_data() -> None:
@@ -121,17 +123,21 @@ def test_keys_and_orders_need_an_order() -> None:
     """Arrays and maps are rejected as keys and as sequence fields because they have no order."""
     schema = {"k": "ARRAY<INT>", "s": "MAP<STRING,INT>"}
 
-    said = list_problems("deduplicate", {"sequence.field": "s"}, schema)
+    problems = list_problems("deduplicate", {"sequence.field": "s"}, schema)
 
-    assert "primary_key: column 'k' has type ARRAY<INT>, which is not supported in a key" in said[0]
-    assert "options.sequence.field: column 's' has type MAP<STRING, INT>, which is not orderable" in said[1]
+    assert "primary_key: column 'k' has type ARRAY<INT>, which is not supported in a key" in problems[0]
+    assert (
+        "options.sequence.field: column 's' has type MAP<STRING, INT>, which is not orderable" in problems[1]
+    )
 
 
 def test_what_has_no_effect_is_said() -> None:
     """Functions of key columns and file options are accepted with a warning, because they have no effect."""
-    said = list_warnings(parse_config("aggregation", {"fields.k.aggregate-function": "sum", "bucket": "4"}))
+    warnings = list_warnings(
+        parse_config("aggregation", {"fields.k.aggregate-function": "sum", "bucket": "4"})
+    )
 
-    assert said == [
+    assert warnings == [
         "options.fields.k.aggregate-function: has no effect on a column of primary_key",
         "options.bucket: has no effect (remove it)",
     ]
@@ -142,10 +148,10 @@ def test_an_order_of_whole_rows_is_warned_of_where_records_are_partial() -> None
 
     The first of the late records fills the empty columns, unless columns have their own sequence.
     """
-    (said,) = list_warnings(parse_config("partial-update", {"sequence.field": "s"}))
+    (warning,) = list_warnings(parse_config("partial-update", {"sequence.field": "s"}))
 
-    assert said.startswith("options.sequence.field: ")
-    assert "sequence-group" in said
+    assert warning.startswith("options.sequence.field: ")
+    assert "sequence-group" in warning
     assert list_warnings(parse_config("deduplicate", {"sequence.field": "s"})) == []
     assert list_warnings(parse_config("partial-update", GROUPS)) == []
 
@@ -175,20 +181,20 @@ def test_only_what_needs_the_fold_is_folded() -> None:
 
 def test_a_group_may_be_an_object() -> None:
     """A group may be an object, which can reverse its order and set one function for its columns."""
-    said = {"columns": ["a", "b"], "descending": "true", "function": "max"}
-    options = {"fields.g.sequence-group": said, "fields.a.aggregate-function": "min"}
+    group = {"columns": ["a", "b"], "descending": "true", "function": "max"}
+    options = {"fields.g.sequence-group": group, "fields.a.aggregate-function": "min"}
 
-    made = plan_fold(
+    plan = plan_fold(
         parse_config("partial-update", options),
         parse_columns(parse_column(*pair) for pair in COLUMNS.items()),
     )
 
-    assert made.groups == (SequenceGroup(("g",), ("a", "b"), "fields.g.sequence-group", True, "max"),)
-    assert {rule.name: rule.function for rule in made.rules if rule.function} == {"a": "min", "b": "max"}
+    assert plan.groups == (SequenceGroup(("g",), ("a", "b"), "fields.g.sequence-group", True, "max"),)
+    assert {rule.name: rule.function for rule in plan.rules if rule.function} == {"a": "min", "b": "max"}
 
 
 @pytest.mark.parametrize(
-    ("engine", "options", "said"),
+    ("engine", "options", "message"),
     [
         ("first-row", {}, "no option removes rows"),
         ("deduplicate", {"sequence.field": "g", "ignore-delete": True}, "no option removes rows"),
@@ -197,13 +203,13 @@ def test_a_group_may_be_an_object() -> None:
     ],
 )
 def test_nothing_is_remembered_where_nothing_is_removed(
-    engine: str, options: dict[str, Any], said: str
+    engine: str, options: dict[str, Any], message: str
 ) -> None:
     """A retention is rejected if no row is removed or nothing orders records.
 
     The option would have no effect.
     """
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         parse_config(engine, options, tombstone_retention=7)
 
 
@@ -212,8 +218,8 @@ def test_nothing_is_remembered_where_nothing_is_removed(
 )
 def test_a_retention_is_days_or_a_text(value: Any, hours: float | None) -> None:
     """A retention is a number of days or a text; None means no retention."""
-    found = parse_config(
+    retention = parse_config(
         "deduplicate", {"sequence.field": "g"}, tombstone_retention=value
     ).tombstone_retention
 
-    assert found == (None if hours is None else timedelta(hours=hours))
+    assert retention == (None if hours is None else timedelta(hours=hours))

@@ -36,9 +36,9 @@ def plan_vector(vector: Mapping[str, Any]) -> Plan:
 class Table:
     """Rows into which the package folds commits, with every column folded."""
 
-    def __init__(self, made: Plan) -> None:
-        self.plan = made
-        self.rules = [rule for rule in made.rules if rule.role is not ColumnRole.KEY]
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.rules = [rule for rule in plan.rules if rule.role is not ColumnRole.KEY]
         self.rows: dict[Any, dict[str, Any]] = {}
         self.removed: dict[Any, list[Record]] = {}
 
@@ -46,7 +46,7 @@ class Table:
         batch: dict[Any, list[Record]] = {}
         for kind, *values in records:
             pairs = zip(self.plan.columns, values, strict=True)
-            row = {each.name: to_arrow(value, each.family) for each, value in pairs}
+            row = {column.name: to_arrow(value, column.family) for column, value in pairs}
             batch.setdefault(row["k"], [])
             if not self.is_ignored(kind):
                 batch[row["k"]].append(Record(row, kind in {"+I", "+U"}, kind == "-D"))
@@ -80,20 +80,20 @@ class Table:
         """Return the tombstones: for groups those of the fold, otherwise the records that delete."""
         nothing = dict.fromkeys(self.plan.names)
         if self.plan.folds_rows:
-            kept = [result.removed] if result.removed else []
+            tombstones = [result.removed] if result.removed else []
         else:
-            deletes = [each.values for each in entries if each.deletes]
-            kept = [{name: values[name] for name in self.plan.sequence} for values in deletes]
-        kept = [values for values in kept if any(value is not None for value in values.values())]
-        return [Record({**nothing, **values}, adds=False, deletes=True, stored=True) for values in kept]
+            deletes = [entry.values for entry in entries if entry.deletes]
+            tombstones = [{name: values[name] for name in self.plan.sequence} for values in deletes]
+        tombstones = [values for values in tombstones if any(value is not None for value in values.values())]
+        return [Record({**nothing, **values}, adds=False, deletes=True, stored=True) for values in tombstones]
 
 
 def to_arrow(value: Any, family: str) -> Any:
     return list(value.items()) if family == "map" and value is not None else value
 
 
-def to_plain(row: Mapping[str, Any], made: Plan) -> dict[str, Any]:
-    maps = {each.name for each in made.columns if each.family == "map"}
+def to_plain(row: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    maps = {column.name for column in plan.columns if column.family == "map"}
     return {name: dict(value) if name in maps and value is not None else value for name, value in row.items()}
 
 
@@ -112,10 +112,10 @@ def test_the_fold_is_the_definition(start: int) -> None:
 
 def compare_folds(vector: Mapping[str, Any]) -> Iterator[str]:
     """Fold a table with both implementations, commit by commit, up to the first rejected one."""
-    made = plan_vector(vector)
-    if made.engine in {"deduplicate", "first-row"}:
+    plan = plan_vector(vector)
+    if plan.engine in {"deduplicate", "first-row"}:
         return
-    table, oracle = Table(made), Oracle(vector)
+    table, oracle = Table(plan), Oracle(vector)
     for commit in vector["commits"]:
         try:
             oracle.commit_batch(commit)
@@ -125,6 +125,6 @@ def compare_folds(vector: Mapping[str, Any]) -> Iterator[str]:
             yield "refused"
             return
         table.commit_batch(commit)
-        rows = {(key,): to_plain(row, made) for key, row in table.rows.items()}
+        rows = {(key,): to_plain(row, plan) for key, row in table.rows.items()}
         assert rows == oracle.rows, vector["id"]
         yield "equal"

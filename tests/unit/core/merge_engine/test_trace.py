@@ -23,11 +23,13 @@ def build_record(kind: str = "+I", **values: Any) -> Record:
     return Record({"k": 1, **values}, kind in {"+I", "+U"}, kind == "-D")
 
 
-def as_record(made: Plan, given: Sequence[Any]) -> Record:
-    kind, *values = given
-    pairs = zip(made.columns, values, strict=True)
+def as_record(plan: Plan, change: Sequence[Any]) -> Record:
+    kind, *values = change
+    pairs = zip(plan.columns, values, strict=True)
     return Record(
-        {each.name: to_arrow(value, each.family) for each, value in pairs}, kind in {"+I", "+U"}, kind == "-D"
+        {column.name: to_arrow(value, column.family) for column, value in pairs},
+        kind in {"+I", "+U"},
+        kind == "-D",
     )
 
 
@@ -36,19 +38,19 @@ def test_taking_notes_changes_nothing() -> None:
     compared = 0
     for seed in range(150):
         vector = draw_workload(seed)
-        made = plan_vector(vector)
-        if made.engine in {"deduplicate", "first-row"}:
+        plan = plan_vector(vector)
+        if plan.engine in {"deduplicate", "first-row"}:
             continue
         for key in range(1, 7):
-            records = [as_record(made, each) for each in vector["commits"][0] if each[1] == key]
-            rules = [rule for rule in made.rules if rule.role is not ColumnRole.KEY]
-            folded = fold_records(made, rules, records)
+            records = [as_record(plan, change) for change in vector["commits"][0] if change[1] == key]
+            rules = [rule for rule in plan.rules if rule.role is not ColumnRole.KEY]
+            folded = fold_records(plan, rules, records)
             if folded.problem:
                 continue
-            found = trace_records(made, records)
-            assert found.is_live == folded.is_live
-            if found.is_live:
-                assert {name: source.value for name, source in found.values.items()} == folded.values
+            trace = trace_records(plan, records)
+            assert trace.is_live == folded.is_live
+            if trace.is_live:
+                assert {name: source.value for name, source in trace.values.items()} == folded.values
                 compared += 1
     assert compared > 200
 
@@ -56,10 +58,10 @@ def test_taking_notes_changes_nothing() -> None:
 @pytest.mark.parametrize(("engine", "winner"), [("deduplicate", 1), ("first-row", 0)])
 def test_whole_rows_come_from_one_record(engine: str, winner: int) -> None:
     """A whole row comes from one record: the newest or the first."""
-    found = trace_vector(engine, {"k": "INT", "v": "INT"}, {}, build_record(v=1), build_record(v=2))
+    trace = trace_vector(engine, {"k": "INT", "v": "INT"}, {}, build_record(v=1), build_record(v=2))
 
-    assert found.values["v"].records == (winner,)
-    assert found.did[1 - winner] == f"overridden by record {winner}"
+    assert trace.values["v"].records == (winner,)
+    assert trace.did[1 - winner] == f"overridden by record {winner}"
 
 
 def test_functions_name_the_records_that_count() -> None:
@@ -71,7 +73,7 @@ def test_functions_name_the_records_that_count() -> None:
     options = {f"fields.{name}.aggregate-function": function for name, function in functions.items()}
     schema = {"k": "INT", "a": "INT", "b": "INT", "c": "INT"}
 
-    found = trace_vector(
+    trace = trace_vector(
         "aggregation",
         schema,
         options,
@@ -80,7 +82,7 @@ def test_functions_name_the_records_that_count() -> None:
         build_record(a=2, b=8, c=None),
     )
 
-    assert {name: (each.value, each.records) for name, each in found.values.items()} == {
+    assert {name: (source.value, source.records) for name, source in trace.values.items()} == {
         "a": (3, (0, 2)), "b": (7, (1,)), "c": (6, (1,)),
     }  # fmt: skip
 
@@ -90,17 +92,17 @@ def test_records_without_effect_say_why() -> None:
     options = {"fields.g.sequence-group": "a", "partial-update.remove-record-on-sequence-group": "g"}
     schema = {"k": "INT", "g": "INT", "a": "INT"}
 
-    found = trace_vector(
+    trace = trace_vector(
         "partial-update", schema, options,
         build_record(g=1, a=1), build_record("-D", g=2, a=None), build_record(g=3, a=3),
         build_record(g=2, a=2), build_record(g=None, a=9),
     )  # fmt: skip
 
-    assert found.did == (
+    assert trace.did == (
         "set a, g",
         "removed the row",
         "set a, g",
         "late: older than the row by g",
         "no effect: its values are NULL",
     )
-    assert found.values["a"].records == (2,)
+    assert trace.values["a"].records == (2,)

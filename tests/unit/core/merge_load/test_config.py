@@ -37,9 +37,9 @@ def test_without_a_strategy_rows_are_replaced() -> None:
 
 def test_an_unknown_strategy_is_refused_with_the_nearest_one() -> None:
     """An unknown strategy is rejected with the nearest known one, before other checks."""
-    found = list_problems({**BASE, "strategy": "scd3"})
+    problems = list_problems({**BASE, "strategy": "scd3"})
 
-    assert found["strategy"].hint == "did you mean 'scd2'?"
+    assert problems["strategy"].hint == "did you mean 'scd2'?"
 
 
 def test_every_problem_is_named_at_once() -> None:
@@ -87,28 +87,31 @@ def test_what_is_about_keys_needs_the_key(name: Any) -> None:
 )
 def test_arguments_that_contradict_each_other_are_refused(raw: Any, path: Any) -> None:
     """Contradicting arguments are rejected; the path is that of the argument that has to change."""
-    found = list_problems({**HISTORY, **raw})
+    problems = list_problems({**HISTORY, **raw})
 
-    assert set(found) == {path}
-    assert found[path].hint
+    assert set(problems) == {path}
+    assert problems[path].hint
 
 
 def test_a_boundary_is_a_moment_in_utc() -> None:
     """Dates, texts with and without offset, and seconds are parsed to a timestamp in UTC."""
     forms = ["2024-03-01", date(2024, 3, 1), datetime(2024, 3, 1), "2024-03-01T02:00:00+02:00", 1709251200]  # noqa: DTZ001
 
-    found = {load_config({**SCD2, "boundary_timestamp": form}).boundary_timestamp for form in forms}
+    boundaries = {load_config({**SCD2, "boundary_timestamp": form}).boundary_timestamp for form in forms}
 
-    assert found == {datetime(2024, 3, 1, tzinfo=UTC)}
+    assert boundaries == {datetime(2024, 3, 1, tzinfo=UTC)}
 
 
 def test_the_time_of_rows_is_a_moment_or_a_column() -> None:
     """A text that is a timestamp is parsed as one; any other text names the column with the times."""
-    one = load_config({**HISTORY, "effective_from": "2024-03-01"})
-    each = load_config({**HISTORY, "mode": "changes", "effective_from": "updated_at"})
+    timestamp_config = load_config({**HISTORY, "effective_from": "2024-03-01"})
+    column_config = load_config({**HISTORY, "mode": "changes", "effective_from": "updated_at"})
 
-    assert (one.time_given, one.time_column) == (datetime(2024, 3, 1, tzinfo=UTC), None)
-    assert (each.time_given, each.time_column) == (None, "updated_at")
+    assert (timestamp_config.time_given, timestamp_config.time_column) == (
+        datetime(2024, 3, 1, tzinfo=UTC),
+        None,
+    )
+    assert (column_config.time_given, column_config.time_column) == (None, "updated_at")
 
 
 def test_a_check_needs_no_more_than_the_history() -> None:
@@ -134,7 +137,7 @@ def test_what_is_no_moment_is_refused(form: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "words"),
+    ("raw", "message"),
     [
         ({**BASE}, "the load is appended"),
         ({**BASE, "primary_key": "id", "merge_key": "g", "destination_scope": "a = 1"}, "merge_key"),
@@ -145,11 +148,11 @@ def test_what_is_no_moment_is_refused(form: Any) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_probably_not_meant_is_said(raw: Any, words: Any) -> None:
+def test_what_is_probably_not_meant_is_said(raw: Any, message: Any) -> None:
     """A setting without effect is accepted, and the run warns about it."""
-    (said,) = list_warnings(load_config(raw))
+    (warning,) = list_warnings(load_config(raw))
 
-    assert words in said
+    assert message in warning
 
 
 @pytest.mark.parametrize(
@@ -179,31 +182,31 @@ def test_signatures_tell_loads_apart_and_targets_not() -> None:
 
     A retry finds its own commit by the signature, in any warehouse location.
     """
-    one = load_config({**BASE, "primary_key": "id"})
+    config = load_config({**BASE, "primary_key": "id"})
 
-    assert compute_signature(one) == compute_signature(
+    assert compute_signature(config) == compute_signature(
         load_config({**BASE, "target": "u", "primary_key": ["id"]})
     )
-    assert compute_signature(one) != compute_signature(
+    assert compute_signature(config) != compute_signature(
         load_config({**BASE, "primary_key": "id", "source_filter": "a = 1"})
     )
 
 
 def test_a_shape_holds_what_stored_versions_rest_on() -> None:
     """The shape holds the settings that stored versions depend on, without column order and load time."""
-    one = build_history_shape(
+    shape = build_history_shape(
         load_config({**HISTORY, "natural_key": ["a", "b"], "boundary_timestamp": "2024-01-01"})
     )
 
-    assert one == build_history_shape(load_config({**HISTORY, "natural_key": ["b", "a"]}))
-    assert one != build_history_shape(load_config({**HISTORY, "natural_key": ["b", "a"], "track": "c"}))
+    assert shape == build_history_shape(load_config({**HISTORY, "natural_key": ["b", "a"]}))
+    assert shape != build_history_shape(load_config({**HISTORY, "natural_key": ["b", "a"], "track": "c"}))
 
 
 def test_the_schema_describes_every_strategy() -> None:
     """The JSON Schema covers every strategy, so that an editor can check a configuration file."""
     schema = MergeLoadConfig.model_json_schema()
 
-    assert {one["$ref"].rpartition("/")[2] for one in schema["anyOf"]} == {
+    assert {variant["$ref"].rpartition("/")[2] for variant in schema["anyOf"]} == {
         "DeleteInsertConfig", "UpsertConfig", "Scd2Config", "Scd2CheckConfig",
     }  # fmt: skip
 
@@ -215,8 +218,8 @@ def test_the_argument_that_names_a_column_is_found() -> None:
         "dedup_sort": {"at": "desc"}, "hard_delete": "gone",
     })  # fmt: skip
 
-    found = {name: config.find_argument(name) for name in ("id", "upsert", "at", "gone", "t")}
+    arguments = {name: config.find_argument(name) for name in ("id", "upsert", "at", "gone", "t")}
 
-    assert found == {
+    assert arguments == {
         "id": "primary_key", "upsert": "primary_key", "at": "dedup_sort", "gone": "hard_delete", "t": "t"
     }  # fmt: skip

@@ -51,26 +51,26 @@ def draw_workload(seed: int) -> Any:
         at += dice.choice([0, 1, 5, 10, 11, 30])
         files = [
             {
-                "name": f"f{number}-{place}",
+                "name": f"f{number}-{file_number}",
                 "group": dice.choice("abc"),
                 "records": dice.randint(0, 4),
                 "bytes": dice.choice([0, 7, 15, 30]),
                 "bad": dice.random() < 0.05,
                 "count": dice.choice([None, 2, 2, 2, 3]),
             }
-            for place in range(dice.randint(0, 6))
+            for file_number in range(dice.randint(0, 6))
         ]
         triggers.append({"at": at, "files": files})
     return settings, triggers
 
 
-def build_flowfile(each: Any, at: Any) -> Any:
-    attributes = {"k": each["group"], "fragment.identifier": each["group"]}
-    if each["count"] is not None:
-        attributes["fragment.count"] = str(each["count"])
+def build_flowfile(file: Any, at: Any) -> Any:
+    attributes = {"k": file["group"], "fragment.identifier": file["group"]}
+    if file["count"] is not None:
+        attributes["fragment.count"] = str(file["count"])
     return FlowFile(
-        each["name"], each["name"], at, each["records"], each["bytes"], "s",
-        attributes=attributes, malformed="bad" if each["bad"] else None,
+        file["name"], file["name"], at, file["records"], file["bytes"], "s",
+        attributes=attributes, malformed="bad" if file["bad"] else None,
     )  # fmt: skip
 
 
@@ -93,24 +93,26 @@ def test_random_workloads_end_as_the_definition_says(start: Any) -> None:
             triggers,
         )
         config = MergeRecordConfig.parse(settings)
-        state, found = State(), []
+        state, results = State(), []
         for number, trigger in enumerate(triggers):
             now = trigger["at"] * SECOND
-            files = tuple(build_flowfile(each, now) for each in trigger["files"])
+            files = tuple(build_flowfile(file, now) for file in trigger["files"])
             # Serialize and parse the state between two runs, as stored state is.
-            made = plan_merges(State.from_json(state.as_json()), NewFiles(files, SCHEMAS), now, config)
-            found += [
-                (number, "merged", each.reason.code, tuple(source.name for source in each.sources))
-                for each in made.merges
+            plan = plan_merges(State.from_json(state.as_json()), NewFiles(files, SCHEMAS), now, config)
+            results += [
+                (number, "merged", merge.reason.code, tuple(source.name for source in merge.sources))
+                for merge in plan.merges
             ]
-            found += [
-                (number, "failed", "", tuple(source.name for source in each.sources))
-                for each in made.failures
+            results += [
+                (number, "failed", "", tuple(source.name for source in failure.sources))
+                for failure in plan.failures
             ]
-            state = made.state
-        found += [(-1, "open", "", tuple(source.name for source in each.sources)) for each in state.bins]
-        without_reasons = [(*each[:2], "" if each[1] == "failed" else each[2], each[3]) for each in expected]
-        assert sorted(found) == sorted(without_reasons), seed
+            state = plan.state
+        results += [(-1, "open", "", tuple(source.name for source in bin_.sources)) for bin_ in state.bins]
+        without_reasons = [
+            (*result[:2], "" if result[1] == "failed" else result[2], result[3]) for result in expected
+        ]
+        assert sorted(results) == sorted(without_reasons), seed
 
 
 def test_a_plan_depends_on_nothing_but_its_arguments() -> None:
@@ -123,17 +125,17 @@ def test_a_plan_depends_on_nothing_but_its_arguments() -> None:
 
     first, second = (run_plan(before, build_file("c", 5), at=1, min_records=5) for _ in range(2))
 
-    assert [each.id for each in first.merges] == [each.id for each in second.merges] != []
+    assert [merge.id for merge in first.merges] == [merge.id for merge in second.merges] != []
     assert before.as_json() == stored
 
 
 def test_old_files_that_waited_together_are_merged_together() -> None:
     """A bin of this run does not end at its second file only because its first file has waited for long."""
-    made = run_plan(
+    plan = run_plan(
         State(), *(build_file(f"f{n}", at=0) for n in range(5)), at=3600, min_records=9, max_bin_age="1 min"
     )
 
-    (merge,) = made.merges
+    (merge,) = plan.merges
     assert (len(merge.sources), merge.reason.code, merge.age_ms) == (5, "AGE", 3_600_000)
 
 
@@ -141,11 +143,11 @@ def test_a_clock_that_steps_back_expires_nothing() -> None:
     """An age is never negative: a file with a time in the future has age zero."""
     state = run_plan(State(), build_file("a", at=100), at=100, min_records=5, max_bin_age="30 secs").state
 
-    made = run_plan(
+    plan = run_plan(
         state, build_file("b", 4, at=900), at=50, min_records=5, max_records=5, max_bin_age="30 secs"
     )
 
-    (merge,) = made.merges
+    (merge,) = plan.merges
     assert (merge.reason.code, merge.age_ms) == ("FULL", 0)
 
 
@@ -163,8 +165,8 @@ def test_a_flush_ends_every_bin() -> None:
     state = run_plan(
         State(), build_file("a", k="1"), build_file("b", k="2"), min_records=5, correlation_attribute_name="k"
     ).state
-    made = run_plan(state, at=1, min_records=5, flush=True, correlation_attribute_name="k")
-    assert [each.reason.code for each in made.merges] == ["FLUSH", "FLUSH"]
+    plan = run_plan(state, at=1, min_records=5, flush=True, correlation_attribute_name="k")
+    assert [merge.reason.code for merge in plan.merges] == ["FLUSH", "FLUSH"]
 
     fragment = build_file("a", **{"fragment.identifier": "1", "fragment.count": "2"})
     (failure,) = run_plan(State(), fragment, merge_strategy="Defragment", flush=True).failures
@@ -182,11 +184,11 @@ def test_the_strict_policy_wants_every_index_once(indexes: Any, code: Any) -> No
     """
     files = [
         build_file(
-            f"f{place}",
+            f"f{file_number}",
             **{"fragment.identifier": "1", "fragment.count": "2"},
             **({} if index is None else {"fragment.index": index}),
         )
-        for place, index in enumerate(indexes)
+        for file_number, index in enumerate(indexes)
     ]
 
     (failure,) = run_plan(
@@ -215,10 +217,10 @@ def test_a_malformed_file_fails_alone_where_asked() -> None:
     """With failure_scope flowfile only the malformed file fails and the bin continues without it."""
     bad = FlowFile("bad", "bad", 0, 1, 1, "s", malformed="no JSON")
 
-    made = run_plan(State(), build_file("a"), bad, build_file("b"), failure_scope="flowfile", min_records=2)
+    plan = run_plan(State(), build_file("a"), bad, build_file("b"), failure_scope="flowfile", min_records=2)
 
-    assert [[source.name for source in each.sources] for each in made.failures] == [["bad"]]
-    assert [[source.name for source in each.sources] for each in made.merges] == [["a", "b"]]
+    assert [[source.name for source in failure.sources] for failure in plan.failures] == [["bad"]]
+    assert [[source.name for source in merge.sources] for merge in plan.merges] == [["a", "b"]]
 
 
 def test_a_file_that_changed_leaves_its_bin() -> None:
@@ -292,12 +294,12 @@ def test_a_bin_with_a_broken_file_fails_when_it_would_be_merged() -> None:
     files = [build_file(name) for name in "abc"]
     config = MergeRecordConfig.parse({"min_records": 3, "validate": "on_merge"})
 
-    made = plan_merges(State(), NewFiles(tuple(files), SCHEMAS), 0, config, broken={"b": "no number"})
+    plan = plan_merges(State(), NewFiles(tuple(files), SCHEMAS), 0, config, broken={"b": "no number"})
 
-    (failed,) = made.failures
+    (failed,) = plan.failures
     assert [source.name for source in failed.sources] == ["a", "b", "c"]
-    assert (failed.culprit, failed.reason.code, made.merges) == ("b", "MALFORMED", ())
-    assert not made.finished
+    assert (failed.culprit, failed.reason.code, plan.merges) == ("b", "MALFORMED", ())
+    assert not plan.finished
 
 
 def test_a_broken_file_fails_alone_where_that_is_asked_for() -> None:
@@ -309,15 +311,15 @@ def test_a_broken_file_fails_alone_where_that_is_asked_for() -> None:
     before = run_plan(State(), build_file("a"), build_file("b"), **settings).state
     config = MergeRecordConfig.parse(settings)
 
-    made = plan_merges(
+    plan = plan_merges(
         before, NewFiles((build_file("c"),), SCHEMAS), SECOND, config, broken={"b": "no number"}
     )
 
-    assert [[source.name for source in each.sources] for each in made.failures] == [["b"]]
-    assert made.merges == ()
-    (left,) = made.state.bins
-    assert [source.name for source in left.sources] == ["a", "c"]
-    assert left.created_at == 0
+    assert [[source.name for source in failure.sources] for failure in plan.failures] == [["b"]]
+    assert plan.merges == ()
+    (open_bin,) = plan.state.bins
+    assert [source.name for source in open_bin.sources] == ["a", "c"]
+    assert open_bin.created_at == 0
 
 
 def test_ten_thousand_files_of_three_hundred_groups_evict_each_other() -> None:
@@ -328,9 +330,9 @@ def test_ten_thousand_files_of_three_hundred_groups_evict_each_other() -> None:
     files = [build_file(f"f{number}", k=str(number * 7919 % 300)) for number in range(10_000)]
     started = time.perf_counter()
 
-    made = run_plan(State(), *files, correlation_attribute_name="k", min_records=100, max_bins=10)
+    plan = run_plan(State(), *files, correlation_attribute_name="k", min_records=100, max_bins=10)
 
     assert time.perf_counter() - started < 3
-    assert made.reasons == {"EVICTED": 9990}
-    assert len(made.state.bins) == 10
-    assert sum(len(merge.sources) for merge in made.merges) == 9990
+    assert plan.reasons == {"EVICTED": 9990}
+    assert len(plan.state.bins) == 10
+    assert sum(len(merge.sources) for merge in plan.merges) == 9990

@@ -12,7 +12,7 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig, l
 from airflow_merge_provider.core.merge_record.properties import from_properties
 from airflow_merge_provider.core.merge_record.units import data_size, parse_period, positive_integer
 
-PLACES = {"source": "/in", "merged": "/out", "failure": "/bad", "original": "/old", "state_path": "/state"}
+FOLDERS = {"source": "/in", "merged": "/out", "failure": "/bad", "original": "/old", "state_path": "/state"}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_every_problem_is_told_at_once() -> None:
     with pytest.raises(ConfigError) as refused:
         MergeRecordConfig.parse(
             {
-                **PLACES,
+                **FOLDERS,
                 "merged": "/in/merged",
                 "failure": "lake.crm.failures",
                 "min_records": 0,
@@ -93,7 +93,7 @@ def test_every_problem_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "path"),
+    ("settings", "path"),
     [
         ({"min_records": 1001}, "max_records"),
         ({"max_bins": 0}, "max_bins"),
@@ -110,10 +110,10 @@ def test_every_problem_is_told_at_once() -> None:
         ({"source": " "}, "source"),
     ],
 )
-def test_what_is_refused(given: Any, path: Any) -> None:
+def test_what_is_refused(settings: Any, path: Any) -> None:
     """One mistake gives one error at its path."""
     with pytest.raises(ConfigError) as refused:
-        MergeRecordConfig.parse(given)
+        MergeRecordConfig.parse(settings)
 
     assert {problem.path for problem in refused.value.problems} == {path}
 
@@ -135,7 +135,7 @@ def test_the_reader_may_be_a_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "word"),
+    ("settings", "message"),
     [
         ({"min_records": 2}, "below the minimums"),
         ({"complete_full_enough": False}, "below a maximum"),
@@ -143,9 +143,9 @@ def test_the_reader_may_be_a_word() -> None:
         ({"merge_strategy": "Defragment", "correlation_attribute_name": "k"}, "no effect"),
     ],
 )
-def test_what_is_probably_not_meant_is_told(given: Any, word: Any) -> None:
+def test_what_is_probably_not_meant_is_told(settings: Any, message: Any) -> None:
     """A bin without any ending condition gives a warning, because it would wait for ever."""
-    assert any(word in warning for warning in list_warnings(MergeRecordConfig.parse(given)))
+    assert any(message in warning for warning in list_warnings(MergeRecordConfig.parse(settings)))
     assert list_warnings(MergeRecordConfig.parse({})) == []
 
 

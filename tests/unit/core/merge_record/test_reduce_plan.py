@@ -36,36 +36,36 @@ def list_waiting(state: State) -> list[str]:
 def test_open_bins_keep_their_files_and_new_files_are_new_again() -> None:
     """Unpublished files and bins return to their previous state, and their numbers are not used again."""
     before = make_plan(State(), make_file("a", "1")).state
-    made = make_plan(
+    plan = make_plan(
         before, make_file("b", "1"), make_file("c", "2"), make_file("d", "2"), make_file("e", "3")
     )
-    second = next(merge for merge in made.merges if merge.sources[0].name == "c")
+    second = next(merge for merge in plan.merges if merge.sources[0].name == "c")
 
-    left = reduce_plan(made, before, {second.id}, CONFIG)
+    reduced_plan = reduce_plan(plan, before, {second.id}, CONFIG)
 
-    assert [merge.id for merge in left.merges] == [second.id]
-    assert list_waiting(left.state) == ["a"]
-    assert set(left.finished) == {"/in/c", "/in/d"}
-    assert left.state.generation == made.state.generation
-    again = make_plan(left.state, make_file("b", "1"), make_file("e", "3"))
+    assert [merge.id for merge in reduced_plan.merges] == [second.id]
+    assert list_waiting(reduced_plan.state) == ["a"]
+    assert set(reduced_plan.finished) == {"/in/c", "/in/d"}
+    assert reduced_plan.state.generation == plan.state.generation
+    again = make_plan(reduced_plan.state, make_file("b", "1"), make_file("e", "3"))
     (merge,) = again.merges
     assert [source.name for source in merge.sources] == ["a", "b"]
-    assert merge.id not in {each.id for each in made.merges}
+    assert merge.id not in {planned_merge.id for planned_merge in plan.merges}
 
 
 def test_parts_of_a_file_that_is_merged_in_part_are_offered_again() -> None:
     """Only the unmerged parts of a partly merged file are planned again, not the whole file."""
     parts = [make_file("a", group, part) for group, part in (("1", "x"), ("2", "y"), ("3", "z"))]
-    made = make_plan(State(), *parts, make_file("b", "1"), make_file("c", "2"))
-    first = next(merge for merge in made.merges if merge.sources[0].part == "x")
+    plan = make_plan(State(), *parts, make_file("b", "1"), make_file("c", "2"))
+    first = next(merge for merge in plan.merges if merge.sources[0].part == "x")
 
-    left = reduce_plan(made, State(), {first.id}, CONFIG)
+    reduced_plan = reduce_plan(plan, State(), {first.id}, CONFIG)
 
-    assert list_waiting(left.state) == ["ay", "az"]
-    assert left.state.partial == {"/in/a": (first.id,)}
-    assert set(left.finished) == {"/in/b"}
-    assert State.from_json(left.state.as_json()) == left.state
-    again = make_plan(left.state, make_file("c", "2"))
+    assert list_waiting(reduced_plan.state) == ["ay", "az"]
+    assert reduced_plan.state.partial == {"/in/a": (first.id,)}
+    assert set(reduced_plan.finished) == {"/in/b"}
+    assert State.from_json(reduced_plan.state.as_json()) == reduced_plan.state
+    again = make_plan(reduced_plan.state, make_file("c", "2"))
     (merge,) = again.merges
     assert [(source.name, source.part) for source in merge.sources] == [("a", "y"), ("c", None)]
     assert list_waiting(again.state) == ["az"]
@@ -74,9 +74,9 @@ def test_parts_of_a_file_that_is_merged_in_part_are_offered_again() -> None:
 
 def test_a_file_with_a_failed_part_goes_to_failure_and_not_to_original() -> None:
     """A file with a failed part goes to failure only and not to original."""
-    made = make_plan(
+    plan = make_plan(
         State(), make_file("a", "1", "x"), make_file("b", "1"), make_file("a", "2", "y", malformed="bad")
     )
 
-    assert [failure.sources[0].part for failure in made.failures] == ["y"]
-    assert set(made.finished) == {"/in/b"}
+    assert [failure.sources[0].part for failure in plan.failures] == ["y"]
+    assert set(plan.finished) == {"/in/b"}

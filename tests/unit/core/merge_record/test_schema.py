@@ -19,7 +19,7 @@ def build_schema(*fields: Any, text: Any = None) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("left", "right"),
     [
         (("a", "byte"), ("a", "int")),
         (("a", "char"), ("a", "string")),
@@ -28,9 +28,9 @@ def build_schema(*fields: Any, text: Any = None) -> Any:
         (("a", "int"), {"name": "a", "type": "int", "nullable": True, "aliases": []}),
     ],
 )
-def test_equal_schemas(one: Any, other: Any) -> None:
+def test_equal_schemas(left: Any, right: Any) -> None:
     """Schemas with different notations of the same types are equal."""
-    assert build_schema(one).build_key() == build_schema(other).build_key()
+    assert build_schema(left).build_key() == build_schema(right).build_key()
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_identity_by_text_compares_characters() -> None:
 
     Without a text the fields decide.
     """
-    one, other = build_schema(("a", "int"), text="{ }"), build_schema(("a", "int"), text="{}")
+    left, right = build_schema(("a", "int"), text="{ }"), build_schema(("a", "int"), text="{}")
 
-    assert one.build_key("text") != other.build_key("text")
-    assert one.build_key() == other.build_key() == build_schema(("a", "int")).build_key("text")
+    assert left.build_key("text") != right.build_key("text")
+    assert left.build_key() == right.build_key() == build_schema(("a", "int")).build_key("text")
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "both"),
+    ("left", "right", "both"),
     [
         ("int", "long", "long"),
         ("long", "float", "float"),
@@ -77,12 +77,12 @@ def test_identity_by_text_compares_characters() -> None:
         ({"map": "int"}, {"array": "int"}, [{"map": "int"}, {"array": "int"}]),
     ],
 )
-def test_a_union_of_types_holds_both(one: Any, other: Any, both: Any) -> None:
+def test_a_union_of_types_holds_both(left: Any, right: Any, both: Any) -> None:
     """A union of types holds both.
 
     Numbers are widened, texts stay texts, and anything else becomes a choice.
     """
-    (field,) = unite_schemas([build_schema(("a", one)), build_schema(("a", other))]).fields
+    (field,) = unite_schemas([build_schema(("a", left)), build_schema(("a", right))]).fields
 
     assert field["type"] == both
 
@@ -92,16 +92,16 @@ def test_a_union_keeps_the_first_order_and_matches_by_alias() -> None:
 
     Fields that only some schemas have are nullable, and nested records are united too.
     """
-    one = build_schema(
+    left = build_schema(
         {"name": "a", "type": "int", "nullable": False}, ("o", {"fields": [{"name": "x", "type": "int"}]})
     )
-    other = build_schema(
+    right = build_schema(
         ("n", "string"),
         {"name": "b", "type": "long", "aliases": ["a"], "nullable": False, "default": 5},
         ("o", {"fields": [{"name": "y", "type": "int"}]}),
     )
 
-    united = unite_schemas([one, other])
+    united = unite_schemas([left, right])
 
     assert united.names == ("a", "o", "n")
     assert united.fields[0] == {

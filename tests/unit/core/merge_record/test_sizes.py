@@ -16,7 +16,7 @@ ARRIVALS = NewFiles((FlowFile("a", "a", 0, 10, 1000, "s"),))
 
 def estimate_all(state: State, **settings: Any) -> list[int]:
     config = MergeRecordConfig.parse(settings)
-    return [each.bytes for each in estimate_sizes(ARRIVALS, state, config).flowfiles]
+    return [flowfile.bytes for flowfile in estimate_sizes(ARRIVALS, state, config).flowfiles]
 
 
 def test_bytes_are_those_of_the_records_written_before() -> None:

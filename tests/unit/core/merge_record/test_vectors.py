@@ -53,13 +53,13 @@ def count_merged(merged: list[dict[str, Any]]) -> Counter[str]:
     return Counter(
         json.dumps(
             [
-                each["trigger"],
-                each["records"],
-                each["reason"],
-                each["sources"],
-                {name: text for name, text in each["attributes"].items() if name not in OPEN},
+                flowfile["trigger"],
+                flowfile["records"],
+                flowfile["reason"],
+                flowfile["sources"],
+                {name: text for name, text in flowfile["attributes"].items() if name not in OPEN},
             ],
             sort_keys=True,
         )
-        for each in merged
+        for flowfile in merged
     )

@@ -101,30 +101,37 @@ KEYS = st.tuples(
 
 
 @given(st.lists(st.lists(KEYS, max_size=4), min_size=1, max_size=8))
-def test_every_link_is_one_and_all_that_can_be_reached_is(held: Any) -> None:
+def test_every_link_is_one_and_all_that_can_be_reached_is(key_lists: Any) -> None:
     """Each link joins a left side with a right side.
 
     All entities that links can reach are linked, as in the definition.
     """
-    entities = [EntityRef("A", str(number)) for number in range(len(held))]
-    keys = dict(zip(entities, map(set, held), strict=True))
+    entities = [EntityRef("A", str(number)) for number in range(len(key_lists))]
+    keys = dict(zip(entities, map(set, key_lists), strict=True))
 
-    def is_linked(one: Any, other: Any) -> Any:
+    def is_linked(left: Any, right: Any) -> Any:
         sides = {"left": "right", "right": "left"}
-        return any((rule, sides[side], value) in keys[other] for rule, side, value in keys[one])
+        return any((rule, sides[side], value) in keys[right] for rule, side, value in keys[left])
 
     component = {entities[0]}
     while (
-        grown := {each for each in entities if any(is_linked(known, each) for known in component)} - component
+        new_entities := {
+            entity for entity in entities if any(is_linked(member, entity) for member in component)
+        }
+        - component
     ):
-        component |= grown
+        component |= new_entities
 
     links = build_chain(
-        [build_member(entity, *given_keys) for entity, given_keys in zip(entities, held, strict=True)]
+        [build_member(entity, *key_list) for entity, key_list in zip(entities, key_lists, strict=True)]
     )
 
     assert {entities[0], *(link.reached for link in links)} == component
     assert len(links) == len(component) - 1
     for link in links:
         both = {(link.rule, "left", link.value), (link.rule, "right", link.value)}
-        assert any({one, other} == both for one in keys[link.leading] for other in keys[link.reached])
+        assert any(
+            {left_key, right_key} == both
+            for left_key in keys[link.leading]
+            for right_key in keys[link.reached]
+        )

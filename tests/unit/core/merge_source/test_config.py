@@ -170,7 +170,7 @@ def test_adjacent_is_another_word_for_neighbours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "warnings"),
     [
         ({"version": 1}, ["version: 1 is deprecated, use version 2, the default"]),
         ({"equality": []}, ["there are no match rules: each entity becomes a separate output"]),
@@ -202,11 +202,11 @@ def test_adjacent_is_another_word_for_neighbours() -> None:
         ({}, []),
     ],
 )
-def test_what_is_probably_not_meant_is_said(settings: dict[str, Any], said: list[str]) -> None:
+def test_what_is_probably_not_meant_is_said(settings: dict[str, Any], warnings: list[str]) -> None:
     """Each probable mistake gives a warning, and nothing else does."""
     rules = {} if {"equality", "equality_sets"} & settings.keys() else {"equality": [["eq", "a.x", "b.x"]]}
 
-    assert list_warnings(MergeSourceConfig.parse(TWO | rules | settings)) == said
+    assert list_warnings(MergeSourceConfig.parse(TWO | rules | settings)) == warnings
 
 
 def test_a_pipe_gives_its_source_and_its_id() -> None:

@@ -78,7 +78,7 @@ def test_the_signature_knows_what_changes_results() -> None:
         == plain
     )
     assert compute_signature(parse_config(initial_datasets=[], require_populated_input=True)) == plain
-    others = [
+    configs = [
         parse_config(version=1),
         parse_config(identity="first"),
         parse_config(strategy="list"),
@@ -87,7 +87,7 @@ def test_the_signature_knows_what_changes_results() -> None:
         parse_config(equality=[["eq", "a.x", "b.x"]]),
         parse_config(id_column="key"),
     ]
-    assert len({plain, *map(compute_signature, others)}) == len(others) + 1
+    assert len({plain, *map(compute_signature, configs)}) == len(configs) + 1
 
 
 def test_columns_that_datasets_do_not_have_are_found() -> None:
@@ -105,7 +105,7 @@ def test_columns_that_datasets_do_not_have_are_found() -> None:
         )
     )
 
-    found = list(find_unknown_columns(rules, {0: ["x", "xs"]}, ["A", "B", "C"]))
+    problems = list(find_unknown_columns(rules, {0: ["x", "xs"]}, ["A", "B", "C"]))
 
-    assert [problem.message.rpartition(": ")[2] for problem in found] == ["dataset 'A' has no column 'y'"]
+    assert [problem.message.rpartition(": ")[2] for problem in problems] == ["dataset 'A' has no column 'y'"]
     assert list(find_unknown_columns(rules, {}, ["A", "B", "C"])) == []

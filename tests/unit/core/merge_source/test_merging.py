@@ -103,7 +103,7 @@ def test_the_order_of_arrival_says_nothing(
     members: dict[Member, dict[str, Any]], strategy: str, identity: str
 ) -> None:
     """The output does not depend on the order of the members."""
-    entities = {member: {"_id": member.id, **found} for member, found in members.items()}
+    entities = {member: {"_id": member.id, **content} for member, content in members.items()}
     turned = dict(reversed(entities.items()))
 
     assert render_output(entities, identity=identity, strategy=strategy) == render_output(
@@ -129,7 +129,7 @@ def test_ids_order_by_code_point() -> None:
 
 
 @pytest.mark.parametrize(
-    ("marks", "deleted"),
+    ("entity", "deleted"),
     [
         ({"_deleted": True}, True),
         ({"_filtered": True}, True),
@@ -137,9 +137,9 @@ def test_ids_order_by_code_point() -> None:
         ({"_deleted": None}, False),
     ],
 )
-def test_only_true_deletes(marks: dict[str, Any], deleted: bool) -> None:
+def test_only_true_deletes(entity: dict[str, Any], deleted: bool) -> None:
     """Only the boolean true marks an entity as deleted."""
-    assert is_deleted(marks) is deleted
+    assert is_deleted(entity) is deleted
 
 
 def test_a_deleted_entity_stands_alone() -> None:

@@ -24,10 +24,12 @@ def test_entities_are_named_by_dataset_and_id() -> None:
 
     Both may contain slashes: the longest dataset that matches is used.
     """
-    found = parse_overrides([build_row(), build_row("different", "A/a/1", "/lake/erp/old/x")], NAMES, NOON)
+    overrides = parse_overrides(
+        [build_row(), build_row("different", "A/a/1", "/lake/erp/old/x")], NAMES, NOON
+    )
 
-    assert found.same == ((Member(0, "a1"), Member(1, "e1")),)
-    assert found.different == ((Member(0, "a/1"), Member(2, "x")),)
+    assert overrides.same == ((Member(0, "a1"), Member(1, "e1")),)
+    assert overrides.different == ((Member(0, "a/1"), Member(2, "x")),)
 
 
 @pytest.mark.parametrize(
@@ -49,13 +51,13 @@ def test_a_decision_counts_until_it_ends(until: Any, counts: Any) -> None:
 
 def test_the_mark_changes_with_what_counts_and_with_nothing_else() -> None:
     """The overrides hash depends on the active overrides only, not on reasons, order or repetition."""
-    one, other = build_row(reason="phone call"), build_row(left="A/a2")
+    first, second = build_row(reason="phone call"), build_row(left="A/a2")
 
-    mark = parse_overrides([one, other], NAMES, NOON).mark
+    overrides_hash = parse_overrides([first, second], NAMES, NOON).mark
 
-    assert mark == parse_overrides([other, build_row(), build_row()], NAMES, NOON).mark
-    assert mark != parse_overrides([one], NAMES, NOON).mark
-    assert mark != parse_overrides([one, {**other, "kind": "different"}], NAMES, NOON).mark
+    assert overrides_hash == parse_overrides([second, build_row(), build_row()], NAMES, NOON).mark
+    assert overrides_hash != parse_overrides([first], NAMES, NOON).mark
+    assert overrides_hash != parse_overrides([first, {**second, "kind": "different"}], NAMES, NOON).mark
     assert parse_overrides([build_row(until=NOON)], NAMES, NOON).mark == Overrides().mark == ""
 
 
@@ -64,17 +66,17 @@ def test_pairs_that_are_the_same_share_a_key() -> None:
 
     Each has it on its own side, under a rule of their two datasets.
     """
-    found = parse_overrides([build_row(), build_row(left="/lake/erp/e1", right="A/a2")], NAMES, NOON)
+    overrides = parse_overrides([build_row(), build_row(left="/lake/erp/e1", right="A/a2")], NAMES, NOON)
 
-    assert [rule.text for rule in found.build_rules(NAMES)] == [
+    assert [rule.text for rule in overrides.build_rules(NAMES)] == [
         "override(A) = override(/lake/erp)",
         "override(/lake/erp) = override(A)",
     ]
-    assert found.build_keys(0, NAMES) == [
+    assert overrides.build_keys(0, NAMES) == [
         ("a1", ["A/a1 = /lake/erp/e1"], []),
         ("a2", [], ["/lake/erp/e1 = A/a2"]),
     ]
-    assert found.build_keys(1, NAMES) == [("e1", ["/lake/erp/e1 = A/a2"], ["A/a1 = /lake/erp/e1"])]
+    assert overrides.build_keys(1, NAMES) == [("e1", ["/lake/erp/e1 = A/a2"], ["A/a1 = /lake/erp/e1"])]
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
@@ -91,8 +93,8 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(DataError) as refused:
         parse_overrides(rows, NAMES, NOON)
 
-    words = [problem.message.partition(" in {")[0] for problem in refused.value.problems]
-    assert words == [
+    messages = [problem.message.partition(" in {")[0] for problem in refused.value.problems]
+    assert messages == [
         "kind must be 'same' or 'different', not 'maybe'",
         "left must be '<dataset>/<id>'",
         "left must be '<dataset>/<id>'",

@@ -34,7 +34,7 @@ def test_every_form_of_a_rule_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         ({"x": "newest"}, "survivorship.x: unknown rule 'newest'"),
         ({"x": "frist"}, "survivorship.x: unknown rule 'frist' (did you mean 'first'?)"),
@@ -54,8 +54,8 @@ def test_every_form_of_a_rule_is_read() -> None:
         ({"$ids": "first"}, "survivorship.$ids: '$ids' is a system property, which is not merged"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(raw: Any, said: Any) -> None:
+def test_what_is_wrong_is_said_with_its_place(raw: Any, message: Any) -> None:
     """One mistake gives one error with its path."""
-    (found,) = map(str, find_problems(raw, DATASETS))
+    (problem,) = map(str, find_problems(raw, DATASETS))
 
-    assert found.startswith(said)
+    assert problem.startswith(message)

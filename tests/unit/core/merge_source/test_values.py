@@ -85,10 +85,10 @@ def test_a_list_joins_by_each_item(items: list[Any]) -> None:
 @given(st.lists(VALUES, max_size=5))
 def test_distinct_values_keep_the_first(items: list[Any]) -> None:
     """The distinct values contain no equal pair, and every removed value equals a remaining one."""
-    left = distinct_values(items)
+    distinct = distinct_values(items)
 
-    assert not any(is_equal(one, other) for one, other in itertools.combinations(left, 2))
-    assert all(any(is_equal(item, kept) for kept in left) for item in items)
+    assert not any(is_equal(left, right) for left, right in itertools.combinations(distinct, 2))
+    assert all(any(is_equal(item, value) for value in distinct) for item in items)
 
 
 @pytest.mark.parametrize(

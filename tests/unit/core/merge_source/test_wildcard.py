@@ -14,8 +14,10 @@ from airflow_merge_provider.core.merge_source.dtl.wildcard import matches_wildca
 @given(st.text("ab*?.\n", max_size=8), st.text("ab*?.\n", max_size=12))
 def test_patterns_match_as_a_regular_expression_does(pattern: str, text: str) -> None:
     """A pattern matches the same texts as a regular expression with ``.*`` for ``*`` and ``.`` for ``?``."""
-    words = {"*": ".*", "?": "."}
-    expected = re.compile("".join(words.get(each, re.escape(each)) for each in pattern), re.DOTALL)
+    replacements = {"*": ".*", "?": "."}
+    expected = re.compile(
+        "".join(replacements.get(character, re.escape(character)) for character in pattern), re.DOTALL
+    )
 
     assert matches_wildcard(pattern, text) is (expected.fullmatch(text) is not None)
 
