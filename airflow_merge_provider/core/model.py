@@ -145,7 +145,7 @@ def _build_value_error(loc: tuple[int | str, ...], message: str, hint: str = "")
 def format_path(loc: tuple[int | str, ...]) -> str:
     """Format a location as users write it: names with dots, positions in brackets.
 
-    >>> path_of(("equality_sets", 0, 2))
+    >>> format_path(("equality_sets", 0, 2))
     'equality_sets[0][2]'
     """
     text = ""

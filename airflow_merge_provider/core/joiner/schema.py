@@ -74,7 +74,7 @@ def parse_fields(written: Any) -> Schema:
 def normalize_type(written: str) -> str:
     """Return the canonical spelling of a type; a text that is not a type is returned unchanged.
 
-    >>> type_of("STRUCT<a: BIGINT, `b c`: decimal(5, 2)>")
+    >>> normalize_type("STRUCT<a: BIGINT, `b c`: decimal(5, 2)>")
     'struct<a:long,`b c`:decimal(5,2)>'
 
     :raises ValueError: when brackets or names are missing.

@@ -33,7 +33,7 @@ class Column:
 def parse_columns(fields: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
     """Parse the fields of a schema in Spark's JSON; CHAR and VARCHAR are in the metadata of a field.
 
-    >>> columns_of([{"name": "k", "type": "integer", "nullable": False}])
+    >>> parse_columns([{"name": "k", "type": "integer", "nullable": False}])
     (Column(name='k', kind='integer', not_null=True),)
     """
     return tuple(

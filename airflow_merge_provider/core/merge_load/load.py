@@ -217,7 +217,7 @@ def both_sorts(options: Mapping[str, Any]) -> Iterator[Problem]:
 def collect_columns(*options: Iterable[str] | str | None) -> tuple[str, ...]:
     """Return all columns of several options, each once, in order.
 
-    >>> columns_of(("a", "b"), "c", None, ["a"])
+    >>> collect_columns(("a", "b"), "c", None, ["a"])
     ('a', 'b', 'c')
     """
     columns: dict[str, None] = {}
