@@ -129,3 +129,12 @@ def suggest_name(name: str, valid_names: Iterable[str], kind: str = "values") ->
     names = list(valid_names)
     shown = names if len(names) <= _NAMES_MAX else [*names[:_NAMES_MAX], "…"]
     return did_you_mean(name, names) or f"valid {kind}: {', '.join(shown)}"
+
+
+def format_count(number: int, noun: str) -> str:
+    """Return a number with its noun in the singular or the plural.
+
+    >>> format_count(1, "row"), format_count(2, "row")
+    ('1 row', '2 rows')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, Self
 
-from airflow_merge_provider.core.errors import Problem, RiskError
+from airflow_merge_provider.core.errors import Problem, RiskError, format_count
 
 OnRisk = Literal["fail", "ask"]
 _STEPS = 10_000
@@ -44,13 +44,12 @@ class Risk:
 
     def describe_risk(self, limit: float) -> str:
         """Return a sentence that compares the changes of the run with the limit."""
-        change = f"the run would write {self.changed} rows to a target of {self.before} rows"
+        before, changed = format_count(self.before, "row"), format_count(self.changed, "row")
+        change = f"the run would write {changed} to a target of {before}"
         ratio = f"a change ratio of {self.ratio:g}"
         if self.after is not None:
-            change, ratio = (
-                f"the run would replace {self.before} rows with {self.after} rows",
-                f"a net change ratio of {self.ratio:g}",
-            )
+            change = f"the run would replace {before} with {format_count(self.after, 'row')}"
+            ratio = f"a net {ratio.removeprefix('a ')}"
         return f"{change}, {ratio}; the limit is {limit:g}"
 
     def list_warnings(self, limit: float | None) -> list[str]:

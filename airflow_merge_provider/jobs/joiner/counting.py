@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.errors import DataError, Problem, format_count
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records
 from airflow_merge_provider.jobs.joiner.transform import Frames
@@ -69,10 +70,10 @@ def _find_repeated_keys(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFra
     )
 
 
-def _build_problem(repeat: Mapping[str, object], plan: JoinPlan) -> Problem:
+def _build_problem(repeat: Mapping[str, Any], plan: JoinPlan) -> Problem:
     stage = str(repeat["stage"])
     message = (
-        f"{repeat['keys']} keys repeat in input {stage!r}, up to {repeat['most']} times"
+        f"input {stage!r} has {format_count(repeat['keys'], 'repeated key')}, up to {repeat['most']} times"
         f" (for example {repeat['example']})"
     )
     fields = ", ".join(plan.keys[stage])

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import BooleanType, StructType
 
-from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.errors import DataError, Problem, format_count
 from airflow_merge_provider.core.merge_load.conditions import fill_tables
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
@@ -143,7 +143,8 @@ class StagedLoad:
                 *(name for name in self.layout.names if name not in self.requirements.keys),
             ]
             examples = _list_examples(self.every.where(self.has_null_key), example_columns[:_EXAMPLE_COLUMNS])
-            message = f"{self.name} has {missing} rows with a NULL in {key_names}, such as {examples}"
+            rows = format_count(missing, "row")
+            message = f"{self.name} has {rows} with a NULL in {key_names}, such as {examples}"
             raise DataError.from_problems([Problem(key_names, "null-key", message, hint)])
 
     def _require_one_content(self, rows: DataFrame) -> None:
@@ -159,7 +160,7 @@ class StagedLoad:
             )
             key_text = key_names + (sequence_text if self.requirements.sequence else "")
             message = (
-                f"{self.name} has {differ} values of {key_text} with several different rows, "
+                f"{self.name} has {format_count(differ, 'value')} of {key_text} with several different rows, "
                 f"such as {examples}"
             )
             hint = 'choose one of them with dedup_sort={"column": "desc"}, or make the rows unique upstream'

@@ -186,7 +186,7 @@ def test_an_expression_that_cannot_decide_is_refused(
 @pytest.mark.parametrize(
     ("expect", "message"),
     [
-        ({"purchases": "many_to_one"}, "1 keys repeat in input 'purchases', up to 2 times"),
+        ({"purchases": "many_to_one"}, "input 'purchases' has 1 repeated key, up to 2 times"),
         ({"purchases": "one_to_one"}, '{"customer":2}'),
         ({"purchases": "one_to_many"}, None),
     ],

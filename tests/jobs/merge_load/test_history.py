@@ -231,7 +231,7 @@ def test_the_highest_of_several_rows_counts_and_ties_are_refused(memory_loads: M
 
     assert report["counts"]["duplicates"] == 3
     assert table.read_history("nk", "c") == {1: [(1, None, ("high",))], 2: [(1, None, ("same",))]}
-    with pytest.raises(DataError, match="1 values of nk and the highest s, p with several"):
+    with pytest.raises(DataError, match="1 value of nk and the highest s, p with several"):
         table.load_rows([{"nk": 2, "s": 5, "p": 5, "c": c} for c in "xy"], effective_from="2024-01-02")
 
 
@@ -244,9 +244,9 @@ def test_several_rows_of_one_key_are_seen_in_a_snapshot_too(memory_loads: MakeLo
     table.load_rows(FIRST, **build_boundary(1))
 
     same = table.load_rows([*FIRST, FIRST[0], FIRST[0]], **build_boundary(2))
-    with pytest.raises(DataError, match="1 values of nk with several different rows, such as nk='1'"):
+    with pytest.raises(DataError, match="1 value of nk with several different rows, such as nk='1'"):
         table.load_rows([*FIRST, {**FIRST[0], "c": "z"}], **build_boundary(3))
-    with pytest.raises(DataError, match="1 rows with a NULL in nk, such as nk=NULL"):
+    with pytest.raises(DataError, match="1 row with a NULL in nk, such as nk=NULL"):
         table.load_rows([*FIRST, {"nk": None, "c": "z", "u": 1}], **build_boundary(3))
     chosen = table.load_rows(
         [*FIRST, {**FIRST[0], "c": "z", "u": 0}], dedup_sort={"u": "desc"}, **build_boundary(3)

@@ -35,10 +35,10 @@ def test_wrong_rows_are_refused_and_the_target_stays(loads: MakeLoads) -> None:
 
     check_refusal(
         lambda: table.load_rows([{"id": None, "v": "b"}, {"id": 2, "v": "c"}]),
-        "1 rows with a NULL in id, such as id=NULL, v='b'",
+        "1 row with a NULL in id, such as id=NULL, v='b'",
     )
     check_refusal(
-        lambda: table.load_rows([{"id": 2, "v": "a"}, {"id": 2, "v": "b"}]), "1 values of id with several"
+        lambda: table.load_rows([{"id": 2, "v": "a"}, {"id": 2, "v": "b"}]), "1 value of id with several"
     )
     check_refusal(lambda: table.load_rows([{"v": "b"}]), "has no column 'id'")
     check_refusal(
@@ -338,7 +338,7 @@ def test_a_load_that_changes_too_much_writes_nothing(memory_loads: MakeLoads) ->
     assert table.read_version() == 0
     assert table.load_rows(max_change_ratio=1.0)["target"]["version"] == 1
     rows = [{"id": id_, "v": "z", "gone": False} for id_ in (7, 8, 9)]
-    with pytest.raises(RiskError, match=r"replace 1 rows with 3 rows, a net change ratio of 2"):
+    with pytest.raises(RiskError, match=r"replace 1 row with 3 rows, a net change ratio of 2"):
         table.load_rows(rows, full_refresh=True, max_change_ratio=1.0)
 
 
