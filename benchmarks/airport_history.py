@@ -63,12 +63,12 @@ def main() -> int:
 
 def _read_airports(release: str) -> pa.Table:
     """Return the airports of a release; its wheel contains them as text."""
-    place = OUT / "wheels"
-    wheel = next(place.glob(f"airportsdata-{release}-*.whl"), None)
+    folder = OUT / "wheels"
+    wheel = next(folder.glob(f"airportsdata-{release}-*.whl"), None)
     if wheel is None:
-        asked = [f"airportsdata=={release}", "--no-deps", "--no-binary=:none:", "-d", str(place)]
-        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", *asked], check=True)
-        wheel = next(place.glob(f"airportsdata-{release}-*.whl"))
+        arguments = [f"airportsdata=={release}", "--no-deps", "--no-binary=:none:", "-d", str(folder)]
+        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", *arguments], check=True)
+        wheel = next(folder.glob(f"airportsdata-{release}-*.whl"))
     with zipfile.ZipFile(wheel) as files:
         text = files.read("airportsdata/airports.csv").decode("utf-8")
     rows = [row for row in csv.DictReader(io.StringIO(text)) if row["icao"]]
@@ -110,9 +110,9 @@ def _print_report(target: str, release: str, report: dict[str, Any]) -> None:
     print(f"{target} {release}: {json.dumps(report['counts'])} in {seconds:.1f} s", flush=True)
 
 
-def _count_differences(one: DataFrame, other: DataFrame) -> int:
-    other = other.select(*one.columns)
-    return one.exceptAll(other).count() + other.exceptAll(one).count()
+def _count_differences(left: DataFrame, right: DataFrame) -> int:
+    right = right.select(*left.columns)
+    return left.exceptAll(right).count() + right.exceptAll(left).count()
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from deltalake import write_deltalake
 
-VALUES = [f"n{place}" for place in range(7)]
-TEXTS = [f"t{place}" for place in range(4)]
+VALUES = [f"n{number}" for number in range(7)]
+TEXTS = [f"t{number}" for number in range(4)]
 COLUMNS = ["k", "seq", *VALUES, *TEXTS]
 _FILES = 8
 _PER_KEY = 1.2
@@ -46,8 +46,8 @@ def _build_rows(keys: np.ndarray, sequence: np.ndarray, draw: np.random.Generato
     return pa.table(columns)
 
 
-def write_table(place: Path, rows: pa.Table) -> None:
+def write_table(path: Path, rows: pa.Table) -> None:
     """Write a table of several files with deletion vectors enabled."""
     per_file = -(-len(rows) // _FILES)
     for start in range(0, len(rows), per_file):
-        write_deltalake(str(place), rows.slice(start, per_file), mode="append")
+        write_deltalake(str(path), rows.slice(start, per_file), mode="append")

@@ -43,19 +43,23 @@ def main() -> int:
     folder = OUT / "data" / f"{chosen.size}"
     truth = entities.write_datasets(folder, chosen.size)
     spark = warm_session(**{"spark.driver.memory": "4g"})
-    ways = {
+    candidates = {
         "ours": Way("ours", partial(_run_ours, spark, folder)),
         "in Spark": Way("ours, keys in Spark", partial(_run_ours, spark, folder, keys=EDGES)),
         "Spark floor": Way("Spark reads, hashes, writes", partial(_run_floor, spark, folder)),
     }
     if not chosen.alone:
-        ways["GraphX"] = Way("GraphX", partial(_run_graphx, spark, folder))
+        candidates["GraphX"] = Way("GraphX", partial(_run_graphx, spark, folder))
     if chosen.splink:
-        ways["Splink"] = Way("Splink on DuckDB", partial(_run_splink, chosen.splink, folder))
-    run_in_turns(list(ways.values()), chosen.rounds)
+        candidates["Splink"] = Way("Splink on DuckDB", partial(_run_splink, chosen.splink, folder))
+    run_in_turns(list(candidates.values()), chosen.rounds)
     spark.stop()
-    median = {name: way.summarize_rounds()["median"] for name, way in ways.items()}
-    counts = {name: way.rounds[-1]["clusters"] for name, way in ways.items() if name != "Spark floor"}
+    median = {name: candidate.summarize_rounds()["median"] for name, candidate in candidates.items()}
+    counts = {
+        name: candidate.rounds[-1]["clusters"]
+        for name, candidate in candidates.items()
+        if name != "Spark floor"
+    }
     ratios = {
         f"ours / {name}": round(median["ours"] / median[name], 3)
         for name in median
@@ -63,8 +67,8 @@ def main() -> int:
     }
     ratios["in Spark / ours"] = round(median["in Spark"] / median["ours"], 2)
     facts = {"clusters": counts, "clusters_in_truth": truth, "goals": GOALS}
-    print(json.dumps([way.summarize_rounds() for way in ways.values()], indent=1))
-    written = write_results("clusters", f"{chosen.size:,} entities", list(ways.values()), ratios, facts)
+    print(json.dumps([candidate.summarize_rounds() for candidate in candidates.values()], indent=1))
+    written = write_results("clusters", f"{chosen.size:,} entities", list(candidates.values()), ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 0 if set(counts.values()) == {truth} else 1
 
@@ -104,8 +108,8 @@ def _run_graphx(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
     graph = jvm.org.apache.spark.graphx.Graph.fromEdgeTuples(
         pairs, 1, jvm.scala.Option.empty(), level, level, tag
     )
-    found = jvm.org.apache.spark.graphx.lib.ConnectedComponents.run(graph, tag, tag).vertices()
-    labels = DataFrame(spark._jsparkSession.createDataset(found, pair).toDF(), spark)  # noqa: SLF001 - as above
+    vertices = jvm.org.apache.spark.graphx.lib.ConnectedComponents.run(graph, tag, tag).vertices()
+    labels = DataFrame(spark._jsparkSession.createDataset(vertices, pair).toDF(), spark)  # noqa: SLF001 - as above
     return {"clusters": labels.agg(F.count_distinct("_2")).collect()[0][0]}
 
 
@@ -119,10 +123,10 @@ def _run_floor(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
 
 def _run_splink(python: str, folder: Path) -> Mapping[str, Any]:
     files = [DeltaTable(str(folder / name)).file_uris() for name in entities.DATASETS]
-    said = subprocess.run(
+    process = subprocess.run(
         [python, str(_SPLINK), json.dumps(files)], check=True, capture_output=True, text=True
     )
-    return dict(json.loads(said.stdout.splitlines()[-1]))
+    return dict(json.loads(process.stdout.splitlines()[-1]))
 
 
 if __name__ == "__main__":

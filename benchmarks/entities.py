@@ -37,12 +37,12 @@ def write_datasets(folder: Path, size: int, seed: int = 7, *, versions: bool = F
     rng = np.random.default_rng(seed)
     sizes, kinds = _draw_clusters(rng, size)
     cluster = np.repeat(np.arange(len(sizes)), sizes)
-    place = np.arange(len(cluster)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    position = np.arange(len(cluster)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     chained = kinds[cluster] == 1
     # Neighbours in a chain share alternately an address and a number; all others share the address.
-    email = np.where(chained, cluster * 100 + place // 2, cluster * 100)
-    phone = np.where(chained, cluster * 100 + (place + 1) // 2, -1)
-    dataset = (cluster + place) % len(DATASETS)
+    email = np.where(chained, cluster * 100 + position // 2, cluster * 100)
+    phone = np.where(chained, cluster * 100 + (position + 1) // 2, -1)
+    dataset = (cluster + position) % len(DATASETS)
     for offset, name in enumerate(DATASETS):
         mine = rng.permutation(np.flatnonzero(dataset == offset))
         rows = _build_rows(rng, name.lower(), email[mine], phone[mine])
@@ -59,13 +59,13 @@ def change_rows(rows: pa.Table, count: int, prefix: str, seed: int = 11) -> pa.T
     rng = np.random.default_rng(seed)
     some = rows.take(rng.choice(len(rows), count, replace=False))
     ids, emails = some.column("_id").to_pylist(), some.column("email").to_pylist()
-    others = rows.column("email").take(rng.integers(0, len(rows), count)).to_pylist()
+    other_emails = rows.column("email").take(rng.integers(0, len(rows), count)).to_pylist()
     kind = rng.random(count)
     after = len(rows)
     some = some.set_column(0, "_id", [
-        [f"{prefix}{after + place}" if kind[place] < 0.1 else id_ for place, id_ in enumerate(ids)]
+        [f"{prefix}{after + index}" if kind[index] < 0.1 else id_ for index, id_ in enumerate(ids)]
     ])  # fmt: skip
-    moved = [others[place] if kind[place] < 0.3 else email for place, email in enumerate(emails)]
+    moved = [other_emails[index] if kind[index] < 0.3 else email for index, email in enumerate(emails)]
     some = some.set_column(1, "email", [moved])
     some = some.set_column(4, "city", [_CITIES[rng.integers(0, len(_CITIES), count)]])
     some = some.set_column(

@@ -55,27 +55,27 @@ def main() -> int:
 def _measure_task(spark: SparkSession, folder: Path, task: str, size: int, rounds: int) -> int:
     """Measure one join with every method, and count the rows that differ between the results."""
     target, by_hand, file = folder / "target", folder / "by_hand", folder / "duckdb.parquet"
-    ways = [
+    candidates = [
         Way("ours", lambda: _run_ours(spark, folder, task, target)),
         Way("ours, joined", lambda: _run_unwritten(spark, folder, task)),
         Way("Spark SQL", lambda: _by_hand(spark, folder, task, by_hand)),
         Way("DuckDB", lambda: _run_duckdb(folder, task, file)),
         Way("read and shuffle", lambda: _run_floor(spark, folder, task)),
     ]
-    run_in_turns(ways, rounds)
+    run_in_turns(candidates, rounds)
     different = _count_differences(target, by_hand, file)
-    run, joined, hand, peer, floor = (way.summarize_rounds()["median"] for way in ways)
-    steps = ways[0].summarize_rounds()["steps"]
+    provider, joined, hand, peer, floor = (candidate.summarize_rounds()["median"] for candidate in candidates)
+    steps = candidates[0].summarize_rounds()["steps"]
     ratios = {
         "joined / read and shuffle": round(joined / floor, 2),
         "joined / DuckDB": round(joined / peer, 2),
-        "run / Spark SQL": round(run / hand, 2),
-        "run / DuckDB": round(run / peer, 2),
+        "run / Spark SQL": round(provider / hand, 2),
+        "run / DuckDB": round(provider / peer, 2),
         "counting": round(steps["count inputs"] / sum(steps.values()), 2),
     }
     facts = {"rows_that_differ": different, "goals": GOALS}
-    print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
-    written = write_results("joiner", f"{task}, {size:,} rows an input", ways, ratios, facts)
+    print(json.dumps([candidate.summarize_rounds() for candidate in candidates], indent=1))
+    written = write_results("joiner", f"{task}, {size:,} rows an input", candidates, ratios, facts)
     print(f"{task}: {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}", flush=True)
     return different
 
@@ -124,27 +124,27 @@ def _count_jobs(spark: SparkSession) -> int:
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
 
 
-def _by_hand(spark: SparkSession, folder: Path, task: str, place: Path) -> Mapping[str, Any]:
+def _by_hand(spark: SparkSession, folder: Path, task: str, path: Path) -> Mapping[str, Any]:
     """Join with hand-written SQL and write a Delta table."""
-    shutil.rmtree(place, ignore_errors=True)
-    first, *others = _list_stages(task)
+    shutil.rmtree(path, ignore_errors=True)
+    first, *other_stages = _list_stages(task)
     how = {"full": "FULL JOIN", "skewed": "LEFT JOIN"}.get(task, "JOIN")
-    words, before = [f"delta.`{folder / first}` {first}"], [f"{first}.k"]
-    for name in others:
-        key = f"coalesce({', '.join(before)})" if task == "full" else before[0]
-        words.append(f"{how} delta.`{folder / name}` {name} ON {key} = {name}.k")
-        before.append(f"{name}.k")
-    columns = ", ".join(f"{name}.k AS {name}_k, {name}_n, {name}_t" for name in (first, *others))
-    rows = spark.sql(f"SELECT {columns} FROM {' '.join(words)}")
-    rows.write.format("delta").save(str(place))
-    return {"bytes_written": measure_size(place)}
+    clauses, keys = [f"delta.`{folder / first}` {first}"], [f"{first}.k"]
+    for name in other_stages:
+        key = f"coalesce({', '.join(keys)})" if task == "full" else keys[0]
+        clauses.append(f"{how} delta.`{folder / name}` {name} ON {key} = {name}.k")
+        keys.append(f"{name}.k")
+    columns = ", ".join(f"{name}.k AS {name}_k, {name}_n, {name}_t" for name in (first, *other_stages))
+    rows = spark.sql(f"SELECT {columns} FROM {' '.join(clauses)}")
+    rows.write.format("delta").save(str(path))
+    return {"bytes_written": measure_size(path)}
 
 
 def _run_duckdb(folder: Path, task: str, file: Path) -> Mapping[str, Any]:
     """Run the peer in a separate process; its imports are not measured."""
-    words = [sys.executable, "-m", "benchmarks.peers.duckdb_join", str(folder), task, str(file)]
-    said = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-    return {"seconds": said["seconds"], "bytes_written": file.stat().st_size}
+    command = [sys.executable, "-m", "benchmarks.peers.duckdb_join", str(folder), task, str(file)]
+    figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {"seconds": figures["seconds"], "bytes_written": file.stat().st_size}
 
 
 def _run_floor(spark: SparkSession, folder: Path, task: str) -> Mapping[str, Any]:
@@ -159,7 +159,7 @@ def _count_differences(target: Path, by_hand: Path, file: Path) -> int:
     """Count the rows that occur more often in one of the three results than in another."""
     base = duckdb.connect()
     mine, hand = (
-        f"SELECT * FROM read_parquet({DeltaTable(str(place)).file_uris()!r})" for place in (target, by_hand)
+        f"SELECT * FROM read_parquet({DeltaTable(str(path)).file_uris()!r})" for path in (target, by_hand)
     )
     theirs = f"SELECT * FROM read_parquet('{file}')"
     pairs = ((mine, theirs), (theirs, mine), (mine, hand), (hand, mine))

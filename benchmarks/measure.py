@@ -38,7 +38,7 @@ class Way:
     def summarize_rounds(self) -> dict[str, Any]:
         """Return min and median of the rounds after the first, which is a warm-up."""
         warm = self.rounds[1:]
-        seconds = [each["seconds"] for each in warm]
+        seconds = [measurement["seconds"] for measurement in warm]
         return {
             "way": self.name,
             "first": round(self.rounds[0]["seconds"], 2),
@@ -46,8 +46,8 @@ class Way:
             "median": round(statistics.median(seconds), 2),
             "rounds": len(warm),
             **{key: value for key, value in warm[-1].items() if key != "seconds"},
-            "cpu": round(statistics.median(each["cpu"] for each in warm), 2),
-            "peak_mib": max(each["peak_mib"] for each in self.rounds),
+            "cpu": round(statistics.median(measurement["cpu"] for measurement in warm), 2),
+            "peak_mib": max(measurement["peak_mib"] for measurement in self.rounds),
         }
 
 
@@ -56,20 +56,20 @@ def warm_session(**conf: str) -> SparkSession:
     return local_session(long_lived(session_conf(local=True, jars=delta_jars(), user=conf)))
 
 
-def run_in_turns(ways: list[Way], rounds: int) -> None:
+def run_in_turns(candidates: list[Way], rounds: int) -> None:
     """Run every method once per round, one after the other, so that slow phases affect all of them."""
     for number in range(rounds + 1):
-        for way in ways:
-            way.rounds.append(_measure_way(way))
-            print(f"round {number} {way.name}: {way.rounds[-1]['seconds']:.2f} s", flush=True)
+        for candidate in candidates:
+            candidate.rounds.append(_measure_way(candidate))
+            print(f"round {number} {candidate.name}: {candidate.rounds[-1]['seconds']:.2f} s", flush=True)
 
 
-def _measure_way(way: Way) -> dict[str, Any]:
+def _measure_way(candidate: Way) -> dict[str, Any]:
     with _watch_memory() as peak:
         cpu, start = _read_cpu(), time.perf_counter()
-        said = dict(way.run())
+        figures = dict(candidate.run())
         seconds, used = time.perf_counter() - start, _read_cpu() - cpu
-    return {"seconds": seconds, "cpu": used, **said, "peak_mib": peak[0] >> 20}
+    return {"seconds": seconds, "cpu": used, **figures, "peak_mib": peak[0] >> 20}
 
 
 @contextmanager
@@ -80,9 +80,11 @@ def _watch_memory() -> Iterator[list[int]]:
     def watch_family() -> None:
         while not stop.wait(0.2):
             # A newly forked process still reports its parent's memory.
-            settled = [each for each in _list_processes() if time.time() - each.create_time() > _SETTLED]
+            settled = [
+                process for process in _list_processes() if time.time() - process.create_time() > _SETTLED
+            ]
             with suppress(psutil.Error):
-                peak[0] = max(peak[0], sum(each.memory_info().rss for each in settled))
+                peak[0] = max(peak[0], sum(process.memory_info().rss for process in settled))
 
     thread = threading.Thread(target=watch_family, daemon=True)
     thread.start()
@@ -95,22 +97,22 @@ def _watch_memory() -> Iterator[list[int]]:
 
 def _read_cpu() -> float:
     total = 0.0
-    for each in _list_processes():
-        times = each.cpu_times()
+    for process in _list_processes():
+        times = process.cpu_times()
         total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
 def _list_processes() -> list[psutil.Process]:
     me = psutil.Process()
-    alive = []
-    for each in (me, *me.children(recursive=True)):
+    processes = []
+    for process in (me, *me.children(recursive=True)):
         try:
-            each.memory_info()
-            alive.append(each)
+            process.memory_info()
+            processes.append(process)
         except psutil.Error:
             continue
-    return alive
+    return processes
 
 
 def measure_size(folder: Path) -> int:
@@ -119,7 +121,7 @@ def measure_size(folder: Path) -> int:
 
 
 def write_results(
-    benchmark: str, measured: str, ways: list[Way], ratios: Mapping[str, float], facts: Any
+    benchmark: str, measured: str, candidates: list[Way], ratios: Mapping[str, float], facts: Any
 ) -> Path:
     """Write the figures as JSON, the medians as a bar chart, and both into the page; return the JSON file."""
     import matplotlib as mpl  # noqa: PLC0415 - slow to import, and needed only here
@@ -128,21 +130,23 @@ def write_results(
     from matplotlib import pyplot as plt  # noqa: PLC0415 - as above
 
     OUT.mkdir(exist_ok=True)
-    figures = [way.summarize_rounds() for way in ways]
+    figures = [candidate.summarize_rounds() for candidate in candidates]
     file = OUT / f"{benchmark}-{re.sub(r'[^a-z0-9]+', '-', measured.lower())}.json"
     content = {
         "benchmark": benchmark, "measured": measured, "cores": len(os.sched_getaffinity(0)), "ways": figures,
         "ratios": dict(ratios), "facts": facts,
     }  # fmt: skip
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    figure, axes = plt.subplots(figsize=(7, 0.6 + 0.5 * len(ways)), layout="constrained")
-    bars = axes.barh([each["way"] for each in figures], [each["median"] for each in figures], color="#2a78b8")
+    figure, axes = plt.subplots(figsize=(7, 0.6 + 0.5 * len(candidates)), layout="constrained")
+    bars = axes.barh(
+        [summary["way"] for summary in figures], [summary["median"] for summary in figures], color="#2a78b8"
+    )
     axes.bar_label(bars, fmt="%.1f s", padding=4)
     axes.set(xlabel="seconds (median of warm rounds)", title=f"{benchmark}, {measured}")
     axes.invert_yaxis()
     axes.margins(x=0.15)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file.with_suffix(".png"), dpi=120)
-    medians = {each["way"]: each["median"] for each in figures}
+    medians = {summary["way"]: summary["median"] for summary in figures}
     update_page(benchmark, measured, medians, ratios)
     return file

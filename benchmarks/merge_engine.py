@@ -77,10 +77,10 @@ class Contest:
 
     def run_bare_merge(self) -> Mapping[str, Any]:
         """Merge the batch that DuckDB has folded, to measure the MERGE alone."""
-        place = self.folder / "folded.parquet"
-        pq.write_table(self._fold_batch("bare"), place)
+        file = self.folder / "folded.parquet"
+        pq.write_table(self._fold_batch("bare"), file)
         began = time.perf_counter()
-        source = self.spark.read.parquet(str(place))
+        source = self.spark.read.parquet(str(file))
         source.createOrReplaceTempView("folded")
         sets = ", ".join(f"t.{name} = s.{name}" for name in COLUMNS[1:])
         matched = "" if self.engine == "first-row" else f"WHEN MATCHED THEN UPDATE SET {sets} "
@@ -104,12 +104,12 @@ class Contest:
 
     def run_floor(self) -> Mapping[str, Any]:
         """Scan the keys and append the batch unchanged: the minimum cost of reading and writing."""
-        place = self.folder / "raw.parquet"
-        pq.write_table(self._build_batch("floor"), place)
+        file = self.folder / "raw.parquet"
+        pq.write_table(self._build_batch("floor"), file)
         began = time.perf_counter()
         table = self.spark.read.format("delta").load(str(self.folder / "floor"))
         table.agg(F.max("k")).collect()
-        appended = self.spark.read.parquet(str(place)).writeTo(f"delta.`{self.folder / 'floor'}`")
+        appended = self.spark.read.parquet(str(file)).writeTo(f"delta.`{self.folder / 'floor'}`")
         appended.append()
         return {"seconds": time.perf_counter() - began}
 
@@ -120,23 +120,23 @@ class Contest:
 
     def is_same(self) -> bool:
         """Return whether all tables have the same rows."""
-        found = set()
+        checksums = set()
         for name in ("ours", "bare", "peer"):
             rows = self.spark.read.format("delta").load(str(self.folder / name)).select(*COLUMNS)
-            found.add(tuple(rows.agg(F.count(F.lit(1)), F.bit_xor(F.xxhash64(*COLUMNS))).collect()[0]))
-        return len(found) == 1
+            checksums.add(tuple(rows.agg(F.count(F.lit(1)), F.bit_xor(F.xxhash64(*COLUMNS))).collect()[0]))
+        return len(checksums) == 1
 
-    def _read_stored(self, way: str) -> Any:
+    def _read_stored(self, table_name: str) -> Any:
         """Return the rows of a table; few readers support the deletion vectors of the bare MERGE."""
-        table = DeltaTable(str(self.folder / way))
-        if way != "bare":
+        table = DeltaTable(str(self.folder / table_name))
+        if table_name != "bare":
             return table.to_pyarrow_dataset()
         rows = QueryBuilder().register("stored", table).execute("SELECT * FROM stored")
         return pa.RecordBatchReader.from_stream(rows).read_all()
 
-    def _build_batch(self, way: str) -> pa.Table:
-        self.number[way] += 1
-        return build_batch(self.size, self.changes, self.number[way])
+    def _build_batch(self, table_name: str) -> pa.Table:
+        self.number[table_name] += 1
+        return build_batch(self.size, self.changes, self.number[table_name])
 
     def _run_job(self) -> dict[str, Any]:
         request = JobRequest(
@@ -154,10 +154,10 @@ class Contest:
         )
         return run(self.spark, request, Progress(out=str))
 
-    def _fold_batch(self, way: str) -> pa.Table:
+    def _fold_batch(self, table_name: str) -> pa.Table:
         """Fold a batch with its matching stored rows in DuckDB, by the same rules."""
-        changes = self._build_batch(way)
-        stored = self._read_stored(way)  # noqa: F841 - as above
+        changes = self._build_batch(table_name)
+        stored = self._read_stored(table_name)  # noqa: F841 - as above
         if self.engine == "first-row":
             return _first_rows(changes)
         last = "arg_max({0}, seq) FILTER ({0} IS NOT NULL) AS {0}"
@@ -168,11 +168,11 @@ class Contest:
         }
         texts = last if self.engine == "aggregation" else rules[self.engine]
         values = [rules[self.engine].format(name) for name in VALUES] + [texts.format(name) for name in TEXTS]
-        words = (
+        query = (
             f"SELECT k, max(seq) AS seq, {', '.join(values)} FROM (SELECT * FROM changes UNION ALL "
             "SELECT * FROM stored WHERE k IN (SELECT k FROM changes)) GROUP BY k"
         )
-        return duckdb.sql(words).to_arrow_table()
+        return duckdb.sql(query).to_arrow_table()
 
 
 def _first_rows(changes: pa.Table) -> pa.Table:
@@ -199,7 +199,7 @@ def main() -> int:
 def run_contest(spark: SparkSession, chosen: argparse.Namespace, engine: str) -> bool:
     """Measure one engine and write its figures; return whether all tables are equal at the end."""
     contest = Contest(spark, OUT / "data" / f"merge_engine-{engine}-{chosen.size}", chosen, engine)
-    ways = [
+    candidates = [
         Way("read", contest.read_table),
         Way("read with a batch not folded", contest.fold_current),
         Way("ours", contest.run_ours),
@@ -207,19 +207,21 @@ def run_contest(spark: SparkSession, chosen: argparse.Namespace, engine: str) ->
         Way("DuckDB + delta-rs", contest.run_peer),
         Way("key scan and append (floor)", contest.run_floor),
     ]
-    run_in_turns(ways, chosen.rounds)
+    run_in_turns(candidates, chosen.rounds)
     same = contest.is_same()
-    read, current, ours, bare, peer, floor = (way.summarize_rounds()["median"] for way in ways)
+    read, current, provider, bare, peer, floor = (
+        candidate.summarize_rounds()["median"] for candidate in candidates
+    )
     ratios = {
-        "ours / bare MERGE": round(ours / bare, 2),
-        "ours / delta-rs": round(ours / peer, 2),
-        "ours / floor": round(ours / floor, 2),
+        "ours / bare MERGE": round(provider / bare, 2),
+        "ours / delta-rs": round(provider / peer, 2),
+        "ours / floor": round(provider / floor, 2),
         "read with a batch not folded / read": round(current / read, 2),
     }
     measured = f"{engine}, {chosen.size:,} rows, {chosen.changes:,} changes"
     facts = {"engine": engine, "changes": chosen.changes, "tables_are_equal": same, "goal": GOAL}
-    print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
-    written = write_results("merge_engine", measured, ways, ratios, facts)
+    print(json.dumps([candidate.summarize_rounds() for candidate in candidates], indent=1))
+    written = write_results("merge_engine", measured, candidates, ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}", flush=True)
     return same
 

@@ -64,9 +64,9 @@ def _measure_scd2(spark: SparkSession, folder: Path, size: int, rounds: int) -> 
     for day, content in zip(_DAYS, (first, second, third), strict=True):
         files.append((day, folder / f"{day}.parquet"))
         pq.write_table(content, files[-1][1])
-    asked = {"strategy": "scd2", "natural_key": "id", "target": "stored"}
+    config = {"strategy": "scd2", "natural_key": "id", "target": "stored"}
     for day, file in files[:2]:
-        _load_rows(spark, folder, {**asked, "source": _build_source(file), "boundary_timestamp": day})
+        _load_rows(spark, folder, {**config, "source": _build_source(file), "boundary_timestamp": day})
     plain = spark.read.format("delta").load(str(folder / "stored")).drop("_row_hash")
     plain.write.format("delta").save(str(folder / "plain"))
     load_peers.duckdb_history(folder / "stored.duckdb", files[:2])
@@ -74,39 +74,39 @@ def _measure_scd2(spark: SparkSession, folder: Path, size: int, rounds: int) -> 
 
     def run_ours() -> Mapping[str, Any]:
         _copy_table(folder / "stored", folder / "target")
-        asked_now = {**asked, "source": _build_source(file), "boundary_timestamp": day, "target": "target"}
-        return _load_rows(spark, folder, asked_now)
+        run_config = {**config, "source": _build_source(file), "boundary_timestamp": day, "target": "target"}
+        return _load_rows(spark, folder, run_config)
 
     def run_peer() -> Mapping[str, Any]:
         shutil.copy(folder / "stored.duckdb", folder / "target.duckdb")
         return _time_work(lambda: load_peers.duckdb_scd2(folder / "target.duckdb", day, file))
 
-    _load_rows(spark, folder, {**asked, "source": _build_source(files[0][1]), "boundary_timestamp": _DAYS[0],
+    _load_rows(spark, folder, {**config, "source": _build_source(files[0][1]), "boundary_timestamp": _DAYS[0],
                           "target": "followed", "mode": "changes"})  # fmt: skip
     pq.write_table(rows.build_batch(size, max(size // 100, 10), 6), folder / "changes.parquet")
 
     def run_changes() -> Mapping[str, Any]:
         _copy_table(folder / "followed", folder / "changed")
         source = _build_source(folder / "changes.parquet")
-        asked_now = {**asked, "source": source, "boundary_timestamp": day, "target": "changed"}
-        return _load_rows(spark, folder, {**asked_now, "mode": "changes"})
+        run_config = {**config, "source": source, "boundary_timestamp": day, "target": "changed"}
+        return _load_rows(spark, folder, {**run_config, "mode": "changes"})
 
     def run_textbook() -> Mapping[str, Any]:
         _copy_table(folder / "plain", folder / "textbook")
         return _time_work(lambda: load_peers.textbook_scd2(spark, folder / "textbook", day, file))
 
-    ways = [
+    candidates = [
         Way("ours", run_ours),
         Way("DuckDB", run_peer),
         Way("ours, changes", run_changes),
         Way("textbook", run_textbook),
     ]
-    run_in_turns(ways, rounds)
+    run_in_turns(candidates, rounds)
     load_peers.duckdb_rows(folder / "target.duckdb", folder / "duckdb.parquet")
     mine = spark.read.format("delta").load(str(folder / "target")).drop("_row_hash")
     wrong = _count_differences(mine, spark.read.parquet(str(folder / "duckdb.parquet")))
     wrong += _count_differences(mine, spark.read.format("delta").load(str(folder / "textbook")))
-    return _print_figures(f"scd2, {size:,} rows", ways, wrong, GOALS["scd2"])
+    return _print_figures(f"scd2, {size:,} rows", candidates, wrong, GOALS["scd2"])
 
 
 def _by_key(spark: SparkSession, folder: Path, size: int, rounds: int, *, part: int) -> int:
@@ -118,27 +118,27 @@ def _by_key(spark: SparkSession, folder: Path, size: int, rounds: int, *, part: 
     replaced = {"strategy": "delete-insert", "primary_key": "id"}
     _load_rows(spark, folder, {**upsert, "target": "stored", "source": "first"})
 
-    def ours(asked: Mapping[str, Any], target: str) -> Mapping[str, Any]:
+    def ours(config: Mapping[str, Any], target: str) -> Mapping[str, Any]:
         _copy_table(folder / "stored", folder / target)
         return _load_rows(
-            spark, folder, {**asked, "source": _build_source(folder / "batch.parquet"), "target": target}
+            spark, folder, {**config, "source": _build_source(folder / "batch.parquet"), "target": target}
         )
 
     def peer() -> Mapping[str, Any]:
         _copy_table(folder / "first", folder / "deltars")
         return _time_work(lambda: load_peers.deltars_upsert(folder / "deltars", content))
 
-    ways = [
+    candidates = [
         Way("insert-only", lambda: ours({**upsert, "variant": "insert-only"}, "inserted")),
         Way("ours", lambda: ours(upsert, "target")),
         Way("delete-insert", lambda: ours(replaced, "replaced")),
         Way("delta-rs", peer),
     ]
-    run_in_turns(ways, rounds)
+    run_in_turns(candidates, rounds)
     theirs = spark.read.format("delta").load(str(folder / "deltars"))
     mine = [spark.read.format("delta").load(str(folder / name)) for name in ("target", "replaced")]
-    wrong = sum(_count_differences(each, theirs) for each in mine)
-    return _print_figures(f"by key, {size:,} rows, a {part}th changed", ways, wrong, GOALS["by key"])
+    wrong = sum(_count_differences(frame, theirs) for frame in mine)
+    return _print_figures(f"by key, {size:,} rows, a {part}th changed", candidates, wrong, GOALS["by key"])
 
 
 SUITES: dict[str, Callable[[SparkSession, Path, int, int], int]] = {
@@ -197,16 +197,16 @@ def _count_differences(mine: DataFrame, theirs: DataFrame) -> int:
     return mine.exceptAll(theirs).count() + theirs.exceptAll(mine).count()
 
 
-def _print_figures(measured: str, ways: list[Way], wrong: int, goals: Mapping[str, float]) -> int:
+def _print_figures(measured: str, candidates: list[Way], wrong: int, goals: Mapping[str, float]) -> int:
     """Write and print the figures, with the ratios that have limits."""
-    figures = {way.name: way.summarize_rounds()["median"] for way in ways}
+    figures = {candidate.name: candidate.summarize_rounds()["median"] for candidate in candidates}
     ratios = {}
     for name in goals:
-        one, _, other = name.partition(" / ")
-        ratios[name] = round(figures[one] / figures[other], 2)
+        numerator, _, denominator = name.partition(" / ")
+        ratios[name] = round(figures[numerator] / figures[denominator], 2)
     facts = {"rows_that_differ": wrong, "goals": dict(goals)}
-    print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
-    written = write_results("merge_load", measured, ways, ratios, facts)
+    print(json.dumps([candidate.summarize_rounds() for candidate in candidates], indent=1))
+    written = write_results("merge_load", measured, candidates, ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return wrong
 

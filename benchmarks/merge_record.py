@@ -49,25 +49,25 @@ def main() -> int:
         folder = OUT / "data" / "files-{}-{}-{}".format(*numbers)
     truth = _write_files(folder / "kept", files)
     spark = warm_session()
-    ways = [
+    candidates = [
         Way("ours", lambda: _run_ours(spark, folder)),
         Way("Spark reads and writes", lambda: _run_plain(spark, folder)),
         Way("Spark reads and shuffles", lambda: _run_shuffle(spark, folder)),
         Way("Python loop", lambda: _run_loop(folder)),
     ]
-    run_in_turns(ways, chosen.rounds)
+    run_in_turns(candidates, chosen.rounds)
     spark.stop()
     wrong = _count_wrong(folder, truth)
-    ours, plain, shuffled, loop = (way.summarize_rounds()["median"] for way in ways)
+    provider, plain, shuffled, loop = (candidate.summarize_rounds()["median"] for candidate in candidates)
     ratios = {
-        "ours / Spark reads and writes": round(ours / plain, 2),
-        "ours / Spark reads and shuffles": round(ours / shuffled, 2),
-        "ours / Python loop": round(ours / loop, 2),
-        "planning / ours": round(ways[0].rounds[-1]["steps"]["plan"] / ours, 3),
+        "ours / Spark reads and writes": round(provider / plain, 2),
+        "ours / Spark reads and shuffles": round(provider / shuffled, 2),
+        "ours / Python loop": round(provider / loop, 2),
+        "planning / ours": round(candidates[0].rounds[-1]["steps"]["plan"] / provider, 3),
     }
     facts = {"records": truth.total(), "records_not_exactly_once": wrong, "goals": GOALS}
-    print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
-    written = write_results("merge_record", measured, ways, ratios, facts)
+    print(json.dumps([candidate.summarize_rounds() for candidate in candidates], indent=1))
+    written = write_results("merge_record", measured, candidates, ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 1 if wrong else 0
 
@@ -77,11 +77,11 @@ def _build_readings(files: int, records: int, groups: int) -> Iterator[tuple[str
         station = f"s{number * 7919 % groups}"
         rows = [
             {
-                "id": f"{number}-{place}", "station": station, "temp": number % 40 + 0.5,
-                "wind": place % 30 + 0.25, "gust": None if place % 3 else 1.5,
+                "id": f"{number}-{index}", "station": station, "temp": number % 40 + 0.5,
+                "wind": index % 30 + 0.25, "gust": None if index % 3 else 1.5,
                 "text": "clear, with a light breeze from the sea",
             }
-            for place in range(records)
+            for index in range(records)
         ]  # fmt: skip
         yield f"station={station}/{number:06d}.json", rows
 
@@ -97,11 +97,11 @@ def _read_weather() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield f"station={row['origin']}/{number:06d}.json", [reading]
 
 
-def _write_files(kept: Path, files: Iterator[tuple[str, list[dict[str, Any]]]]) -> Counter[str]:
+def _write_files(folder: Path, files: Iterator[tuple[str, list[dict[str, Any]]]]) -> Counter[str]:
     """Write the files once, a second apart; return the expected number of occurrences of each record."""
     truth: Counter[str] = Counter()
     for number, (name, rows) in enumerate(files):
-        path = kept / name
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         os.utime(path, (_START + number, _START + number))
@@ -161,17 +161,17 @@ def _run_loop(folder: Path) -> Mapping[str, Any]:
 
 def _count_wrong(folder: Path, truth: Counter[str]) -> int:
     """Count the records that were not written exactly once, or not in the order of their group."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     expected = {file.name: file.read_bytes() for file in (folder / "loop").iterdir()}
     disorder = 0
     for file in (folder / "merged").glob("merged-*"):
         if file.name.endswith(SIDECAR):
             continue
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        found.update(row["id"] for row in rows)
+        counts.update(row["id"] for row in rows)
         lines = expected[f"station={rows[0]['station']}.json"].splitlines()
         disorder += [row["id"] for row in rows] != [json.loads(line)["id"] for line in lines]
-    return (found - truth).total() + (truth - found).total() + disorder
+    return (counts - truth).total() + (truth - counts).total() + disorder
 
 
 if __name__ == "__main__":

@@ -37,18 +37,22 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2, help="rounds after the one that warms up (2)")
     chosen = parser.parse_args()
     spark = warm_session(**{"spark.driver.memory": "4g"})
-    places = {count: _prepare_warehouse(spark, chosen.size, count) for count in chosen.changes}
-    full = Way("full run", lambda: _run_full(spark, places[max(places)]))
+    warehouses = {count: _prepare_warehouse(spark, chosen.size, count) for count in chosen.changes}
+    full = Way("full run", lambda: _run_full(spark, warehouses[max(warehouses)]))
     later = [
-        Way(f"{count:,} changed", partial(_run_incremental, spark, place)) for count, place in places.items()
+        Way(f"{count:,} changed", partial(_run_incremental, spark, warehouse))
+        for count, warehouse in warehouses.items()
     ]
     run_in_turns([full, *later], chosen.rounds)
-    different = sum(_count_differences(spark, place) for place in places.values())
+    different = sum(_count_differences(spark, warehouse) for warehouse in warehouses.values())
     spark.stop()
-    whole = full.summarize_rounds()["median"]
-    ratios = {f"{way.name} / full": round(way.summarize_rounds()["median"] / whole, 2) for way in later}
+    full_median = full.summarize_rounds()["median"]
+    ratios = {
+        f"{candidate.name} / full": round(candidate.summarize_rounds()["median"] / full_median, 2)
+        for candidate in later
+    }
     facts = {"outputs_that_differ": different, "goal": GOAL.get(chosen.size)}
-    print(json.dumps([way.summarize_rounds() for way in (full, *later)], indent=1))
+    print(json.dumps([candidate.summarize_rounds() for candidate in (full, *later)], indent=1))
     written = write_results("merge_source", f"{chosen.size:,} entities", [full, *later], ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 1 if different else 0
@@ -58,42 +62,42 @@ def _prepare_warehouse(spark: SparkSession, size: int, count: int) -> Path:
     """Create a warehouse that was merged once and whose datasets have changed since."""
     base = OUT / "data" / f"{size}-versions"
     entities.write_datasets(base, size, versions=True)
-    place = OUT / "data" / f"{size}-{count}-changed"
-    if (place / "ready").exists():
-        return place
-    shutil.rmtree(place, ignore_errors=True)
+    warehouse = OUT / "data" / f"{size}-{count}-changed"
+    if (warehouse / "ready").exists():
+        return warehouse
+    shutil.rmtree(warehouse, ignore_errors=True)
     for name in entities.DATASETS:
-        shutil.copytree(base / name, place / name)
-    _run_job(spark, place, "merged", "0")
+        shutil.copytree(base / name, warehouse / name)
+    _run_job(spark, warehouse, "merged", "0")
     for name in entities.DATASETS:
-        table = DeltaTable(str(place / name)).to_pyarrow_table()
+        table = DeltaTable(str(warehouse / name)).to_pyarrow_table()
         write_deltalake(
-            str(place / name), entities.change_rows(table, count // 3, name.lower()), mode="append"
+            str(warehouse / name), entities.change_rows(table, count // 3, name.lower()), mode="append"
         )
-    (place / "ready").touch()
-    return place
+    (warehouse / "ready").touch()
+    return warehouse
 
 
-def _run_full(spark: SparkSession, place: Path) -> Mapping[str, Any]:
-    shutil.rmtree(place / "full", ignore_errors=True)
-    return _run_job(spark, place, "full", "0")
+def _run_full(spark: SparkSession, warehouse: Path) -> Mapping[str, Any]:
+    shutil.rmtree(warehouse / "full", ignore_errors=True)
+    return _run_job(spark, warehouse, "full", "0")
 
 
-def _run_incremental(spark: SparkSession, place: Path) -> Mapping[str, Any]:
+def _run_incremental(spark: SparkSession, warehouse: Path) -> Mapping[str, Any]:
     """Run on a copy of the target from before the change; copying is not measured."""
-    shutil.rmtree(place / "later", ignore_errors=True)
-    shutil.copytree(place / "merged", place / "later")
+    shutil.rmtree(warehouse / "later", ignore_errors=True)
+    shutil.copytree(warehouse / "merged", warehouse / "later")
     # The path now contains another table. Only its cached log is removed, not those of the sources.
     jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public API for Delta's cache
-    target = jvm.org.apache.hadoop.fs.Path(str(place / "later"))
+    target = jvm.org.apache.hadoop.fs.Path(str(warehouse / "later"))
     jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(spark._jsparkSession, target)  # noqa: SLF001
-    before, start = measure_size(place / "later"), time.perf_counter()
-    said = _run_job(spark, place, "later", "1")
+    before, start = measure_size(warehouse / "later"), time.perf_counter()
+    figures = _run_job(spark, warehouse, "later", "1")
     seconds = time.perf_counter() - start
-    return {**said, "seconds": seconds, "bytes_written": measure_size(place / "later") - before}
+    return {**figures, "seconds": seconds, "bytes_written": measure_size(warehouse / "later") - before}
 
 
-def _run_job(spark: SparkSession, place: Path, target: str, run_id: str) -> Mapping[str, Any]:
+def _run_job(spark: SparkSession, warehouse: Path, target: str, run_id: str) -> Mapping[str, Any]:
     config = {
         "version": 2,
         "datasets": [f"{name} {name.lower()}" for name in entities.DATASETS],
@@ -101,7 +105,7 @@ def _run_job(spark: SparkSession, place: Path, target: str, run_id: str) -> Mapp
         "target": target,
     }
     token = RunToken(dag_id="benchmark", run_id=run_id, task_id="merge")
-    request = JobRequest(job="merge_source", config=config, run=token, warehouse=str(place), started_at=0)
+    request = JobRequest(job="merge_source", config=config, run=token, warehouse=str(warehouse), started_at=0)
     group = f"{target} {run_id}"
     spark.sparkContext.setJobGroup(group, group)
     before = len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
@@ -110,11 +114,11 @@ def _run_job(spark: SparkSession, place: Path, target: str, run_id: str) -> Mapp
     return {"jobs": jobs, "steps": report["seconds"], "counts": report["counts"]}
 
 
-def _count_differences(spark: SparkSession, place: Path) -> int:
+def _count_differences(spark: SparkSession, warehouse: Path) -> int:
     """Count the live outputs that differ between an incremental and a full run."""
-    shutil.rmtree(place / "full", ignore_errors=True)
-    _run_job(spark, place, "full", "0")
-    full, later = (_read_live(spark, place / name) for name in ("full", "later"))
+    shutil.rmtree(warehouse / "full", ignore_errors=True)
+    _run_job(spark, warehouse, "full", "0")
+    full, later = (_read_live(spark, warehouse / name) for name in ("full", "later"))
     return full.exceptAll(later).count() + later.exceptAll(full).count()
 
 

@@ -41,21 +41,21 @@ def main() -> int:
     clusters = entities.write_datasets(folder, chosen.size)
     spark = warm_session()
     target, file, floor = folder / "target", folder / "duckdb.parquet", folder / "floor"
-    ways = [
+    candidates = [
         Way("ours", lambda: _run_ours(spark, folder, target, chosen.values)),
         Way("DuckDB + scipy", lambda: _run_duckdb(folder, file)),
         Way("Spark reads, hashes, writes", lambda: _run_floor(spark, folder, floor)),
     ]
-    run_in_turns(ways, chosen.rounds)
+    run_in_turns(candidates, chosen.rounds)
     different = _count_differences(spark, target, file, chosen.values)
     spark.stop()
-    ours, peer, least = (way.summarize_rounds()["median"] for way in ways)
-    ratios = {"ours / DuckDB": round(ours / peer, 2), "ours / Spark floor": round(ours / least, 2)}
-    counted = ways[0].rounds[-1]["golden"]
+    provider, peer, least = (candidate.summarize_rounds()["median"] for candidate in candidates)
+    ratios = {"ours / DuckDB": round(provider / peer, 2), "ours / Spark floor": round(provider / least, 2)}
+    counted = candidates[0].rounds[-1]["golden"]
     facts = {"clusters": counted, "clusters_in_truth": clusters, "rows_that_differ": different, "goal": GOAL}
-    print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
+    print(json.dumps([candidate.summarize_rounds() for candidate in candidates], indent=1))
     written = write_results(
-        "merge_source_first_run", f"{chosen.size:,} entities, {chosen.values}", ways, ratios, facts
+        "merge_source_first_run", f"{chosen.size:,} entities, {chosen.values}", candidates, ratios, facts
     )
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 1 if different or counted != clusters else 0
@@ -92,9 +92,9 @@ def _run_ours(spark: SparkSession, folder: Path, target: Path, values: str) -> M
 
 def _run_duckdb(folder: Path, file: Path) -> Mapping[str, Any]:
     """Run the peer in a separate process; its imports are not measured."""
-    words = [sys.executable, "-m", "benchmarks.peers.duckdb_merge", str(folder), str(file)]
-    said = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-    return {"seconds": said["seconds"], "bytes_written": file.stat().st_size}
+    command = [sys.executable, "-m", "benchmarks.peers.duckdb_merge", str(folder), str(file)]
+    figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {"seconds": figures["seconds"], "bytes_written": file.stat().st_size}
 
 
 def _run_floor(spark: SparkSession, folder: Path, floor: Path) -> Mapping[str, Any]:
@@ -108,8 +108,8 @@ def _count_differences(spark: SparkSession, target: Path, file: Path, values: st
     """Compare all rows with the peer's: id, position, ids, and every property."""
     table = spark.read.format("delta").load(str(target))
     # The peer's columns are lists; a single value of an entity is not a list.
-    whole = F.to_json("entity" if values == "entity" else F.struct(*PROPERTIES)).alias("entity")
-    mine = table.select("_id", "_updated", "$ids", whole).toArrow()
+    entity = F.to_json("entity" if values == "entity" else F.struct(*PROPERTIES)).alias("entity")
+    mine = table.select("_id", "_updated", "$ids", entity).toArrow()
     theirs = {row["_id"]: row for row in pq.read_table(file).to_pylist()}
     wrong = abs(len(mine) - len(theirs))
     for row in mine.to_pylist():

@@ -38,32 +38,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="runs without changes of each operator (5)")
     rounds = parser.parse_args().rounds
-    place = Path(tempfile.mkdtemp(prefix="merge-benchmark-"))
+    folder = Path(tempfile.mkdtemp(prefix="merge-benchmark-"))
     # Must be set before Airflow is imported.
-    os.environ.update(AIRFLOW_HOME=str(place / "airflow"), AIRFLOW__CORE__LOAD_EXAMPLES="False")
+    os.environ.update(AIRFLOW_HOME=str(folder / "airflow"), AIRFLOW__CORE__LOAD_EXAMPLES="False")
     try:
-        lake = _create_lake(place)
-        with _start_server(place) as port:
+        lake = _create_lake(folder)
+        with _start_server(folder) as port:
             os.environ[f"AIRFLOW_CONN_{_SERVER.upper()}"] = json.dumps(
                 {"conn_type": "spark_connect", "host": "127.0.0.1", "port": port}
             )
             figures = [*_measure_operators(lake, rounds), *_measure_sensor(lake, rounds)]
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     OUT.mkdir(exist_ok=True)
     (OUT / "operators.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     for name, goal in GOALS.items():
-        medians = {each["of"]: each["median"] for each in figures if each["figure"] == name}
+        medians = {figure["of"]: figure["median"] for figure in figures if figure["figure"] == name}
         ratios = {f"{of} / goal": median / goal for of, median in medians.items()}
         update_page("operators", name, medians, ratios)
-    missed = [each for each in figures if each["median"] > GOALS[each["figure"]]]
+    missed = [figure for figure in figures if figure["median"] > GOALS[figure["figure"]]]
     print(json.dumps(figures, indent=1), f"\ngoals in seconds {GOALS}; missed: {len(missed)}")
     return 0
 
 
-def _create_lake(place: Path) -> Path:
+def _create_lake(folder: Path) -> Path:
     """Create a small source, and a table with many commits from other writers."""
-    lake = place / "lake"
+    lake = folder / "lake"
     rows = pa.table({"_id": [f"e{number}" for number in range(ROWS)], "mail": ["m"] * ROWS})
     write_deltalake(str(lake / "source"), rows)
     write_deltalake(str(lake / "long"), rows.slice(0, 1))
@@ -74,19 +74,19 @@ def _create_lake(place: Path) -> Path:
 
 
 @contextmanager
-def _start_server(place: Path) -> Iterator[int]:
+def _start_server(folder: Path) -> Iterator[int]:
     """Start a Spark Connect server with the command line, and yield its port once it listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     command = [sys.executable, "-m", "airflow_merge_provider", "connect-server", "--port", str(port)]
-    said = place / "server.log"
-    with said.open("wb") as log:
+    log_file = folder / "server.log"
+    with log_file.open("wb") as log:
         child = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        while "sc://" not in said.read_text(encoding="utf-8", errors="replace"):
+        while "sc://" not in log_file.read_text(encoding="utf-8", errors="replace"):
             if child.poll() is not None:
-                raise RuntimeError(said.read_text(encoding="utf-8"))
+                raise RuntimeError(log_file.read_text(encoding="utf-8"))
             time.sleep(0.2)
         yield port
     finally:
@@ -101,39 +101,39 @@ def _measure_operators(lake: Path, rounds: int) -> Iterator[dict[str, Any]]:
     from airflow_merge_provider.operators.merge_source import MergeSourceOperator  # noqa: PLC0415
     from airflow_merge_provider.operators.upsert import UpsertOperator  # noqa: PLC0415
 
-    asked: dict[Any, dict[str, Any]] = {
+    configs: dict[Any, dict[str, Any]] = {
         MergeSourceOperator: {"datasets": ["source s"], "strategy": "default", "identity": "first"},
         MergeEngineOperator: {"source": "source", "primary_key": ["_id"]},
         UpsertOperator: {"source": "source", "primary_key": "_id"},
     }
-    for made, given in asked.items():
+    for operator, config in configs.items():
         for where, conn_id in (("here", "no_connection"), ("server", _SERVER)):
-            with DAG(f"{made.__name__}_{where}", schedule=None) as dag:
-                made(
-                    task_id="merge", target=f"{made.__name__}_{where}", warehouse=str(lake),
-                    spark_conn_id=conn_id, **given,
+            with DAG(f"{operator.__name__}_{where}", schedule=None) as dag:
+                operator(
+                    task_id="merge", target=f"{operator.__name__}_{where}", warehouse=str(lake),
+                    spark_conn_id=conn_id, **config,
                 )  # fmt: skip
             runs = [_time_dag(dag) for _ in range(rounds + 1)][1:]
-            whole, child = ([run[place] for run in runs] for place in (0, 1))
+            totals, child = ([run[index] for run in runs] for index in (0, 1))
             if where == "here":
-                yield _build_figure("added by the operator", made.__name__, [a - b for a, b in runs])
+                yield _build_figure("added by the operator", operator.__name__, [a - b for a, b in runs])
             else:
-                yield _build_figure("no change, Spark Connect", made.__name__, whole)
-            print(f"{made.__name__}, {where}: {whole}, of which the child {child}", flush=True)
+                yield _build_figure("no change, Spark Connect", operator.__name__, totals)
+            print(f"{operator.__name__}, {where}: {totals}, of which the child {child}", flush=True)
 
 
 def _measure_sensor(lake: Path, rounds: int) -> Iterator[dict[str, Any]]:
     from airflow_merge_provider.sensors.dataset_populated import DatasetPopulatedSensor  # noqa: PLC0415
 
-    looks = []
+    durations = []
     for _ in range(rounds + 1):
         sensor = DatasetPopulatedSensor(task_id="wait", datasets=["long"], warehouse=str(lake))
         began = time.perf_counter()
         if not sensor.poke({}).is_done:
             raise RuntimeError("the table is not populated")
-        looks.append(time.perf_counter() - began)
-    yield _build_figure("one check of the sensor", "the first", looks[:1])
-    yield _build_figure("one check of the sensor", "later ones", looks[1:])
+        durations.append(time.perf_counter() - began)
+    yield _build_figure("one check of the sensor", "the first", durations[:1])
+    yield _build_figure("one check of the sensor", "later ones", durations[1:])
 
 
 def _build_figure(figure: str, of: str, seconds: list[float]) -> dict[str, Any]:

@@ -20,9 +20,9 @@ def write_tables(folder: Path, size: int) -> None:
         return
     draw = np.random.Generator(np.random.PCG64(7))
     common = int(size * _OVERLAP)
-    for place, name in enumerate(NAMES):
-        own = np.arange(size - common) + (place + 1) * 10 * size
-        keys = draw.permutation(np.concatenate([np.arange(common), own]))
+    for index, name in enumerate(NAMES):
+        own_keys = np.arange(size - common) + (index + 1) * 10 * size
+        keys = draw.permutation(np.concatenate([np.arange(common), own_keys]))
         _write_table(folder / name, {"k": keys, **_draw_payload(draw, size, name)})
     hot = draw.random(size) < _HOT
     keys = np.where(hot, 0, draw.integers(1, size, size))
@@ -36,9 +36,9 @@ def _draw_payload(draw: np.random.Generator, size: int, name: str) -> dict[str, 
     return {f"{name}_n": numbers, f"{name}_t": np.char.add(f"{name}-", numbers.astype(str))}
 
 
-def _write_table(place: Path, columns: dict[str, object]) -> None:
+def _write_table(path: Path, columns: dict[str, object]) -> None:
     content = pa.table(columns)
     # Four files, as from several writers.
     step = -(-len(content) // 4)
     for start in range(0, len(content), step):
-        write_deltalake(str(place), content.slice(start, step), mode="append")
+        write_deltalake(str(path), content.slice(start, step), mode="append")

@@ -16,12 +16,12 @@ def build_rows(ids: np.ndarray, seed: int) -> pa.Table:
     random = np.random.default_rng(seed)
     count = len(ids)
     columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.int64())}
-    for place in range(5):
-        columns[f"n{place}"] = pa.array(random.random(count).round(6), mask=random.random(count) < 0.05)
-    for place in range(4):
-        columns[f"t{place}"] = pa.array(_WORDS[random.integers(0, len(_WORDS), count)])
-    for place in range(2):
-        columns[f"d{place}"] = pa.array(random.integers(10_000, 20_000, count).astype("datetime64[D]"))
+    for number in range(5):
+        columns[f"n{number}"] = pa.array(random.random(count).round(6), mask=random.random(count) < 0.05)
+    for number in range(4):
+        columns[f"t{number}"] = pa.array(_WORDS[random.integers(0, len(_WORDS), count)])
+    for number in range(2):
+        columns[f"d{number}"] = pa.array(random.integers(10_000, 20_000, count).astype("datetime64[D]"))
     columns["flag"] = pa.array(random.random(count) < 0.5)
     return pa.table(columns)
 
@@ -30,8 +30,8 @@ def change_rows(rows: pa.Table, share: float, seed: int) -> pa.Table:
     """Return the same rows with other values in a share of them."""
     random = np.random.default_rng(seed)
     picked = random.random(len(rows)) < share
-    others = build_rows(rows["id"].to_numpy(), seed)
-    return pa.concat_tables([rows.filter(pa.array(~picked)), others.filter(pa.array(picked))])
+    changed_rows = build_rows(rows["id"].to_numpy(), seed)
+    return pa.concat_tables([rows.filter(pa.array(~picked)), changed_rows.filter(pa.array(picked))])
 
 
 def drop_rows(rows: pa.Table, share: float, seed: int) -> pa.Table:
@@ -46,7 +46,7 @@ def build_batch(stored: int, count: int, seed: int) -> pa.Table:
     return build_rows(np.concatenate([old, np.arange(stored, stored + count // 10)]), seed)
 
 
-def write_rows(place: Path, rows: pa.Table, files: int = 8) -> None:
+def write_rows(path: Path, rows: pa.Table, files: int = 8) -> None:
     """Write rows as a Delta table with the given number of files."""
     for start in range(0, len(rows), -(-len(rows) // files)):
-        write_deltalake(str(place), rows.slice(start, -(-len(rows) // files)), mode="append")
+        write_deltalake(str(path), rows.slice(start, -(-len(rows) // files)), mode="append")

@@ -15,7 +15,7 @@ _CODES = {
     "RiskError": "risk", "JobError": "job", "ValueError": "value",
 }  # fmt: skip
 # The fields of a known Spark error: its pattern, the kind of this package's error, and its text.
-_KNOWN = ("pattern", "kind", "text")
+_TABLE_FIELDS = ("pattern", "kind", "text")
 _AREAS = {
     "merge_source": "MergeSourceOperator",
     "merge_engine": "MergeEngineOperator",
@@ -46,15 +46,15 @@ class ErrorText:
 
 def collect_errors(package: Path) -> list[ErrorText]:
     """Return every text once, in the order of operators and codes."""
-    found: set[ErrorText] = set()
+    errors: set[ErrorText] = set()
     for path in sorted(package.rglob("*.py")):
         area = _find_area(path.relative_to(package))
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for texts in (*_collect_calls(tree), *_collect_known(tree)):
             if _is_sentence(texts[1]):
-                found.add(ErrorText(area, *texts))
+                errors.add(ErrorText(area, *texts))
     order = [*_AREAS.values(), _OTHERS]
-    return sorted(found, key=lambda each: (order.index(each.area), each))
+    return sorted(errors, key=lambda error: (order.index(error.area), error))
 
 
 def _find_area(path: Path) -> str:
@@ -84,8 +84,8 @@ def _list_alternatives(
     args: list[ast.expr], names: Mapping[str, list[ast.expr]]
 ) -> Iterator[tuple[str, str, str]]:
     """Yield code, message and hint of a problem; what is assigned together belongs together."""
-    codes, messages, *rest = ([*_render_text(arg, names)] for arg in args)
-    hints = rest[0] if rest else [""]
+    codes, messages, *hint_lists = ([*_render_text(arg, names)] for arg in args)
+    hints = hint_lists[0] if hint_lists else [""]
     if len(messages) == len(hints):
         pairs = list(zip(messages, hints, strict=True))
     else:
@@ -97,11 +97,11 @@ def _list_alternatives(
 
 def _collect_known(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
     """Yield code, message and hint from tables that map Spark's errors to those of this package."""
-    for each in ast.walk(tree):
-        if isinstance(each, ast.Tuple) and len(each.elts) == len(_KNOWN):
-            kind = ast.unparse(each.elts[1])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Tuple) and len(node.elts) == len(_TABLE_FIELDS):
+            kind = ast.unparse(node.elts[1])
             if kind in _CODES:
-                yield _CODES[kind], *_split_hint(_render_text(each.elts[2], {})[0])
+                yield _CODES[kind], *_split_hint(_render_text(node.elts[2], {})[0])
 
 
 def _list_assigned(function: ast.AST, after: int, before: int) -> dict[str, list[ast.expr]]:
@@ -137,12 +137,12 @@ def _render_text(text: ast.expr, names: Mapping[str, list[ast.expr]]) -> list[st
     if isinstance(text, ast.IfExp):
         return [*_render_text(text.body, names), *_render_text(text.orelse, names)]
     if isinstance(text, ast.BoolOp):
-        return [each for value in text.values for each in _render_text(value, names)]
+        return [alternative for value in text.values for alternative in _render_text(value, names)]
     if isinstance(text, ast.Call) and ast.unparse(text.func) == "suggest_name":
         kind = text.args[2] if len(text.args) == len(_SUGGESTION) else ast.Constant("values")
         return [f"valid {ast.literal_eval(kind)}: {VARIES}"]
     if isinstance(text, ast.Name) and text.id in names:
-        return [each for value in names[text.id] for each in _render_text(value, {})]
+        return [alternative for value in names[text.id] for alternative in _render_text(value, {})]
     return [VARIES]
 
 
@@ -152,8 +152,8 @@ def _render_part(part: ast.expr) -> str:
 
 def _split_hint(text: str) -> tuple[str, str]:
     """Split a message from its hint, which follows a colon or a semicolon, or is in parentheses."""
-    for mark in (": ", "; "):
-        head, _, tail = text.partition(mark)
+    for separator in (": ", "; "):
+        head, _, tail = text.partition(separator)
         if (
             _is_sentence(head)
             and tail

@@ -54,10 +54,11 @@ def _render_block(block: re.Match[str]) -> str:
 def _render_errors() -> str:
     """Return a table of errors for each operator: the messages, and how to fix them."""
     lines = []
-    for area, texts in groupby(collect_errors(ROOT / "airflow_merge_provider"), key=lambda each: each.area):
+    for area, texts in groupby(collect_errors(ROOT / "airflow_merge_provider"), key=lambda error: error.area):
         lines += [f"### {area}", "", "| code | message | what to do |", "| --- | --- | --- |"]
         lines += [
-            f"| {each.code} | {_escape_cell(each.message)} | {_escape_cell(each.hint)} |" for each in texts
+            f"| {error.code} | {_escape_cell(error.message)} | {_escape_cell(error.hint)} |"
+            for error in texts
         ]
         lines.append("")
     return "\n".join(lines)
@@ -70,8 +71,11 @@ def _escape_cell(text: str) -> str:
 
 def _render_texts() -> str:
     counts = {
-        job: {each.name: f"{each.description} ({each.unit})" for each in (*known.counts, *known.check_counts)}
-        for job, known in CAPABILITIES.items()
+        job: {
+            count.name: f"{count.description} ({count.unit})"
+            for count in (*capability.counts, *capability.check_counts)
+        }
+        for job, capability in CAPABILITIES.items()
     }
     rows = {name: field.description for name, field in RowCounts.model_fields.items()}
     return (

@@ -23,15 +23,15 @@ def build_query(folder: Path, task: str) -> str:
     """Return the SQL of the join over the files of the tables."""
     stages = {"skewed": (SKEWED, SMALL), "two": NAMES[:2]}.get(task, NAMES)
     tables = {name: f"read_parquet({DeltaTable(str(folder / name)).file_uris()!r}) {name}" for name in stages}
-    first, *others = stages
-    words = [tables[first]]
-    before = [f"{first}.k"]
-    for name in others:
-        words.append(
-            f"{_CHAIN.get(task, 'LEFT JOIN')} {tables[name]} ON coalesce({', '.join(before)}) = {name}.k"
+    first, *other_stages = stages
+    clauses = [tables[first]]
+    keys = [f"{first}.k"]
+    for name in other_stages:
+        clauses.append(
+            f"{_CHAIN.get(task, 'LEFT JOIN')} {tables[name]} ON coalesce({', '.join(keys)}) = {name}.k"
         )
-        before.append(f"{name}.k")
-    return f"SELECT {', '.join(_COLUMNS[name] for name in stages)} FROM {' '.join(words)}"
+        keys.append(f"{name}.k")
+    return f"SELECT {', '.join(_COLUMNS[name] for name in stages)} FROM {' '.join(clauses)}"
 
 
 def join_tables(folder: Path, task: str, out: Path) -> float:

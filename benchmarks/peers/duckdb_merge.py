@@ -54,10 +54,10 @@ def merge_datasets(folder: Path, out: Path) -> float:
     count = base.execute("SELECT count(*) FROM entities").fetchall()[0][0]
     heads, tails, nodes = [], [], count
     for key in ("email", "phone"):
-        found = base.execute(_EDGES.format(key=key)).fetchnumpy()
-        heads.append(found["entity"])
-        tails.append(found["key"] + nodes)
-        nodes += int(found["key"].max(initial=-1)) + 1
+        key_edges = base.execute(_EDGES.format(key=key)).fetchnumpy()
+        heads.append(key_edges["entity"])
+        tails.append(key_edges["key"] + nodes)
+        nodes += int(key_edges["key"].max(initial=-1)) + 1
     ends = np.concatenate(heads), np.concatenate(tails)
     graph = coo_matrix((np.ones(len(ends[0]), np.int8), ends), (nodes, nodes))
     _, labels = connected_components(graph, directed=False)

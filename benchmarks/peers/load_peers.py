@@ -12,15 +12,15 @@ from pyspark.sql import SparkSession
 _HASH = "md5(concat_ws('|', {}))"
 
 
-def duckdb_history(place: Path, snapshots: list[tuple[str, Path]]) -> None:
+def duckdb_history(database: Path, snapshots: list[tuple[str, Path]]) -> None:
     """Create the stored history of a peer: load each snapshot as dlt does, into a database file."""
     for at, file in snapshots:
-        duckdb_scd2(place, at, file)
+        duckdb_scd2(database, at, file)
 
 
-def duckdb_scd2(place: Path, at: str, snapshot: Path) -> None:
+def duckdb_scd2(database: Path, at: str, snapshot: Path) -> None:
     """Retire rows that are not in the snapshot and insert new ones, by row hash, in one transaction."""
-    with duckdb.connect(str(place)) as db:
+    with duckdb.connect(str(database)) as db:
         names = [row[0] for row in db.execute(f"DESCRIBE SELECT * FROM '{snapshot}'").fetchall()]
         hashed = _HASH.format(", ".join(f"coalesce(CAST({name} AS VARCHAR), '')" for name in names))
         db.execute("BEGIN")
@@ -40,21 +40,21 @@ def duckdb_scd2(place: Path, at: str, snapshot: Path) -> None:
         db.execute("COMMIT")
 
 
-def duckdb_rows(place: Path, file: Path) -> None:
+def duckdb_rows(database: Path, file: Path) -> None:
     """Write the peer's history as Parquet, for the comparison."""
-    with duckdb.connect(str(place), read_only=True) as db:
+    with duckdb.connect(str(database), read_only=True) as db:
         db.execute(f"COPY (SELECT * EXCLUDE (h) FROM t) TO '{file}' (FORMAT parquet)")
 
 
-def deltars_upsert(place: Path, rows: pa.Table) -> None:
+def deltars_upsert(path: Path, rows: pa.Table) -> None:
     """Upsert with delta-rs, which dlt uses for Delta tables."""
-    merger = DeltaTable(str(place)).merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
+    merger = DeltaTable(str(path)).merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
     merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-def textbook_scd2(spark: SparkSession, place: Path, at: str, snapshot: Path) -> None:
+def textbook_scd2(spark: SparkSession, path: Path, at: str, snapshot: Path) -> None:
     """Close and insert with one MERGE whose source is the whole snapshot, with changed rows twice."""
-    target = f"delta.`{place}`"
+    target = f"delta.`{path}`"
     names = [name for name in spark.read.parquet(str(snapshot)).columns if name != "id"]
     differ = " OR ".join(f"NOT (t.{name} <=> s.{name})" for name in names)
     columns = ", ".join(("id", *names))

@@ -25,18 +25,18 @@ def main() -> None:
     start = time.perf_counter()
     base = duckdb.connect()
     rows = " UNION ALL ".join(
-        f"SELECT '{number}:' || _id AS id, email, phone FROM read_parquet({each!r})"
-        for number, each in enumerate(files)
+        f"SELECT '{number}:' || _id AS id, email, phone FROM read_parquet({file!r})"
+        for number, file in enumerate(files)
     )
     base.execute(f"CREATE TABLE entities AS {rows}")
     edges = " UNION ALL ".join(_EDGES.format(key=key) for key in ("email", "phone"))
     base.execute(f"CREATE TABLE edges AS SELECT * FROM ({edges}) WHERE id_l <> id_r")
     api = DuckDBAPI(connection=base)
-    found = cluster_pairwise_predictions_at_threshold(
+    clusters = cluster_pairwise_predictions_at_threshold(
         "entities", "edges", api, node_id_column_name="id", edge_id_column_name_left="id_l",
         edge_id_column_name_right="id_r",
     )  # fmt: skip
-    [(count,)] = found.as_duckdbpyrelation().aggregate("count(DISTINCT cluster_id)").fetchall()
+    [(count,)] = clusters.as_duckdbpyrelation().aggregate("count(DISTINCT cluster_id)").fetchall()
     print(json.dumps({"seconds": time.perf_counter() - start, "clusters": count}))
 
 

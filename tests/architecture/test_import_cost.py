@@ -71,36 +71,36 @@ print(json.dumps(seen))
 
 
 def run_code(code: str, home: Path, *arguments: str) -> Any:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         env={**os.environ, "AIRFLOW_HOME": str(home)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
 def costs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Measure the import of every module."""
-    found: dict[str, Any] = run_code(_COST, tmp_path_factory.mktemp("home"), *MODULES)
-    return found
+    import_costs: dict[str, Any] = run_code(_COST, tmp_path_factory.mktemp("home"), *MODULES)
+    return import_costs
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_an_import_is_cheap_and_loads_nothing_heavy(module: Any, costs: Any) -> None:
     """An import takes at most 0.4 CPU seconds more than Airflow itself and loads no heavy library."""
-    for found in costs[module]:
-        assert set(found["loaded"]) & set(HEAVY) == set()
-    assert min(found["cost"] for found in costs[module]) < 0.4
+    for measurement in costs[module]:
+        assert set(measurement["loaded"]) & set(HEAVY) == set()
+    assert min(measurement["cost"] for measurement in costs[module]) < 0.4
 
 
 def test_a_heavy_import_is_noticed(tmp_path: Path) -> None:
     """The measurement detects a module that loads one of the heavy libraries."""
-    (found, _) = run_code(_COST, tmp_path, "pandas")["pandas"]
-    assert {"pandas", "numpy"} <= set(found["loaded"])
+    (measurement, _) = run_code(_COST, tmp_path, "pandas")["pandas"]
+    assert {"pandas", "numpy"} <= set(measurement["loaded"])
 
 
 def test_making_an_operator_touches_no_file_and_no_network(tmp_path: Path) -> None:

@@ -35,9 +35,9 @@ def test_the_contracts_are_kept() -> None:
     """import-linter finds no import that violates the layers."""
     lint = Path(sys.executable).with_name("lint-imports")
 
-    done = subprocess.run([lint], cwd=ROOT, capture_output=True, text=True, check=False)
+    process = subprocess.run([lint], cwd=ROOT, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, done.stdout
+    assert process.returncode == 0, process.stdout
 
 
 def test_no_contract_has_an_exception() -> None:
@@ -71,9 +71,9 @@ def test_every_module_imports_without_deprecation(folder: Any, tmp_path: Path) -
     quiet = "import warnings\nwith warnings.catch_warnings(action='ignore'): import airflow.sdk\n"
     code = quiet + code
 
-    done = run_python(code, "-W", "error::DeprecationWarning", AIRFLOW_HOME=str(tmp_path))
+    process = run_python(code, "-W", "error::DeprecationWarning", AIRFLOW_HOME=str(tmp_path))
 
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_core_loads_the_standard_library_and_pydantic_only() -> None:
@@ -89,12 +89,12 @@ def test_core_loads_the_standard_library_and_pydantic_only() -> None:
         "print(*sorted(tops - set(sys.stdlib_module_names)))"
     )
 
-    done = run_python(code)
+    process = run_python(code)
 
     allowed = {"airflow_merge_provider", "pydantic", "pydantic_core", "typing_extensions", "annotated_types"}
     allowed |= {"typing_inspection", "pendulum", "dateutil", "six", "tzdata", "time_machine"}
-    assert done.returncode == 0, done.stderr
-    assert {name for name in done.stdout.split() if not name.startswith("_sysconfigdata")} <= allowed
+    assert process.returncode == 0, process.stderr
+    assert {name for name in process.stdout.split() if not name.startswith("_sysconfigdata")} <= allowed
 
 
 def test_the_spark_side_runs_without_airflow() -> None:
@@ -105,6 +105,6 @@ def test_the_spark_side_runs_without_airflow() -> None:
         f"for name in {jobs!r}: importlib.import_module(name)\n"
     )
 
-    done = run_python(code)
+    process = run_python(code)
 
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr

@@ -68,7 +68,7 @@ def test_every_argument_is_documented_and_has_the_default_of_the_configuration(o
     """The docstring describes each argument, and its default is the same in operator and configuration."""
     fields = operator.config_class.model_fields
     classes = operator.__mro__[: operator.__mro__.index(SparkJobOperator)]
-    documented = "".join(each.__doc__ or "" for each in classes)
+    documented = "".join(class_.__doc__ or "" for class_ in classes)
     for name, parameter in own_parameters(operator, SparkJobOperator).items():
         assert f":param {name}:" in documented, name
         if parameter.default is not inspect.Parameter.empty and name not in WAITING:
@@ -88,9 +88,9 @@ def test_no_module_hides_an_installed_one() -> None:
 
     The folder of a script is first on the path, so the wrong module would be imported.
     """
-    taken = set(sys.stdlib_module_names) | set(packages_distributions())
+    installed_names = set(sys.stdlib_module_names) | set(packages_distributions())
     in_submit = {path.stem for path in (PACKAGE / "jobs" / "submit").glob("*.py")}
-    assert in_submit & taken <= {"__init__"}
+    assert in_submit & installed_names <= {"__init__"}
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:

@@ -63,7 +63,7 @@ def test_fifty_pipes_cost_next_to_nothing(tmp_path: Path) -> None:
         pipe = {"_id": f"pipe_{number}", "source": source, "pump": {"schedule_interval": 600}}
         (pipes / f"{number}.json").write_text(json.dumps(pipe))
 
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _COST, str(pipes)],
         env={**os.environ, "AIRFLOW_HOME": str(home)},
         capture_output=True,
@@ -71,5 +71,5 @@ def test_fifty_pipes_cost_next_to_nothing(tmp_path: Path) -> None:
         check=False,
     )
 
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) < 0.1
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout.splitlines()[-1]) < 0.1

@@ -34,10 +34,10 @@ def list_imports(module: ast.Module) -> list[str]:
 
 def test_a_config_is_what_users_write() -> None:
     """`core/*/config.py` defines the configuration of its capability."""
-    found = list_modules("config", "core")
+    modules = list_modules("config", "core")
 
-    assert [name for name, _ in found] == list(CAPABILITIES)
-    for name, module in found:
+    assert [name for name, _ in modules] == list(CAPABILITIES)
+    for name, module in modules:
         assert CAPABILITIES[name].config.__name__ in list_classes(module), name
         assert CAPABILITIES[name].config.__module__.endswith(f".core.{name}.config")
 
@@ -52,35 +52,39 @@ def test_counts_are_those_of_the_report() -> None:
 def test_a_plan_is_decided_before_anything_runs() -> None:
     """`core/*/plan.py` has a class that describes what a run will do."""
     for name, module in list_modules("plan", "core"):
-        assert any(each.endswith("Plan") for each in list_classes(module)), name
+        assert any(class_name.endswith("Plan") for class_name in list_classes(module)), name
 
 
 def test_a_job_is_run_by_a_request() -> None:
     """`jobs/*/job.py` has `run(spark, request, progress)`, which the entry point calls."""
-    found = list_modules("job", "jobs")
+    modules = list_modules("job", "jobs")
 
-    assert [name for name, _ in found] == list(CAPABILITIES)
-    for name, module in found:
+    assert [name for name, _ in modules] == list(CAPABILITIES)
+    for name, module in modules:
         arguments = list_functions(module)["run"].args.args
-        assert [each.arg for each in arguments] == ["spark", "request", "progress"], name
+        assert [argument.arg for argument in arguments] == ["spark", "request", "progress"], name
 
 
 def test_a_report_gives_the_details() -> None:
     """`jobs/*/report.py` builds only the report fields that are specific to its capability."""
-    found = list_modules("report", "jobs")
+    modules = list_modules("report", "jobs")
 
-    assert [name for name, _ in found] == list(CAPABILITIES)
-    for name, module in found:
+    assert [name for name, _ in modules] == list(CAPABILITIES)
+    for name, module in modules:
         assert "build_details" in list_functions(module), name
-        assert not any(each.endswith(".core.report_schema") for each in list_imports(module)), name
+        assert not any(import_name.endswith(".core.report_schema") for import_name in list_imports(module)), (
+            name
+        )
 
 
 def test_a_transformation_neither_reads_nor_writes() -> None:
     """`jobs/*/transform.py` transforms rows without reading or writing tables."""
     for name, module in list_modules("transform", "jobs"):
-        assert not [each for each in list_imports(module) if ".jobs.delta" in each or ".jobs.run" in each], (
-            name
-        )
+        assert not [
+            import_name
+            for import_name in list_imports(module)
+            if ".jobs.delta" in import_name or ".jobs.run" in import_name
+        ], name
 
 
 def test_a_target_is_asked_the_same_by_every_job() -> None:

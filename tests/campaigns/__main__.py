@@ -106,14 +106,14 @@ def _try_users(minutes: float, first: int) -> int:
         while time.monotonic() < end:
             failed = len(tally.failed)
             for capability in CAPABILITIES:
-                place = Path(folder) / f"{capability}-{seed}"
-                try_sequences(spark, capability, seed, place, tally, _SEQUENCES)
+                sequence_folder = Path(folder) / f"{capability}-{seed}"
+                try_sequences(spark, capability, seed, sequence_folder, tally, _SEQUENCES)
             print(f"  seed {seed}: {tally.ended.total()} sequences", flush=True)
             _print_failed(tally.failed[failed:])
             seed += 1
         spark.stop()
     print(f"users, seeds {first} to {seed - 1}: {dict(tally.ended)}, {len(tally.failed)} failed")
-    for name, count in sorted(tally.done.items()):
+    for name, count in sorted(tally.actions.items()):
         print(f"  {name}: {count}")
     return 1 if tally.failed else 0
 

@@ -35,7 +35,7 @@ _FOLDERS = {
     "source": "landing", "merged": "merged", "failure": "failure", "original": "original",
     "state_path": "state", "reader": {"format": "json"}, "writer": {"format": "json"},
 }  # fmt: skip
-_PLACES = {"source": "s", "target": "t"}
+_LOCATIONS = {"source": "s", "target": "t"}
 
 
 @dataclass
@@ -70,10 +70,10 @@ def try_configurations(capability: str, seed: int, count: int, tally: Tally) -> 
 
 def build_configuration(rng: random.Random, capability: str) -> dict[str, Any]:
     """Return a configuration of the vectors with one to three changes."""
-    known = list_known(capability)
-    raw = dict(rng.choice(known))
+    configurations = list_known(capability)
+    raw = dict(rng.choice(configurations))
     for _ in range(rng.choice((1, 1, 2, 3))):
-        other, kind = rng.choice(known), rng.random()
+        other, kind = rng.choice(configurations), rng.random()
         if kind < 0.45 and other:
             name = rng.choice(list(other))
             raw = {**raw, name: other[name]}
@@ -96,24 +96,30 @@ def change_value(rng: random.Random, value: Any, new: Any) -> Any:
 def list_known(capability: str) -> list[Mapping[str, Any]]:
     """Return the configurations of a capability's vectors, with locations for their datasets."""
     vectors = json.loads((VECTORS / f"{capability}.json").read_text(encoding="utf-8"))["vectors"]
-    return [known for vector in vectors if (known := _read_configuration(capability, vector)) is not None]
+    return [
+        configuration
+        for vector in vectors
+        if (configuration := _read_configuration(capability, vector)) is not None
+    ]
 
 
 def _read_configuration(capability: str, vector: Mapping[str, Any]) -> dict[str, Any] | None:
     if capability == "merge_engine":
         named = {"primary_key": vector["primary_key"], "merge_engine": vector["engine"]}
-        return {**_PLACES, **named, "options": vector["options"]}
+        return {**_LOCATIONS, **named, "options": vector["options"]}
     if capability == "merge_load":
-        given = {**vector["operator"], **vector["loads"][0]}
-        rest = {name: value for name, value in given.items() if name not in {"expectation", "rows"}}
-        return {**_PLACES, "strategy": vector["strategy"], **rest}
+        load_options = {**vector["operator"], **vector["loads"][0]}
+        properties = {
+            name: value for name, value in load_options.items() if name not in {"expectation", "rows"}
+        }
+        return {**_LOCATIONS, "strategy": vector["strategy"], **properties}
     if capability == "merge_record":
         try:
             return {**_FOLDERS, **from_properties(vector["properties"])}
         except ConfigError:
             return None
     if capability == "joiner":
-        inputs = {stage: f"t{place}" for place, stage in enumerate(vector["inputs"])}
+        inputs = {stage: f"t{number}" for number, stage in enumerate(vector["inputs"])}
         return {**vector["config"], "inputs": inputs, "target": "t"}
     return dict(vector["config"]) if "config" in vector else None
 
@@ -121,11 +127,11 @@ def _read_configuration(capability: str, vector: Mapping[str, Any]) -> dict[str,
 def _list_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     if isinstance(value, dict):
-        for name, each in value.items():
-            yield from _list_paths(each, (*path, name))
+        for name, child in value.items():
+            yield from _list_paths(child, (*path, name))
     elif isinstance(value, list):
-        for place, each in enumerate(value):
-            yield from _list_paths(each, (*path, place))
+        for index, child in enumerate(value):
+            yield from _list_paths(child, (*path, index))
 
 
 def _replace_value(value: Any, path: tuple[Any, ...], new: Any) -> Any:

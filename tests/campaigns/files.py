@@ -64,39 +64,41 @@ class FileTally:
 def try_files(spark: SparkSession, kind: str, seed: int, folder: Path, tally: FileTally) -> None:
     """Merge a folder of one format; the same seed writes the same files."""
     rng = random.Random(f"{kind}/{seed}/files")  # noqa: S311 - repeatable
-    made = Landing(folder, spark, **_build_settings(rng, kind))
+    landing = Landing(folder, spark, **_build_settings(rng, kind))
     sound = [f"sound-{number}" for number in range(_SOUND)]
-    for place, name in enumerate(sound):
-        made.put_file(f"{name}.{kind}", _WRITERS[kind]([{"id": name, "n": 1}]), at=10 * place)
+    for index, name in enumerate(sound):
+        landing.put_file(f"{name}.{kind}", _WRITERS[kind]([{"id": name, "n": 1}]), at=10 * index)
     for number in range(_ODD):
-        _put_odd(made, rng, kind, number)
+        _put_odd(landing, rng, kind, number)
     began = time.monotonic()
     try:
-        report = made.run_job(at=1000)
+        report = landing.run_job(at=1000)
         took = time.monotonic() - began
         assert took < _SECONDS_MAX, f"takes {took:.0f} s"
         failed = report["counts"]["failed_files"]
         tally.merged[kind] += report["counts"]["files"] - _SOUND
         tally.refused[kind] += failed
-        _check_folder(made, sound, failed)
+        _check_folder(landing, sound, failed)
     except Exception as error:  # noqa: BLE001 - any exception is a finding
         tally.failed.append(f"{kind} {seed}: {type(error).__name__}: {str(error)[:800]}, left in {folder}")
     else:
         shutil.rmtree(folder)
 
 
-def _check_folder(made: Landing, sound: list[str], failed: int) -> None:
+def _check_folder(landing: Landing, sound: list[str], failed: int) -> None:
     """Check that no file remains, valid files are merged once, and failed files have a reason."""
-    if made.settings["original_action"] != "keep":
-        assert made.list_names("in") == [], f"stays: {made.list_names('in')}"
-    texts = b"".join(path.read_bytes() for path in made.list_outputs())
-    found = {name: texts.count(f'"id":"{name}"'.encode()) for name in sound}
-    assert set(found.values()) == {1}, f"not merged once: {found}"
-    names = made.list_names("failure")
+    if landing.settings["original_action"] != "keep":
+        assert landing.list_names("in") == [], f"stays: {landing.list_names('in')}"
+    texts = b"".join(path.read_bytes() for path in landing.list_outputs())
+    counts = {name: texts.count(f'"id":"{name}"'.encode()) for name in sound}
+    assert set(counts.values()) == {1}, f"not merged once: {counts}"
+    names = landing.list_names("failure")
     assert len(names) == failed, f"{failed} failed, {len(names)} are there"
-    reasons = [made.read_attributes(made.root / "failure" / name).get("failure.reason") for name in names]
+    reasons = [
+        landing.read_attributes(landing.root / "failure" / name).get("failure.reason") for name in names
+    ]
     assert all(reasons), f"without a reason: {list(zip(names, reasons, strict=True))}"
-    again = made.run_job(at=1001)
+    again = landing.run_job(at=1001)
     assert not again["changed"], f"merged again: {again['counts']}"
 
 
@@ -117,8 +119,8 @@ def _build_settings(rng: random.Random, kind: str) -> dict[str, Any]:
     }
 
 
-def _put_odd(made: Landing, rng: random.Random, kind: str, number: int) -> None:
-    rows: list[Any] = [{"id": f"odd-{number}-{each}", "n": each} for each in range(rng.choice((0, 1, 3)))]
+def _put_odd(landing: Landing, rng: random.Random, kind: str, number: int) -> None:
+    rows: list[Any] = [{"id": f"odd-{number}-{index}", "n": index} for index in range(rng.choice((0, 1, 3)))]
     if kind in ("json", "json-array") and rows and rng.random() < 0.4:
         for _ in range(rng.choice((1, 2))):
             rows = change_value(rng, rows, rng.choice(ODD))
@@ -132,7 +134,7 @@ def _put_odd(made: Landing, rng: random.Random, kind: str, number: int) -> None:
     suffix = rng.choice((kind, kind, kind, "gz", "txt", f"{kind}.gz"))
     if suffix.endswith("gz") and rng.random() < 0.7:
         content = gzip.compress(content)
-    path = made.put_file(f"{name}.{suffix}", content, at=rng.randrange(100))
+    path = landing.put_file(f"{name}.{suffix}", content, at=rng.randrange(100))
     if rng.random() < 0.15:
         path.with_name(f"{path.name}{SIDECAR}").write_bytes(rng.choice(_SIDECARS))
 

@@ -55,7 +55,7 @@ def run_request(folder: Path, job: str, config: dict[str, Any], *conf: str) -> R
     file, log = folder / "request.json", folder / "log.txt"
     file.write_text(request.model_dump_json(), encoding="utf-8")
     command = [sys.executable, "-m", "airflow_merge_provider", "run", str(file)]
-    settings = [word for each in conf for word in ("--conf", each)]
+    settings = [word for setting in conf for word in ("--conf", setting)]
     began, most = time.monotonic(), 0
     with log.open("w", encoding="utf-8") as output:
         process = psutil.Popen([*command, *settings], stdout=output, stderr=subprocess.STDOUT)
@@ -70,9 +70,9 @@ def run_request(folder: Path, job: str, config: dict[str, Any], *conf: str) -> R
 
 def _measure_memory(process: psutil.Popen) -> int:
     total = 0
-    for each in (process, *process.children(recursive=True)):
+    for family_member in (process, *process.children(recursive=True)):
         try:
-            total += each.memory_info().rss
+            total += family_member.memory_info().rss
         except psutil.NoSuchProcess:
             continue
     return total
@@ -152,8 +152,8 @@ def exhaust_memory(folder: Path) -> RunEnd:
 
 
 LIMITS: dict[str, Callable[[Path], RunEnd]] = {
-    each.__name__: each
-    for each in (fold_one_key, load_many_columns, merge_many_columns, load_one_large_row, exhaust_memory)
+    function.__name__: function
+    for function in (fold_one_key, load_many_columns, merge_many_columns, load_one_large_row, exhaust_memory)
 }
 
 

@@ -25,11 +25,11 @@ def try_pipe_files(folder: Path, seed: int, count: int, tally: Tally) -> None:
     rng = random.Random(seed)  # noqa: S311 - repeatable
     folder.mkdir()
     for number in range(count):
-        for left in folder.iterdir():
-            left.unlink()
-        place = folder / rng.choice(("pipe.json", "pipe.yaml"))
-        content = build_file(rng, place.suffix)
-        place.write_bytes(content)
+        for old_file in folder.iterdir():
+            old_file.unlink()
+        file = folder / rng.choice(("pipe.json", "pipe.yaml"))
+        content = build_file(rng, file.suffix)
+        file.write_bytes(content)
         began = time.process_time()
         try:
             dags = load_pipes(folder, operator_args={"warehouse": "/lake"})

@@ -24,13 +24,13 @@ def read_folder(folder: str) -> Content:
     """Return the content of each table and each folder of files, as sorted texts."""
     root = Path(folder)
     tables = sorted(path.parent for path in root.rglob("_delta_log"))
-    found = {str(table.relative_to(root)): read_table(table) for table in tables}
+    contents = {str(table.relative_to(root)): read_table(table) for table in tables}
     if (root / "in").is_dir():
-        return found | _read_landing(root)
+        return contents | _read_landing(root)
     for child in sorted(root.iterdir()):
-        if child.is_dir() and not any(child == each or child in each.parents for each in tables):
-            found[child.name] = _read_files(child)
-    return found
+        if child.is_dir() and not any(child == table or child in table.parents for table in tables):
+            contents[child.name] = _read_files(child)
+    return contents
 
 
 def read_table(table: Path) -> list[str]:
@@ -40,10 +40,10 @@ def read_table(table: Path) -> list[str]:
     return sorted(text.replace(str(table.parent), "") for text in texts)
 
 
-def compare_folders(expected: Content, found: Content) -> None:
+def compare_folders(expected: Content, actual: Content) -> None:
     """Check that two folders have the same content; the error has the additional and missing rows."""
-    for name in sorted({*expected, *found}):
-        want, have = Counter(expected.get(name, ["no table"])), Counter(found.get(name, ["no table"]))
+    for name in sorted({*expected, *actual}):
+        want, have = Counter(expected.get(name, ["no table"])), Counter(actual.get(name, ["no table"]))
         if want != have:
             more, less = list((have - want).elements())[:3], list((want - have).elements())[:3]
             counts = f"{(have - want).total()} more and {(want - have).total()} less"
@@ -69,9 +69,9 @@ def is_staged(path: Path) -> bool:
 
 def list_record_ids(root: Path, *folders: str) -> Counter[str]:
     """Return how often each record of a landing folder is there, merged or failed, or in these folders."""
-    found = (path for name in folders or ("merged", "failure") for path in (root / name).rglob("*.json"))
-    files = (path for path in found if SIDECAR not in path.name and not is_staged(path))
-    return Counter(each for path in files for each in list_ids(path.read_text("utf-8")))
+    paths = (path for name in folders or ("merged", "failure") for path in (root / name).rglob("*.json"))
+    files = (path for path in paths if SIDECAR not in path.name and not is_staged(path))
+    return Counter(record_id for path in files for record_id in list_ids(path.read_text("utf-8")))
 
 
 def list_ids(content: str) -> list[str]:
@@ -85,32 +85,32 @@ def _list_rows(rows: Any) -> list[dict[str, Any]]:
 
 def _read_files(folder: Path) -> list[str]:
     """Return the rows of the files that a reader of a folder sees."""
-    found: list[str] = []
+    rows: list[str] = []
     for path in sorted(folder.rglob("*")):
         names = path.relative_to(folder).parts
         if not path.is_file() or any(name.startswith(_HIDDEN) for name in names):
             continue
         if path.suffix == ".parquet":
-            found += [json.dumps(row, default=str) for row in pq.read_table(path).to_pylist()]
+            rows += [json.dumps(row, default=str) for row in pq.read_table(path).to_pylist()]
         else:
             with path.open(encoding="utf-8", newline="") as file:
-                found += [json.dumps(row) for row in csv.reader(file)]
-    return sorted(found)
+                rows += [json.dumps(row) for row in csv.reader(file)]
+    return sorted(rows)
 
 
 def _read_landing(root: Path) -> dict[str, list[str]]:
     """Return the content of every file, by folder, and check that outputs and manifests match."""
-    found = {}
+    contents = {}
     for name in ("in", "merged", "failure", "original"):
         files = [path for path in (root / name).rglob("*") if path.is_file() and not is_staged(path)]
-        found[name] = sorted(path.read_text() for path in files if not path.name.endswith(SIDECAR))
-        found[f"{name} (sidecars)"] = [str(sum(path.name.endswith(SIDECAR) for path in files))]
+        contents[name] = sorted(path.read_text() for path in files if not path.name.endswith(SIDECAR))
+        contents[f"{name} (sidecars)"] = [str(sum(path.name.endswith(SIDECAR) for path in files))]
     outputs = Counter(
         path.name for path in (root / "merged").glob("merged-*") if not path.name.endswith(SIDECAR)
     )
     manifests = [json.loads(path.read_text()) for path in (root / "state" / "manifests").glob("*")]
-    committed = Counter(Path(each["uri"]).name for each in manifests if each.get("uri"))
-    found["outputs without a manifest"] = sorted(outputs - committed)
-    found["manifests without an output"] = sorted(committed - outputs)
-    found["claimed"] = sorted(path.name for path in root.rglob(".claimed-*"))
-    return found
+    committed = Counter(Path(manifest["uri"]).name for manifest in manifests if manifest.get("uri"))
+    contents["outputs without a manifest"] = sorted(outputs - committed)
+    contents["manifests without an output"] = sorted(committed - outputs)
+    contents["claimed"] = sorted(path.name for path in root.rglob(".claimed-*"))
+    return contents

@@ -24,4 +24,4 @@ def test_what_users_do_is_made_up_for_or_refused(
 
     assert tally.failed == []
     assert tally.ended.total() == 1
-    assert tally.done
+    assert tally.actions

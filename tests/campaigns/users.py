@@ -48,7 +48,7 @@ _FORGETTING = ("restore_target", "delete_rows")
 class UserTally:
     """Actions, and results of sequences; ``failed`` has those with any other result."""
 
-    done: Counter[str] = field(default_factory=Counter)
+    actions: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
 
@@ -65,16 +65,16 @@ def try_sequences(
     for number in range(1, count + 1):
         disturbed = Sequence(spark, workload, folder / f"disturbed-{number}" / "lake")
         random = Random(f"{capability}/{seed}/users/{number}")  # noqa: S311 - repeatable
-        said: list[str] = []
+        action_names: list[str] = []
         try:
-            is_refused = disturbed.run_disturbed(random, said)
+            is_refused = disturbed.run_disturbed(random, action_names)
             tally.ended["refused" if is_refused else "equal"] += 1
             if not is_refused:
-                compare_folders(clean.read_content(said), disturbed.read_content(said))
+                compare_folders(clean.read_content(action_names), disturbed.read_content(action_names))
         except Exception as error:  # noqa: BLE001 - any exception is a finding
-            name = f"{capability} {seed}/{number} {dict(workload.config)}, {said}"
+            name = f"{capability} {seed}/{number} {dict(workload.config)}, {action_names}"
             tally.failed.append(f"{name}: {_describe_error(error)}")
-        tally.done.update(said)
+        tally.actions.update(action_names)
     shutil.rmtree(folder)
 
 
@@ -107,25 +107,25 @@ class Sequence:
         self._last_report = run_attempt(self._spark, request, Progress(out=str), job.run)
         return self._last_report
 
-    def read_content(self, said: Collection[str] = ()) -> dict[str, list[str]]:
+    def read_content(self, action_names: Collection[str] = ()) -> dict[str, list[str]]:
         """Return the content of all tables and folders, without columns that depend on the number of runs.
 
-        :param said: actions between the runs. After some of them the outputs of the steps in between are not
-            determined: neither deleted outputs nor tables beside the target are returned then.
+        :param action_names: actions between the runs. After some of them the outputs of the steps in between
+            are not determined: neither deleted outputs nor tables beside the target are returned then.
         """
-        found = read_folder(str(self._folder))
+        content = read_folder(str(self._folder))
         # A log of all runs, including undone ones, with the location of the target.
-        found.pop(str(self._workload.config.get("metrics")), None)
-        is_history_lost = any(name in said for name in _FORGETTING)
+        content.pop(str(self._workload.config.get("metrics")), None)
+        is_history_lost = any(name in action_names for name in _FORGETTING)
         if is_history_lost:
             target = self._workload.config["target"]
-            found = {name: rows for name, rows in found.items() if name in (target, *self._sources)}
-            found[target] = [row for row in found.get(target, []) if '"_deleted": true' not in row]
-        dropped = _NUMBERS_OF_RUNS + (_NUMBERS_OF_IDS if is_history_lost or _UNDOING in said else ())
+            content = {name: rows for name, rows in content.items() if name in (target, *self._sources)}
+            content[target] = [row for row in content.get(target, []) if '"_deleted": true' not in row]
+        dropped = _NUMBERS_OF_RUNS + (_NUMBERS_OF_IDS if is_history_lost or _UNDOING in action_names else ())
         dropped += ("_ts",) if is_history_lost else ()
-        return {name: sorted(_drop_columns(row, dropped) for row in rows) for name, rows in found.items()}
+        return {name: sorted(_drop_columns(row, dropped) for row in rows) for name, rows in content.items()}
 
-    def run_disturbed(self, random: Random, said: list[str]) -> bool:
+    def run_disturbed(self, random: Random, action_names: list[str]) -> bool:
         """Execute an action before and after each run; return True if a run was rejected because of it.
 
         :raises AssertionError: if the error of a rejected run has no fix, or the run has changed something.
@@ -133,39 +133,39 @@ class Sequence:
         for step in range(1, _STEPS + 1):
             self.write_sources(step)
             actions = self._list_actions(step)
-            before = random.choice(actions) if random.random() < 0.6 else None
-            if before is not None:
-                said.append(before.__name__.strip("_"))
-                before(step)
+            action = random.choice(actions) if random.random() < 0.6 else None
+            if action is not None:
+                action_names.append(action.__name__.strip("_"))
+                action(step)
             if self._is_refused(step):
                 return True
             draw = random.random()
             if draw < 0.3:
-                said.append("try again")
+                action_names.append("try again")
                 self.run_step(step)
             elif draw < 0.5 and self._undo_run():
-                said.append(_UNDOING)
+                action_names.append(_UNDOING)
                 self.run_step(step, f"again-{step}")
         return False
 
     def _undo_run(self) -> bool:
         """Restore the target as it was before the last run; return False if that run wrote nothing."""
         target = self._last_report.get("target", {})
-        before = target.get("version_before")
-        if self._find_target() is None or before is None or not self._last_report["changed"]:
+        version = target.get("version_before")
+        if self._find_target() is None or version is None or not self._last_report["changed"]:
             return False
-        self._run_sql(f"RESTORE TABLE delta.`{self._find_target()}` TO VERSION AS OF {before}")
+        self._run_sql(f"RESTORE TABLE delta.`{self._find_target()}` TO VERSION AS OF {version}")
         return True
 
     def _is_refused(self, step: int) -> bool:
         """Run, and return whether the run was rejected; check that its error states what to do."""
-        found = self.read_content()
+        content = self.read_content()
         refusal = self._find_refusal(step)
         if refusal is None:
             return False
         assert refusal.problems, f"no way out: {refusal}"
         assert all(problem.hint for problem in refusal.problems), f"no way out: {refusal}"
-        compare_folders(found, self.read_content())
+        compare_folders(content, self.read_content())
         return True
 
     def _find_refusal(self, step: int) -> MergeError | None:
@@ -195,8 +195,8 @@ class Sequence:
 
     def _find_target(self) -> Path | None:
         name = self._workload.config.get("target")
-        place = self._folder / str(name)
-        return place if name and (place / "_delta_log").is_dir() else None
+        path = self._folder / str(name)
+        return path if name and (path / "_delta_log").is_dir() else None
 
     def _list_sources(self) -> list[Path]:
         return [self._folder / name for name in self._sources]
@@ -207,23 +207,23 @@ class Sequence:
         self._folder = moved
 
     def _optimize_sources(self, _: int) -> None:
-        for place in self._list_sources():
-            self._run_sql(f"OPTIMIZE delta.`{place}`")
+        for path in self._list_sources():
+            self._run_sql(f"OPTIMIZE delta.`{path}`")
 
     def _optimize_target(self, _: int) -> None:
         self._run_sql(f"OPTIMIZE delta.`{self._find_target()}`")
 
     def _vacuum_sources(self, _: int) -> None:
-        for place in self._list_sources():
-            self._vacuum_table(place)
+        for path in self._list_sources():
+            self._vacuum_table(path)
 
     def _vacuum_target(self, _: int) -> None:
         for log in self._folder.glob(f"{self._workload.config['target']}*/_delta_log"):
             self._vacuum_table(log.parent)
 
-    def _vacuum_table(self, place: Path) -> None:
+    def _vacuum_table(self, path: Path) -> None:
         self._spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-        self._run_sql(f"VACUUM delta.`{place}` RETAIN 0 HOURS")
+        self._run_sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS")
 
     def _restore_target(self, _: int) -> None:
         """Undo the last commit, whose changes are still in the sources."""
@@ -239,22 +239,22 @@ class Sequence:
 
     def _remake_source(self, _: int) -> None:
         """Drop a source and write its rows to a new table."""
-        place = self._list_sources()[0]
-        rows = self._spark.read.format("delta").load(str(place)).toArrow()
-        shutil.rmtree(place)
-        write_deltalake(str(place), rows)
+        path = self._list_sources()[0]
+        rows = self._spark.read.format("delta").load(str(path)).toArrow()
+        shutil.rmtree(path)
+        write_deltalake(str(path), rows)
 
     def _add_column(self, step: int) -> None:
         self._run_sql(f"ALTER TABLE delta.`{self._list_sources()[0]}` ADD COLUMNS (added_{step} STRING)")
 
     def _rename_column(self, step: int) -> None:
         """Rename a column of a source, and undo that after a run has rejected it."""
-        place = self._list_sources()[-1]
-        rows = self._spark.read.format("delta").load(str(place)).toArrow()
+        path = self._list_sources()[-1]
+        rows = self._spark.read.format("delta").load(str(path)).toArrow()
         # Columns of a merge source that begin with an underscore are no properties: nobody needs them.
         old = next(name for name in rows.column_names[1:] if not name.startswith("_"))
         names = [f"{name}_new" if name == old else name for name in rows.column_names]
-        write_deltalake(str(place), rows.rename_columns(names), mode="overwrite", schema_mode="overwrite")
+        write_deltalake(str(path), rows.rename_columns(names), mode="overwrite", schema_mode="overwrite")
 
     def _run_sql(self, statement: str) -> None:
         self._spark.sql(statement).collect()
@@ -268,5 +268,5 @@ def _drop_columns(row: str, dropped: tuple[str, ...]) -> str:
         return row
     if not isinstance(values, dict):
         return row
-    kept = {name: value for name, value in values.items() if value is not None and name not in dropped}
-    return json.dumps(kept, sort_keys=True)
+    kept_values = {name: value for name, value in values.items() if value is not None and name not in dropped}
+    return json.dumps(kept_values, sort_keys=True)

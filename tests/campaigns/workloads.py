@@ -108,7 +108,7 @@ def _build_merge_source(random: Random) -> tuple[dict[str, Any], Any]:
         config |= {"max_key_fanout": 4, "on_over_merge": "quarantine"}
 
     def write_step(folder: Path, random: Random, step: int) -> None:
-        for place, alias in enumerate(aliases):
+        for index, alias in enumerate(aliases):
             rows = [
                 {
                     "_id": f"{alias}{random.randrange(12)}",
@@ -120,7 +120,7 @@ def _build_merge_source(random: Random) -> tuple[dict[str, Any], Any]:
                 }
                 for number in range(random.choice((3, 8)))
             ]
-            if rows and (place == 0 or random.random() < 0.8 or step == 1):
+            if rows and (index == 0 or random.random() < 0.8 or step == 1):
                 _append_rows(folder, alias.upper(), rows, _PERSON)
         if "overrides" in config and step == 1:
             decision = {"kind": "different", "left": "A/a0", "right": "B/b0"}
@@ -295,7 +295,8 @@ def _build_merge_record(random: Random) -> tuple[dict[str, Any], Any]:
     def write_step(folder: Path, random: Random, step: int) -> None:
         for number in range(random.choice((3, 6))):
             content = "".join(
-                json.dumps({"id": f"{step}-{number}-{each}"}) + "\n" for each in range(random.choice((1, 2)))
+                json.dumps({"id": f"{step}-{number}-{index}"}) + "\n"
+                for index in range(random.choice((1, 2)))
             )
             is_bad = number > 0 and random.random() < 0.15
             write_file(folder, f"{step}-{number}.json", BAD if is_bad else content, random.choice("12"))

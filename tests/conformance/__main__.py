@@ -28,8 +28,11 @@ CAPABILITIES = ("joiner", "merge_engine", "merge_load", "merge_record", "merge_s
 
 def main(argv: list[str]) -> int:
     if len(argv) != 2 or argv[0] not in CAPABILITIES:
-        known = ", ".join(CAPABILITIES)
-        print(f"usage: python -m tests.conformance CAPABILITY FILE (capabilities: {known})", file=sys.stderr)
+        capabilities = ", ".join(CAPABILITIES)
+        print(
+            f"usage: python -m tests.conformance CAPABILITY FILE (capabilities: {capabilities})",
+            file=sys.stderr,
+        )
         return 2
     capability = importlib.import_module(f"tests.conformance.{argv[0]}")
     content = json.loads(Path(argv[1]).read_text(encoding="utf-8"))
@@ -66,8 +69,8 @@ def line_of(capability: ModuleType, spark: SparkSession, vector: Any, warehouse:
     try:
         outcome: dict[str, Any] = capability.run_vector(spark, vector, warehouse)
     except Exception as error:  # noqa: BLE001 - one vector must not end the others
-        known = vector.get("id") if isinstance(vector, dict) else None
-        return {"id": known, "error": f"{type(error).__name__}: {error}"}
+        vector_id = vector.get("id") if isinstance(vector, dict) else None
+        return {"id": vector_id, "error": f"{type(error).__name__}: {error}"}
     return outcome
 
 

@@ -59,11 +59,11 @@ def spark_type(text: str) -> Any:
 
 def split_types(inside: str) -> list[str]:
     """Split a text at the commas outside brackets."""
-    found, depth = [""], 0
+    types, depth = [""], 0
     for char in inside:
         depth += (char in "<(") - (char in ">)")
         if char == "," and not depth:
-            found.append("")
+            types.append("")
         else:
-            found[-1] += char
-    return found
+            types[-1] += char
+    return types

@@ -79,13 +79,16 @@ def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse:
     """Run one vector without storage; ``frame`` is the schema that Spark returns for the rows."""
     pinned = {
         stage: PinnedDataset(
-            Dataset(stage, path=f"t{place}"), 0, stage,
-            create_dataframe(spark, parse_rows(given["rows"], parse_fields(given["schema"]))),
+            Dataset(stage, path=f"t{number}"), 0, stage,
+            create_dataframe(spark, parse_rows(content["rows"], parse_fields(content["schema"]))),
         )
-        for place, (stage, given) in enumerate(vector["inputs"].items())
+        for number, (stage, content) in enumerate(vector["inputs"].items())
     }  # fmt: skip
-    config = {**vector["config"], "inputs": {stage: each.dataset.path for stage, each in pinned.items()}}
-    shown = preview_join(config, {stage: given["schema"] for stage, given in vector["inputs"].items()})
+    config = {
+        **vector["config"],
+        "inputs": {stage: pinned_dataset.dataset.path for stage, pinned_dataset in pinned.items()},
+    }
+    shown = preview_join(config, {stage: content["schema"] for stage, content in vector["inputs"].items()})
     request = _build_request(config, warehouse)
     target = MemoryTarget(Dataset(TARGET, path=TARGET), append=False, last=None)
     parsed = JoinerConfig.parse(request.config)
@@ -96,26 +99,28 @@ def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse:
         "schema": shown["output"],
         "frame": [field.as_list() for field in read_schema(rows)],
         "rows": rows_of(rows),
-        "records_in": {name: each["rows"] for name, each in report["sources"].items()},
+        "records_in": {name: source["rows"] for name, source in report["sources"].items()},
     }
 
 
 def run_vector(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
     """Run one vector: errors are found without tables, and other results are read from the target."""
-    schemas = {stage: parse_fields(given["schema"]) for stage, given in vector["inputs"].items()}
-    config = {**vector["config"], "inputs": {stage: f"t{place}" for place, stage in enumerate(schemas)}}
+    schemas = {stage: parse_fields(content["schema"]) for stage, content in vector["inputs"].items()}
+    config = {**vector["config"], "inputs": {stage: f"t{number}" for number, stage in enumerate(schemas)}}
     try:
-        shown = preview_join(config, {stage: given["schema"] for stage, given in vector["inputs"].items()})
-        for place, (stage, schema) in enumerate(schemas.items()):
+        shown = preview_join(
+            config, {stage: content["schema"] for stage, content in vector["inputs"].items()}
+        )
+        for number, (stage, schema) in enumerate(schemas.items()):
             config["inputs"][stage] = _write_input(
-                warehouse / f"t{place}", vector["inputs"][stage]["rows"], schema
+                warehouse / f"t{number}", vector["inputs"][stage]["rows"], schema
             )
         with override_settings(spark, {"spark.sql.caseSensitive": "true"}):
-            found, counted = _run_join(spark, config, schemas, warehouse)
-            kinds = [field.type for field in read_schema(found)]
-            rows = rows_of(found)
+            frame, counted = _run_join(spark, config, schemas, warehouse)
+            kinds = [field.type for field in read_schema(frame)]
+            rows = rows_of(frame)
     except MergeError as error:
-        return {"id": vector["id"], "errors": [_format_problem(each) for each in error.problems]}
+        return {"id": vector["id"], "errors": [_format_problem(problem) for problem in error.problems]}
     return {
         "id": vector["id"],
         # A Delta table makes every column nullable; the nullability of the join is in the preview.
@@ -146,7 +151,7 @@ def _run_join(
         return join.rows, {"records_in": count_input_records(spark, join.frames, pinned)}
     report = run(spark, request, Progress(out=str))
     rows = spark.read.format("delta").load(str(warehouse / TARGET))
-    records = {name: each["rows"] for name, each in report["sources"].items()}
+    records = {name: source["rows"] for name, source in report["sources"].items()}
     return rows, {"records_in": records, "outputs": report["counts"]["outputs"]}
 
 
@@ -160,22 +165,22 @@ def _build_request(config: Mapping[str, Any], warehouse: Path) -> JobRequest:
     )
 
 
-def _write_input(place: Path, rows: list[list[Any]], schema: Schema) -> dict[str, str]:
+def _write_input(path: Path, rows: list[list[Any]], schema: Schema) -> dict[str, str]:
     """Write an input. Spark's Delta does not accept a name that differs from another in case only."""
     if len({field.name.lower() for field in schema}) == len(schema):
-        write_deltalake(str(place), parse_rows(rows, schema))
-        return {"dataset": str(place), "format": "delta"}
-    place.mkdir(parents=True)
-    parquet.write_table(parse_rows(rows, schema), place / "rows.parquet")
-    return {"dataset": str(place), "format": "parquet"}
+        write_deltalake(str(path), parse_rows(rows, schema))
+        return {"dataset": str(path), "format": "delta"}
+    path.mkdir(parents=True)
+    parquet.write_table(parse_rows(rows, schema), path / "rows.parquet")
+    return {"dataset": str(path), "format": "parquet"}
 
 
 def parse_rows(rows: list[list[Any]], schema: Schema) -> pa.Table:
     """Return the rows of an input in the notation of the vector."""
     columns = [[_parse_value(row[number], field.type) for row in rows] for number, field in enumerate(schema)]
-    named = pa.schema([pa.field(each.name, arrow_type(each.type), each.nullable) for each in schema])
+    named = pa.schema([pa.field(field.name, arrow_type(field.type), field.nullable) for field in schema])
     kinds = zip(columns, named, strict=True)
-    return pa.Table.from_arrays([pa.array(values, each.type) for values, each in kinds], schema=named)
+    return pa.Table.from_arrays([pa.array(values, field.type) for values, field in kinds], schema=named)
 
 
 def arrow_type(written: str) -> pa.DataType:
@@ -186,7 +191,7 @@ def arrow_type(written: str) -> pa.DataType:
     if kind == "map":
         return pa.map_(arrow_type(inner[0][1]), arrow_type(inner[1][1]))
     if kind == "struct":
-        return pa.struct([(name, arrow_type(each)) for name, each in inner])
+        return pa.struct([(name, arrow_type(field_type)) for name, field_type in inner])
     if kind.startswith("decimal"):
         return pa.decimal128(*map(int, normalize_type(kind)[len("decimal(") : -1].split(",")))
     return _ATOMS[normalize_type(kind)]
@@ -198,12 +203,12 @@ def _parse_value(value: Any, written: str) -> Any:
     if value is None:
         return None
     if kind == "array":
-        return [_parse_value(each, inner[0][1]) for each in value]
+        return [_parse_value(item, inner[0][1]) for item in value]
     if kind == "map":
         pairs = value.items() if isinstance(value, dict) else value
-        return [(_parse_value(key, inner[0][1]), _parse_value(each, inner[1][1])) for key, each in pairs]
+        return [(_parse_value(key, inner[0][1]), _parse_value(item, inner[1][1])) for key, item in pairs]
     if kind == "struct":
-        return {name: _parse_value(value.get(name), each) for name, each in inner}
+        return {name: _parse_value(value.get(name), field_type) for name, field_type in inner}
     readers = {
         "bytes": bytes.fromhex,
         "date": dt.date.fromisoformat,
@@ -224,9 +229,9 @@ def _parse_timestamp(text: str) -> dt.datetime:
 
 def rows_of(frame: DataFrame) -> list[list[Any]]:
     """Return the rows of a DataFrame in the notation of outcomes."""
-    found = frame.toArrow()
+    table = frame.toArrow()
     columns = [
-        [_format_value(value, column.type) for value in column.to_pylist()] for column in found.columns
+        [_format_value(value, column.type) for value in column.to_pylist()] for column in table.columns
     ]
     return [list(row) for row in zip(*columns, strict=True)]
 
@@ -235,13 +240,13 @@ def _format_value(value: Any, kind: pa.DataType) -> Any:
     """Format a value in the notation of outcomes."""
     if pa.types.is_map(kind) and value is not None:
         pairs = [
-            (_format_value(key, kind.key_type), _format_value(each, kind.item_type)) for key, each in value
+            (_format_value(key, kind.key_type), _format_value(item, kind.item_type)) for key, item in value
         ]
         return dict(pairs) if pa.types.is_string(kind.key_type) else [list(pair) for pair in pairs]
     if isinstance(value, dict):
         return {field.name: _format_value(value[field.name], field.type) for field in kind}
     if isinstance(value, list):
-        return [_format_value(each, kind.value_type) for each in value]
+        return [_format_value(item, kind.value_type) for item in value]
     if isinstance(value, dt.datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, dt.date):

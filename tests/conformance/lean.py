@@ -78,9 +78,9 @@ def _start_server(conf: Mapping[str, str]) -> SparkSession:
         [*command, *settings], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     atexit.register(server.terminate)
-    found = re.search(r"sc://\S+", server.stdout.readline() if server.stdout else "")
-    assert found is not None
-    url, token = add_token(found[0])
+    match = re.search(r"sc://\S+", server.stdout.readline() if server.stdout else "")
+    assert match is not None
+    url, token = add_token(match[0])
     os.environ.update(token, SPARK_REMOTE=url)
     return get_session()
 

@@ -121,10 +121,12 @@ class MemoryTarget:
         """Find the commits of earlier attempts of a run, as a run does on a Delta table."""
         if self.last is None:
             return
-        commits = [each for each in reversed(self._commits) if request.run.is_same_run(each.state["token"])]
-        own = [each for each in commits if request.run.is_same_attempt(each.state["token"])]
+        commits = [
+            commit for commit in reversed(self._commits) if request.run.is_same_run(commit.state["token"])
+        ]
+        own_commits = [commit for commit in commits if request.run.is_same_attempt(commit.state["token"])]
         self.last = replace(
-            self.last, own_commit=next(iter(own), None), cleared_commit=next(iter(commits), None)
+            self.last, own_commit=next(iter(own_commits), None), cleared_commit=next(iter(commits), None)
         )
 
     def read_rows(self) -> DataFrame:
@@ -150,7 +152,7 @@ class MemoryTarget:
         number = self.last.number + 1 if self.last else 1
         write()
         version = number - 1
-        kept = json.loads(json.dumps({**state, "number": number}))
-        self._commits.append(RunCommit(version, kept))
-        self.last = PreviousRun(number, version, version, kept, newest_state=kept)
+        stored_state = json.loads(json.dumps({**state, "number": number}))
+        self._commits.append(RunCommit(version, stored_state))
+        self.last = PreviousRun(number, version, version, stored_state, newest_state=stored_state)
         return CommitResult(version, number)

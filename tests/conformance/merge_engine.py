@@ -67,8 +67,8 @@ class MemorySource:
 
     def append_rows(self, rows: pa.Table) -> None:
         """Append rows as one commit."""
-        places = {_COMMIT: [len(self._commits)] * len(rows), _ROW: range(len(rows))}
-        for name, numbers in places.items():
+        positions = {_COMMIT: [len(self._commits)] * len(rows), _ROW: range(len(rows))}
+        for name, numbers in positions.items():
             rows = rows.append_column(name, pa.array(numbers, pa.int64()))
         self._commits.append(rows)
 
@@ -196,10 +196,10 @@ def run_vector(
             # A run without changes has no number.
             numbers.append(max(numbers, default=0) + 1 if report["changed"] else 0)
     except Exception as error:
-        known = convert_error(error)
-        if not isinstance(known, MergeError):
+        converted_error = convert_error(error)
+        if not isinstance(converted_error, MergeError):
             raise
-        return {"id": vector["id"], "error": {"stage": "write", "message": str(known)}}
+        return {"id": vector["id"], "error": {"stage": "write", "message": str(converted_error)}}
     rows, changes = tables.read_rows(TARGET).to_pylist(), tables.read_rows(CHANGELOG).to_pylist()
     return {
         "id": vector["id"],
@@ -289,13 +289,13 @@ def parse_value(value: Any, kind: Any) -> Any:
 
 def _native_nested(value: Any, kind: Mapping[str, Any]) -> Any:
     if kind["type"] == "array":
-        return [parse_value(each, kind["elementType"]) for each in value]
+        return [parse_value(item, kind["elementType"]) for item in value]
     if kind["type"] == "struct":
         return {
             field["name"]: parse_value(value.get(field["name"]), field["type"]) for field in kind["fields"]
         }
     pairs = value.items() if isinstance(value, Mapping) else value
-    return [(parse_value(key, kind["keyType"]), parse_value(each, kind["valueType"])) for key, each in pairs]
+    return [(parse_value(key, kind["keyType"]), parse_value(item, kind["valueType"])) for key, item in pairs]
 
 
 def format_value(value: Any, kind: Any) -> Any:
@@ -317,10 +317,10 @@ def format_value(value: Any, kind: Any) -> Any:
 
 def _format_nested(value: Any, kind: Mapping[str, Any]) -> Any:
     if kind["type"] == "array":
-        return [format_value(each, kind["elementType"]) for each in value]
+        return [format_value(item, kind["elementType"]) for item in value]
     if kind["type"] == "struct":
         return {field["name"]: format_value(value[field["name"]], field["type"]) for field in kind["fields"]}
     pairs = [
-        [format_value(key, kind["keyType"]), format_value(each, kind["valueType"])] for key, each in value
+        [format_value(key, kind["keyType"]), format_value(item, kind["valueType"])] for key, item in value
     ]
     return dict(pairs) if kind["keyType"] == "string" else pairs

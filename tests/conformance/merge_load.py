@@ -34,7 +34,7 @@ from tests.conformance import memory
 from tests.conformance.memory import MemoryTables
 
 TARGET = "t"
-_OURS = (HASH_COLUMN, ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX)
+_TECHNICAL_COLUMNS = (HASH_COLUMN, ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX)
 _TYPES = {
     "bigint": pa.int64(),
     "text": pa.string(),
@@ -69,8 +69,8 @@ class MemoryTimes:
         if full and self._times is not None:
             self._times = times.localCheckpoint()
         elif needed:
-            known = times if self._times is None else self._times.unionByName(times)
-            self._times = known.localCheckpoint()
+            all_times = times if self._times is None else self._times.unionByName(times)
+            self._times = all_times.localCheckpoint()
 
 
 class MemorySequences:
@@ -90,10 +90,10 @@ class MemorySequences:
 
     def save_rows(self, rows: DataFrame, *, full: bool, since: datetime | None) -> None:
         """Add rows; ``full`` deletes all others, ``since`` those that were loaded before."""
-        known = None if full else self._rows
-        if known is not None and since is not None:
-            known = known.where(F.col(LOADED_AT) >= F.lit(since))
-        self._rows = (rows if known is None else union_rows([known, rows])).localCheckpoint()
+        previous_rows = None if full else self._rows
+        if previous_rows is not None and since is not None:
+            previous_rows = previous_rows.where(F.col(LOADED_AT) >= F.lit(since))
+        self._rows = (rows if previous_rows is None else union_rows([previous_rows, rows])).localCheckpoint()
 
 
 class MemoryTarget(memory.MemoryTarget):
@@ -123,17 +123,17 @@ class MemoryTarget(memory.MemoryTarget):
                 merged = merged.withMetadata(field.name, field.metadata)
         return self.commit_state(state, partial(self.store_rows, merged))
 
-    def _merge_changes(self, found: CountedChanges, inserts: DataFrame) -> DataFrame:
+    def _merge_changes(self, counted_changes: CountedChanges, inserts: DataFrame) -> DataFrame:
         """Return the rows after updates, deletions and inserts; new columns are NULL in old rows."""
-        changes, stored = found.changes, self.read_rows()
-        if not found.updates_and_deletes:
+        changes, stored = counted_changes.changes, self.read_rows()
+        if not counted_changes.updates_and_deletes:
             return stored.unionByName(inserts, allowMissingColumns=True)
         new = {name: F.lit(None).cast(inserts.schema[name].dataType) for name in inserts.columns}
         old = add_columns(stored, {name: null for name, null in new.items() if name not in stored.columns})
         acting = changes.rows.where(sql.quote_column(ACTION).isin(UPDATE, DELETE))
         joined = old.alias(OLD).join(acting.alias(NEW), F.expr(changes.match_condition), "left")
         action = F.expr(sql.quote_name(NEW, ACTION))
-        kept = joined.where(action.isNull() | (action == UPDATE))
+        kept_rows = joined.where(action.isNull() | (action == UPDATE))
         updated = set(changes.updated or changes.columns)
         values = [
             F.when(action == UPDATE, F.expr(sql.quote_name(NEW, name)))
@@ -143,7 +143,7 @@ class MemoryTarget(memory.MemoryTarget):
             else F.expr(sql.quote_name(OLD, name)).alias(name)
             for name in old.columns
         ]
-        return kept.select(*values).unionByName(inserts, allowMissingColumns=True)
+        return kept_rows.select(*values).unionByName(inserts, allowMissingColumns=True)
 
 
 class DeltaLake:
@@ -162,13 +162,13 @@ class DeltaLake:
 
     def read_tables(self) -> dict[str, DataFrame]:
         """Return the target and its child tables by name."""
-        found = {}
-        for place in sorted(self._folder.glob(f"{TARGET}*/_delta_log")):
-            name = place.parent.name
+        tables = {}
+        for log_path in sorted(self._folder.glob(f"{TARGET}*/_delta_log")):
+            name = log_path.parent.name
             if (name != TARGET and not name.startswith(f"{TARGET}__")) or name == f"{TARGET}__times":
                 continue
-            found[name] = self._spark.read.format("delta").load(str(place.parent))
-        return found
+            tables[name] = self._spark.read.format("delta").load(str(log_path.parent))
+        return tables
 
 
 class MemoryLake(MemoryTables):
@@ -243,28 +243,30 @@ def build_settings(
     strategy: str | None, options: Mapping[str, Any], load: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the configuration of this package for dlt's options."""
-    given = {name: parse_value(value) for name, value in (options.get("write_disposition") or {}).items()}
+    disposition = {
+        name: parse_value(value) for name, value in (options.get("write_disposition") or {}).items()
+    }
     hints = options.get("columns") or {}
     flags = [name for name, hint in hints.items() if hint.get("hard_delete")]
     sorts = {name: hint["dedup_sort"] for name, hint in hints.items() if hint.get("dedup_sort")}
-    found: dict[str, Any] = {**given, "target": TARGET, "strategy": strategy or "delete-insert"}
+    settings: dict[str, Any] = {**disposition, "target": TARGET, "strategy": strategy or "delete-insert"}
     # Rows of dlt have no missing columns, only missing values.
-    found["schema_evolution"] = ["add", "allow_missing"]
-    found["merge_key"] = options.get("merge_key")
-    found["hard_delete"] = flags[0] if len(flags) == 1 else flags or None
-    found["dedup_sort"] = sorts or None
+    settings["schema_evolution"] = ["add", "allow_missing"]
+    settings["merge_key"] = options.get("merge_key")
+    settings["hard_delete"] = flags[0] if len(flags) == 1 else flags or None
+    settings["dedup_sort"] = sorts or None
     if strategy == "scd2":
-        found["boundary_timestamp"] = parse_value(load.get("boundary_timestamp"))
+        settings["boundary_timestamp"] = parse_value(load.get("boundary_timestamp"))
     else:
-        found["primary_key"] = options.get("primary_key")
+        settings["primary_key"] = options.get("primary_key")
     if strategy in _VARIANTS:
-        found |= {"strategy": "upsert", "variant": strategy}
-        found.setdefault("skip_unchanged_rows", False)
+        settings |= {"strategy": "upsert", "variant": strategy}
+        settings.setdefault("skip_unchanged_rows", False)
     if load.get("empty") in {"materialize", "arrow"}:
-        found["on_empty"] = "apply"
+        settings["on_empty"] = "apply"
     elif "empty" in load:
-        found["on_empty"] = "skip"
-    return {name: value for name, value in found.items() if value is not None}
+        settings["on_empty"] = "skip"
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def parse_value(value: Any) -> Any:
@@ -275,8 +277,8 @@ def parse_value(value: Any) -> Any:
         if kind in readers:
             return readers[kind](text)
     if isinstance(value, Mapping):
-        return {name: parse_value(each) for name, each in value.items()}
-    return [parse_value(each) for each in value] if isinstance(value, list) else value
+        return {name: parse_value(item) for name, item in value.items()}
+    return [parse_value(item) for item in value] if isinstance(value, list) else value
 
 
 def _build_rows(rows: Sequence[Mapping[str, Any]], hints: Mapping[str, Any] | None) -> pa.Table:
@@ -306,14 +308,14 @@ def has_lists(vector: Mapping[str, Any]) -> bool:
 
 def _read_rows(table: DataFrame) -> list[dict[str, Any]]:
     """Return all rows of a table without the columns that the load adds."""
-    return [_format_value(row.asDict(recursive=True)) for row in table.drop(*_OURS).collect()]
+    return [_format_value(row.asDict(recursive=True)) for row in table.drop(*_TECHNICAL_COLUMNS).collect()]
 
 
 def _format_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _format_value(each) for name, each in value.items()}
+        return {name: _format_value(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_format_value(each) for each in value]
+        return [_format_value(item) for item in value]
     if isinstance(value, datetime):
         # Spark returns timestamps in the time zone of this machine.
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -33,8 +33,8 @@ def _parse_config(vector: Mapping[str, Any]) -> MergeRecordConfig:
     arguments = from_properties(vector["properties"], vector.get("environment"))
     arguments["complete_full_enough"] = vector["mode"] != "single"
     if vector.get("writer_schema"):
-        given = vector["writer_schema"]
-        schema = given if isinstance(given, Mapping) else {"fields": given}
+        writer_schema = vector["writer_schema"]
+        schema = writer_schema if isinstance(writer_schema, Mapping) else {"fields": writer_schema}
         arguments["writer"] = {"format": "json", "schema": schema}
     return MergeRecordConfig.parse(arguments)
 
@@ -50,13 +50,15 @@ def _run_triggers(vector: Mapping[str, Any], config: MergeRecordConfig) -> dict[
             continue
         now = round(trigger["at"] * _SECOND)
         arrivals = list(_build_arrivals(trigger.get("arrivals", ()), now, config))
-        queued |= {each["name"]: each for each in trigger.get("arrivals", ())}
+        queued |= {arrival["name"]: arrival for arrival in trigger.get("arrivals", ())}
         schemas = {key: schema for _, key, schema in arrivals}
-        made = plan_merges(state, NewFiles(tuple(each for each, _, _ in arrivals), schemas), now, config)
-        state = made.state
-        merged += [_format_merge(number, merge, queued) for merge in made.merges]
-        original += [source.name for merge in made.merges for source in merge.sources]
-        failure += [source.name for failed in made.failures for source in failed.sources]
+        plan = plan_merges(
+            state, NewFiles(tuple(flowfile for flowfile, _, _ in arrivals), schemas), now, config
+        )
+        state = plan.state
+        merged += [_format_merge(number, merge, queued) for merge in plan.merges]
+        original += [source.name for merge in plan.merges for source in merge.sources]
+        failure += [source.name for failed in plan.failures for source in failed.sources]
     return {
         "merged": merged,
         "original": original,
@@ -90,7 +92,7 @@ def _build_arrivals(
 def _json_lines(records: list[Any]) -> int:
     """Return the size of records as JSON lines without spaces."""
     return sum(
-        len(json.dumps(each, separators=(",", ":"), ensure_ascii=False).encode()) + 1 for each in records
+        len(json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()) + 1 for record in records
     )
 
 

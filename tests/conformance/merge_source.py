@@ -40,8 +40,8 @@ class MemoryTarget(memory.MemoryTarget):
 
     def apply_changes(self, changes: RowChanges, *, new_columns: bool) -> None:
         """Replace rows with the same IDs by the changed rows, and append the others."""
-        kept = self.read_rows().join(F.broadcast(changes.rows.select("_id")), "_id", "left_anti")
-        self.store_rows(kept.unionByName(changes.rows, allowMissingColumns=new_columns))
+        kept_rows = self.read_rows().join(F.broadcast(changes.rows.select("_id")), "_id", "left_anti")
+        self.store_rows(kept_rows.unionByName(changes.rows, allowMissingColumns=new_columns))
 
 
 class DeltaLake:
@@ -150,7 +150,7 @@ def _run_steps(lake: Lake, vector: Mapping[str, Any], warehouse: Path) -> Iterat
 def _append_entities(lake: Lake, inputs: Mapping[str, list[Any]], versions: dict[str, int]) -> None:
     for dataset, entities in inputs.items():
         start = versions.get(dataset, 0)
-        rows = [(start + place, json.dumps(entity)) for place, entity in enumerate(entities, start=1)]
+        rows = [(start + number, json.dumps(entity)) for number, entity in enumerate(entities, start=1)]
         versions[dataset] = start + len(rows)
         content = pa.table({"_updated": [row[0] for row in rows], "entity": [row[1] for row in rows]}, SCHEMA)
         lake.append_rows(dataset, content)
@@ -158,10 +158,10 @@ def _append_entities(lake: Lake, inputs: Mapping[str, list[Any]], versions: dict
 
 def _remove_entities(lake: Lake, ids: Mapping[str, list[str]]) -> None:
     """Delete all rows of the given entities."""
-    for dataset, gone in ids.items():
+    for dataset, removed_ids in ids.items():
         rows = lake.read_rows(dataset)
-        kept = [json.loads(entity)["_id"] not in gone for entity in rows.column("entity").to_pylist()]
-        lake.write_rows(dataset, rows.filter(pa.array(kept)))
+        mask = [json.loads(entity)["_id"] not in removed_ids for entity in rows.column("entity").to_pylist()]
+        lake.write_rows(dataset, rows.filter(pa.array(mask)))
 
 
 def iterate_written(table: DataFrame, position: int) -> Iterator[dict[str, Any]]:

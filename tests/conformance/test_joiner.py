@@ -48,20 +48,20 @@ REFUSED_BY_SPARK = "advanced-not-boolean-error"
 def outcomes(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Outcomes]:
-    place = tmp_path_factory.mktemp("vectors")
+    folder = tmp_path_factory.mktemp("vectors")
 
     def in_memory(session: SparkSession, id_: str) -> Any:
-        return joiner.outcome_in_memory(session, VECTORS[id_], place / id_)
+        return joiner.outcome_in_memory(session, VECTORS[id_], folder / id_)
 
     def into_a_table(session: SparkSession, id_: str) -> Any:
-        return runner.line_of(joiner, session, VECTORS[id_], place / id_)
+        return runner.line_of(joiner, session, VECTORS[id_], folder / id_)
 
     runs = {
         "test_a_join_gives_what_the_vector_expects": in_memory,
         "test_a_run_does_what_the_vector_expects": into_a_table,
     }
-    with run_selected(spark, request, runs, **{"spark.sql.caseSensitive": "true"}) as found:
-        yield found
+    with run_selected(spark, request, runs, **{"spark.sql.caseSensitive": "true"}) as results:
+        yield results
 
 
 @pytest.mark.parametrize("id_", [id_ for id_ in ACCEPTED if id_ != WITHOUT_TARGET])
@@ -69,14 +69,14 @@ def test_a_join_gives_what_the_vector_expects(id_: str, outcomes: Outcomes) -> N
     """Columns have the expected order, types and nullability, and rows are compared as a bag."""
     expected = VECTORS[id_]["expected"]
 
-    found = outcomes["test_a_join_gives_what_the_vector_expects", id_].result()
+    outcome = outcomes["test_a_join_gives_what_the_vector_expects", id_].result()
 
-    assert found["schema"] == expected["schema"]
+    assert outcome["schema"] == expected["schema"]
     # The nullability of Spark is the same; only a declared schema may allow more nulls than can occur.
     if "outputSchema" not in VECTORS[id_]["config"]:
-        assert found["frame"] == expected["schema"]
-    assert found["records_in"] == expected["records_in"]
-    assert count_rows(found["rows"]) == count_rows(expected["rows"])
+        assert outcome["frame"] == expected["schema"]
+    assert outcome["records_in"] == expected["records_in"]
+    assert count_rows(outcome["rows"]) == count_rows(expected["rows"])
 
 
 @pytest.mark.parametrize("id_", [*INTO_TABLES, REFUSED_BY_SPARK])
@@ -89,7 +89,7 @@ def test_a_run_does_what_the_vector_expects(id_: str, outcomes: Outcomes) -> Non
     assert line["id"] == id_
     assert "error" not in line, line
     if "error" in expected:
-        assert [each["category"] for each in line["errors"]] == [expected["error"]]
+        assert [error["category"] for error in line["errors"]] == [expected["error"]]
         assert all(text in line["errors"][0]["message"] for text in expected["must_mention"])
         return
     assert line["schema"] == expected["schema"]

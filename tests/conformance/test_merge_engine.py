@@ -30,8 +30,8 @@ def read_expected(vector: Vector) -> Any:
 
 
 def is_refused(vector: Vector, stage: str) -> bool:
-    wanted = read_expected(vector)
-    return isinstance(wanted, dict) and wanted.get("error", {}).get("stage") == stage
+    expected = read_expected(vector)
+    return isinstance(expected, dict) and expected.get("error", {}).get("stage") == stage
 
 
 CONFIGURATIONS = [vector for vector in VECTORS if is_refused(vector, "create")]
@@ -71,17 +71,17 @@ def test_a_wrong_configuration_is_refused(vector: Vector, tmp_path: Path) -> Non
 def outcomes(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Outcomes]:
-    place = tmp_path_factory.mktemp("vectors")
+    folder = tmp_path_factory.mktemp("vectors")
 
     def in_memory(session: SparkSession, id_: str) -> Any:
-        return merge_engine.outcome_in_memory(session, FOLDED[id_], place)
+        return merge_engine.outcome_in_memory(session, FOLDED[id_], folder)
 
     def on_delta(session: SparkSession, id_: str) -> Any:
-        return runner.line_of(merge_engine, session, FOLDED[id_], place / id_)
+        return runner.line_of(merge_engine, session, FOLDED[id_], folder / id_)
 
     runs = {"test_a_vector_comes_out": in_memory, "test_a_vector_comes_out_of_tables": on_delta}
-    with run_selected(spark, request, runs) as found:
-        yield found
+    with run_selected(spark, request, runs) as results:
+        yield results
 
 
 @pytest.mark.parametrize("id_", FOLDED)
@@ -119,10 +119,10 @@ def find_mentions(line: Vector, vector: Vector) -> set[str]:
 
 def build_bag(vector: Vector, rows: list[list[Any]], skip: int = 0) -> list[str]:
     """Format rows so that ``==`` compares them as bags, also inside columns without an order."""
-    places = {skip + at for at, name in enumerate(vector["schema"]) if name in vector.get("unordered", [])}
+    positions = {skip + at for at, name in enumerate(vector["schema"]) if name in vector.get("unordered", [])}
 
     def sort_bags(at: int, value: Any) -> Any:
-        return sorted(value, key=format_value) if at in places and isinstance(value, list) else value
+        return sorted(value, key=format_value) if at in positions and isinstance(value, list) else value
 
     return sorted(format_value([sort_bags(at, value) for at, value in enumerate(row)]) for row in rows)
 

@@ -26,7 +26,7 @@ _NAMES = {"_dlt_valid_from": "valid_from", "_dlt_valid_to": "valid_to"}
 
 
 # Lists are separate tables, and of equal rows the first in the file counts.
-ON_DELTA_ALONE = {"di-dedup-tie", *(id_ for id_, each in MATCHING.items() if merge_load.has_lists(each))}
+ON_DELTA_ALONE = {"di-dedup-tie", *(id_ for id_, vector in MATCHING.items() if merge_load.has_lists(vector))}
 # One vector of each strategy and each writing statement.
 ON_DELTA = (
     "scd2-basic-lifecycle",
@@ -44,21 +44,21 @@ ON_DELTA = (
 def outcomes(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Outcomes]:
-    place = tmp_path_factory.mktemp("loads")
+    folder = tmp_path_factory.mktemp("loads")
 
     def in_memory(session: SparkSession, id_: str) -> Any:
         run = merge_load.run_vector if id_ in ON_DELTA_ALONE else merge_load.outcome_in_memory
-        return run(session, MATCHING[id_], place / id_)
+        return run(session, MATCHING[id_], folder / id_)
 
     def on_delta(session: SparkSession, id_: str) -> Any:
-        return runner.line_of(merge_load, session, MATCHING[id_], place / "delta" / id_)
+        return runner.line_of(merge_load, session, MATCHING[id_], folder / "delta" / id_)
 
     runs = {
         "test_loads_write_what_the_vector_expects": in_memory,
         "test_loads_on_delta_write_what_the_vector_expects": on_delta,
     }
-    with run_selected(spark, request, runs) as found:
-        yield found
+    with run_selected(spark, request, runs) as results:
+        yield results
 
 
 @pytest.mark.parametrize("id_", MATCHING)
@@ -87,5 +87,5 @@ def to_comparable(table: list[dict[str, Any]] | None) -> Counter[str]:
         {_NAMES.get(name, name): value for name, value in row.items() if value is not None}
         for row in table or []
     ]
-    kept = [{name: row[name] for name in row if not name.startswith("_dlt")} for row in rows]
-    return Counter(json.dumps(row, sort_keys=True) for row in kept)
+    comparable_rows = [{name: row[name] for name in row if not name.startswith("_dlt")} for row in rows]
+    return Counter(json.dumps(row, sort_keys=True) for row in comparable_rows)

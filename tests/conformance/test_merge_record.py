@@ -42,26 +42,26 @@ def lean(spark: SparkSession) -> SparkSession:
 @pytest.mark.parametrize("id_", SAMPLE)
 def test_runs_over_files_give_what_the_vector_expects(id_: str, lean: SparkSession, tmp_path: Path) -> None:
     """Complete runs give the same merged files, originals, failures and open bins as the planner alone."""
-    (vector,) = [each for each in VECTORS if each["id"] == id_]
+    (vector,) = [candidate for candidate in VECTORS if candidate["id"] == id_]
     landing = Landing(tmp_path, lean, **_build_settings(vector))
-    found: list[Any] = []
+    merges: list[Any] = []
     report: dict[str, Any] = {}
 
     for number, trigger in enumerate(vector["triggers"]):
         before = set(landing.list_outputs())
-        for place, arrival in enumerate(trigger["arrivals"]):
-            _put_file(landing, arrival, trigger["at"] + place / 1000)
+        for index, arrival in enumerate(trigger["arrivals"]):
+            _put_file(landing, arrival, trigger["at"] + index / 1000)
         report = landing.run_job(at=trigger["at"] + 0.9)
-        found += [
+        merges += [
             _read_merged(landing, path, number) for path in landing.list_outputs() if path not in before
         ]
 
     expected = vector["expected"]
-    wanted = [
-        [each["trigger"], each["records"], _drop_written(each["attributes"]), each["reason"]]
-        for each in expected["merged"]
+    expected_merges = [
+        [merge["trigger"], merge["records"], _drop_written(merge["attributes"]), merge["reason"]]
+        for merge in expected["merged"]
     ]
-    assert sorted(map(_format_value, found)) == sorted(map(_format_value, wanted))
+    assert sorted(map(_format_value, merges)) == sorted(map(_format_value, expected_merges))
     assert landing.list_names("original") == sorted(expected["original"])
     assert landing.list_names("failure") == sorted(expected["failure"])
     assert landing.list_names("in") == sorted(expected["still_queued_or_open"])
@@ -71,8 +71,8 @@ def test_runs_over_files_give_what_the_vector_expects(id_: str, lean: SparkSessi
 def _build_settings(vector: dict[str, Any]) -> dict[str, Any]:
     """Return the properties of a vector; add the schema of the files if records fail or schemas matter."""
     first = next(arrival for trigger in vector["triggers"] for arrival in trigger["arrivals"])
-    own = vector["id"].startswith(("bp-zero", "fail-"))
-    reader = {"format": "json", "schema": first["schema"] if own else None}
+    is_schema_needed = vector["id"].startswith(("bp-zero", "fail-"))
+    reader = {"format": "json", "schema": first["schema"] if is_schema_needed else None}
     return {
         "reader": reader,
         "bin_age_from": "first_seen",
@@ -82,7 +82,7 @@ def _build_settings(vector: dict[str, Any]) -> dict[str, Any]:
 
 
 def _put_file(landing: Landing, arrival: dict[str, Any], at: float) -> None:
-    records = [json.dumps(each) + "\n" for each in arrival["records"]]
+    records = [json.dumps(record) + "\n" for record in arrival["records"]]
     if "fail_at_record" in arrival:
         records[arrival["fail_at_record"]] = "no record\n"
     landing.put_file(arrival["name"], "".join(records), at=at, **arrival["attributes"])

@@ -46,20 +46,20 @@ ON_DELTA = (
 def outcomes(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Outcomes]:
-    place = tmp_path_factory.mktemp("vectors")
+    folder = tmp_path_factory.mktemp("vectors")
 
     def in_memory(session: SparkSession, id_: str) -> Any:
-        return merge_source.outcome_in_memory(session, WITH_STEPS[id_], place / id_)
+        return merge_source.outcome_in_memory(session, WITH_STEPS[id_], folder / id_)
 
     def on_delta(session: SparkSession, id_: str) -> Any:
-        return runner.line_of(merge_source, session, WITH_STEPS[id_], place / "delta" / id_)
+        return runner.line_of(merge_source, session, WITH_STEPS[id_], folder / "delta" / id_)
 
     runs = {
         "test_runs_write_what_the_vector_expects": in_memory,
         "test_runs_on_delta_write_what_the_vector_expects": on_delta,
     }
-    with run_selected(spark, request, runs) as found:
-        yield found
+    with run_selected(spark, request, runs) as results:
+        yield results
 
 
 @pytest.mark.parametrize("id_", WITH_STEPS)
@@ -77,12 +77,12 @@ def test_runs_on_delta_write_what_the_vector_expects(id_: str, outcomes: Outcome
 def check_steps(id_: str, line: Any) -> None:
     assert line["id"] == id_
     assert "error" not in line
-    for number, (wanted, step) in enumerate(zip(WITH_STEPS[id_]["steps"], line["steps"], strict=True)):
-        if "expect_error" in wanted:
-            assert wanted["expect_error"] in step["error"], number
+    for number, (expected, step) in enumerate(zip(WITH_STEPS[id_]["steps"], line["steps"], strict=True)):
+        if "expect_error" in expected:
+            assert expected["expect_error"] in step["error"], number
         else:
             assert [to_comparable(entity) for entity in step] == [
-                to_comparable(entity) for entity in wanted["expect"]
+                to_comparable(entity) for entity in expected["expect"]
             ], number
 
 

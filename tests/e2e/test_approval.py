@@ -42,8 +42,8 @@ class Orders:
         if not DeltaTable.is_deltatable(str(self._warehouse / "loaded")):
             return ["a"] * ROWS
         # This reader supports deletion vectors.
-        found = QueryBuilder().register("loaded", DeltaTable(self._warehouse / "loaded"))
-        rows = found.execute("SELECT value FROM loaded ORDER BY id")
+        query_builder = QueryBuilder().register("loaded", DeltaTable(self._warehouse / "loaded"))
+        rows = query_builder.execute("SELECT value FROM loaded ORDER BY id")
         return list(pa.RecordBatchReader.from_stream(rows).read_all()["value"].to_pylist())
 
     def start_run(self) -> str:
@@ -80,8 +80,8 @@ class Orders:
         ):
             assert time.monotonic() < end, "the scheduler has not seen the end of the task's process"
             time.sleep(0.5)
-        place = f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails"
-        self.airflow.send_request("PATCH", place, {"chosen_options": [option], "params_input": {}})
+        endpoint = f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails"
+        self.airflow.send_request("PATCH", endpoint, {"chosen_options": [option], "params_input": {}})
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +92,10 @@ def orders(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> 
     warehouse.mkdir()
     with LocalAirflow(airflow_home(home), warehouse, dags=DAGS) as airflow:
         airflow.wait_until_ready(("approval",))
-        made = Orders(airflow, warehouse)
-        made.change_values(0, "a")
-        made.wait_for_state(made.start_run(), "success")
-        yield made
+        loaded_orders = Orders(airflow, warehouse)
+        loaded_orders.change_values(0, "a")
+        loaded_orders.wait_for_state(loaded_orders.start_run(), "success")
+        yield loaded_orders
 
 
 def test_an_approved_run_writes(orders: Orders) -> None:
@@ -104,14 +104,14 @@ def test_an_approved_run_writes(orders: Orders) -> None:
     run = orders.start_run()
     orders.wait_for_state(run, "awaiting_input")
     before = orders.read_values()
-    asked = orders.read_question(run)
+    question = orders.read_question(run)
 
     orders.answer_question(run, "Apply")
 
     orders.wait_for_state(run, "success")
-    assert asked["subject"].startswith("loaded: the run would write 5 rows to a target of 10 rows")
-    assert "| rows: updated | 5 |" in asked["body"]
-    assert asked["options"] == ["Apply", "Reject"]
+    assert question["subject"].startswith("loaded: the run would write 5 rows to a target of 10 rows")
+    assert "| rows: updated | 5 |" in question["body"]
+    assert question["options"] == ["Apply", "Reject"]
     assert "approved" not in before
     assert orders.read_values() == orders.values
     report = orders.airflow.read_xcom("approval", run, "load", "merge_report")

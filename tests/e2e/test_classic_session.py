@@ -29,7 +29,7 @@ def test_a_capability_runs_in_a_classic_session(folder: str) -> None:
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "SPARK_"))
     }
     options = ["-q", "-p", "no:cacheprovider", "--tb=short"]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *chosen, f"tests/jobs/{folder}/{file}"],
         cwd=ROOT,
         env={**environment, "TESTS_SPARK": "classic"},
@@ -38,5 +38,5 @@ def test_a_capability_runs_in_a_classic_session(folder: str) -> None:
         check=False,
     )
 
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert " passed" in done.stdout
+    assert process.returncode == 0, process.stdout[-4000:]
+    assert " passed" in process.stdout

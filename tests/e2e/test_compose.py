@@ -32,51 +32,53 @@ SERVICES = yaml.safe_load((ROOT / "docker-compose.yaml").read_text(encoding="utf
 PATIENCE = 120.0
 
 
-def wait_until(reached: Any, what: str) -> None:
+def wait_until(reached: Any, subject: str) -> None:
     end = time.monotonic() + PATIENCE
     while not reached():
-        assert time.monotonic() < end, f"{what} is not there in time"
+        assert time.monotonic() < end, f"{subject} is not there in time"
         time.sleep(0.5)
 
 
 def postgres_binary(name: str) -> str:
-    found = shutil.which(name) or next(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), None)
-    if found is None:
+    path = shutil.which(name) or next(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), None)
+    if path is None:
         pytest.skip("PostgreSQL is missing: apt-get install postgresql")
-    return found
+    return path
 
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[int]:
     """Start PostgreSQL with the user, password and database of the compose file; return its port."""
-    asked = SERVICES["postgres"]["environment"]
+    environment = SERVICES["postgres"]["environment"]
     # Not below pytest's folder, which only its owner may enter; PostgreSQL refuses to run as root.
-    place, port = Path(tempfile.mkdtemp(prefix="merge-postgres-")), free_port()
+    server_folder, port = Path(tempfile.mkdtemp(prefix="merge-postgres-")), free_port()
     owner = "postgres" if os.getuid() == 0 else None
     if owner:
-        shutil.chown(place, owner)
-    secret = place / "password"
-    secret.write_text(asked["POSTGRES_PASSWORD"], encoding="utf-8")
+        shutil.chown(server_folder, owner)
+    secret = server_folder / "password"
+    secret.write_text(environment["POSTGRES_PASSWORD"], encoding="utf-8")
     secret.chmod(0o644)
 
-    def run_command(*words: str) -> None:
-        subprocess.run(words, user=owner, cwd=place, check=True, capture_output=True)
+    def run_command(*command: str) -> None:
+        subprocess.run(command, user=owner, cwd=server_folder, check=True, capture_output=True)
 
-    folder = str(place / "data")
-    login = ["-U", asked["POSTGRES_USER"], "-A", "scram-sha-256", f"--pwfile={secret}"]
+    folder = str(server_folder / "data")
+    login = ["-U", environment["POSTGRES_USER"], "-A", "scram-sha-256", f"--pwfile={secret}"]
     run_command(postgres_binary("initdb"), "-D", folder, *login)
-    listen = f"-p {port} -k {place} -c listen_addresses={HOST}"
+    listen = f"-p {port} -k {server_folder} -c listen_addresses={HOST}"
     control = postgres_binary("pg_ctl")
-    run_command(control, "-D", folder, "-o", listen, "-l", str(place / "log"), "-w", "start")
+    run_command(control, "-D", folder, "-o", listen, "-l", str(server_folder / "log"), "-w", "start")
     try:
-        to = {"host": HOST, "port": port, "user": asked["POSTGRES_USER"], "dbname": "postgres"}
-        with contextlib.closing(psycopg2.connect(password=asked["POSTGRES_PASSWORD"], **to)) as connection:
+        to = {"host": HOST, "port": port, "user": environment["POSTGRES_USER"], "dbname": "postgres"}
+        with contextlib.closing(
+            psycopg2.connect(password=environment["POSTGRES_PASSWORD"], **to)
+        ) as connection:
             connection.autocommit = True
-            connection.cursor().execute(f"CREATE DATABASE {asked['POSTGRES_DB']}")
+            connection.cursor().execute(f"CREATE DATABASE {environment['POSTGRES_DB']}")
         yield port
     finally:
         run_command(control, "-D", folder, "-m", "immediate", "stop")
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(server_folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -85,19 +87,19 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
 
     Return the master's two ports.
     """
-    place = tmp_path_factory.mktemp("spark")
+    folder = tmp_path_factory.mktemp("spark")
     ports = {"7077": free_port(), "8081": free_port(), "8082": free_port()}
     # A process that has a Spark Connect session would start executors without Spark's SQL classes.
-    env = build_child_environment(SPARK_LOCAL_IP=HOST, SPARK_WORKER_DIR=str(place / "work"))
+    env = build_child_environment(SPARK_LOCAL_IP=HOST, SPARK_WORKER_DIR=str(folder / "work"))
     children = []
     try:
         for name in ("spark-master", "spark-worker"):
-            words = [replace_ports(word, ports) for word in SERVICES[name]["command"]]
-            with (place / f"{name}.log").open("wb") as log:
-                words[0] = str(spark_home() / "bin" / words[0])
+            command = [replace_ports(word, ports) for word in SERVICES[name]["command"]]
+            with (folder / f"{name}.log").open("wb") as log:
+                command[0] = str(spark_home() / "bin" / command[0])
                 # Also ends the processes if the tests themselves are killed.
                 settings = {"env": env, "preexec_fn": die_with_parent}
-                children.append(subprocess.Popen(words, stdout=log, stderr=log, **settings))
+                children.append(subprocess.Popen(command, stdout=log, stderr=log, **settings))
             wait_until(lambda: count_workers(ports["8081"]) >= len(children) - 1, name)
         wait_until(lambda: count_workers(ports["8081"]) == 1, "the worker")
         yield {"master": ports["7077"], "page": ports["8081"]}
@@ -131,11 +133,11 @@ def test_an_example_runs_in_the_set_up_of_the_compose_file(
     postgres: Any, spark_cluster: Any, tmp_path: Path
 ) -> None:
     """The worked example has the documented result, and an application of the Spark master computed it."""
-    asked = SERVICES["airflow-scheduler"]["environment"]
-    spark = asked["AIRFLOW_CONN_SPARK_DEFAULT"].replace("spark-master", HOST)
+    environment = SERVICES["airflow-scheduler"]["environment"]
+    spark = environment["AIRFLOW_CONN_SPARK_DEFAULT"].replace("spark-master", HOST)
     settings = {
-        "AIRFLOW__CORE__EXECUTOR": asked["AIRFLOW__CORE__EXECUTOR"],
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": asked["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].replace(
+        "AIRFLOW__CORE__EXECUTOR": environment["AIRFLOW__CORE__EXECUTOR"],
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].replace(
             "postgres:5432", f"{HOST}:{postgres}"
         ),
         "AIRFLOW_CONN_SPARK_DEFAULT": spark.replace("7077", str(spark_cluster["master"])),

@@ -40,8 +40,8 @@ def server() -> Iterator[str]:
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    said = process.stdout.readline()
-    yield re.search(r"sc://\S+", said)[0]
+    line = process.stdout.readline()
+    yield re.search(r"sc://\S+", line)[0]
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
 
@@ -53,8 +53,8 @@ def test_the_same_job_commits_through_a_server(spark: SparkSession, server: Any,
     spark.range(3).selectExpr("id", "id + 1 AS amount").write.format("delta").save(source)
 
     def run_through(run_id: str, **config: Any) -> JobResult | JobFailure:
-        asked = probe.build_request(source, target, run_id, **config)
-        return JobProcess(asked, script=Path(probe.__file__), remote=server, on_line=lambda _: None).run()
+        request = probe.build_request(source, target, run_id, **config)
+        return JobProcess(request, script=Path(probe.__file__), remote=server, on_line=lambda _: None).run()
 
     first, again, second = run_through("r1"), run_through("r1"), run_through("r2")
     broken, distrusted = run_through("r3", broken=True), run_through("r3", fail=True)
@@ -62,7 +62,7 @@ def test_the_same_job_commits_through_a_server(spark: SparkSession, server: Any,
     assert (first.report["changed"], first.report["target"]["version"]) == (True, 0)
     assert (again.report["changed"], again.report["target"]["version"]) == (False, 0)
     assert (second.report["changed"], second.report["target"]["version"]) == (True, 1)
-    assert [each["txn"][1] for each in list_commits(Path(target))] == [1, 2]
+    assert [commit["txn"][1] for commit in list_commits(Path(target))] == [1, 2]
     assert (broken.code, broken.message.split("]")[0]) == ("data", "[USER_RAISED_EXCEPTION")
     assert (distrusted.code, distrusted.message) == ("data", "the source is not to be trusted")
     assert spark.sql(f"SELECT sum(amount) AS total FROM delta.`{target}`").collect()[0].total == 12
@@ -100,8 +100,8 @@ def test_a_job_that_is_ended_is_ended_on_the_server_too(
     """Stopping the task cancels its statement on the server, which does not commit afterwards."""
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
     spark.range(0, 2, 1, 1).selectExpr("id", "id + 1 AS amount").write.format("delta").save(source)
-    asked = probe.build_request(source, target, slow=True)
-    job = JobProcess(asked, script=Path(probe.__file__), remote=server, on_line=lambda _: None)
+    request = probe.build_request(source, target, slow=True)
+    job = JobProcess(request, script=Path(probe.__file__), remote=server, on_line=lambda _: None)
     ended: list[object] = []
 
     def run_job() -> None:

@@ -29,13 +29,13 @@ SECONDS = 400
 pytestmark = pytest.mark.spark
 
 
-def build_command(what: str, home: Path) -> list[str]:
-    return [sys.executable, "-m", "demo", what, "--home", str(home)]
+def build_command(command: str, home: Path) -> list[str]:
+    return [sys.executable, "-m", "demo", command, "--home", str(home)]
 
 
-def run_demo(what: str, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
+def run_demo(command: str, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        build_command(what, home),
+        build_command(command, home),
         cwd=ROOT / "dags",
         env={**os.environ, **env},
         capture_output=True,
@@ -58,7 +58,7 @@ def list_orphans(home: Path) -> list[str]:
 
 
 def read_versions(home: Path) -> dict[str, int]:
-    return {place.name: DeltaTable(str(place)).version() for place in (home / "warehouse").iterdir()}
+    return {path.name: DeltaTable(str(path)).version() for path in (home / "warehouse").iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +73,14 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
 
 def test_the_first_run_shows_what_two_dags_merged(first: Any) -> None:
     """Seven entities become the five of the worked example, and airports become golden airports."""
-    home, done = first
+    home, process = first
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    assert process.returncode == 0, process.stdout + process.stderr
+    lines = process.stdout.splitlines()
     start = lines.index(worked_example.EXPECTED[0])
     assert lines[start : start + 5] == worked_example.EXPECTED
-    assert re.search(r"^33,132 entities in, 28,532 golden airports out", done.stdout, re.MULTILINE)
-    assert "Nothing has changed" not in done.stdout
+    assert re.search(r"^33,132 entities in, 28,532 golden airports out", process.stdout, re.MULTILINE)
+    assert "Nothing has changed" not in process.stdout
     assert set(read_versions(home).values()) == {0}
 
 
@@ -93,14 +93,14 @@ def test_no_process_is_left_behind(first: Any) -> None:
 
 def test_a_second_run_changes_nothing(first: Any) -> None:
     """A second run shows the same results, reports that nothing changed, and commits no table version."""
-    home, done = first
+    home, process = first
 
     again = run_demo("run", home)
 
     assert again.returncode == 0, again.stdout + again.stderr
     assert "Nothing has changed since the previous run" in again.stdout
     results = re.compile(r"^A, B and C merged.*?(?=^Seconds)", re.MULTILINE | re.DOTALL)
-    assert results.findall(again.stdout) == results.findall(done.stdout) != []
+    assert results.findall(again.stdout) == results.findall(process.stdout) != []
     assert set(read_versions(home).values()) == {0}
     assert list_orphans(home) == []
 
@@ -112,10 +112,10 @@ def test_a_run_that_fails_says_why(first: Any, tmp_path: Path) -> None:
     shutil.rmtree(target)
     write_deltalake(str(target), pa.table({"precious": [1]}))
 
-    done = run_demo("run", home)
+    process = run_demo("run", home)
 
-    assert done.returncode == 1
-    reason, log = done.stderr.splitlines()
+    assert process.returncode == 1
+    reason, log = process.stderr.splitlines()
     assert reason.startswith("example_merge_source failed: seed_merged: ")
     assert "was written by another writer" in reason
     assert "choose another target" in reason
@@ -128,9 +128,9 @@ def running() -> Iterator[Callable[[str, Path], subprocess.Popen[str]]]:
     """Start the demo and keep it running; stop it at the end of the test, also after a failure."""
     started: list[subprocess.Popen[str]] = []
 
-    def start_demo(what: str, home: Path) -> subprocess.Popen[str]:
+    def start_demo(command: str, home: Path) -> subprocess.Popen[str]:
         child = subprocess.Popen(
-            build_command(what, home),
+            build_command(command, home),
             cwd=ROOT / "dags",
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -187,11 +187,11 @@ def test_an_interrupted_demo_takes_its_airflow_with_it(tmp_path: Path, running: 
 
 def test_without_java_the_first_line_says_so(tmp_path: Path) -> None:
     """Without Java the demo fails before any work, with one line that has the remedy."""
-    done = run_demo("run", tmp_path / "demo", JAVA_HOME=str(tmp_path))
+    process = run_demo("run", tmp_path / "demo", JAVA_HOME=str(tmp_path))
 
-    assert done.returncode == 1
-    assert done.stderr.startswith("Java is missing: install Java 17 or 21")
-    assert done.stdout == ""
+    assert process.returncode == 1
+    assert process.stderr.startswith("Java is missing: install Java 17 or 21")
+    assert process.stdout == ""
     assert not (tmp_path / "demo").exists()
 
 
@@ -199,10 +199,10 @@ def test_a_free_port_is_one_that_nobody_listens_on() -> None:
     """The preferred port is returned if it is free, another one if it is in use."""
     import socket
 
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as busy_socket:
+        busy_socket.bind(("127.0.0.1", 0))
+        busy_socket.listen()
+        port = busy_socket.getsockname()[1]
 
         assert free_port(port) != port
     assert free_port(port) == port

@@ -29,13 +29,13 @@ def test_the_example_gives_the_table_that_its_source_prints(
     runs = [run_dag(example_joiner.dag), run_dag(example_joiner.dag)]
 
     last = str(tmp_path / "customers_purchases_transactions")
-    found = QueryBuilder().register("joined", DeltaTable(last)).execute("SELECT * FROM joined").read_all()
+    rows = QueryBuilder().register("joined", DeltaTable(last)).execute("SELECT * FROM joined").read_all()
     import pyarrow as pa
 
-    assert sorted(tuple(row.values()) for row in pa.table(found).to_pylist()) == EXPECTED
+    assert sorted(tuple(row.values()) for row in pa.table(rows).to_pylist()) == EXPECTED
     assert DeltaTable(last).version() == 0
     for run, changed in zip(runs, (True, False), strict=True):
-        assert {str(each.state) for each in run.get_task_instances()} == {"success"}
+        assert {str(task_instance.state) for task_instance in run.get_task_instances()} == {"success"}
         for join in ("customers_purchases", "customers_purchases_transactions"):
             report = run.get_task_instance(join).xcom_pull(task_ids=join, key="merge_report")
             assert report["changed"] is changed

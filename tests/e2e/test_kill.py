@@ -47,15 +47,15 @@ class Running:
         except Exception as error:  # noqa: BLE001 - whatever it was, the test looks at it
             self.outcome = error
 
-    def wait_until(self, seen: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool]) -> None:
         end = time.monotonic() + 300
-        while not seen():
+        while not condition():
             assert self._thread.is_alive(), (self.outcome, self.lines)
             assert time.monotonic() < end, self.lines
             time.sleep(0.001)
 
-    def has_printed(self, words: str) -> Callable[[], bool]:
-        return lambda: any(words in line for line in self.lines)
+    def has_printed(self, text: str) -> Callable[[], bool]:
+        return lambda: any(text in line for line in self.lines)
 
     def list_processes(self) -> list[psutil.Process]:
         java = psutil.Process(self.process._child.pid)
@@ -68,12 +68,12 @@ class Running:
 
 
 def _is_gone(processes: list[psutil.Process]) -> bool:
-    _, alive = psutil.wait_procs(processes, timeout=30)
-    return not alive
+    _, survivors = psutil.wait_procs(processes, timeout=30)
+    return not survivors
 
 
 @pytest.fixture
-def places(spark: SparkSession, tmp_path: Path) -> tuple[str, str]:
+def table_paths(spark: SparkSession, tmp_path: Path) -> tuple[str, str]:
     """Create a source, and return its location and that of the target."""
     rows = spark.range(ROWS).selectExpr("id", "id % 7 AS amount", "sha2(CAST(id AS STRING), 256) AS note")
     rows.write.format("delta").save(str(tmp_path / "source"))
@@ -100,16 +100,16 @@ def _build_log_path(target: str, version: int) -> Path:
     ids=["before a merge", "during the first write", "during a merge", "after a merge"],
 )
 def test_the_next_run_gives_what_one_clean_run_gives(
-    spark: SparkSession, places: Any, first: Any, moment: Any
+    spark: SparkSession, table_paths: Any, first: Any, moment: Any
 ) -> None:
     """Whenever Spark is killed, the retry of the same run ends with the rows and commits of one run."""
-    source, target = places
+    source, target = table_paths
     if not first:
         probe.run(spark, probe.build_request(source, target, "r0"), Progress(lambda _: None))
     version = 0 if first else 1
-    asked = probe.build_request(source, target)
+    request = probe.build_request(source, target)
     before = _list_files(target)
-    running = Running(asked.model_copy(update={"config": {**asked.config, "wait": moment}}))
+    running = Running(request.model_copy(update={"config": {**request.config, "wait": moment}}))
     if moment == "during":
         running.wait_until(lambda: bool(_list_files(target) - before))
     else:
@@ -121,7 +121,7 @@ def test_the_next_run_gives_what_one_clean_run_gives(
     assert isinstance(running.wait_for_end(), JobError)
     assert _is_gone(family)
     assert _build_log_path(target, version).exists() == (moment == "after")
-    report = probe.run(spark, asked, Progress(lambda _: None))
+    report = probe.run(spark, request, Progress(lambda _: None))
     runs = version + 1
     total = sum(row % 7 for row in range(ROWS)) * runs
     assert _sum_target(spark, target) == (ROWS, total, runs)
@@ -129,10 +129,10 @@ def test_the_next_run_gives_what_one_clean_run_gives(
     assert report["target"]["version"] == version
 
 
-def test_a_killed_launcher_takes_spark_and_its_driver_with_it(places: Any) -> None:
+def test_a_killed_launcher_takes_spark_and_its_driver_with_it(table_paths: Any) -> None:
     """If the launcher is killed with SIGKILL, Spark and its driver end too and stop writing."""
-    source, target = places
-    asked = probe.build_request(source, target, wait="before")
+    source, target = table_paths
+    request = probe.build_request(source, target, wait="before")
     code = (
         "import sys; from pathlib import Path\n"
         "from airflow_merge_provider.core.protocol import JobRequest\n"
@@ -141,7 +141,7 @@ def test_a_killed_launcher_takes_spark_and_its_driver_with_it(places: Any) -> No
         "JobProcess(request, script=Path(sys.argv[2]), on_line=lambda line: print(line, flush=True)).run()\n"
     )
     launcher = subprocess.Popen(
-        [sys.executable, "-c", code, asked.model_dump_json(), str(PROBE)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, request.model_dump_json(), str(PROBE)], stdout=subprocess.PIPE, text=True
     )
     try:
         assert any("waiting before the commit" in line for line in launcher.stdout)
@@ -154,9 +154,9 @@ def test_a_killed_launcher_takes_spark_and_its_driver_with_it(places: Any) -> No
     assert _is_gone(family)
 
 
-def test_a_job_that_is_ended_on_request_ends_whole(places: Any) -> None:
+def test_a_job_that_is_ended_on_request_ends_whole(table_paths: Any) -> None:
     """Ending a job, as a stopped task does, ends both processes, and the error has the reason."""
-    source, target = places
+    source, target = table_paths
     running = Running(probe.build_request(source, target, wait="before"))
     running.wait_until(running.has_printed("waiting before the commit"))
     family = running.list_processes()
@@ -170,9 +170,9 @@ def test_a_job_that_is_ended_on_request_ends_whole(places: Any) -> None:
     assert not Path(target).exists()
 
 
-def test_a_run_says_little_and_answers(places: Any) -> None:
+def test_a_run_says_little_and_answers(table_paths: Any) -> None:
     """A run prints its steps and no output of Spark, and leaves no file behind."""
-    source, target = places
+    source, target = table_paths
     running = Running(probe.build_request(source, target))
 
     outcome = running.wait_for_end()
@@ -183,9 +183,9 @@ def test_a_run_says_little_and_answers(places: Any) -> None:
     assert all(line.startswith("[merge +") for line in running.lines), running.lines
 
 
-def test_a_run_that_fails_says_little_and_why(places: Any) -> None:
+def test_a_run_that_fails_says_little_and_why(table_paths: Any) -> None:
     """The answer of a failed run has one line for the user; the log has no stack trace of the JVM."""
-    source, target = places
+    source, target = table_paths
     running = Running(probe.build_request(source, target, broken=True))
 
     outcome = running.wait_for_end()

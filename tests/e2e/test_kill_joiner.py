@@ -40,11 +40,11 @@ def test_a_killed_run_is_made_good_by_its_retry(
     rows = spark.range(ROWS).selectExpr("id", "sha2(CAST(id AS STRING), 256) AS note")
     for name in ("a", "b"):
         rows.write.format("delta").save(str(tmp_path / name))
-    place = tmp_path / TARGET
+    target = tmp_path / TARGET
 
     table = Lake(spark, tmp_path, **SETTINGS)
-    kill_join(table, lambda _: any(place.glob("*.parquet")))
-    assert not any((place / "_delta_log").glob("*.json"))
+    kill_join(table, lambda _: any(target.glob("*.parquet")))
+    assert not any((target / "_delta_log").glob("*.json"))
     assert table.run_job("r")["counts"]["outputs"] == ROWS
     assert table.read_version() == 0
 
@@ -59,7 +59,7 @@ def test_a_killed_run_is_made_good_by_its_retry(
         assert spark.read.parquet(str(tmp_path / f"by_{moment}")).distinct().count() == ROWS
 
 
-def kill_join(join: Lake, seen: Callable[[list[str]], bool]) -> None:
+def kill_join(join: Lake, condition: Callable[[list[str]], bool]) -> None:
     """Run a join in a process of its own and kill its JVM as soon as a condition holds."""
     lines: list[str] = []
     process = JobProcess(join.build_request("r"), script=Path(probe.__file__), on_line=lines.append)
@@ -74,7 +74,7 @@ def kill_join(join: Lake, seen: Callable[[list[str]], bool]) -> None:
     thread = threading.Thread(target=run_join, daemon=True)
     thread.start()
     until = time.monotonic() + 300
-    while not seen(lines):
+    while not condition(lines):
         assert thread.is_alive(), (ended, lines)
         assert time.monotonic() < until, lines
         time.sleep(0.001)

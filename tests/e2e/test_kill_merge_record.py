@@ -56,15 +56,15 @@ def test_a_process_that_is_killed_is_finished_by_the_next(tmp_path: Path) -> Non
 
     It dies at plan, staging, output, manifest, moves, ledger and state.
     """
-    whole = build_landing(tmp_path / "whole")
-    assert run_child(whole.root, -1) == 0
+    landing = build_landing(tmp_path / "whole")
+    assert run_child(landing.root, -1) == 0
     (tmp_path / "whole").rename(tmp_path / "kept")
     expected = Landing(tmp_path / "kept").read_everything()
 
     for change in (1, 3, 5, 8, 11, 14, 18):
-        tried = build_landing(tmp_path / "whole")
-        assert run_child(tried.root, change) == -signal.SIGKILL, change
-        assert (tried.root / "state" / "lease.json").exists()
-        assert run_child(tried.root, -1) == 0
-        assert tried.read_everything() == expected, change
+        killed_landing = build_landing(tmp_path / "whole")
+        assert run_child(killed_landing.root, change) == -signal.SIGKILL, change
+        assert (killed_landing.root / "state" / "lease.json").exists()
+        assert run_child(killed_landing.root, -1) == 0
+        assert killed_landing.read_everything() == expected, change
         (tmp_path / "whole").rename(tmp_path / f"tried-{change}")

@@ -51,9 +51,9 @@ def test_a_run_folds_what_is_new_and_tells_of_it(run_dag: Any, asset_events: Any
         tmp_path / "changes", build_changes(amount=[4, None, 20], op=["-D", "+I", "+I"]), mode="append"
     )
 
-    told = read_report(run_dag(dag))
+    report = read_report(run_dag(dag))
 
-    assert told["changed"] is True
-    assert (told["counts"]["records"], told["rows"]["inserted"]) == (6, 2)
-    assert told["target"]["version"] == DeltaTable(tmp_path / "totals").version() == 0
+    assert report["changed"] is True
+    assert (report["counts"]["records"], report["rows"]["inserted"]) == (6, 2)
+    assert report["target"]["version"] == DeltaTable(tmp_path / "totals").version() == 0
     assert [event["version"] for event in asset_events(uri)] == [0]

@@ -27,8 +27,8 @@ def test_the_example_merges_what_has_landed_and_tells_it(
         folder.mkdir(parents=True)
         for number in range(count):
             rows = [
-                {"station": station, "at": "2026-01-01T00:00:00Z", "temp": 1.5, "wind": float(place)}
-                for place in range(100)
+                {"station": station, "at": "2026-01-01T00:00:00Z", "temp": 1.5, "wind": float(index)}
+                for index in range(100)
             ]
             (folder / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
 

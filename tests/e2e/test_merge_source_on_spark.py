@@ -51,7 +51,7 @@ def build_dag(dag_id: Any, lake: Any, **kwargs: Any) -> Any:
 
 
 def list_states(run: Any) -> Any:
-    return {each.task_id: str(each.state) for each in run.get_task_instances()}
+    return {task_instance.task_id: str(task_instance.state) for task_instance in run.get_task_instances()}
 
 
 def read_report(run: Any) -> Any:
@@ -77,7 +77,7 @@ def test_two_runs_merge_once_and_tell_once(run_dag: Any, asset_events: Any, lake
     assert event["run"] == first.run_id
     assert event["version"] == DeltaTable(f"{lake}/golden").version()
     files = DeltaTable(f"{lake}/golden").file_uris()
-    ids = [each for file in files for each in parquet.read_table(file, columns=["_id"])["_id"].to_pylist()]
+    ids = [id_ for file in files for id_ in parquet.read_table(file, columns=["_id"])["_id"].to_pylist()]
     assert sorted(ids) == ["0|a1|1|b1|2|c1", "0|a2", "1|b2", "2|c2", "2|c3"]
 
 

@@ -34,7 +34,9 @@ class Pipeline:
         while time.monotonic() - still < 15:
             assert time.monotonic() < end, f"the pipeline does not come to rest: {before}"
             runs = {dag_id: self.list_states(dag_id) for dag_id in (HEAD, *CHAIN)}
-            if runs != before or {"queued", "running"} & {state for each in runs.values() for state in each}:
+            if runs != before or {"queued", "running"} & {
+                state for states in runs.values() for state in states
+            }:
                 before, still = runs, time.monotonic()
             time.sleep(1)
         assert {state for states in (before or {}).values() for state in states} == {"success"}, before
@@ -57,9 +59,9 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -
     warehouse = home / "warehouse"
     with LocalAirflow(airflow_home(home), warehouse, parts=ALL) as airflow:
         airflow.wait_until_ready((HEAD, *CHAIN))
-        made = Pipeline(airflow, warehouse)
-        made.start_head()
-        yield made
+        started_pipeline = Pipeline(airflow, warehouse)
+        started_pipeline.start_head()
+        yield started_pipeline
 
 
 # Minutes: each of thirty tasks starts Spark, one after the other where they depend on each other.

@@ -38,14 +38,14 @@ class Lake:
         self.airflow.send_request("POST", "/assets/events", {"asset_id": self.find_asset(dataset)["id"]})
 
     def find_asset(self, dataset: str) -> dict[str, object]:
-        (found,) = self.airflow.get_json(f"/assets?uri_pattern=merge://warehouse/{dataset}")["assets"]
-        return dict(found)
+        (asset,) = self.airflow.get_json(f"/assets?uri_pattern=merge://warehouse/{dataset}")["assets"]
+        return dict(asset)
 
     def read_value(self, dataset: str) -> int | None:
-        place = self.warehouse / dataset
-        if not DeltaTable.is_deltatable(str(place)):
+        path = self.warehouse / dataset
+        if not DeltaTable.is_deltatable(str(path)):
             return None
-        values: list[int] = DeltaTable(place).to_pyarrow_table()["value"].to_pylist()
+        values: list[int] = DeltaTable(path).to_pyarrow_table()["value"].to_pylist()
         return max(values)
 
     def list_runs(self, dag_id: str) -> list[dict[str, object]]:
@@ -70,7 +70,7 @@ class Lake:
         end = still + PATIENCE
         while time.monotonic() - still < seconds:
             assert time.monotonic() < end, f"{dag_ids} do not come to rest"
-            now = [(run["dag_run_id"], run["state"]) for each in dag_ids for run in self.list_runs(each)]
+            now = [(run["dag_run_id"], run["state"]) for dag_id in dag_ids for run in self.list_runs(dag_id)]
             if now != before or any(state in {"queued", "running"} for _, state in now):
                 still, before = time.monotonic(), now
             time.sleep(0.5)
@@ -114,7 +114,7 @@ def test_any_input_is_enough_and_a_run_without_changes_tells_nobody(lake: Lake) 
         lake.send_event("burst_a")
         lake.wait_until(lambda: lake.read_value("burst_out") is not None)
     lake.wait_for_rest("burst_out")
-    runs, told = len(lake.list_runs("burst_out")), lake.count_events("burst_out")
+    runs, events = len(lake.list_runs("burst_out")), lake.count_events("burst_out")
 
     lake.send_event("burst_b")
 
@@ -122,11 +122,13 @@ def test_any_input_is_enough_and_a_run_without_changes_tells_nobody(lake: Lake) 
     lake.wait_for_rest("burst_out")
     last = lake.list_runs("burst_out")[-1]["dag_run_id"]
     states = {
-        each["task_id"]: each["state"]
-        for each in lake.airflow.get_json(f"/dags/burst_out/dagRuns/{last}/taskInstances")["task_instances"]
+        task_instance["task_id"]: task_instance["state"]
+        for task_instance in lake.airflow.get_json(f"/dags/burst_out/dagRuns/{last}/taskInstances")[
+            "task_instances"
+        ]
     }
     assert states == {"wait": "success", "merge": "success", "after": "success"}
-    assert lake.count_events("burst_out") == told
+    assert lake.count_events("burst_out") == events
 
 
 def test_a_paused_consumer_catches_up(lake: Lake) -> None:
@@ -196,5 +198,5 @@ def test_a_mark_by_hand_ends_a_wait(lake: Lake) -> None:
     lake.airflow.send_request("PUT", store, {"value": {"by": "vera"}})
 
     lake.wait_until(lambda: lake.airflow.get_json(path)["state"] == "success")
-    found = lake.airflow.read_xcom("waiting_out", run, "wait", "return_value")
-    assert found == {"waiting_in": {"version": None, "origin": "mark"}}
+    return_value = lake.airflow.read_xcom("waiting_out", run, "wait", "return_value")
+    assert return_value == {"waiting_in": {"version": None, "origin": "mark"}}

@@ -46,11 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     with ConnectServer(options.remote) as server:
         import_jobs(server.get_url())
-        for seed, capability in ((seed, each) for seed in seeds for each in options.only):
+        for seed, capability in ((seed, name) for seed in seeds for name in options.only):
             if options.workloads is None and time.monotonic() > end:
                 break
-            made = FaultTrials(capability, seed, folder / f"{capability}-{seed}", server, tally)
-            try_workload(made, options.trials, _DRAWS[options.kinds])
+            fault_trials = FaultTrials(capability, seed, folder / f"{capability}-{seed}", server, tally)
+            try_workload(fault_trials, options.trials, _DRAWS[options.kinds])
     print_report(tally)
     if not tally.failed:
         shutil.rmtree(folder)
@@ -59,51 +59,51 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1
 
 
-def try_workload(made: FaultTrials, trials: int, draws: tuple[float, float]) -> None:
+def try_workload(fault_trials: FaultTrials, trials: int, draws: tuple[float, float]) -> None:
     """Disturb one workload a number of times, first at each of its steps."""
-    name, tally = made.name, made.tally
+    name, tally = fault_trials.name, fault_trials.tally
     random = Random(f"{name.replace(' ', '/')}/faults")  # noqa: S311 - repeatable
     try:
-        made.prepare_trials()
+        fault_trials.prepare_trials()
     except RefusedError as error:
         tally.tried["refused workloads"] += 1
         tally.failed.append(f"refused without a fault: {error}")
         return
     failed, tried = len(tally.failed), Counter(tally.tried)
     for _ in range(trials):
-        _try_fault(made, random, draws)
+        _try_fault(fault_trials, random, draws)
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted((tally.tried - tried).items()))
     print(
-        f"{name}: {made.steps} steps, {len(tally.failed) - failed} of {trials} failed ({kinds})",
+        f"{name}: {fault_trials.steps} steps, {len(tally.failed) - failed} of {trials} failed ({kinds})",
         flush=True,
     )
     for line in tally.failed[failed:]:
         print(f"    {line[:2000]}", flush=True)
     if len(tally.failed) == failed:
-        shutil.rmtree(made.folder)
+        shutil.rmtree(fault_trials.folder)
 
 
-def _try_fault(made: FaultTrials, random: Random, draws: tuple[float, float]) -> None:
+def _try_fault(fault_trials: FaultTrials, random: Random, draws: tuple[float, float]) -> None:
     """Make one trial of a random kind; few trials start a Spark session of their own."""
-    step, draw = random.randint(1, made.steps + 1), random.uniform(*draws)
+    step, draw = random.randint(1, fault_trials.steps + 1), random.uniform(*draws)
     if draw < 0.4:
-        made.kill_before(step)
+        fault_trials.kill_before(step)
     elif draw < 0.58:
-        made.kill_after(random.uniform(0, made.seconds))
+        fault_trials.kill_after(random.uniform(0, fault_trials.seconds))
     elif draw < 0.62:
-        made.kill_launched("launcher", random.uniform(0, 3 + made.seconds), is_local=False)
+        fault_trials.kill_launched("launcher", random.uniform(0, 3 + fault_trials.seconds), is_local=False)
     elif draw < 0.64:
-        made.kill_launched("child", random.uniform(0, 3 + made.seconds), is_local=False)
+        fault_trials.kill_launched("child", random.uniform(0, 3 + fault_trials.seconds), is_local=False)
     elif draw < 0.66:
-        made.kill_launched("child", random.uniform(0, 15), is_local=True)
-    elif draw < 0.7 and made.capability == "merge_record":
-        made.reuse_name(step)
+        fault_trials.kill_launched("child", random.uniform(0, 15), is_local=True)
+    elif draw < 0.7 and fault_trials.capability == "merge_record":
+        fault_trials.reuse_name(step)
     elif draw < 0.78:
-        made.stop_before(step)
+        fault_trials.stop_before(step)
     elif draw < 0.88:
-        made.try_race(is_same_run=True)
+        fault_trials.try_race(is_same_run=True)
     else:
-        made.try_race(is_same_run=False)
+        fault_trials.try_race(is_same_run=False)
 
 
 def print_report(tally: FaultTally) -> None:

@@ -48,8 +48,8 @@ class LaunchedRun:
         except psutil.NoSuchProcess:
             family = []
         code = self._process.wait(_SECONDS_MAX)
-        _, alive = psutil.wait_procs(family, timeout=_GRACE)
-        assert not alive, f"still running {_GRACE} s after its {victim} was killed: {alive}"
+        _, survivors = psutil.wait_procs(family, timeout=_GRACE)
+        assert not survivors, f"still running {_GRACE} s after its {victim} was killed: {survivors}"
         log = self._log.read_text(encoding="utf-8", errors="replace")
         is_said = "error: " in log and "Traceback" not in log
         assert code == 0 or victim == "launcher" or is_said, f"exit code {code}: {log[-2000:]}"

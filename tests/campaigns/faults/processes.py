@@ -85,9 +85,9 @@ class RunProcess:
         options = os.WSTOPPED | os.WEXITED | os.WNOWAIT
         end = time.monotonic() + _SECONDS_MAX
         while time.monotonic() < end:
-            found = os.waitid(os.P_PID, self.pid, options | os.WNOHANG)
-            if found is not None:
-                return found.si_code == os.CLD_STOPPED
+            status = os.waitid(os.P_PID, self.pid, options | os.WNOHANG)
+            if status is not None:
+                return status.si_code == os.CLD_STOPPED
             time.sleep(0.01)
         raise TimeoutError(self._work)
 
@@ -156,13 +156,13 @@ def fork_process(run: Callable[[], int], log: Path) -> int:
         os._exit(code)
 
 
-def call_in_process(function: Callable[..., Any], folder: Path, *given: Any) -> Any:
+def call_in_process(function: Callable[..., Any], folder: Path, *arguments: Any) -> Any:
     """Return the result of a function in a separate process, converted to JSON and back."""
     answer, log = folder / "answer.json", folder / "answer.txt"
     answer.unlink(missing_ok=True)
 
     def run_function() -> int:
-        answer.write_text(json.dumps(function(*given)), encoding="utf-8")
+        answer.write_text(json.dumps(function(*arguments)), encoding="utf-8")
         return 0
 
     _, status = os.waitpid(fork_process(run_function, log), 0)

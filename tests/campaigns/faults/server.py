@@ -32,7 +32,7 @@ class ConnectServer:
     """Server that starts on first use; ``remote`` may be the address of a running one."""
 
     def __init__(self, remote: str | None = None) -> None:
-        self._given = remote
+        self._existing_url = remote
         self._process: subprocess.Popen[str] | None = None
         self._remote = ""
         self._runs = 0
@@ -47,8 +47,8 @@ class ConnectServer:
 
     def get_url(self) -> str:
         """Return the address for one more run, after starting a server if none runs."""
-        if self._given:
-            return self._given
+        if self._existing_url:
+            return self._existing_url
         self._runs += 1
         if self._runs > _RUNS_MAX:
             self.stop_server()
@@ -71,7 +71,7 @@ class ConnectServer:
         assert self._process is not None
         pid = self._process.pid
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:  # noqa: PTH123 - no path
-            return [int(each) for each in file.read().split()]
+            return [int(child_pid) for child_pid in file.read().split()]
 
     def _start_server(self) -> None:
         with socket.socket() as probe:
@@ -88,8 +88,8 @@ class ConnectServer:
         )
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if found := re.search(r"sc://\S+", line):
-                self._remote, self._runs = found[0], 0
+            if match := re.search(r"sc://\S+", line):
+                self._remote, self._runs = match[0], 0
                 break
         else:
             raise RuntimeError("the Spark Connect server has not started")

@@ -46,14 +46,14 @@ class StepCounter:
         """Start counting until the process ends."""
         from pyspark.sql.connect.client import reattach
 
-        sent = reattach.ExecutePlanResponseReattachableIterator
-        begin = sent.__init__
+        iterator_class = reattach.ExecutePlanResponseReattachableIterator
+        original_init = iterator_class.__init__
 
-        def count_statement(*given: Any, **named: Any) -> None:
+        def count_statement(*arguments: Any, **named: Any) -> None:
             self._reach_step()
-            begin(*given, **named)
+            original_init(*arguments, **named)
 
-        sent.__init__ = count_statement
+        iterator_class.__init__ = count_statement
         sys.addaudithook(self._handle_event)
 
     def _handle_event(self, event: str, args: tuple[Any, ...]) -> None:

@@ -95,12 +95,12 @@ class FaultTrials:
         return self._clean_ends[run_ids]
 
     def _make_end(self, folder: Path) -> tuple[Content, Content]:
-        found = self._read_content(folder)
+        content = self._read_content(folder)
         self._write_sources(folder, 3)
         self._run_until_done(folder, 3)
-        then = self._read_content(folder)
+        next_content = self._read_content(folder)
         shutil.rmtree(folder)
-        return found, then
+        return content, next_content
 
     def kill_before(self, step: int) -> None:
         """Kill the driver before a step, and retry."""
@@ -156,7 +156,7 @@ class FaultTrials:
         """Kill a run over files, let a new file take the name of one of its sources, and retry."""
         with self._open_trial("name used again after a kill", step) as folder:
             self._start_run(folder, 2, fault=Fault("kill", step=step)).wait_for_end()
-            old = list_ids((self._template / "in" / REUSED).read_text(encoding="utf-8"))
+            old_ids = list_ids((self._template / "in" / REUSED).read_text(encoding="utf-8"))
             write_file(folder, REUSED, '{"id": "new"}\n', "9")
             self._run_until_done(folder, 2)
             flushing = replace(self._workload, config={**self._workload.config, "flush": True})
@@ -165,12 +165,12 @@ class FaultTrials:
             ids = list_record_ids(folder)
             is_kept = self._workload.config["original_action"] == "keep"
             folders = ("in", *(() if is_kept else ("merged", "failure")))
-            once = list_record_ids(self._template, *folders) + Counter(["new"])
-            replaced = {ids[each] for each in old}
-            assert replaced in ({0}, {1}), f"{old} are there {replaced} times"
-            for each in old:
-                del ids[each], once[each]
-            assert ids == once, f"more {ids - once}, less {once - ids}"
+            expected_ids = list_record_ids(self._template, *folders) + Counter(["new"])
+            replaced = {ids[record_id] for record_id in old_ids}
+            assert replaced in ({0}, {1}), f"{old_ids} are there {replaced} times"
+            for record_id in old_ids:
+                del ids[record_id], expected_ids[record_id]
+            assert ids == expected_ids, f"more {ids - expected_ids}, less {expected_ids - ids}"
 
     def _try_kill(self, kind: str, fault: Fault) -> None:
         with self._open_trial(kind, fault) as folder:
@@ -179,14 +179,14 @@ class FaultTrials:
             self._check_trial(folder)
 
     @contextmanager
-    def _open_trial(self, kind: str, place: object) -> Iterator[Path]:
+    def _open_trial(self, kind: str, detail: object) -> Iterator[Path]:
         """Return a copy of the template, and record the result of a trial in it."""
         folder = self._copy_template()
         self.tally.tried[kind] += 1
         try:
             yield folder
         except (AssertionError, TimeoutError) as error:
-            self.tally.failed.append(f"{self.name}: {kind}, {place}: {error}")
+            self.tally.failed.append(f"{self.name}: {kind}, {detail}: {error}")
             # The folder of a failed trial is kept for inspection.
             folder.rename(self.folder / f"failed-{len(self.tally.failed)}-{folder.name}")
         else:
@@ -194,8 +194,8 @@ class FaultTrials:
 
     def _check_trial(self, folder: Path, *, is_same_run: bool = True) -> None:
         """Compare the content with that of the undisturbed run, also after the next run."""
-        found, then = self._find_clean_end((RUN,) if is_same_run else (RUN, OTHER_RUN))
-        compare_folders(found, self._read_content(folder))
+        content, next_content = self._find_clean_end((RUN,) if is_same_run else (RUN, OTHER_RUN))
+        compare_folders(content, self._read_content(folder))
         if is_same_run:
             commits = self._count_commits(folder)
             assert commits == self._commits, f"{commits} commits of the run, not {self._commits}"
@@ -203,11 +203,11 @@ class FaultTrials:
             return
         self._write_sources(folder, 3)
         end = self._run_until_done(folder, 3)
-        compare_folders(then, self._read_content(folder))
+        compare_folders(next_content, self._read_content(folder))
         if isinstance(end.answer, JobResult) and end.answer.report["counts"].get("merged"):
             # A job of a killed driver may write files after the retry; the next run with merges removes them.
-            left = sorted(path.name for path in folder.rglob("_staging-*"))
-            assert left == [], f"nobody removes {left}"
+            staging_names = sorted(path.name for path in folder.rglob("_staging-*"))
+            assert staging_names == [], f"nobody removes {staging_names}"
 
     def _run_until_done(
         self, folder: Path, step: int, run_id: str | None = None, workload: Workload | None = None
@@ -242,8 +242,8 @@ class FaultTrials:
         call_in_process(self._workload.write_sources, self.folder, folder, step)
 
     def _read_content(self, folder: Path) -> Content:
-        found: Content = call_in_process(read_folder, self.folder, str(folder))
-        return found
+        content: Content = call_in_process(read_folder, self.folder, str(folder))
+        return content
 
     def _count_commits(self, folder: Path) -> int:
         target = self._workload.config.get("target")

@@ -30,8 +30,8 @@ def join_inputs(
         for rows in product(*(group.get(stage, [None]) for stage in inputs)):
             present = dict(zip(inputs, rows, strict=True))
             values = [None if present[stage] is None else present[stage][field] for stage, field in columns]
-            there = tuple(stage for stage, row in present.items() if row is not None)
-            out.append((*key, *values, there))
+            present_stages = tuple(stage for stage, row in present.items() if row is not None)
+            out.append((*key, *values, present_stages))
     return out
 
 
@@ -53,9 +53,9 @@ def _group_by_key(
 ) -> list[dict[str, list[Row]]]:
     groups: dict[Any, dict[str, list[Row]]] = {}
     for stage, rows in inputs.items():
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             key: Any = tuple(row[field] for field in keys[stage])
             if None in key and not nulls_match:
-                key = (stage, place)
+                key = (stage, index)
             groups.setdefault(key, {}).setdefault(stage, []).append(row)
     return list(groups.values())

@@ -33,14 +33,14 @@ class Oracle:
         self.options: dict[str, str] = vector["options"]
         self.rows: dict[Any, Row] = {}
         self.groups = [
-            Group(name.split(".")[1].split(","), said)
-            for name, said in self.options.items()
+            Group(name.split(".")[1].split(","), definition)
+            for name, definition in self.options.items()
             if name.endswith(".sequence-group")
         ]
         # Sequences of removed keys: records of -D, and tuples of sequence groups.
         self.remembers: bool = bool(vector.get("tombstone_retention"))
-        self.gone: dict[Any, list[Row]] = {}
-        self.gone_groups: dict[Any, dict[int, list[Any]]] = {}
+        self.removed_rows: dict[Any, list[Row]] = {}
+        self.removed_groups: dict[Any, dict[int, list[Any]]] = {}
         self.sequence = [name for name in self.get_option("sequence.field").split(",") if name]
 
     def get_option(self, name: str, otherwise: str = "") -> str:
@@ -51,7 +51,7 @@ class Oracle:
         removes = kind == "-D" or (self.engine == "deduplicate" and kind == "-U")
         removes = removes and not self.groups
         if self.remembers and removes and any(row[name] is not None for name in self.sequence):
-            self.gone.setdefault(key, []).append(row)
+            self.removed_rows.setdefault(key, []).append(row)
 
     def commit_batch(self, records: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """Fold a batch of ``[kind, value, …]`` into the table; return the net changes."""
@@ -84,7 +84,7 @@ class Oracle:
 
     def fold_key(self, key: Any, batch: list[tuple[str, Row]]) -> Row | None:
         stored = self.rows.get(key)
-        records = [("-D", row) for row in self.gone.get(key, [])]
+        records = [("-D", row) for row in self.removed_rows.get(key, [])]
         records += [*([("+I", stored)] if stored else []), *batch]
         # The order is stable: arrival decides ties.
         records = sorted(records, key=lambda record: self.build_order(record[1]))
@@ -103,10 +103,10 @@ class Oracle:
 class Group:
     """Sequence group: a text of columns, or an object with more settings."""
 
-    def __init__(self, order: list[str], said: Any) -> None:
-        more = said if isinstance(said, Mapping) else {"columns": said}
-        self.order, self.protected = order, more["columns"].split(",")
-        self.descending, self.function = more.get("descending", False), more.get("function")
+    def __init__(self, order: list[str], definition: Any) -> None:
+        settings = definition if isinstance(definition, Mapping) else {"columns": definition}
+        self.order, self.protected = order, settings["columns"].split(",")
+        self.descending, self.function = settings.get("descending", False), settings.get("function")
 
     def build_order(self, row: Row) -> list[Any]:
         return [order_value(row[name], down=self.descending) for name in self.order]
@@ -123,14 +123,14 @@ class State:
         self.reset_state()
 
     def reset_state(self) -> None:
-        self.alive = False
+        self.is_live = False
         self.values: Row = dict.fromkeys(self.table.schema) | dict(zip(self.table.key, self.key, strict=True))
         self.started: set[str] = set()
 
     def build_row(self) -> Row | None:
         for name, value in self.values.items():
             check_size(self.table.schema[name], value, self.find_function(name))
-        return self.values if self.alive else None
+        return self.values if self.is_live else None
 
     def find_function(self, name: str) -> str | None:
         table = self.table
@@ -138,21 +138,21 @@ class State:
             return None
         if any(name in group.order for group in table.groups):
             return None
-        own = table.get_option(f"fields.{name}.aggregate-function")
+        own_function = table.get_option(f"fields.{name}.aggregate-function")
         of_group = [group.function for group in table.groups if name in group.protected]
         default = table.get_option("fields.default-aggregate-function")
-        return own or next(iter(of_group), None) or default or None
+        return own_function or next(iter(of_group), None) or default or None
 
     def take_record(self, kind: str, row: Row, *, stored: bool) -> None:
         adds = kind in {"+I", "+U"}
         engine = self.table.engine
         if engine == "deduplicate":
-            self.values, self.alive = dict(row), adds
+            self.values, self.is_live = dict(row), adds
         elif engine == "first-row":
             if not adds:
                 raise RefusedError("ignore-delete")
-            if not self.alive:
-                self.values, self.alive = dict(row), True
+            if not self.is_live:
+                self.values, self.is_live = dict(row), True
         elif engine == "aggregation":
             self.aggregate_row(kind, row, adds, stored)
         elif self.table.groups:
@@ -172,12 +172,12 @@ class State:
             else:
                 function = self.find_function(name) or "last_non_null_value"
                 self.apply_function(name, function, row, adds, stored)
-        self.alive = self.alive or adds
+        self.is_live = self.is_live or adds
 
     def update_row(self, kind: str, row: Row, adds: bool) -> None:
         if adds:
             self.values.update({name: value for name, value in row.items() if value is not None})
-            self.alive = True
+            self.is_live = True
         elif self.table.get_option("partial-update.remove-record-on-delete") != "true":
             raise RefusedError("ignore-delete")
         elif kind == "-D":
@@ -193,15 +193,15 @@ class State:
         for group in self.table.groups:
             if group.has_value(row):
                 self.update_group(group, row, adds, stored)
-        self.alive = self.alive or adds
+        self.is_live = self.is_live or adds
 
     def is_gone(self, row: Row) -> bool:
         """Return whether a record is older than a recorded removal by one of its groups."""
         if not self.table.remembers:
             return False
-        gone = self.table.gone_groups.get(self.key, {}).items()
-        groups = [(self.table.groups[at], tick) for at, tick in gone]
-        return any(each.has_value(row) and each.build_order(row) < tick for each, tick in groups)
+        removals = self.table.removed_groups.get(self.key, {}).items()
+        groups = [(self.table.groups[at], tick) for at, tick in removals]
+        return any(group.has_value(row) and group.build_order(row) < tick for group, tick in groups)
 
     def is_removing(self, kind: str, row: Row) -> bool:
         names = self.table.get_option("partial-update.remove-record-on-sequence-group").split(",")
@@ -212,7 +212,7 @@ class State:
             if group.has_value(row) and self.is_new(group, row)
         }
         if removing:
-            self.table.gone_groups.setdefault(self.key, {}).update(removing)
+            self.table.removed_groups.setdefault(self.key, {}).update(removing)
             self.reset_state()
         return bool(removing)
 
@@ -235,15 +235,15 @@ class State:
     def apply_function(
         self, name: str, function: str, row: Row, adds: bool, stored: bool, *, reverse: bool = False
     ) -> None:
-        value, gathered, options = row[name], self.values[name], self.table.options.items()
-        of_column = [pair for pair in options if pair[0].startswith(f"fields.{name}.")]
-        said = {option.rpartition(".")[2]: text for option, text in of_column}
+        value, gathered, all_options = row[name], self.values[name], self.table.options.items()
+        of_column = [pair for pair in all_options if pair[0].startswith(f"fields.{name}.")]
+        options = {option.rpartition(".")[2]: text for option, text in of_column}
         if not adds:
-            if said.get("ignore-retract") == "true":
+            if options.get("ignore-retract") == "true":
                 return
             if function in CANNOT_RETRACT:
                 raise RefusedError(function)
-            self.values[name] = RETRACT[function](gathered, value, self.table.schema[name], said)
+            self.values[name] = RETRACT[function](gathered, value, self.table.schema[name], options)
             return
         if function == "first_value":
             keeps = name in self.started and not reverse
@@ -252,9 +252,9 @@ class State:
             step = value or 0 if stored else int(value is not None)
             self.values[name] = None if stored and value is gathered is None else (gathered or 0) + step
         elif reverse and function != "collect":
-            self.values[name] = add_value(function, value, gathered, said)
+            self.values[name] = add_value(function, value, gathered, options)
         else:
-            self.values[name] = add_value(function, gathered, value, said)
+            self.values[name] = add_value(function, gathered, value, options)
         self.started.add(name)
 
 
@@ -279,7 +279,7 @@ class _Down:
         return hash(self.value)
 
 
-def add_value(function: str, gathered: Any, value: Any, said: Mapping[str, str]) -> Any:
+def add_value(function: str, gathered: Any, value: Any, options: Mapping[str, str]) -> Any:
     if function == "last_value" or (function == "first_non_null_value" and gathered is None):
         return value
     if function == "first_non_null_value":
@@ -287,11 +287,11 @@ def add_value(function: str, gathered: Any, value: Any, said: Mapping[str, str])
     if value is None or (function == "listagg" and not value.strip()):
         if value is not None or gathered is None or function not in {"collect", "nested_update", "listagg"}:
             return gathered
-        return add_value(function, None, gathered, said)  # late and first: used as first
+        return add_value(function, None, gathered, options)  # late and first: used as first
     if function == "last_non_null_value":
         return value
     if function in {"collect", "nested_update"}:
-        return add_rows(function, add_rows(function, [], gathered or [], said), value, said)
+        return add_rows(function, add_rows(function, [], gathered or [], options), value, options)
     if gathered is None or (function == "listagg" and not gathered.strip()):
         return value
     two = {
@@ -302,14 +302,14 @@ def add_value(function: str, gathered: Any, value: Any, said: Mapping[str, str])
         "bool_and": lambda: gathered and value,
         "bool_or": lambda: gathered or value,
         "merge_map": lambda: {**gathered, **value},
-        "listagg": lambda: join_values(gathered, value, said),
+        "listagg": lambda: join_values(gathered, value, options),
     }
     return two[function]()  # type: ignore[no-untyped-call]
 
 
-def join_values(gathered: str, value: str, said: Mapping[str, str]) -> str:
-    delimiter = said.get("list-agg-delimiter", ",")
-    if said.get("distinct") != "true":
+def join_values(gathered: str, value: str, options: Mapping[str, str]) -> str:
+    delimiter = options.get("list-agg-delimiter", ",")
+    if options.get("distinct") != "true":
         return gathered + delimiter + value
     for token in value.split(delimiter):
         if token.strip() and token not in gathered.split(delimiter):
@@ -317,28 +317,28 @@ def join_values(gathered: str, value: str, said: Mapping[str, str]) -> str:
     return gathered
 
 
-def add_rows(function: str, gathered: list[Any], value: list[Any], said: Mapping[str, str]) -> list[Any]:
+def add_rows(function: str, gathered: list[Any], value: list[Any], options: Mapping[str, str]) -> list[Any]:
     if function == "collect":
         both = gathered + value
-        if said.get("distinct") != "true":
+        if options.get("distinct") != "true":
             return both
-        return [each for at, each in enumerate(both) if each not in both[:at]]
+        return [item for at, item in enumerate(both) if item not in both[:at]]
     rows = list(gathered)
-    for each in value:
-        key = said.get("nested-key", "").split(",")
-        same = [at for at, row in enumerate(rows) if all(row[name] == each[name] for name in key if name)]
+    for item in value:
+        key = options.get("nested-key", "").split(",")
+        same = [at for at, row in enumerate(rows) if all(row[name] == item[name] for name in key if name)]
         if key != [""] and same:
-            rows[same[0]] = each
-        elif len(rows) < int(said.get("count-limit", 2**31)):
-            rows.append(each)
+            rows[same[0]] = item
+        elif len(rows) < int(options.get("count-limit", 2**31)):
+            rows.append(item)
     return rows
 
 
-def _sum_back(gathered: Any, value: Any, kind: str, said: Mapping[str, str]) -> Any:
+def _sum_back(gathered: Any, value: Any, kind: str, options: Mapping[str, str]) -> Any:
     return gathered if value is None else (gathered or 0) - value
 
 
-def _product_back(gathered: Any, value: Any, kind: str, said: Mapping[str, str]) -> Any:
+def _product_back(gathered: Any, value: Any, kind: str, options: Mapping[str, str]) -> Any:
     if gathered is None or value is None:
         return gathered
     if value == 0:
@@ -346,36 +346,36 @@ def _product_back(gathered: Any, value: Any, kind: str, said: Mapping[str, str])
     return int(gathered / Decimal(value))
 
 
-def _collect_back(gathered: Any, value: Any, kind: str, said: Mapping[str, str]) -> Any:
+def _collect_back(gathered: Any, value: Any, kind: str, options: Mapping[str, str]) -> Any:
     if gathered is None or value is None:
         return gathered
     rows = list(gathered)
-    for each in value:
-        if each in rows:
-            rows.remove(each)
+    for item in value:
+        if item in rows:
+            rows.remove(item)
     return rows
 
 
-def _retract_nested(gathered: Any, value: Any, kind: str, said: Mapping[str, str]) -> Any:
+def _retract_nested(gathered: Any, value: Any, kind: str, options: Mapping[str, str]) -> Any:
     if gathered is None or value is None:
         return gathered
-    key = [name for name in said.get("nested-key", "").split(",") if name] or list((value or [{}])[0])
-    gone = [[row[name] for name in key] for row in value]
-    return [row for row in gathered if [row[name] for name in key] not in gone]
+    key = [name for name in options.get("nested-key", "").split(",") if name] or list((value or [{}])[0])
+    removed_keys = [[row[name] for name in key] for row in value]
+    return [row for row in gathered if [row[name] for name in key] not in removed_keys]
 
 
-def _map_back(gathered: Any, value: Any, kind: str, said: Mapping[str, str]) -> Any:
+def _map_back(gathered: Any, value: Any, kind: str, options: Mapping[str, str]) -> Any:
     if gathered is None or value is None:
         return gathered
-    return {name: each for name, each in gathered.items() if name not in value}
+    return {name: entry for name, entry in gathered.items() if name not in value}
 
 
 RETRACT = {
     "sum": _sum_back,
-    "count": lambda gathered, value, kind, said: (gathered or 0) - (value is not None),
+    "count": lambda gathered, value, kind, options: (gathered or 0) - (value is not None),
     "product": _product_back,
-    "last_value": lambda gathered, value, kind, said: None,
-    "last_non_null_value": lambda gathered, value, kind, said: gathered if value is None else None,
+    "last_value": lambda gathered, value, kind, options: None,
+    "last_non_null_value": lambda gathered, value, kind, options: gathered if value is None else None,
     "collect": _collect_back,
     "merge_map": _map_back,
     "nested_update": _retract_nested,

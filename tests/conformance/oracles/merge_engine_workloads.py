@@ -92,8 +92,8 @@ class _Draw:
         self._draw_ignores()
         if removes:
             self.options["aggregation.remove-record-on-delete"] = "true"
-        for place in range(self.draw.randint(2, 4)):
-            self._draw_function(f"c{place}", may_ignore=not removes, kinds=self.kinds)
+        for number in range(self.draw.randint(2, 4)):
+            self._draw_function(f"c{number}", may_ignore=not removes, kinds=self.kinds)
 
     def _draw_function(self, name: str, *, may_ignore: bool, kinds: tuple[str, ...]) -> None:
         """Return a function for a column that usually accepts the values of the workload."""
@@ -119,13 +119,15 @@ class _Draw:
     def _draw_groups(self) -> None:
         self.schema |= {"free": "STRING", "g": "INT", "h1": "INT", "h2": "INT"}
         for order in ("g", "h1,h2"):
-            protected = [f"{order[0]}{place}" for place in ("a", "b")]
-            said: Any = {"columns": ",".join(protected)}
+            protected = [f"{order[0]}{suffix}" for suffix in ("a", "b")]
+            definition: Any = {"columns": ",".join(protected)}
             if self.draw.random() < 0.3:
-                said["descending"] = True
+                definition["descending"] = True
             if self.draw.random() < 0.2:
-                said["function"] = "last_non_null_value"
-            self.options[f"fields.{order}.sequence-group"] = said if len(said) > 1 else said["columns"]
+                definition["function"] = "last_non_null_value"
+            self.options[f"fields.{order}.sequence-group"] = (
+                definition if len(definition) > 1 else definition["columns"]
+            )
             for name in protected:
                 if self.draw.random() < 0.6:
                     self._draw_function(name, may_ignore=True, kinds=self.kinds)

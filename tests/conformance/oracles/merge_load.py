@@ -11,17 +11,17 @@ Version = tuple[Any, Any, Any]
 
 def build_history(states: Mapping[Any, Any]) -> list[Version]:
     """Return the versions (from, to, state) of one key with known states at some times; None is no row."""
-    found: list[Version] = []
+    versions: list[Version] = []
     begun, current = None, None
     for at in sorted(states):
         if states[at] == current:
             continue
         if current is not None:
-            found.append((begun, at, current))
+            versions.append((begun, at, current))
         begun, current = at, states[at]
     if current is not None:
-        found.append((begun, None, current))
-    return found
+        versions.append((begun, None, current))
+    return versions
 
 
 def fold_snapshots(loads: Iterable[tuple[Any, Mapping[Any, Any]]]) -> dict[Any, list[Version]]:
@@ -53,19 +53,19 @@ def fold_scoped_snapshots(
         for key, state in newest[at].items():
             now[key] = state
             states.setdefault(key, {})[at] = state
-    return {key: build_history(known) for key, known in states.items()}
+    return {key: build_history(key_states) for key, key_states in states.items()}
 
 
 def fill_gaps(versions: Iterable[Version]) -> list[Version]:
     """Fill times without a state by versions with the last state, marked as deleted."""
-    found: list[Version] = []
+    filled_versions: list[Version] = []
     for begin, end, state in versions:
-        if found and found[-1][1] != begin:
-            found.append((found[-1][1], begin, (*found[-1][2][:-1], True)))
-        found.append((begin, end, (*state, False)))
-    if found and found[-1][1] is not None:
-        found.append((found[-1][1], None, (*found[-1][2][:-1], True)))
-    return found
+        if filled_versions and filled_versions[-1][1] != begin:
+            filled_versions.append((filled_versions[-1][1], begin, (*filled_versions[-1][2][:-1], True)))
+        filled_versions.append((begin, end, (*state, False)))
+    if filled_versions and filled_versions[-1][1] is not None:
+        filled_versions.append((filled_versions[-1][1], None, (*filled_versions[-1][2][:-1], True)))
+    return filled_versions
 
 
 def fold_changes(loads: Iterable[Iterable[tuple[Any, Any, Any]]]) -> dict[Any, list[Version]]:
@@ -74,7 +74,7 @@ def fold_changes(loads: Iterable[Iterable[tuple[Any, Any, Any]]]) -> dict[Any, l
     for events in loads:
         for key, at, state in events:
             states.setdefault(key, {})[at] = state
-    return {key: build_history(known) for key, known in states.items()}
+    return {key: build_history(key_states) for key, key_states in states.items()}
 
 
 def upsert_rows(
@@ -112,5 +112,7 @@ def delete_insert(
             first.setdefault(row[key], row)
         chosen = list(first.values())
     keys, groups = ({row[name] for row in load} if name else set() for name in (key, group))
-    kept = [row for row in stored if not ((key and row[key] in keys) or (group and row[group] in groups))]
-    return [*kept, *(row for row in chosen if not row[flag])]
+    kept_rows = [
+        row for row in stored if not ((key and row[key] in keys) or (group and row[group] in groups))
+    ]
+    return [*kept_rows, *(row for row in chosen if not row[flag])]

@@ -40,17 +40,17 @@ def build_outputs(
         _build_clusters(members, all_rules(config), aliases), key=lambda cluster: cluster[0][:2]
     )
     _check_outputs(config, names, members, clusters)
-    found: list[tuple[Entity, set[tuple[int, str]]]] = []
-    taken = {_output_id(config, cluster) for cluster in clusters if not is_deleted(cluster[0][2])}
+    outputs: list[tuple[Entity, set[tuple[int, str]]]] = []
+    output_ids = {_output_id(config, cluster) for cluster in clusters if not is_deleted(cluster[0][2])}
     for cluster in clusters:
         id_ = _output_id(config, cluster)
         if is_deleted(cluster[0][2]):
-            if id_ in taken:
+            if id_ in output_ids:
                 continue
-            taken.add(id_)
-        output = {"_id": id_, "_updated": len(found), **_render_output(config, cluster)}
-        found.append((output, {member[:2] for member in cluster}))
-    return found
+            output_ids.add(id_)
+        output = {"_id": id_, "_updated": len(outputs), **_render_output(config, cluster)}
+        outputs.append((output, {member[:2] for member in cluster}))
+    return outputs
 
 
 class History:
@@ -84,13 +84,13 @@ class History:
         return written
 
 
-def _is_equal(one: Any, other: Any) -> bool:
+def _is_equal(left: Any, right: Any) -> bool:
     """Compare JSON values: numbers by value; a boolean does not equal a number."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_is_equal(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_is_equal, one, other))
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_is_equal(left[name], right[name]) for name in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_is_equal, left, right))
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
 
 
 def is_deleted(entity: Entity) -> bool:
@@ -101,7 +101,7 @@ def all_rules(config: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     rules = [(left, right) for _, left, right in config.get("equality", ())]
     for sides in config.get("equality_sets", ()):
         if config.get("equality_sets_mode") == "all_pairs":
-            rules += [(left, right) for place, left in enumerate(sides) for right in sides[place + 1 :]]
+            rules += [(left, right) for index, left in enumerate(sides) for right in sides[index + 1 :]]
         else:
             rules += list(pairwise(sides))
     return rules
@@ -113,9 +113,9 @@ def _build_clusters(
     """Unite the clusters of every pair of entities that any rule links."""
     clusters = [[member] for member in members]
 
-    def unite_clusters(one: Member, other: Member) -> None:
-        left = next(cluster for cluster in clusters if one in cluster)
-        right = next(cluster for cluster in clusters if other in cluster)
+    def unite_clusters(left_member: Member, right_member: Member) -> None:
+        left = next(cluster for cluster in clusters if left_member in cluster)
+        right = next(cluster for cluster in clusters if right_member in cluster)
         if left is not right:
             left.extend(right)
             clusters.remove(right)
@@ -123,9 +123,13 @@ def _build_clusters(
     live = [member for member in members if not is_deleted(member[2])]
     for left, right in rules:
         pairs = product(_list_members(left, live, aliases), _list_members(right, live, aliases))
-        for (one, ours), (other, theirs) in pairs:
-            if any(is_joined(mine, yours) for mine in ours for yours in theirs):
-                unite_clusters(one, other)
+        for (left_member, left_values), (right_member, right_values) in pairs:
+            if any(
+                is_joined(left_value, right_value)
+                for left_value in left_values
+                for right_value in right_values
+            ):
+                unite_clusters(left_member, right_member)
     return [sorted(cluster, key=lambda member: member[:2]) for cluster in clusters]
 
 
@@ -221,20 +225,22 @@ def _change_case(name: str, value: Any) -> Any:
     return value.lower() if name == "lower" else value.upper()
 
 
-def is_joined(one: Any, other: Any) -> bool:
+def is_joined(left: Any, right: Any) -> bool:
     """Return whether two values are the same; null does not equal null."""
-    return one is not None and other is not None and is_same(one, other)
+    return left is not None and right is not None and is_same(left, right)
 
 
-def is_same(one: Any, other: Any) -> bool:
-    (kind, mine), (other_kind, theirs) = _classify_value(one), _classify_value(other)
-    if kind != other_kind:
+def is_same(left: Any, right: Any) -> bool:
+    (left_kind, left_value), (right_kind, right_value) = _classify_value(left), _classify_value(right)
+    if left_kind != right_kind:
         return False
-    if kind == "list":
-        return len(mine) == len(theirs) and all(map(is_same, mine, theirs))
-    if kind == "dict":
-        return mine.keys() == theirs.keys() and all(is_same(mine[name], theirs[name]) for name in mine)
-    return bool(mine == theirs)
+    if left_kind == "list":
+        return len(left_value) == len(right_value) and all(map(is_same, left_value, right_value))
+    if left_kind == "dict":
+        return left_value.keys() == right_value.keys() and all(
+            is_same(left_value[name], right_value[name]) for name in left_value
+        )
+    return bool(left_value == right_value)
 
 
 def _classify_value(value: Any) -> tuple[str, Any]:
@@ -268,13 +274,13 @@ def _render_output(config: Mapping[str, Any], cluster: list[Member]) -> Entity:
         return output
     names = [name for _, _, entity in cluster for name in entity if _is_merged(name)]
     for name in dict.fromkeys(names):
-        given = [entity[name] for _, _, entity in cluster if name in entity]
-        spliced = [item for value in given for item in (value if isinstance(value, list) else [value])]
+        values = [entity[name] for _, _, entity in cluster if name in entity]
+        spliced = [item for value in values for item in (value if isinstance(value, list) else [value])]
         if strategy == "default":
-            output[name] = _format_value(given[0] if len(given) == 1 else spliced)
-        elif kept := _drop_duplicates(spliced):
-            single = len(kept) == 1 and not isinstance(kept[0], list)
-            output[name] = _format_value(kept[0] if single else kept)
+            output[name] = _format_value(values[0] if len(values) == 1 else spliced)
+        elif distinct_values := _drop_duplicates(spliced):
+            single = len(distinct_values) == 1 and not isinstance(distinct_values[0], list)
+            output[name] = _format_value(distinct_values[0] if single else distinct_values)
     return output
 
 
@@ -289,16 +295,16 @@ def _list_member(entity: Entity, *, internal: bool) -> Entity:
 
 
 def _own_ids(member: Member) -> list[Any]:
-    own = member[2].get("$ids")
-    return [member[1]] if own is None else [id_ for id_ in _to_items(own) if id_ is not None]
+    ids = member[2].get("$ids")
+    return [member[1]] if ids is None else [id_ for id_ in _to_items(ids) if id_ is not None]
 
 
 def _drop_duplicates(values: Sequence[Any]) -> list[Any]:
-    kept: list[Any] = []
+    distinct_values: list[Any] = []
     for value in values:
-        if not any(is_same(value, other) for other in kept):
-            kept.append(value)
-    return kept
+        if not any(is_same(value, other) for other in distinct_values):
+            distinct_values.append(value)
+    return distinct_values
 
 
 def _format_value(value: Any) -> Any:

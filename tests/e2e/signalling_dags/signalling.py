@@ -36,20 +36,20 @@ class CopyingHook:
 
     def submit(self, request: JobRequest) -> JobResult:
         warehouse = Path(request.warehouse or "")
-        named = request.config.get("datasets") or [request.config["source"]]
-        sources = [each.split()[0] for each in named]
+        datasets = request.config.get("datasets") or [request.config["source"]]
+        sources = [dataset.split()[0] for dataset in datasets]
         target = warehouse / request.config["target"]
         now = {name: read_values(warehouse / name) for name in sources}
         time.sleep(self.seconds)
         changed = now != read_state(target)
         if changed:
-            mark = CommitProperties(custom_metadata={"seen": json.dumps(now)})
-            highest = max([0, *(max(each) for each in now.values() if each)])
+            commit_properties = CommitProperties(custom_metadata={"seen": json.dumps(now)})
+            highest = max([0, *(max(values) for values in now.values() if values)])
             value = min(highest + 1, HIGHEST)
             rows = pa.table({"_id": ["x"], "value": [value]})
             changed = read_values(target) != [value]
             if changed:
-                write_deltalake(target, rows, mode="overwrite", commit_properties=mark)
+                write_deltalake(target, rows, mode="overwrite", commit_properties=commit_properties)
         version = DeltaTable(target).version()
         report = Report(
             job=request.job,
@@ -70,17 +70,17 @@ class CopyingHook:
         return JobResult(report=report.model_dump())
 
 
-def read_values(place: Path) -> list[int]:
-    if not DeltaTable.is_deltatable(str(place)):
+def read_values(path: Path) -> list[int]:
+    if not DeltaTable.is_deltatable(str(path)):
         return []
-    return sorted(DeltaTable(place).to_pyarrow_table()["value"].to_pylist())
+    return sorted(DeltaTable(path).to_pyarrow_table()["value"].to_pylist())
 
 
-def read_state(place: Path) -> dict[str, list[int]] | None:
-    if not DeltaTable.is_deltatable(str(place)):
+def read_state(path: Path) -> dict[str, list[int]] | None:
+    if not DeltaTable.is_deltatable(str(path)):
         return None
-    marks = (commit.get("seen") for commit in DeltaTable(place).history())
-    return next((json.loads(mark) for mark in marks if mark), None)
+    states = (commit.get("seen") for commit in DeltaTable(path).history())
+    return next((json.loads(state) for state in states if state), None)
 
 
 _spark_job.SparkJobHook = CopyingHook  # type: ignore[assignment,attr-defined]
@@ -88,7 +88,7 @@ _spark_job.SparkJobHook = CopyingHook  # type: ignore[assignment,attr-defined]
 
 def merge_pipe(name: str, *datasets: str, **source: Any) -> DAG:
     """Return a DAG that merges datasets and starts whenever one of them changes."""
-    aliased = [f"{dataset} {chr(ord('a') + place)}" for place, dataset in enumerate(datasets)]
+    aliased = [f"{dataset} {chr(ord('a') + index)}" for index, dataset in enumerate(datasets)]
     settings = {"type": "merge", "version": 2, "datasets": aliased, "supports_signalling": True, **source}
     return pipe_dag({"_id": name, "source": settings})
 
