@@ -25,7 +25,7 @@ from airflow_merge_provider.jobs.merge_source.resolution import KEYS_ON_DRIVER
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.session import override_settings
 from benchmarks import entities
-from benchmarks.measure import OUT, Way, run_in_turns, warm_session, write_results
+from benchmarks.measure import OUT, Candidate, run_in_turns, warm_session, write_results
 
 # The maximum number of edges collected on the driver; low, so that the graph is contracted several times.
 EDGES = 100_000
@@ -44,14 +44,14 @@ def main() -> int:
     truth = entities.write_datasets(folder, chosen.size)
     spark = warm_session(**{"spark.driver.memory": "4g"})
     candidates = {
-        "ours": Way("ours", partial(_run_ours, spark, folder)),
-        "in Spark": Way("ours, keys in Spark", partial(_run_ours, spark, folder, keys=EDGES)),
-        "Spark floor": Way("Spark reads, hashes, writes", partial(_run_floor, spark, folder)),
+        "ours": Candidate("ours", partial(_run_ours, spark, folder)),
+        "in Spark": Candidate("ours, keys in Spark", partial(_run_ours, spark, folder, keys=EDGES)),
+        "Spark floor": Candidate("Spark reads, hashes, writes", partial(_run_floor, spark, folder)),
     }
     if not chosen.alone:
-        candidates["GraphX"] = Way("GraphX", partial(_run_graphx, spark, folder))
+        candidates["GraphX"] = Candidate("GraphX", partial(_run_graphx, spark, folder))
     if chosen.splink:
-        candidates["Splink"] = Way("Splink on DuckDB", partial(_run_splink, chosen.splink, folder))
+        candidates["Splink"] = Candidate("Splink on DuckDB", partial(_run_splink, chosen.splink, folder))
     run_in_turns(list(candidates.values()), chosen.rounds)
     spark.stop()
     median = {name: candidate.summarize_rounds()["median"] for name, candidate in candidates.items()}

@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.delta.table import pin_dataset
 from airflow_merge_provider.jobs.joiner.job import prepare_join, run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import relations
-from benchmarks.measure import OUT, Way, measure_size, run_in_turns, warm_session, write_results
+from benchmarks.measure import OUT, Candidate, measure_size, run_in_turns, warm_session, write_results
 from benchmarks.relations import NAMES, SKEWED, SMALL
 
 TASKS = ("inner", "full", "two", "skewed")
@@ -56,11 +56,11 @@ def _measure_task(spark: SparkSession, folder: Path, task: str, size: int, round
     """Measure one join with every method, and count the rows that differ between the results."""
     target, by_hand, file = folder / "target", folder / "by_hand", folder / "duckdb.parquet"
     candidates = [
-        Way("ours", lambda: _run_ours(spark, folder, task, target)),
-        Way("ours, joined", lambda: _run_unwritten(spark, folder, task)),
-        Way("Spark SQL", lambda: _by_hand(spark, folder, task, by_hand)),
-        Way("DuckDB", lambda: _run_duckdb(folder, task, file)),
-        Way("read and shuffle", lambda: _run_floor(spark, folder, task)),
+        Candidate("ours", lambda: _run_ours(spark, folder, task, target)),
+        Candidate("ours, joined", lambda: _run_unwritten(spark, folder, task)),
+        Candidate("Spark SQL", lambda: _by_hand(spark, folder, task, by_hand)),
+        Candidate("DuckDB", lambda: _run_duckdb(folder, task, file)),
+        Candidate("read and shuffle", lambda: _run_floor(spark, folder, task)),
     ]
     run_in_turns(candidates, rounds)
     different = _count_differences(target, by_hand, file)

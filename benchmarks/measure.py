@@ -28,7 +28,7 @@ _SETTLED = 1.0
 
 
 @dataclass
-class Way:
+class Candidate:
     """One method for the task: its name, its function, and the measurements of each round."""
 
     name: str
@@ -40,7 +40,7 @@ class Way:
         warm = self.rounds[1:]
         seconds = [measurement["seconds"] for measurement in warm]
         return {
-            "way": self.name,
+            "candidate": self.name,
             "first": round(self.rounds[0]["seconds"], 2),
             "min": round(min(seconds), 2),
             "median": round(statistics.median(seconds), 2),
@@ -56,15 +56,15 @@ def warm_session(**conf: str) -> SparkSession:
     return local_session(long_lived(session_conf(local=True, jars=delta_jars(), user=conf)))
 
 
-def run_in_turns(candidates: list[Way], rounds: int) -> None:
+def run_in_turns(candidates: list[Candidate], rounds: int) -> None:
     """Run every method once per round, one after the other, so that slow phases affect all of them."""
     for number in range(rounds + 1):
         for candidate in candidates:
-            candidate.rounds.append(_measure_way(candidate))
+            candidate.rounds.append(_measure_candidate(candidate))
             print(f"round {number} {candidate.name}: {candidate.rounds[-1]['seconds']:.2f} s", flush=True)
 
 
-def _measure_way(candidate: Way) -> dict[str, Any]:
+def _measure_candidate(candidate: Candidate) -> dict[str, Any]:
     with _watch_memory() as peak:
         cpu, start = _read_cpu(), time.perf_counter()
         figures = dict(candidate.run())
@@ -121,7 +121,7 @@ def measure_size(folder: Path) -> int:
 
 
 def write_results(
-    benchmark: str, measured: str, candidates: list[Way], ratios: Mapping[str, float], facts: Any
+    benchmark: str, measured: str, candidates: list[Candidate], ratios: Mapping[str, float], facts: Any
 ) -> Path:
     """Write the figures as JSON, the medians as a bar chart, and both into the page; return the JSON file."""
     import matplotlib as mpl  # noqa: PLC0415 - slow to import, and needed only here
@@ -133,13 +133,15 @@ def write_results(
     figures = [candidate.summarize_rounds() for candidate in candidates]
     file = OUT / f"{benchmark}-{re.sub(r'[^a-z0-9]+', '-', measured.lower())}.json"
     content = {
-        "benchmark": benchmark, "measured": measured, "cores": len(os.sched_getaffinity(0)), "ways": figures,
+        "benchmark": benchmark, "measured": measured, "cores": len(os.sched_getaffinity(0)), "candidates": figures,
         "ratios": dict(ratios), "facts": facts,
     }  # fmt: skip
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     figure, axes = plt.subplots(figsize=(7, 0.6 + 0.5 * len(candidates)), layout="constrained")
     bars = axes.barh(
-        [summary["way"] for summary in figures], [summary["median"] for summary in figures], color="#2a78b8"
+        [summary["candidate"] for summary in figures],
+        [summary["median"] for summary in figures],
+        color="#2a78b8",
     )
     axes.bar_label(bars, fmt="%.1f s", padding=4)
     axes.set(xlabel="seconds (median of warm rounds)", title=f"{benchmark}, {measured}")
@@ -147,6 +149,6 @@ def write_results(
     axes.margins(x=0.15)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file.with_suffix(".png"), dpi=120)
-    medians = {summary["way"]: summary["median"] for summary in figures}
+    medians = {summary["candidate"]: summary["median"] for summary in figures}
     update_page(benchmark, measured, medians, ratios)
     return file

@@ -29,7 +29,7 @@ from airflow_merge_provider.jobs.merge_engine import reading
 from airflow_merge_provider.jobs.merge_engine.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks.changes import COLUMNS, TEXTS, VALUES, build_batch, build_states, write_table
-from benchmarks.measure import OUT, Way, run_in_turns, warm_session, write_results
+from benchmarks.measure import OUT, Candidate, run_in_turns, warm_session, write_results
 
 GOAL = 1.15
 ENGINES: Mapping[str, dict[str, str]] = {
@@ -200,12 +200,12 @@ def run_contest(spark: SparkSession, chosen: argparse.Namespace, engine: str) ->
     """Measure one engine and write its figures; return whether all tables are equal at the end."""
     contest = Contest(spark, OUT / "data" / f"merge_engine-{engine}-{chosen.size}", chosen, engine)
     candidates = [
-        Way("read", contest.read_table),
-        Way("read with a batch not folded", contest.fold_current),
-        Way("ours", contest.run_ours),
-        Way("bare MERGE of the folded batch", contest.run_bare_merge),
-        Way("DuckDB + delta-rs", contest.run_peer),
-        Way("key scan and append (floor)", contest.run_floor),
+        Candidate("read", contest.read_table),
+        Candidate("read with a batch not folded", contest.fold_current),
+        Candidate("ours", contest.run_ours),
+        Candidate("bare MERGE of the folded batch", contest.run_bare_merge),
+        Candidate("DuckDB + delta-rs", contest.run_peer),
+        Candidate("key scan and append (floor)", contest.run_floor),
     ]
     run_in_turns(candidates, chosen.rounds)
     same = contest.is_same()

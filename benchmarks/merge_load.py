@@ -26,7 +26,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_load.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import rows
-from benchmarks.measure import OUT, Way, measure_size, run_in_turns, warm_session, write_results
+from benchmarks.measure import OUT, Candidate, measure_size, run_in_turns, warm_session, write_results
 from benchmarks.peers import load_peers
 
 GOALS = {
@@ -96,10 +96,10 @@ def _measure_scd2(spark: SparkSession, folder: Path, size: int, rounds: int) -> 
         return _time_work(lambda: load_peers.textbook_scd2(spark, folder / "textbook", day, file))
 
     candidates = [
-        Way("ours", run_ours),
-        Way("DuckDB", run_peer),
-        Way("ours, changes", run_changes),
-        Way("textbook", run_textbook),
+        Candidate("ours", run_ours),
+        Candidate("DuckDB", run_peer),
+        Candidate("ours, changes", run_changes),
+        Candidate("textbook", run_textbook),
     ]
     run_in_turns(candidates, rounds)
     load_peers.duckdb_rows(folder / "target.duckdb", folder / "duckdb.parquet")
@@ -129,10 +129,10 @@ def _by_key(spark: SparkSession, folder: Path, size: int, rounds: int, *, part: 
         return _time_work(lambda: load_peers.deltars_upsert(folder / "deltars", content))
 
     candidates = [
-        Way("insert-only", lambda: ours({**upsert, "variant": "insert-only"}, "inserted")),
-        Way("ours", lambda: ours(upsert, "target")),
-        Way("delete-insert", lambda: ours(replaced, "replaced")),
-        Way("delta-rs", peer),
+        Candidate("insert-only", lambda: ours({**upsert, "variant": "insert-only"}, "inserted")),
+        Candidate("ours", lambda: ours(upsert, "target")),
+        Candidate("delete-insert", lambda: ours(replaced, "replaced")),
+        Candidate("delta-rs", peer),
     ]
     run_in_turns(candidates, rounds)
     theirs = spark.read.format("delta").load(str(folder / "deltars"))
@@ -197,7 +197,7 @@ def _count_differences(mine: DataFrame, theirs: DataFrame) -> int:
     return mine.exceptAll(theirs).count() + theirs.exceptAll(mine).count()
 
 
-def _print_figures(measured: str, candidates: list[Way], wrong: int, goals: Mapping[str, float]) -> int:
+def _print_figures(measured: str, candidates: list[Candidate], wrong: int, goals: Mapping[str, float]) -> int:
     """Write and print the figures, with the ratios that have limits."""
     figures = {candidate.name: candidate.summarize_rounds()["median"] for candidate in candidates}
     ratios = {}

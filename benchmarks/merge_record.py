@@ -23,7 +23,7 @@ from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_record.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
-from benchmarks.measure import OUT, Way, run_in_turns, warm_session, write_results
+from benchmarks.measure import OUT, Candidate, run_in_turns, warm_session, write_results
 
 # Limits: 2.0 for 10 000 files of 100 records (read and write), 1.4 for 50 groups (read and shuffle).
 GOALS = {"read and written": 2.0, "read and shuffled": 1.4}
@@ -50,10 +50,10 @@ def main() -> int:
     truth = _write_files(folder / "kept", files)
     spark = warm_session()
     candidates = [
-        Way("ours", lambda: _run_ours(spark, folder)),
-        Way("Spark reads and writes", lambda: _run_plain(spark, folder)),
-        Way("Spark reads and shuffles", lambda: _run_shuffle(spark, folder)),
-        Way("Python loop", lambda: _run_loop(folder)),
+        Candidate("ours", lambda: _run_ours(spark, folder)),
+        Candidate("Spark reads and writes", lambda: _run_plain(spark, folder)),
+        Candidate("Spark reads and shuffles", lambda: _run_shuffle(spark, folder)),
+        Candidate("Python loop", lambda: _run_loop(folder)),
     ]
     run_in_turns(candidates, chosen.rounds)
     spark.stop()

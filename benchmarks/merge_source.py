@@ -23,7 +23,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import entities
-from benchmarks.measure import OUT, Way, measure_size, run_in_turns, warm_session, write_results
+from benchmarks.measure import OUT, Candidate, measure_size, run_in_turns, warm_session, write_results
 
 GOAL = {1_000_000: 0.5, 5_000_000: 0.2}
 
@@ -38,9 +38,9 @@ def main() -> int:
     chosen = parser.parse_args()
     spark = warm_session(**{"spark.driver.memory": "4g"})
     warehouses = {count: _prepare_warehouse(spark, chosen.size, count) for count in chosen.changes}
-    full = Way("full run", lambda: _run_full(spark, warehouses[max(warehouses)]))
+    full = Candidate("full run", lambda: _run_full(spark, warehouses[max(warehouses)]))
     later = [
-        Way(f"{count:,} changed", partial(_run_incremental, spark, warehouse))
+        Candidate(f"{count:,} changed", partial(_run_incremental, spark, warehouse))
         for count, warehouse in warehouses.items()
     ]
     run_in_turns([full, *later], chosen.rounds)

@@ -23,7 +23,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import entities
-from benchmarks.measure import OUT, Way, measure_size, run_in_turns, warm_session, write_results
+from benchmarks.measure import OUT, Candidate, measure_size, run_in_turns, warm_session, write_results
 from benchmarks.peers.duckdb_merge import PROPERTIES
 
 GOAL = 1.3
@@ -42,9 +42,9 @@ def main() -> int:
     spark = warm_session()
     target, file, floor = folder / "target", folder / "duckdb.parquet", folder / "floor"
     candidates = [
-        Way("ours", lambda: _run_ours(spark, folder, target, chosen.values)),
-        Way("DuckDB + scipy", lambda: _run_duckdb(folder, file)),
-        Way("Spark reads, hashes, writes", lambda: _run_floor(spark, folder, floor)),
+        Candidate("ours", lambda: _run_ours(spark, folder, target, chosen.values)),
+        Candidate("DuckDB + scipy", lambda: _run_duckdb(folder, file)),
+        Candidate("Spark reads, hashes, writes", lambda: _run_floor(spark, folder, floor)),
     ]
     run_in_turns(candidates, chosen.rounds)
     different = _count_differences(spark, target, file, chosen.values)
