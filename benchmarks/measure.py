@@ -133,22 +133,18 @@ def write_results(
     figures = [candidate.summarize_rounds() for candidate in candidates]
     file = OUT / f"{benchmark}-{re.sub(r'[^a-z0-9]+', '-', measured.lower())}.json"
     content = {
-        "benchmark": benchmark, "measured": measured, "cores": len(os.sched_getaffinity(0)), "candidates": figures,
-        "ratios": dict(ratios), "facts": facts,
+        "benchmark": benchmark, "measured": measured, "cores": len(os.sched_getaffinity(0)),
+        "candidates": figures, "ratios": dict(ratios), "facts": facts,
     }  # fmt: skip
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     figure, axes = plt.subplots(figsize=(7, 0.6 + 0.5 * len(candidates)), layout="constrained")
-    bars = axes.barh(
-        [summary["candidate"] for summary in figures],
-        [summary["median"] for summary in figures],
-        color="#2a78b8",
-    )
+    medians = {summary["candidate"]: summary["median"] for summary in figures}
+    bars = axes.barh(list(medians), list(medians.values()), color="#2a78b8")
     axes.bar_label(bars, fmt="%.1f s", padding=4)
     axes.set(xlabel="seconds (median of warm rounds)", title=f"{benchmark}, {measured}")
     axes.invert_yaxis()
     axes.margins(x=0.15)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file.with_suffix(".png"), dpi=120)
-    medians = {summary["candidate"]: summary["median"] for summary in figures}
     update_page(benchmark, measured, medians, ratios)
     return file
