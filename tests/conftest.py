@@ -28,7 +28,12 @@ collect_ignore = ["e2e/approval_dags", "e2e/signalling_dags"]
 
 _TESTS = Path(__file__).parent
 _FORGET_AFTER = 10
+_COLLECT_AFTER = 100
 _turns = count(1)
+
+# Python collects in any thread. A Spark Connect client that is collected in a thread of gRPC waits for ever, as
+# in the drivers of jobs; so garbage is collected only between tests, in the main thread.
+gc.disable()
 _MARKERS = {"jobs": "spark", "conformance": "spark", "dags": "airflow", "e2e": "e2e"}
 # Long test files run first: at the end, many short files keep every worker busy.
 _ORDER = ("e2e", "jobs", "conformance", "dags", "architecture")
@@ -82,19 +87,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def _forget_tables(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let Delta forget tables from time to time, and let Python collect DataFrame plans in cycles.
-
-    This never happens while a test runs: a Spark Connect client could then wait for ever, as in the drivers
-    of jobs.
-    """
-    if "spark" not in request.fixturenames:
-        yield
-        return
-    gc.disable()
+    """Collect DataFrame plans in cycles between tests, and let Delta forget tables, from time to time."""
     yield
-    gc.enable()
-    if next(_turns) % _FORGET_AFTER == 0:
+    with_spark = "spark" in request.fixturenames
+    if next(_turns) % (_FORGET_AFTER if with_spark else _COLLECT_AFTER):
+        return
+    gc.collect()
+    if with_spark:
         from tests.conformance.lean import forget_tables
 
-        gc.collect()
         forget_tables(request.getfixturevalue("spark"))

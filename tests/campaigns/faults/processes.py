@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -129,7 +130,11 @@ def import_jobs(remote: str) -> None:
 
 
 def open_session(remote: str) -> SparkSession:
-    """Return a session of a server in this process, with the settings of all runs."""
+    """Return a session of a server in this process, with the settings of all runs.
+
+    Automatic garbage collection ends: it would call the server from any thread, also from one of gRPC.
+    """
+    gc.disable()
     url, token = add_token(remote)
     os.environ.update(token, SPARK_REMOTE=url)
     return get_session(_SETTINGS)
