@@ -31,8 +31,8 @@ _FORGET_AFTER = 10
 _COLLECT_AFTER = 100
 _turns = count(1)
 
-# Python collects in any thread. A Spark Connect client that is collected in a thread of gRPC waits for ever, as
-# in the drivers of jobs; so garbage is collected only between tests, in the main thread.
+# Python collects in any thread. A Spark Connect client that is collected in a thread of gRPC waits for ever,
+# as in the drivers of jobs; so garbage is collected only between tests, in the main thread.
 gc.disable()
 _MARKERS = {"jobs": "spark", "conformance": "spark", "dags": "airflow", "e2e": "e2e"}
 # Long test files run first: at the end, many short files keep every worker busy.
