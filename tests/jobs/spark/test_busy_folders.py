@@ -28,7 +28,8 @@ def test_a_folder_is_removed_while_somebody_writes_into_it(
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch()
-            except FileNotFoundError:
+            except (FileNotFoundError, FileExistsError):
+                # The folder is removed between two calls; ``mkdir`` says that it exists if it has just vanished.
                 continue
             if stop.is_set():
                 return
