@@ -29,7 +29,7 @@ def test_a_folder_is_removed_while_somebody_writes_into_it(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch()
             except (FileNotFoundError, FileExistsError):
-                # The folder is removed between two calls; ``mkdir`` says that it exists if it has just vanished.
+                # The folder is removed between two calls: ``mkdir`` then says that it exists.
                 continue
             if stop.is_set():
                 return
