@@ -44,6 +44,7 @@ def server() -> Iterator[str]:
     yield re.search(r"sc://\S+", line)[0]
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
+    process.stdout.close()
 
 
 # More than 20 seconds: a server and five jobs start.

@@ -149,6 +149,7 @@ def test_a_killed_launcher_takes_spark_and_its_driver_with_it(table_paths: Any) 
         assert {"java"} < {process.name() for process in family}
     finally:
         launcher.kill()
+        launcher.stdout.close()
         launcher.wait()
 
     assert _is_gone(family)
