@@ -59,7 +59,7 @@ class Config(BaseModel):
             details = error.errors(include_url=False)
             invalid_fields = {str(detail["loc"][0]) for detail in details if detail["loc"]}
             # pydantic skips the checks between fields as soon as one field is wrong; users need both.
-            valid_fields = cls._known(raw, invalid_fields)
+            valid_fields = cls._read_valid_fields(raw, invalid_fields)
             problems = [cls._build_problem(detail) for detail in details]
             raise ConfigError.from_problems([*problems, *cls.check_rules(valid_fields)]) from None
         if problems := list(cls.check_rules(vars(config))):
@@ -72,7 +72,7 @@ class Config(BaseModel):
         yield from ()
 
     @classmethod
-    def _known(cls, raw: Mapping[str, Any], invalid_fields: set[str]) -> dict[str, Any]:
+    def _read_valid_fields(cls, raw: Mapping[str, Any], invalid_fields: set[str]) -> dict[str, Any]:
         return {
             name: _validate_field(field, raw[name])
             if name in raw

@@ -184,7 +184,8 @@ class JoinerConfig(Config):
             details = error.errors(include_url=False)
             invalid_fields = {str(detail["loc"][0]) for detail in details if detail["loc"]}
             problems += [cls._spell_problem(detail, spelling) for detail in details]
-            return ParsedOptions(cls._known(properties, invalid_fields), spelling, schemas), None, problems
+            fields = cls._read_valid_fields(properties, invalid_fields)
+            return ParsedOptions(fields, spelling, schemas), None, problems
         return ParsedOptions(vars(config), spelling, schemas), config, problems
 
     @classmethod
