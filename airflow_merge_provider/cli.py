@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from airflow_merge_provider import __version__
+from airflow_merge_provider.before_spark import find_result
 from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.connect_token import CONNECT_PORT, TOKEN_VARIABLE
 from airflow_merge_provider.core.errors import (
@@ -85,19 +86,25 @@ def _run_file(options: argparse.Namespace) -> int:
     file = read_run_file(options.file, options.warehouse)
     file.check_config(needs_target=True)
     request = _build_request(options, file)
-    result = run_job(
-        request,
-        master=options.master,
-        remote=options.remote,
-        conf=_parse_settings(options.conf),
-        on_line=lambda line: print(line, file=sys.stderr, flush=True),
+    conf = _parse_settings(options.conf)
+    is_local = options.remote is None and options.master.startswith("local")
+    result: JobResult | JobFailure | None = find_result(
+        request, conf=conf, is_local=is_local, on_line=_print_progress
     )
+    if result is None:
+        result = run_job(
+            request, master=options.master, remote=options.remote, conf=conf, on_line=_print_progress
+        )
     if isinstance(result, JobFailure):
         if result.trace and options.verbose:
             print(result.trace, file=sys.stderr)
         raise result.to_error()
     print(json.dumps(_truncate_report(result.report, request), indent=2, ensure_ascii=False))
     return 0
+
+
+def _print_progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _truncate_report(report: dict[str, Any], request: JobRequest) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.merge_source.resolution import KEYS_ON_DRIVER
-from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.session import override_settings
 from benchmarks import entities
 from benchmarks.measure import OUT, Candidate, run_in_turns, warm_session, write_results

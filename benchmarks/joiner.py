@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.delta.table import pin_dataset
 from airflow_merge_provider.jobs.joiner.job import prepare_join, run
-from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import relations
 from benchmarks.measure import OUT, Candidate, measure_size, run_in_turns, warm_session, write_results
 from benchmarks.relations import NAMES, SKEWED, SMALL

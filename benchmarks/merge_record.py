@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_record.job import run
-from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks.measure import OUT, Candidate, run_in_turns, warm_session, write_results
 
 # Limits: 2.0 for 10 000 files of 100 records (read and write), 1.4 for 50 groups (read and shuffle).

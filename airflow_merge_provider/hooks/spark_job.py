@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
+from airflow_merge_provider import before_spark
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
+from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.launch import JobProcess
 
 if TYPE_CHECKING:
@@ -44,19 +46,33 @@ class SparkJobHook(BaseHook):
     def submit(self, request: JobRequest) -> JobResult | JobFailure:
         """Run one request until it ends; its output lines are written to the task log.
 
+        A run that needs no Spark, because it has nothing to do or cannot succeed, ends without a process.
+
+        :raises ConfigError: when the configuration does not suit the tables.
+        :raises DataError: when a source or the target is not as expected.
         :raises SetupError: when something the run needs is missing; nothing has been started in this case.
         :raises JobError: when the process ended without writing a result.
         """
-        self._process = self._choose_process(request)
-        return self._process.run()
+        connection = self._find_connection()
+        process = self._choose_process(request, connection)
+        result = before_spark.find_result(
+            request,
+            conf=self.conf,
+            is_local=connection is None,
+            storage_options=WarehouseHook().storage_options,
+            on_line=self._log_line,
+        )
+        if result is not None:
+            return result
+        self._process = process
+        return process.run()
 
     def on_kill(self) -> None:
         """End the child process if one is running."""
         if self._process is not None:
             self._process.kill_process()
 
-    def _choose_process(self, request: JobRequest) -> Process:
-        connection = self._find_connection()
+    def _choose_process(self, request: JobRequest, connection: Connection | None) -> Process:
         if connection is None:
             self.log.info("Connection %r does not exist: running Spark on this machine", self.conn_id)
             return JobProcess(request, conf=self.conf, on_line=self._log_line)

@@ -19,8 +19,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConflictError, MergeError
+from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.run.entry import build_failure
-from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from tests.campaigns.snapshot import compare_folders, read_folder
 from tests.campaigns.workloads import Workload, build_workload

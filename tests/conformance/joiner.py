@@ -30,12 +30,12 @@ from airflow_merge_provider.core.joiner.schema import (
     split_type,
 )
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.jobs.delta.table import MemoryDataset, pin_dataset
 from airflow_merge_provider.jobs.joiner.counting import count_input_records
 from airflow_merge_provider.jobs.joiner.job import join_inputs, prepare_join, run
 from airflow_merge_provider.jobs.joiner.schemas import read_schema
 from airflow_merge_provider.jobs.joiner.target import Target, WriteResult
-from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.session import override_settings
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
@@ -78,9 +78,9 @@ class MemoryTarget(Target):
 def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
     """Run one vector without storage; ``frame`` is the schema that Spark returns for the rows."""
     pinned = {
-        stage: PinnedDataset(
+        stage: MemoryDataset(
             Dataset(stage, path=f"t{number}"), 0, stage,
-            create_dataframe(spark, parse_rows(content["rows"], parse_fields(content["schema"]))),
+            rows=create_dataframe(spark, parse_rows(content["rows"], parse_fields(content["schema"]))),
         )
         for number, (stage, content) in enumerate(vector["inputs"].items())
     }  # fmt: skip

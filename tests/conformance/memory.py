@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
+from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
+from airflow_merge_provider.jobs.delta.table import MemoryDataset, pin_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 
@@ -52,7 +53,7 @@ class MemoryTable:
         if self._rows is None:
             return PinnedDataset(self._dataset, None)
         frame = create_dataframe(spark, self._rows)
-        return PinnedDataset(self._dataset, self._version, self._dataset.id, frame)
+        return MemoryDataset(self._dataset, self._version, self._dataset.id, rows=frame)
 
 
 class MemoryTables:
@@ -141,7 +142,7 @@ class MemoryTarget:
 
     def pin_rows(self) -> PinnedDataset:
         """Return the rows as a run pins a dataset."""
-        return PinnedDataset(self.dataset, self.last.version if self.last else None, rows=self.rows)
+        return MemoryDataset(self.dataset, self.last.version if self.last else None, rows=self.rows)
 
     def store_rows(self, rows: DataFrame) -> None:
         """Compute rows now, because their inputs may have changed when they are read."""

@@ -26,15 +26,15 @@ from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.previous_run import PreviousRun
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.delta.table import PinnedDataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges
 from airflow_merge_provider.jobs.merge_engine.job import fold_source, run
 from airflow_merge_provider.jobs.merge_engine.side_tables import KIND, RUN
 from airflow_merge_provider.jobs.merge_engine.source import IncrementalRead, select_records
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun
-from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import convert_error
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and

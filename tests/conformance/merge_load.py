@@ -20,6 +20,7 @@ from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, R
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.merge_load.timestamps import parse_timestamp
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.changes import ACTION, DELETE, UPDATE, union_rows
@@ -27,7 +28,6 @@ from airflow_merge_provider.jobs.merge_load.job import load_rows, run
 from airflow_merge_provider.jobs.merge_load.scd2.invariants import check_history
 from airflow_merge_provider.jobs.merge_load.sequences import LOADED_AT
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, TableShape, select_inserts
-from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import add_columns
 from tests.conformance import memory

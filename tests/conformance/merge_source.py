@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - 
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_source.job import merge_datasets, run
 from airflow_merge_provider.jobs.merge_source.output.row_changes import RowChanges
-from airflow_merge_provider.jobs.run.progress import Progress
 from tests.conformance import memory
 from tests.conformance.memory import MemoryTables
 

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
+from airflow_merge_provider.core.run.previous_run import load_previous_run
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.jobs.delta.table import SparkLog, build_row_counter, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD, create_table, merge_rows
-from airflow_merge_provider.jobs.run.previous_run import load_previous_run
-from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.run.retry import commit_run
 
 CAPABILITY = "probe"
@@ -43,8 +43,8 @@ def run(spark: SparkSession, request: Any, progress: Any) -> dict[str, Any]:
     target = Dataset(id="target", path=request.config["target"])
     token = request.run.model_dump()
     with progress.time_step("look"):
-        last = load_previous_run(spark, target, CAPABILITY, request)
-    reporter = RunReporter(spark, request, progress, (), target, {}, last)
+        last = load_previous_run(SparkLog(spark), target, CAPABILITY, request)
+    reporter = RunReporter(build_row_counter(spark), request, progress, (), target, {}, last)
     if last is not None and last.own_commit is not None:
         result = RunResult("noop", "an earlier attempt has committed")
         return reporter.build_report(result, version=last.own_commit.version)

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import tests.airflow_home  # noqa: F401 - before anything imports Airflow
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_source.job import run
-from airflow_merge_provider.jobs.run.progress import Progress
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from airflow_merge_provider import cli
 from airflow_merge_provider.core.errors import SetupError
@@ -37,6 +39,15 @@ def file(tmp_path: Path) -> Any:
     return write_json
 
 
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a warehouse with the sources of the configurations below."""
+    folder = tmp_path_factory.mktemp("lake")
+    for name in ("a", "b", "s", "extract"):
+        write_deltalake(str(folder / name), pa.table({"_id": ["1"], "id": [1], "x": [1]}))
+    return str(folder)
+
+
 @pytest.fixture
 def job_run(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Answer runs without Spark, and record the requests."""
@@ -51,26 +62,28 @@ def job_run(monkeypatch: pytest.MonkeyPatch) -> Any:
     return run_values
 
 
-def test_a_long_report_is_printed_short(file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_report_is_printed_short(
+    lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A long report is truncated as in Airflow. The whole report goes to stderr; a plan is not truncated."""
     long = {**REPORT, "details": {"columns": [{"name": "x" * 200}] * 40}}
     job_run["answer"] = JobResult(report=long)
 
-    assert cli.main(["run", file(PIPE), "--warehouse", "/lake"]) == 0
+    assert cli.main(["run", file(PIPE), "--warehouse", lake]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out) == {**long, "details": {}, "truncated": ["details.columns"]}
     (report_line,) = [line for line in output.err.splitlines() if line.startswith("the report is too long")]
     assert json.loads(report_line.partition("full report: ")[2]) == long
 
-    assert cli.main(["plan", file(PIPE), "--warehouse", "/lake"]) == 0
+    assert cli.main(["plan", file(PIPE), "--warehouse", lake]) == 0
     assert json.loads(capsys.readouterr().out) == long
 
 
 def test_a_pipe_runs_and_its_report_is_printed(
-    file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
+    lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Progress is printed to stderr, so that the report on stdout can be piped."""
-    code = cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.x=1=2", "--dry-run"])
+    code = cli.main(["run", file(PIPE), "--warehouse", lake, "--conf", "spark.x=1=2", "--dry-run"])
 
     output = capsys.readouterr()
     assert code == 0
@@ -78,46 +91,46 @@ def test_a_pipe_runs_and_its_report_is_printed(
     assert "look: 0.1s" in output.err
     request = job_run["request"]
     assert request.config["target"] == "golden"
-    assert (request.warehouse, request.until, request.full_refresh) == ("/lake", "transform", False)
+    assert (request.warehouse, request.until, request.full_refresh) == (lake, "transform", False)
     assert job_run["conf"] == {"spark.x": "1=2"}
 
 
 def test_a_setting_without_effect_is_refused(
-    file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
+    lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A setting without effect is rejected with the place where it belongs."""
-    code = cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.remote=sc://here"])
+    code = cli.main(["run", file(PIPE), "--warehouse", lake, "--conf", "spark.remote=sc://here"])
 
     assert code == 2
     assert "--conf['spark.remote']: has no effect in the Spark settings" in capsys.readouterr().err
     assert "request" not in job_run
 
 
-def test_a_plan_reads_nothing(file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_reads_nothing(lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """With --plan the report is the plan, without reading data.
 
     An earlier run does not end the job sooner.
     """
     config = {"job": "joiner", "inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
 
-    assert cli.main(["plan", file(config), "--warehouse", "/lake"]) == 0
+    assert cli.main(["plan", file(config), "--warehouse", lake]) == 0
     assert (job_run["request"].until, job_run["request"].full_refresh) == ("plan", True)
     assert job_run["request"].config == {"inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
 
 
-def test_a_request_runs_as_it_stands(file: Any, job_run: Any) -> None:
+def test_a_request_runs_as_it_stands(lake: str, file: Any, job_run: Any) -> None:
     """A request file runs with its own token and start, so running it again is a retry."""
     request = probe.build_request("s", "t").model_copy(
-        update={"config": {"target": "t", "datasets": ["a a"]}, "warehouse": "/lake"}
+        update={"config": {"target": "t", "datasets": ["a a"]}, "warehouse": lake}
     )
 
     assert cli.main(["run", file(request.model_dump_json())]) == 0
     assert job_run["request"] == request
 
 
-def test_a_configuration_runs_too(file: Any, job_run: Any) -> None:
+def test_a_configuration_runs_too(lake: str, file: Any, job_run: Any) -> None:
     """A file may contain a configuration, as an operator has it, together with a warehouse."""
-    config = {"job": "merge_source", "warehouse": "/lake", "target": "t", "datasets": ["a a"]}
+    config = {"job": "merge_source", "warehouse": lake, "target": "t", "datasets": ["a a"]}
 
     assert cli.main(["run", file(config), "--run-id", "r7", "--full-refresh"]) == 0
     assert job_run["request"].run.run_id == "r7"
@@ -129,17 +142,17 @@ def test_a_configuration_runs_too(file: Any, job_run: Any) -> None:
     ("code", "exit_code"), [("config", 2), ("data", 3), ("setup", 4), ("conflict", 5), ("job", 1)]
 )
 def test_each_kind_of_failure_has_its_exit_code(
-    file: Any, job_run: Any, capsys: pytest.CaptureFixture[str], code: Any, exit_code: Any
+    lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str], code: Any, exit_code: Any
 ) -> None:
     """Each kind of failure has its own exit code for scripts."""
     job_run["answer"] = JobFailure(code=code, message="because\nof this", retryable=False, trace="deep")
 
-    assert cli.main(["run", file(PIPE), "--warehouse", "/lake"]) == exit_code
+    assert cli.main(["run", file(PIPE), "--warehouse", lake]) == exit_code
     assert "error: because\n" in capsys.readouterr().err
 
 
 def test_what_is_missing_is_one_line(
-    file: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lake: str, file: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An error with a fix is printed as one line without a traceback."""
 
@@ -148,7 +161,7 @@ def test_what_is_missing_is_one_line(
 
     monkeypatch.setattr(cli, "run_job", run_job)
 
-    assert cli.main(["run", file(PIPE), "--warehouse", "/lake"]) == 4
+    assert cli.main(["run", file(PIPE), "--warehouse", lake]) == 4
     assert capsys.readouterr().err == "error: Java is missing: install Java 17 or 21\n"
 
 
@@ -227,10 +240,10 @@ def test_standard_input_is_a_file(
 
 
 def test_a_setting_without_a_value_is_refused(
-    file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
+    lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A setting without a value is rejected."""
-    assert cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.x"]) == 2
+    assert cli.main(["run", file(PIPE), "--warehouse", lake, "--conf", "spark.x"]) == 2
     assert "--conf spark.x: must have the form NAME=VALUE" in capsys.readouterr().err
 
 
@@ -303,7 +316,7 @@ def test_the_package_runs_as_a_module() -> None:
 
 
 def test_pipes_of_every_kind_are_checked_and_run(
-    file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
+    lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Pipes of every kind are checked and run.
 
@@ -316,11 +329,11 @@ def test_pipes_of_every_kind_are_checked_and_run(
         "pump": {"schedule_interval": 60},
     }
 
-    assert cli.main(["run", file(json.dumps({**pipe, "warehouse": "/lake"}))]) == 0
+    assert cli.main(["run", file(json.dumps({**pipe, "warehouse": lake}))]) == 0
     request = job_run["request"]
     assert (request.job, request.config["strategy"]) == ("merge_load", "upsert")
     assert request.config["target"] == request.population.target == "orders_table"
-    assert (request.warehouse, request.population.set_initial_offset) == ("/lake", "always")
+    assert (request.warehouse, request.population.set_initial_offset) == (lake, "always")
     assert request.population.datasets == ("extract",)
 
     assert cli.main(["check", file(json.dumps({**pipe, "pump": {"schedule_interval": 0}}))]) == 2
@@ -328,10 +341,14 @@ def test_pipes_of_every_kind_are_checked_and_run(
 
 
 def test_yaml_is_read_where_json_is(
-    tmp_path: Path, job_run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lake: str,
+    tmp_path: Path,
+    job_run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """YAML is accepted like JSON. Files are distinguished by name, standard input by its first character."""
-    text = "job: upsert\nsource: s\ntarget: t\nprimary_key: id\nwarehouse: /lake\n"
+    text = f"job: upsert\nsource: s\ntarget: t\nprimary_key: id\nwarehouse: {lake}\n"
     (tmp_path / "load.yaml").write_text(text)
 
     assert cli.main(["run", str(tmp_path / "load.yaml")]) == 0
@@ -350,6 +367,7 @@ def test_the_warehouse_comes_from_the_option_the_file_or_the_environment(
     """
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", "/configured")
     monkeypatch.chdir(tmp_path)
+    write_deltalake(str(tmp_path / "orders"), pa.table({"id": [1]}))
     load = {"job": "upsert", "source": "./new/../orders", "target": "t", "primary_key": "id"}
 
     def run_and_read_warehouse(content: Any, *options: Any) -> Any:
@@ -365,7 +383,7 @@ def test_the_warehouse_comes_from_the_option_the_file_or_the_environment(
 
 
 def test_an_unexpected_error_is_one_line(
-    file: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lake: str, file: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An unexpected error is one line; the traceback is printed on request."""
 
@@ -374,10 +392,10 @@ def test_an_unexpected_error_is_one_line(
 
     monkeypatch.setattr(cli, "run_job", raise_error)
 
-    assert cli.main(["run", file(PIPE), "--warehouse", "/lake"]) == 1
+    assert cli.main(["run", file(PIPE), "--warehouse", lake]) == 1
     assert capsys.readouterr().err == "error: RuntimeError: of its own (--verbose prints the traceback)\n"
     with pytest.raises(RuntimeError):
-        cli.main(["--verbose", "run", file(PIPE), "--warehouse", "/lake"])
+        cli.main(["--verbose", "run", file(PIPE), "--warehouse", lake])
 
 
 def test_a_reader_that_has_had_enough_ends_the_output_in_silence() -> None:

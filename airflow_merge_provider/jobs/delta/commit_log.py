@@ -16,8 +16,9 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import SparkSession, functions as F
 from pyspark.sql.types import StructType
 
+from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.log import query_delta_rs
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
+from airflow_merge_provider.jobs.delta.table import read_dataset
 from airflow_merge_provider.jobs.spark import sql
 
 if TYPE_CHECKING:

@@ -7,19 +7,16 @@ delta-rs fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from hashlib import sha256
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider import delta_rs
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.run.table_log import TableVersion
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import (
@@ -34,20 +31,9 @@ if TYPE_CHECKING:
 
 _MAPPING = "delta.columnMapping.mode"
 _NULLS = "null_count."
-_DIGEST_CHARS = 16
-# delta-rs returns deletion vectors as one boolean per row of the files that have one.
-_MARKS_MAX_ROWS = 200_000_000
 
 Answer = TypeVar("Answer")
-History = list[HistoryEntry]
-
-
-class TableVersion(NamedTuple):
-    """The newest version of a table, the ID that the table got when it was created, and its location."""
-
-    version: int
-    table_id: str
-    location: str
+History = Sequence[HistoryEntry]
 
 
 def find_newest_version(spark: SparkSession, dataset: Dataset) -> TableVersion | None:
@@ -78,7 +64,7 @@ def read_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> Hi
     """
     if _is_nowhere(spark, dataset):
         return []
-    history = query_delta_rs(spark, dataset, lambda table: _read_history(table, limit))
+    history = query_delta_rs(spark, dataset, lambda table: delta_rs.read_history(table, limit))
     return history or _query_history(spark, dataset, limit)
 
 
@@ -115,14 +101,14 @@ def read_commit_id(spark: SparkSession, location: str, version: int) -> str | No
     name = f"{location}/_delta_log/{version:020d}.json"
     path = Path(name.removeprefix("file:"))
     if is_local(spark) and path.is_absolute():
-        return sha256(path.read_bytes()).hexdigest()[:_DIGEST_CHARS] if path.is_file() else None
+        return delta_rs.read_commit_id(Path(location.removeprefix("file:")), version)
     try:
         rows = spark.read.format("binaryFile").load(name).selectExpr("sha2(content, 256) AS digest").collect()
     except AnalysisException as error:
         if error_condition(error).startswith(NOT_FOUND_CONDITIONS):
             return None
         raise
-    return rows[0]["digest"][:_DIGEST_CHARS] if rows else None
+    return rows[0]["digest"][: delta_rs.DIGEST_CHARS] if rows else None
 
 
 def read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
@@ -137,27 +123,9 @@ def read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
 def count_rows_of_version(spark: SparkSession, dataset: Dataset, version: int, *, live: bool) -> int | None:
     """Return how many rows the files of a version hold; None if delta-rs cannot determine it.
 
-    ``live`` leaves out rows that deletion vectors mark as deleted. If the table is so large that reading the
-    deletion vectors takes long, they are not read.
+    ``live`` leaves out rows that deletion vectors mark as deleted, unless the table is very large.
     """
-
-    def count(table: DeltaTable) -> int | None:
-        table.load_as_version(version)
-        counts = table.get_add_actions().column("num_records").to_pylist()
-        if None in counts:
-            return None
-        if not live or "deletionVectors" not in (table.protocol().reader_features or ()):
-            return int(sum(counts))
-        return int(sum(counts)) - _count_deleted(table) if sum(counts) <= _MARKS_MAX_ROWS else None
-
-    return query_delta_rs(spark, dataset, count)
-
-
-def _count_deleted(table: DeltaTable) -> int:
-    """Count the rows that deletion vectors mark as deleted; a vector has a False for each of them."""
-    vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors())
-    selections = (pc.list_flatten(batch.column("selection_vector")) for batch in vectors)
-    return sum(len(selection) - selection.true_count for selection in selections)
+    return query_delta_rs(spark, dataset, lambda table: delta_rs.count_rows(table, version, live=live))
 
 
 def read_non_null_columns(spark: SparkSession, dataset: Dataset, version: int) -> frozenset[str]:
@@ -214,12 +182,6 @@ def query_delta_rs(
         return None
 
 
-def _read_history(table: DeltaTable, limit: int | None) -> History | None:
-    entries = [_parse_entry(line) for line in table.history(limit)]
-    # The history of delta-rs leaves out commits without commit information.
-    return entries if entries and entries[0].version == table.version() else None
-
-
 def _query_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:
     statement = f"DESCRIBE HISTORY {sql.quote_table(dataset)}" + (f" LIMIT {limit}" if limit else "")
     try:
@@ -233,22 +195,8 @@ def _query_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> 
             raise
         if dataset.path is not None and not _is_something_else(spark, dataset.path):
             return []
-        raise _not_delta(dataset) from None
-    return [_parse_entry(row.asDict()) for row in rows]
-
-
-def _parse_entry(line: Mapping[str, Any]) -> HistoryEntry:
-    """Parse an entry of a history; its time is in milliseconds (delta-rs) or a driver timestamp (Spark)."""
-    row_count = (line.get("operationMetrics") or {}).get("numOutputRows")
-    stamp = line["timestamp"]
-    return HistoryEntry(
-        version=int(line["version"]),
-        operation=line.get("operation") or "",
-        parameters=line.get("operationParameters") or {},
-        user_metadata=line.get("userMetadata"),
-        rows=None if row_count is None else int(row_count),
-        timestamp=int(stamp.timestamp() * 1000) if isinstance(stamp, datetime) else int(stamp or 0),
-    )
+        raise delta_rs.refuse_other_format(dataset) from None
+    return [delta_rs.parse_entry(row.asDict()) for row in rows]
 
 
 def _list_files(spark: SparkSession, dataset: Dataset, version: int) -> set[str]:
@@ -269,10 +217,3 @@ def _list_some_files(spark: SparkSession, path: str) -> list[object] | None:
         if error_condition(error).startswith(NOT_FOUND_CONDITIONS):
             return None
         raise
-
-
-def _not_delta(dataset: Dataset) -> DataError:
-    hint = 'set the format of an input: {"dataset": …, "format": "parquet"}; use another folder for a target'
-    return DataError.from_problems(
-        [Problem(dataset.id, "not-delta", f"{dataset.uri} is not a Delta table", hint)]
-    )

@@ -13,18 +13,18 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineage
-from airflow_merge_provider.jobs.delta.log import find_restored_version, read_history
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
-from airflow_merge_provider.jobs.delta.transaction import (
+from airflow_merge_provider.core.run.table_log import (
     HISTORY_PAGE,
-    CommitResult,
-    commit_once,
+    PinnedDataset,
     find_last_number,
     get_app_id,
     parse_metadata,
     require_owner,
 )
+from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineage
+from airflow_merge_provider.jobs.delta.log import find_restored_version, read_history
+from airflow_merge_provider.jobs.delta.table import SparkLog, read_dataset
+from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once
 from airflow_merge_provider.jobs.delta.writer import (
     append_rows,
     create_table,
@@ -68,8 +68,8 @@ class SideTable:
         self.version = version if self._history else None
         self._number = 0
         if self._history:
-            require_owner(spark, dataset, owner)
-            self._number = find_last_number(spark, dataset, owner, self._history)
+            require_owner(SparkLog(spark), dataset, owner)
+            self._number = find_last_number(SparkLog(spark), dataset, owner, self._history)
 
     @property
     def latest_version(self) -> int | None:
@@ -167,7 +167,7 @@ def append_once(
     }
     has_table = bool(read_history(spark, dataset, 1))
     if has_table:
-        require_owner(spark, dataset, owner)
+        require_owner(SparkLog(spark), dataset, owner)
     with override_settings(spark, settings):
         if has_table:
             append_rows(dataset, rows)

@@ -3,52 +3,92 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.source_offset import SourceOffset
+from airflow_merge_provider.core.run.table_log import (
+    CountRows,
+    PinnedDataset,
+    TableVersion,
+    pin_table,
+    refuse_missing_dataset,
+)
+from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.delta.log import (
+    History,
     count_rows_of_version,
     find_newest_version,
+    find_restored_version,
     read_commit_id,
+    read_history,
     read_non_null_columns,
     read_properties,
+    read_transaction,
 )
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import NOT_FOUND_CONDITIONS, error_condition
 from airflow_merge_provider.jobs.spark.formats import spark_format
 
+# A run reports all other problems of a table itself.
+_ABSENT = (*NOT_FOUND_CONDITIONS, "DELTA_")
 _VERSION_MASK = (1 << 48) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class PinnedDataset:
-    """A dataset at one version; ``version`` is None if the dataset does not exist.
+class MemoryDataset(PinnedDataset):
+    """A dataset whose rows are in memory."""
 
-    ``table_id`` is the ID of a Delta table, ``location`` its folder, and ``commit_id`` the digest of the
-    commit that made the version. ``rows`` are the rows of a dataset in memory.
-    """
-
-    dataset: Dataset
-    version: int | None
-    table_id: str | None = None
     rows: DataFrame | None = field(default=None, compare=False, repr=False)
-    location: str | None = field(default=None, compare=False)
-    commit_id: str | None = field(default=None, compare=False)
 
-    @property
-    def exists(self) -> bool:
-        """Whether the dataset exists and can be read."""
-        return self.version is not None
 
-    @property
-    def offset(self) -> SourceOffset:
-        """The position from which the next run continues."""
-        return SourceOffset(self.dataset.uri, self.version, self.table_id, self.commit_id)
+@dataclass(frozen=True, slots=True)
+class SparkLog:
+    """The logs of Delta tables as a Spark session reads them, wherever the tables are."""
+
+    spark: SparkSession
+
+    def find_newest_version(self, dataset: Dataset) -> TableVersion | None:
+        return find_newest_version(self.spark, dataset)
+
+    def read_history(self, dataset: Dataset, limit: int | None) -> History:
+        return read_history(self.spark, dataset, limit)
+
+    def find_restored_version(self, dataset: Dataset, entry: HistoryEntry) -> int | None:
+        return find_restored_version(self.spark, dataset, entry)
+
+    def read_commit_id(self, location: str, version: int) -> str | None:
+        return read_commit_id(self.spark, location, version)
+
+    def read_properties(self, dataset: Dataset) -> Mapping[str, str]:
+        return read_properties(self.spark, dataset)
+
+    def read_transaction(self, dataset: Dataset, app_id: str) -> int | None:
+        return read_transaction(self.spark, dataset, app_id)
+
+    def count_rows(self, dataset: Dataset, version: int) -> int | None:
+        return count_rows_of_version(self.spark, dataset, version, live=True)
+
+    def find_properties(self, dataset: Dataset) -> Mapping[str, str] | None:
+        try:
+            return read_properties(self.spark, dataset)
+        except AnalysisException as error:
+            if error_condition(error).startswith(_ABSENT):
+                return None
+            raise
+
+    def has_rows(self, dataset: Dataset) -> bool:
+        row_count = count_records(self.spark, pin_dataset(self.spark, dataset))
+        if row_count is not None:
+            return row_count > 0
+        return bool(self.spark.sql(f"SELECT 1 FROM {sql.quote_table(dataset)} LIMIT 1").collect())
+
+    def has_files(self, dataset: Dataset) -> bool:
+        return pin_dataset(self.spark, dataset).exists
 
 
 def pin_dataset(spark: SparkSession, dataset: Dataset) -> PinnedDataset:
@@ -60,26 +100,7 @@ def pin_dataset(spark: SparkSession, dataset: Dataset) -> PinnedDataset:
     """
     if dataset.format != "delta":
         return PinnedDataset(dataset, _files_version(spark, dataset))
-    table_version = find_newest_version(spark, dataset)
-    if table_version is None:
-        return PinnedDataset(dataset, None)
-    version, table_id, location = table_version
-    commit_id = read_commit_id(spark, location, version)
-    return PinnedDataset(dataset, version, table_id, None, location, commit_id)
-
-
-def is_continued(spark: SparkSession, pinned: PinnedDataset, offset: SourceOffset) -> bool:
-    """Return whether a source continues from an offset: the same table with the same commit at that version.
-
-    If the log does not reach back to the offset any more, the offset is accepted.
-    """
-    if pinned.table_id != offset.table_id or pinned.version is None or offset.version is None:
-        return False
-    if pinned.version < offset.version:
-        return False
-    if offset.commit_id is None or pinned.location is None:
-        return True
-    return read_commit_id(spark, pinned.location, offset.version) in (None, offset.commit_id)
+    return pin_table(SparkLog(spark), dataset)
 
 
 def read_dataset(spark: SparkSession, pinned: PinnedDataset) -> DataFrame:
@@ -87,13 +108,11 @@ def read_dataset(spark: SparkSession, pinned: PinnedDataset) -> DataFrame:
 
     :raises DataError: if it does not exist.
     """
-    if pinned.rows is not None:
+    if isinstance(pinned, MemoryDataset) and pinned.rows is not None:
         return pinned.rows
     dataset = pinned.dataset
     if pinned.version is None:
-        raise _refuse_dataset(
-            dataset, "missing", f"{dataset.uri} does not exist", "check the dataset's name and the warehouse"
-        )
+        raise refuse_missing_dataset(dataset)
     if dataset.format == "delta":
         return spark.sql(f"SELECT * FROM {sql.quote_table(dataset)} VERSION AS OF {pinned.version}")
     if dataset.table is not None:
@@ -121,9 +140,14 @@ def count_records(spark: SparkSession, pinned: PinnedDataset, *, live: bool = Fa
 
     Without ``live``, rows that are marked as deleted may be counted.
     """
-    if pinned.version is None or pinned.rows is not None or pinned.dataset.format != "delta":
+    if pinned.version is None or isinstance(pinned, MemoryDataset) or pinned.dataset.format != "delta":
         return None
     return count_rows_of_version(spark, pinned.dataset, pinned.version, live=live)
+
+
+def build_row_counter(spark: SparkSession) -> CountRows:
+    """Return the function that counts the rows of a dataset from its log, without deleted ones."""
+    return partial(count_records, spark, live=True)
 
 
 def count_live_rows(spark: SparkSession, pinned: PinnedDataset) -> int:
@@ -134,7 +158,7 @@ def count_live_rows(spark: SparkSession, pinned: PinnedDataset) -> int:
 
 def find_non_null_columns(spark: SparkSession, pinned: PinnedDataset) -> frozenset[str]:
     """Return the columns of a dataset that have no NULL, as far as this is known without a scan."""
-    if pinned.version is None or pinned.rows is not None or pinned.dataset.format != "delta":
+    if pinned.version is None or isinstance(pinned, MemoryDataset) or pinned.dataset.format != "delta":
         return frozenset()
     return read_non_null_columns(spark, pinned.dataset, pinned.version)
 
@@ -157,7 +181,3 @@ def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
             return None
         raise
     return int(row["mark"]) & _VERSION_MASK if row["files"] else None
-
-
-def _refuse_dataset(dataset: Dataset, code: str, message: str, hint: str) -> DataError:
-    return DataError.from_problems([Problem(dataset.id, code, message, hint)])

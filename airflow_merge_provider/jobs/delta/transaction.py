@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import ConflictError, DataError, Problem
+from airflow_merge_provider.core.errors import ConflictError
+from airflow_merge_provider.core.run.table_log import HISTORY_PAGE, get_app_id, parse_metadata
 from airflow_merge_provider.core.table_history import HistoryEntry
-from airflow_merge_provider.jobs.delta.log import read_history, read_properties, read_transaction
-from airflow_merge_provider.jobs.delta.writer import CAPABILITY
+from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.spark.errors import convert_error
 from airflow_merge_provider.jobs.spark.session import override_settings
 
-HISTORY_PAGE = 20
 _ATTEMPT = "attempt"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -35,11 +34,6 @@ class CommitResult:
     version: int
     number: int
     rows: int | None = field(default=None, compare=False)
-
-
-def get_app_id(writer: str) -> str:
-    """Return the name under which Delta counts the transactions of a capability or of a side table."""
-    return f"airflow-merge/{writer}"
 
 
 def commit_once(
@@ -88,56 +82,9 @@ def commit_once(
     return CommitResult(entry.version, number, entry.rows)
 
 
-def find_last_number(
-    spark: SparkSession, target: Dataset, writer: str, history: Sequence[HistoryEntry]
-) -> int:
-    """Return the number of the newest transaction of a writer; 0 if it has not committed yet.
-
-    :param history: commits of the table, newest first; not empty.
-    """
-    for entry in history:
-        metadata = parse_metadata(entry)
-        if metadata.get("capability") == writer:
-            return int(metadata["number"])
-    number = read_transaction(spark, target, get_app_id(writer))
-    # Every run makes a commit, and the first one makes version 0. So a transaction number exceeds the
-    # version by at most one, and Delta has not seen the number after this upper bound.
-    return history[0].version + 1 if number is None else number
-
-
-def require_owner(spark: SparkSession, target: Dataset, owner: str) -> None:
-    """Raise an error if another writer created the table.
-
-    :raises DataError: if the properties of the table do not name ``owner`` as its creator.
-    """
-    creator = read_properties(spark, target).get(CAPABILITY)
-    if creator == owner:
-        return
-    by = f"by {creator}" if creator else "by another writer"
-    hint = (
-        f"choose another target, drop the table, or set its property {CAPABILITY} = {owner} "
-        "so that the run replaces all its rows"
-    )
-    message = f"{target.uri} was written {by}, not by {owner}"
-    raise DataError.from_problems([Problem(target.id, "foreign-target", message, hint)])
-
-
 def set_user_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Return the session setting that sets the user metadata of a commit."""
     return {_USER_METADATA: json.dumps(metadata, ensure_ascii=False)}
-
-
-def parse_metadata(entry: HistoryEntry) -> dict[str, Any]:
-    """Return the metadata that this package wrote on a commit; an empty dict for commits of other writers."""
-    text = entry.user_metadata
-    if not text or not text.startswith("{"):
-        return {}
-    try:
-        metadata = json.loads(text)
-    except ValueError:
-        return {}
-    has_number = isinstance(metadata, dict) and isinstance(metadata.get("number"), int)
-    return metadata if has_number else {}
 
 
 def _find_attempt(spark: SparkSession, target: Dataset, since: int, attempt: str) -> HistoryEntry | None:

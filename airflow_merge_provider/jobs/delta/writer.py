@@ -12,12 +12,11 @@ from pyspark.sql.functions import lit
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.population import FLAG
+from airflow_merge_provider.core.population import FLAG, WRITER
 from airflow_merge_provider.jobs.delta.log import read_history, read_properties
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import error_condition as reason
 
-CAPABILITY = "merge.capability"
 # A setting of the session: a table that is created while it is "true" is populated from its first commit on.
 BORN_POPULATED = "airflow.merge.bornPopulated"
 
@@ -42,7 +41,7 @@ def create_table(
     partition_by: Sequence[str] = (),
 ) -> None:
     """Create the target from rows, with its properties and partitions, in one commit."""
-    writer = rows.writeTo(sql.quote_table(target)).using("delta").tableProperty(CAPABILITY, capability)
+    writer = rows.writeTo(sql.quote_table(target)).using("delta").tableProperty(WRITER, capability)
     if partition_by:
         writer = writer.partitionedBy(*map(sql.quote_column, partition_by))
     if any(map(has_special_characters, list_field_names(rows.schema))):

@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.errors import DataError, Problem, format_count
 from airflow_merge_provider.core.joiner.plan import JoinPlan
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records
+from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.jobs.delta.table import count_records
 from airflow_merge_provider.jobs.joiner.transform import Frames
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel

@@ -13,10 +13,10 @@ from airflow_merge_provider.core.errors import ConflictError, DataError, JobErro
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.schema import Schema
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.jobs.joiner.folder import Folder, FolderContent, FolderRun, open_folder
 from airflow_merge_provider.jobs.joiner.schemas import read_schema
 from airflow_merge_provider.jobs.joiner.target import Target, WriteResult
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError
 from airflow_merge_provider.jobs.spark.formats import spark_format
 

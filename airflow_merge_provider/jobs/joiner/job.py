@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
-from airflow_merge_provider.core.joiner.config import JoinerConfig, compute_signature, list_warnings
+from airflow_merge_provider.core.decisions.joiner import (
+    JoinDecision,
+    complete_state,
+    decide_join,
+    resolve_inputs,
+)
+from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.joiner.config import JoinerConfig, compute_signature
 from airflow_merge_provider.core.joiner.counts import COUNTS
 from airflow_merge_provider.core.joiner.parsed_options import Spelling
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan_join
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import (
-    CONFIG_CHANGED,
-    FULL_REFRESH,
-    NO_TARGET,
-    NOTHING_CHANGED,
-    STATE_EXPIRED,
-    TARGET_CHANGED,
     RunMode,
-    describe_changed_sources,
 )
-from airflow_merge_provider.core.source_offset import is_same_reads, normalize_uri
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import (
-    PinnedDataset,
+    build_row_counter,
     find_non_null_columns,
     pin_dataset,
     read_dataset,
@@ -45,9 +47,6 @@ from airflow_merge_provider.jobs.joiner.target import Target
 from airflow_merge_provider.jobs.joiner.transform import Frames, join_frames
 from airflow_merge_provider.jobs.joiner.unmatched import UNMATCHED, find_unmatched
 from airflow_merge_provider.jobs.run.job_run import JobRun
-from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun, RunCommit
-from airflow_merge_provider.jobs.run.progress import Progress
-from airflow_merge_provider.jobs.run.report import RESULT, RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.session import override_settings
 
@@ -127,27 +126,11 @@ def join_inputs(
     :raises DataError: if an input or the target is wrong; nothing is written then.
     :raises ConflictError: if another run committed first; nothing is written then.
     """
-    last = None if target.last is None else _complete_state(target.last)
-    reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, pinned, last)
-    reporter.add_warnings([*list_warnings(config), *_list_inferred(pinned)])
-    if target.is_changed:
-        reporter.add_warnings([TARGET_CHANGED])
-    return _Join(spark, config, target, unmatched_table, pinned, reporter).run_to_end()
-
-
-Stated = TypeVar("Stated", PreviousRun, RunCommit)
-
-
-def _complete_state(run: Stated) -> Stated:
-    """Return a run whose result includes the number of joined rows.
-
-    Only the metrics of the commit contain this number: the state is written before the rows are counted.
-    """
-    result = RunResult.from_state(run.state)
-    counts = {**result.counts, "outputs": run.rows}
-    rows = result.rows.model_copy(update={"inserted": run.rows})
-    stored = replace(result, counts=counts, rows=rows).to_state()
-    return replace(run, state={**run.state, RESULT: stored})
+    last = None if target.last is None else complete_state(target.last)
+    count_rows = build_row_counter(spark)
+    reporter = RunReporter(count_rows, request, progress, COUNTS, target.dataset, pinned, last)
+    decision = decide_join(config, pinned, reporter, target.is_whole)
+    return _Join(spark, decision, target, unmatched_table).run_to_end()
 
 
 @dataclass(frozen=True)
@@ -155,11 +138,19 @@ class _Join(JobRun):
     """One run that joins its pinned inputs into its target."""
 
     spark: SparkSession
-    config: JoinerConfig
+    decision: JoinDecision
     target: Target
     unmatched_table: SideTable | None
-    pinned: Mapping[str, PinnedDataset]
-    reporter: RunReporter
+
+    @property
+    def config(self) -> JoinerConfig:
+        """The configuration of the join."""
+        return self.decision.config
+
+    @property
+    def pinned(self) -> Mapping[str, PinnedDataset]:
+        """The inputs at the versions that the run reads, by their names."""
+        return self.decision.sources
 
     @cached_property
     def join(self) -> Join:
@@ -168,11 +159,6 @@ class _Join(JobRun):
             join = prepare_join(self.spark, self.request.config, self.pinned)
             self.target.check_columns(self.spark, output_schema(join.plan))
             return join
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether the same rows may be written again, which is not the case in append mode."""
-        return not self.target.append
 
     @property
     def is_overwrite(self) -> bool:
@@ -189,26 +175,6 @@ class _Join(JobRun):
     def count_live_rows(self) -> int:
         """Return the number of rows in the target before the run."""
         return self.target.count_rows(self.spark)
-
-    def report_retry(self, commit: RunCommit) -> dict[str, Any]:
-        """Return the report of a run that an earlier attempt has committed; the join is not planned again."""
-        return self.reporter.build_retry(_complete_state(commit), **build_details(None))
-
-    def choose_run_mode(self) -> tuple[RunMode, str]:
-        """Return the run mode and its reason: all rows are joined, or none if the target is up to date."""
-        target, fingerprint = self.target, compute_signature(self.config)
-        if not target.state:
-            return "initial", NO_TARGET if target.last is None else STATE_EXPIRED
-        if self.request.full_refresh:
-            return "full", FULL_REFRESH
-        offsets = {stage: pinned_dataset.offset for stage, pinned_dataset in self.pinned.items()}
-        if target.is_up_to_date(fingerprint, list(offsets.values())):
-            return "noop", NOTHING_CHANGED
-        if target.state.get("fingerprint") != fingerprint:
-            return "full", CONFIG_CHANGED
-        if not is_same_reads(target.state, offsets.values()):
-            return "full", describe_changed_sources(target.state, offsets)
-        return "full", TARGET_CHANGED
 
     def describe_plan(self) -> dict[str, Any]:
         """Return the columns, the keys and the plan of the join."""
@@ -284,33 +250,12 @@ def _resolve_inputs(
 
     Each dataset takes a few small jobs that mostly wait for I/O.
     """
-    inputs = {
-        stage: resolve_dataset(ref, request.warehouse, at=f"inputs.{stage}")
-        for stage, ref in config.inputs.items()
-    }
-    _require_apart(config, request, inputs)
+    inputs = resolve_inputs(config, request)
     with ThreadPoolExecutor() as pool:
         target = pool.submit(_find_target, spark, config, request)
         unmatched_table = pool.submit(_open_unmatched, spark, config, request)
         pinned = _pin_inputs(spark, inputs, pool)
         return target.result(), unmatched_table.result(), pinned
-
-
-def _require_apart(config: JoinerConfig, request: JobRequest, inputs: Mapping[str, Dataset]) -> None:
-    """Raise if an argument writes to a location that an input reads, even under another spelling of its URI.
-
-    :raises ConfigError: with every argument that does.
-    """
-    input_uris = {normalize_uri(dataset.uri) for dataset in inputs.values()}
-    outputs = {"target": config.target, "unmatched": config.unmatched}
-    problems = [
-        Problem(name, "config", f"{ref!r} is one of the inputs", "choose another dataset")
-        for name, ref in outputs.items()
-        if ref is not None
-        and normalize_uri(resolve_dataset(ref, request.warehouse, at=name).uri) in input_uris
-    ]
-    if problems:
-        raise ConfigError.from_problems(problems)
 
 
 def _find_target(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Target:
@@ -331,37 +276,11 @@ def _open_unmatched(spark: SparkSession, config: JoinerConfig, request: JobReque
 def _pin_inputs(
     spark: SparkSession, inputs: Mapping[str, Dataset], pool: Executor
 ) -> dict[str, PinnedDataset]:
-    """Pin every input to its current version.
-
-    :raises DataError: with every input that does not exist.
-    """
+    """Pin every input to its current version."""
     datasets: list[Dataset] = []
     for dataset in inputs.values():
         # A dataset that is joined to itself is read at one version.
         if dataset not in datasets:
             datasets.append(dataset)
     versions = list(pool.map(lambda dataset: pin_dataset(spark, dataset), datasets))
-    pinned = {stage: versions[datasets.index(dataset)] for stage, dataset in inputs.items()}
-    missing_datasets = {
-        stage: pinned_dataset.dataset for stage, pinned_dataset in pinned.items() if not pinned_dataset.exists
-    }
-    if missing_datasets:
-        raise DataError.from_problems(
-            [_refuse_absent_dataset(stage, dataset) for stage, dataset in missing_datasets.items()]
-        )
-    return pinned
-
-
-def _refuse_absent_dataset(stage: str, dataset: Dataset) -> Problem:
-    message = f"dataset {dataset.id!r} does not exist at {dataset.uri}"
-    hint = "check the name and the warehouse, or first run the task that writes it"
-    return Problem(f"inputs.{stage}", "missing", message, hint)
-
-
-def _list_inferred(pinned: Mapping[str, PinnedDataset]) -> Sequence[str]:
-    """Return a warning for each input whose schema Spark infers from the rows."""
-    return [
-        f"inputs.{stage}: the schema of {pinned_dataset.dataset.format} files is inferred"
-        for stage, pinned_dataset in pinned.items()
-        if pinned_dataset.dataset.format in _INFERRED
-    ]
+    return {stage: versions[datasets.index(dataset)] for stage, dataset in inputs.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_merge_provider.core.decisions.joiner import NO_PLAN
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.core.joiner.schema import Field
 
@@ -16,7 +17,7 @@ def build_details(plan: JoinPlan | None) -> dict[str, Any]:
     the joins.
     """
     if plan is None:
-        return {"columns": [], "keys": [], "plan": []}
+        return dict(NO_PLAN)
     return {
         "columns": _list_columns(plan),
         "keys": [list(clause) for clause in plan.list_clauses()],

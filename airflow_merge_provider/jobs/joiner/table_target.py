@@ -9,12 +9,15 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.decisions.joiner import CAPABILITY
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.schema import Schema
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.previous_run import load_previous_run
+from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.log import read_properties
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_live_rows, read_dataset
+from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, read_dataset
 from airflow_merge_provider.jobs.delta.writer import (
     COLUMN_MAPPING,
     append_rows,
@@ -23,8 +26,7 @@ from airflow_merge_provider.jobs.delta.writer import (
     overwrite_table,
 )
 from airflow_merge_provider.jobs.joiner.schemas import read_schema
-from airflow_merge_provider.jobs.joiner.target import CAPABILITY, Target, WriteResult
-from airflow_merge_provider.jobs.run.previous_run import load_previous_run
+from airflow_merge_provider.jobs.joiner.target import Target, WriteResult
 from airflow_merge_provider.jobs.run.retry import commit_run
 
 
@@ -40,7 +42,7 @@ class TableTarget(Target):
 
         :raises DataError: if it is not a Delta table, or one that another capability wrote.
         """
-        last = load_previous_run(spark, dataset, CAPABILITY, request)
+        last = load_previous_run(SparkLog(spark), dataset, CAPABILITY, request)
         return cls(dataset, config.write_mode == "append", last)
 
     def check_columns(self, spark: SparkSession, fields: Schema) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.joiner.schema import Schema
-from airflow_merge_provider.core.source_offset import SourceOffset, is_same_reads
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun
-
-CAPABILITY = "joiner"
+from airflow_merge_provider.core.run.previous_run import PreviousRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +35,6 @@ class Target(ABC):
     def state(self) -> Mapping[str, Any]:
         """The state of the previous run, empty if there was none."""
         return self.last.state if self.last else {}
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether another writer has changed rows since the previous run."""
-        return self.last is not None and self.last.changed_by is not None
-
-    def is_up_to_date(self, fingerprint: str, offsets: Sequence[SourceOffset]) -> bool:
-        """Return whether the target holds the join of these versions of the inputs."""
-        is_same = self.state.get("fingerprint") == fingerprint and is_same_reads(self.state, offsets)
-        # If another writer has changed rows, an overwrite restores them; an append would duplicate them.
-        return is_same and self.is_whole() and (self.append or not self.is_changed)
 
     def is_whole(self) -> bool:
         """Return whether everything that the last run wrote still exists."""

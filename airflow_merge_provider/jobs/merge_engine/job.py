@@ -11,33 +11,29 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.decisions.merge_engine import FoldDecision, decide_fold, require_dataset
 from airflow_merge_provider.core.merge_engine import compaction, stored_settings
-from airflow_merge_provider.core.merge_engine.checks import list_warnings
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.counts import COUNTS
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run_mode import (
-    FULL_REFRESH,
-    NO_TARGET,
     NOTHING_CHANGED,
     RunMode,
-    describe_changed_sources,
 )
 from airflow_merge_provider.core.source_offset import (
-    SourceOffset,
-    find_offset,
     read_offsets,
     write_offsets,
 )
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.delta.table import pin_dataset
+from airflow_merge_provider.jobs.delta.table import SparkLog, build_row_counter, pin_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_engine import row_changes, side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import CountedChanges, count_changes
 from airflow_merge_provider.jobs.merge_engine.report import build_details
-from airflow_merge_provider.jobs.merge_engine.resumption import require_continuity
 from airflow_merge_provider.jobs.merge_engine.source import (
     DatasetSource,
     IncrementalRead,
@@ -46,9 +42,6 @@ from airflow_merge_provider.jobs.merge_engine.source import (
 )
 from airflow_merge_provider.jobs.merge_engine.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.run.job_run import JobRun
-from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS
-from airflow_merge_provider.jobs.run.progress import Progress
-from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.errors import first_line
 
 _BATCHES_MAX = 100
@@ -63,9 +56,9 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     """
     config = MergeEngineConfig.parse(request.config)
     with progress.time_step("resolve inputs"):
-        dataset = resolve_dataset(_require_dataset("target", config.target), request.warehouse, at="target")
+        dataset = resolve_dataset(require_dataset("target", config.target), request.warehouse, at="target")
         target = DeltaTarget(spark, dataset, request, config)
-        source = resolve_dataset(_require_dataset("source", config.source), request.warehouse, at="source")
+        source = resolve_dataset(require_dataset("source", config.source), request.warehouse, at="source")
         pinned = pin_dataset(spark, source)
     return fold_source(spark, request, progress, config, target, DatasetSource(spark, config, pinned))
 
@@ -84,79 +77,36 @@ def fold_source(
     :raises DataError: if the source, the target or a record is wrong; nothing is written then.
     :raises ConflictError: if another run committed first; nothing is written then.
     """
+    count_rows = build_row_counter(spark)
     sources = {source.pinned.dataset.id: source.pinned}
-    reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, sources, target.last)
-    reporter.add_warnings(list_warnings(config))
-    return _Fold(spark, config, target, source, reporter).run_to_end()
+    reporter = RunReporter(count_rows, request, progress, COUNTS, target.dataset, sources, target.last)
+    decision = decide_fold(config, source.pinned, SparkLog(spark), reporter)
+    return _Fold(decision, target, source).run_to_end()
 
 
 @dataclass(frozen=True)
 class _Fold(JobRun):
     """One run over a source and a target, both at the versions that the run found."""
 
-    spark: SparkSession
-    config: MergeEngineConfig
+    decision: FoldDecision
     target: Target
     source: Source
-    reporter: RunReporter
 
     @property
-    def batch(self) -> str | None:
-        """The configured batch ID; if none is set and ``incremental`` is off, the ID of the run."""
-        if self.config.batch_id is not None or self.config.incremental:
-            return self.config.batch_id
-        run = self.request.run
-        return f"{run.dag_id}/{run.task_id}/{run.map_index}/{run.run_id}"
-
-    @property
-    def offset(self) -> SourceOffset | None:
-        """The offset up to which the source was folded, even if it was at another location then."""
-        return find_offset(read_offsets(self.state), self.source.pinned.offset)
+    def config(self) -> MergeEngineConfig:
+        """The configuration of the fold."""
+        return self.decision.config
 
     @property
     def since(self) -> int | None:
         """The version after which the source is read; None if all of it is."""
-        offset = None if self.request.full_refresh else self.offset
-        return None if offset is None else offset.version
+        return self.decision.since
 
     @property
     def removals_since(self) -> int:
         """The time before which removals expire, in microseconds since the epoch."""
         retention = self.config.tombstone_retention or timedelta()
         return self.request.started_at - retention // timedelta(microseconds=1)
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether folding the same records again is safe; it is not for a snapshot without offsets."""
-        return self.config.incremental
-
-    def choose_run_mode(self) -> tuple[RunMode, str]:
-        """Return the run mode and the reason for it.
-
-        :raises ConfigError: if options have changed on which the stored rows depend.
-        :raises DataError: if the source does not continue from where it was read.
-        """
-        if self.batch in self.state.get("batches", ()) and not self.request.full_refresh:
-            reason = f"batch {self.batch!r} was already folded"
-            self.reporter.add_warnings([f"{reason}: the run does nothing"])
-            return "noop", reason
-        require_continuity(
-            self.spark, self.config, self.target.dataset, self.source.pinned, self.last,
-            full_refresh=self.request.full_refresh,
-        )  # fmt: skip
-        self.reporter.add_warnings(self.last.warnings if self.last else [])
-        if self.last is None:
-            return "initial", NO_TARGET
-        if self.request.full_refresh:
-            return "full", FULL_REFRESH
-        if not self.config.incremental:
-            return "full", "incremental is False: the whole source is one batch"
-        if self.since is None:
-            return "full", "the source is read for the first time"
-        if self.since == self.source.pinned.version:
-            return "noop", NOTHING_CHANGED
-        sources = {self.source.pinned.dataset.id: self.source.pinned.offset}
-        return "incremental", describe_changed_sources(self.state, sources)
 
     def describe_plan(self) -> dict[str, Any]:
         """Return the details of the report with the rule of each column."""
@@ -266,12 +216,15 @@ class _Fold(JobRun):
     def _build_state(self, result: RunResult) -> dict[str, Any]:
         """Return the state for the next run: run metadata, source offsets and immutable settings."""
         previous_state = {} if self.request.full_refresh else self.state
-        other_offsets = [offset for offset in read_offsets(previous_state) if offset != self.offset]
+        other_offsets = [offset for offset in read_offsets(previous_state) if offset != self.decision.offset]
         other_uris = {offset.uri for offset in other_offsets}
         configs = {
             uri: config for uri, config in previous_state.get("configs", {}).items() if uri in other_uris
         }
-        batches = [*previous_state.get("batches", []), *([self.batch] if self.batch else [])]
+        batches = [
+            *previous_state.get("batches", []),
+            *([self.decision.batch] if self.decision.batch else []),
+        ]
         return {
             **self.reporter.build_state(result),
             "fixed": stored_settings.build_fixed_settings(self.config),
@@ -286,9 +239,3 @@ def _find_storage(state: Mapping[str, Any]) -> Mapping[str, int] | None:
     """Return the storage counts of the previous run; earlier releases store them elsewhere."""
     stored: Mapping[str, int] | None = RunResult.from_state(state).details.get("storage")
     return stored or state.get("found", {}).get("storage")
-
-
-def _require_dataset(path: str, ref: str | None) -> str:
-    if ref is None:
-        raise ConfigError.from_problems([Problem(path, "missing", "is required", "set a dataset")])
-    return ref

@@ -16,13 +16,14 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
+from airflow_merge_provider.core.run.previous_run import PreviousRun, load_previous_run
+from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.jobs.delta.table import SparkLog, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_engine import side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER
 from airflow_merge_provider.jobs.merge_engine.records import PROBLEM
 from airflow_merge_provider.jobs.merge_engine.row_changes import fold_batch
 from airflow_merge_provider.jobs.merge_engine.source import DatasetSource
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun, load_previous_run
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 
@@ -36,7 +37,7 @@ def read_current_rows(spark: SparkSession, target: str, warehouse: str | None = 
         where a run would refuse a record.
     """
     dataset = resolve_dataset(target, warehouse, at="target")
-    last = load_previous_run(spark, dataset, _CAPABILITY)
+    last = load_previous_run(SparkLog(spark), dataset, _CAPABILITY)
     if last is None or "configs" not in last.state:
         message = f"{dataset.uri} has no run metadata of a merge engine"
         raise DataError.from_problems([Problem("target", "foreign-target", message, "run its task once")])

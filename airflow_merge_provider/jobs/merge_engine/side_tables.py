@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_engine.plan import Plan
+from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.merge_engine.counting import REMOVED
 from airflow_merge_provider.jobs.merge_engine.row_changes import select_changes
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.spark import sql
 
 CHANGELOG, REMOVALS = "merge_engine_changelog", "merge_engine_removals"

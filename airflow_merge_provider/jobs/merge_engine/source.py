@@ -19,13 +19,9 @@ from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem, suggest_name
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.commit_log import AddedFile, Commit, CommitLog, open_commit_log
-from airflow_merge_provider.jobs.delta.table import (
-    PinnedDataset,
-    has_change_feed,
-    read_change_feed,
-    read_dataset,
-)
+from airflow_merge_provider.jobs.delta.table import has_change_feed, read_change_feed, read_dataset
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import CHANGES_GONE_CONDITIONS, has_condition

@@ -11,6 +11,7 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
@@ -28,7 +29,6 @@ from airflow_merge_provider.jobs.merge_engine.side_tables import (
     REMOVALS_SUFFIX,
     open_side_table,
 )
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.retry import purge_target
 from airflow_merge_provider.jobs.run.target import TargetTable
 from airflow_merge_provider.jobs.spark import sql

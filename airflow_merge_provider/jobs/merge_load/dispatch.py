@@ -13,12 +13,13 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
+from airflow_merge_provider.jobs.delta.table import read_dataset
 from airflow_merge_provider.jobs.merge_load.columns import require_columns
 from airflow_merge_provider.jobs.merge_load.report import build_details
 from airflow_merge_provider.jobs.merge_load.staging import filter_source
-from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 # A column with more values than this is unlikely to hold table names.

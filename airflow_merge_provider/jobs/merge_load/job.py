@@ -12,30 +12,26 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.decisions.merge_load import LoadDecision, decide_load
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.config import (
     AnyLoad,
     compute_signature,
-    list_warnings,
     load_config,
 )
 from airflow_merge_provider.core.merge_load.counts import COUNTS
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.merge_load.timestamps import from_micros
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, RunCommit
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import (
-    CONFIG_CHANGED,
-    FULL_REFRESH,
-    NO_TARGET,
-    NOTHING_CHANGED,
-    STATE_EXPIRED,
-    TARGET_CHANGED,
     RunMode,
-    describe_changed_sources,
 )
-from airflow_merge_provider.core.source_offset import is_same_reads
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.table import build_row_counter, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_load import dispatch, nested
 from airflow_merge_provider.jobs.merge_load.nested import ListTables, NestedLists
 from airflow_merge_provider.jobs.merge_load.report import (
@@ -59,9 +55,6 @@ from airflow_merge_provider.jobs.merge_load.strategies import Strategy, choose_s
 from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
 from airflow_merge_provider.jobs.run.job_run import JobRun
-from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, RunCommit
-from airflow_merge_provider.jobs.run.progress import Progress
-from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -109,11 +102,11 @@ def load_rows(
     :raises DataError: when the source or the target is wrong; nothing is written then.
     :raises ConflictError: when another run committed first; nothing is written then.
     """
-    reporter = RunReporter(
-        spark, request, progress, COUNTS, target.dataset, {pinned.dataset.id: pinned}, target.last
-    )
-    reporter.add_warnings([*list_warnings(config), *(target.last.warnings if target.last else [])])
-    return _Load(spark, config, target, pinned, reporter, part).run_to_end()
+    count_rows = build_row_counter(spark)
+    sources = {pinned.dataset.id: pinned}
+    reporter = RunReporter(count_rows, request, progress, COUNTS, target.dataset, sources, target.last)
+    decision = decide_load(config, pinned, reporter)
+    return _Load(spark, decision, target, part).run_to_end()
 
 
 def _load_parts(
@@ -127,7 +120,9 @@ def _load_parts(
     """Run one load for each table that the rows name, ordered by table name."""
     with progress.time_step("dispatch"):
         parts = dispatch.find_parts(spark, pinned, config, target)
-    reporter = RunReporter(spark, request, progress, COUNTS, target, {pinned.dataset.id: pinned}, None)
+    count_rows = build_row_counter(spark)
+    sources = {pinned.dataset.id: pinned}
+    reporter = RunReporter(count_rows, request, progress, COUNTS, target, sources, None)
     if not parts and request.until != "plan" and _is_skipped_when_empty(config, pinned.dataset):
         return reporter.build_noop(_NO_ROWS)
     reports = {}
@@ -146,11 +141,19 @@ class _Load(JobRun):
     """
 
     spark: SparkSession
-    config: AnyLoad
+    decision: LoadDecision
     target: Target
-    pinned: PinnedDataset
-    reporter: RunReporter
     part: str | None = None
+
+    @property
+    def config(self) -> AnyLoad:
+        """The configuration of the load."""
+        return self.decision.config
+
+    @property
+    def pinned(self) -> PinnedDataset:
+        """The source at the version that the run reads."""
+        return self.decision.source
 
     @property
     def boundary(self) -> datetime:
@@ -158,44 +161,21 @@ class _Load(JobRun):
         configured_time = self.config.time_given if isinstance(self.config, Scd2Config) else None
         return configured_time or from_micros(self.request.started_at)
 
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether loading the same rows again is safe; it is not for appended rows."""
-        return self.config.is_idempotent
-
     def report_retry(self, commit: RunCommit) -> dict[str, Any]:
         """Report the commit of an earlier attempt, and delete list elements that it left without a row."""
-        if self.config.nested == "tables" and self.request.until == "commit":
+        if self.decision.has_repairs:
             self._list_tables().clear_elements(int(commit.state["number"]))
-        return self.reporter.build_retry(commit)
+        return super().report_retry(commit)
 
     def report_noop(self, reason: str) -> dict[str, Any]:
         """Report that nothing changed, and restore the list tables to the versions of the target's commit."""
         if self.request.until == "commit":
             self._list_tables().restore_tables()
-        return self.reporter.build_noop(reason)
+        return super().report_noop(reason)
 
     def describe_plan(self) -> dict[str, Any]:
         """Return the details of a load that reads no rows."""
         return build_details()
-
-    def choose_run_mode(self) -> tuple[RunMode, str]:
-        """Return the run mode and its reason; ``noop`` if source, target and configuration are unchanged."""
-        last = self.last
-        if last is None:
-            return "initial", NO_TARGET
-        if self.request.full_refresh:
-            return "full", FULL_REFRESH
-        if last.changed_by is not None:
-            return "incremental", TARGET_CHANGED
-        if last.state.get("fingerprint") != compute_signature(self.config):
-            return "incremental", CONFIG_CHANGED if last.state else STATE_EXPIRED
-        if is_same_reads(last.state, [self.pinned.offset]):
-            if self.config.is_idempotent:
-                return "noop", NOTHING_CHANGED
-            return "incremental", "no source has changed, but the load is not idempotent"
-        sources = {self.pinned.dataset.id: self.pinned.offset}
-        return "incremental", describe_changed_sources(last.state, sources)
 
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Read the source, compare it with the stored rows, and write the changes."""

@@ -25,6 +25,7 @@ from airflow_merge_provider.core.merge_load.load import (
     SchemaEvolution,
 )
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
+from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
@@ -35,7 +36,6 @@ from airflow_merge_provider.jobs.merge_load.columns import (
     list_missing,
     refer_to_columns,
 )
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
-from airflow_merge_provider.jobs.run.report import RunResult
 
 # The row counts of the report, and the kinds that strategies count for each.
 _ROW_KINDS = {

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
     Upsert,
@@ -31,7 +32,6 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 )
 from airflow_merge_provider.jobs.merge_load.columns import refer_to_columns
 from airflow_merge_provider.jobs.merge_load.staging import SMALL_LOAD_MAX_ROWS, StagedLoad, keep_rows
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.retry import commit_run
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings

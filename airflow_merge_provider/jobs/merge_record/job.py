@@ -30,8 +30,10 @@ from airflow_merge_provider.core.merge_record.state import (
 )
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RESULT, RunReporter, RunResult
+from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import FULL_REFRESH, RunMode
-from airflow_merge_provider.jobs.delta.table import PinnedDataset
 from airflow_merge_provider.jobs.merge_record import routing
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
@@ -46,8 +48,6 @@ from airflow_merge_provider.jobs.merge_record.report import (
     list_result_warnings,
 )
 from airflow_merge_provider.jobs.merge_record.routing import Folders
-from airflow_merge_provider.jobs.run.progress import Progress
-from airflow_merge_provider.jobs.run.report import RESULT, RunReporter, RunResult
 
 Open = Callable[[str], Storage]
 _NAMED = 3
@@ -96,7 +96,7 @@ class _Run:
             for name in ("merged", "source")
         )
         pinned = {source.id: PinnedDataset(source, None)}
-        self.reporter = RunReporter(None, self.request, self.progress, COUNTS, merged, pinned, None)
+        self.reporter = RunReporter(lambda _: None, self.request, self.progress, COUNTS, merged, pinned, None)
         self.reporter.add_warnings(list_warnings(self.config))
         self.plans: list[Plan] = []
         self._resumed: str | None = None

@@ -12,8 +12,8 @@ from airflow_merge_provider.core.merge_record.plan import Plan, PlannedFailure, 
 from airflow_merge_provider.core.merge_record.reasons import EVICTED
 from airflow_merge_provider.core.merge_record.state import State
 from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.jobs.run.report import RunResult
 
 _BINS_MAX = 5
 _MICROSECONDS = 1_000_000

@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.decisions.merge_source import MergeDecision, decide_merge, list_datasets
 from airflow_merge_provider.core.merge_source import refusals
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, list_warnings
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.counts import COUNTS
 from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
@@ -22,13 +22,16 @@ from airflow_merge_provider.core.merge_source.run_mode import (
     COLUMNS,
     OVERRIDES_HASH,
     check_columns,
-    choose_run_mode,
 )
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.core.source_offset import SourceOffset, normalize_uri, read_offsets
+from airflow_merge_provider.core.source_offset import normalize_uri, read_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
+from airflow_merge_provider.jobs.delta.table import build_row_counter, pin_dataset
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.quarantine import QUARANTINE, build_quarantine_rows
 from airflow_merge_provider.jobs.merge_source.diff.comparison import ComparedClusters
@@ -61,9 +64,6 @@ from airflow_merge_provider.jobs.merge_source.scan.incremental_scan import Previ
 from airflow_merge_provider.jobs.merge_source.scan.overrides import read_overrides
 from airflow_merge_provider.jobs.merge_source.scan.sources import list_property_columns
 from airflow_merge_provider.jobs.run.job_run import JobRun
-from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun
-from airflow_merge_provider.jobs.run.progress import Progress
-from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.staging import create_dataframe, stage_table
 
@@ -83,10 +83,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
         target = DeltaTarget(
             spark, resolve_dataset(config.target or "", request.warehouse, at="target"), request
         )
-        pinned = [
-            pin_dataset(spark, resolve_dataset(name, request.warehouse, at=f"datasets[{position}]"))
-            for position, name in enumerate(config.dataset_ids)
-        ]
+        pinned = [pin_dataset(spark, dataset) for dataset in list_datasets(config, request)]
     return merge_datasets(spark, request, progress, config, target, pinned)
 
 
@@ -103,39 +100,24 @@ def merge_datasets(
     :raises DataError: if an input, the target or the result is wrong; nothing is written then.
     :raises ConflictError: if another run committed first; nothing is written then.
     """
-    last = target.last
+    overrides = _Overrides(spark, config, request)
+    count_rows = build_row_counter(spark)
     sources = {source.dataset.id: source for source in pinned}
-    reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, sources, last)
-    reporter.add_warnings([*list_warnings(config), *_check_missing(pinned, config)])
-    return _Merge(spark, config, target, pinned, reporter).run_to_end()
-
-
-def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -> list[str]:
-    """Treat a missing dataset as empty, unless all are missing or the configuration requires it to exist."""
-    absent = [source.dataset for source in pinned if not source.exists]
-    if absent and (len(absent) == len(pinned) or not config.ignore_non_existent_datasets):
-        hint = "check the name and the warehouse, or first run the task that writes it"
-        raise DataError.from_problems(
-            [
-                Problem("datasets", "missing", f"dataset {table.id!r} does not exist at {table.uri}", hint)
-                for table in absent
-            ]
-        )
-    return [f"dataset {table.id!r} does not exist at {table.uri}: treated as empty" for table in absent]
+    reporter = RunReporter(count_rows, request, progress, COUNTS, target.dataset, sources, target.last)
+    decision = decide_merge(config, pinned, reporter, lambda: overrides.valid.mark)
+    return _Merge(spark, decision, target, overrides).run_to_end()
 
 
 @dataclass(frozen=True)
-class _Merge(JobRun):
-    """One run, from reading its inputs to its commit."""
+class _Overrides:
+    """The dataset of overrides, which is read once and only if the run may depend on it."""
 
     spark: SparkSession
     config: MergeSourceConfig
-    target: Target
-    pinned: Sequence[PinnedDataset]
-    reporter: RunReporter
+    request: JobRequest
 
     @cached_property
-    def overrides(self) -> Overrides:
+    def valid(self) -> Overrides:
         """The overrides that are valid now; none if the configuration names no dataset of overrides."""
         if self.config.overrides is None or self.request.until == "plan":
             return NO_OVERRIDES
@@ -143,31 +125,32 @@ class _Merge(JobRun):
         pinned = pin_dataset(self.spark, dataset)
         return read_overrides(self.spark, pinned, self.config.dataset_ids, self.request.started_at)
 
+
+@dataclass(frozen=True)
+class _Merge(JobRun):
+    """One run, from reading its inputs to its commit."""
+
+    spark: SparkSession
+    decision: MergeDecision
+    target: Target
+    overrides: _Overrides
+
     @property
-    def offsets(self) -> dict[str, SourceOffset]:
-        """The offset up to which every dataset is read."""
-        return {source.dataset.id: source.offset for source in self.pinned}
+    def config(self) -> MergeSourceConfig:
+        """The configuration of the merge."""
+        return self.decision.config
 
-    def choose_run_mode(self) -> tuple[RunMode, str]:
-        """Return how much is evaluated, and why.
+    @property
+    def pinned(self) -> Sequence[PinnedDataset]:
+        """The datasets at the versions that the run reads."""
+        return self.decision.sources
 
-        :raises ConfigError: if version 1 would have to move a dataset.
-        :raises DataError: if the configuration has changed and ``on_config_change`` is ``fail``, or if a
-            dataset has lost a column.
+    def check_inputs(self) -> None:
+        """Check the columns of the datasets.
+
+        :raises DataError: if a dataset has lost a column.
         """
-        last = self.last
-        self.reporter.add_warnings(last.warnings if last else [])
-        chosen = choose_run_mode(
-            self.config,
-            last.state if last else None,
-            self.offsets,
-            full_refresh=self.request.full_refresh,
-            overrides_hash=self.overrides.mark,
-            is_target_changed=last is not None and last.changed_by is not None,
-        )
-        if chosen[0] != "noop":
-            check_columns(self.config, self.state, self.columns)
-        return chosen
+        check_columns(self.config, self.state, self.columns)
 
     @cached_property
     def columns(self) -> dict[str, list[str]]:
@@ -189,7 +172,7 @@ class _Merge(JobRun):
 
     def overwrite(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write all rows of the target."""
-        resolution = resolve_entities(*self._inputs, None, self.overrides)
+        resolution = resolve_entities(*self._inputs, None, self.overrides.valid)
         self._check_sources(resolution, everything=True)
         totals = count_totals(resolution.assignment)
         everything = {"entities_changed": totals["entities"], "rows_written": totals["outputs"]}
@@ -212,7 +195,7 @@ class _Merge(JobRun):
     def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write the rows that differ from the target's rows; write nothing if no row differs."""
         previous = self._build_before(last, everything=run_mode == "full")
-        resolution = resolve_entities(*self._inputs, previous, self.overrides)
+        resolution = resolve_entities(*self._inputs, previous, self.overrides.valid)
         self._check_sources(resolution, everything=previous.everything)
         difference = resolution.clustering.difference
         at = self.request.started_at
@@ -336,7 +319,7 @@ class _Merge(JobRun):
             "fingerprint": compute_signature(self.config),
             "datasets": list(self.config.dataset_ids),
             COLUMNS: self.columns,
-            OVERRIDES_HASH: self.overrides.mark,
+            OVERRIDES_HASH: self.overrides.valid.mark,
             "positions": dict(resolution.positions),
             "evaluated": list(resolution.evaluated),
             "suppressed": suppressed,

@@ -15,7 +15,9 @@ from airflow_merge_provider.core.errors import DataError, JobError, Problem, sug
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, find_unknown_columns, plan_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records, read_dataset
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.jobs.delta.table import count_records, read_dataset
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult, cluster_entities
 from airflow_merge_provider.jobs.merge_source.cluster.components import MatchCallback, connect_entities
 from airflow_merge_provider.jobs.merge_source.cluster.components_distributed import (
@@ -48,7 +50,6 @@ from airflow_merge_provider.jobs.merge_source.scan.overrides import mark_overrid
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import REACHED, load_previous_state
 from airflow_merge_provider.jobs.merge_source.scan.source_scan import ScanResult, SourceScan, scan_sources
 from airflow_merge_provider.jobs.merge_source.scan.sources import Source, open_source
-from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.staging import stage_table
 

@@ -18,7 +18,7 @@ from airflow_merge_provider.core.child_process import die_with_parent
 from airflow_merge_provider.core.errors import MergeError, RiskError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_request
 from airflow_merge_provider.core.report import summarize_report
-from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.core.run.progress import Progress
 
 Run = Callable[[Any, JobRequest, Progress], dict[str, Any]]
 

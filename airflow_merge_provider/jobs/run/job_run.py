@@ -9,20 +9,26 @@ from typing import Any
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.risk import Risk
+from airflow_merge_provider.core.run.decision import RunDecision
+from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
-from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 
 
 class JobRun(ABC):
     """One run of a capability over a target as it was found.
 
-    A capability chooses how much is evaluated and evaluates it. This class implements what all runs share: an
-    earlier attempt is recognised first, a run without work does nothing, a plan reads no rows, and a dry run
-    or a run that exceeds the change limit writes nothing.
+    The decision of a capability says how much is evaluated, and the capability evaluates it. This class
+    implements what all runs share: an earlier attempt is recognised first, a run without work does nothing, a
+    plan reads no rows, and a dry run or a run that exceeds the change limit writes nothing.
     """
 
-    reporter: RunReporter
+    decision: RunDecision
+
+    @property
+    def reporter(self) -> RunReporter:
+        """The builder of the run's report."""
+        return self.decision.reporter
 
     @property
     def request(self) -> JobRequest:
@@ -59,11 +65,6 @@ class JobRun(ABC):
         """The transaction number of the run's commit."""
         return self.last.number + 1 if self.last else 1
 
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether the same rows may be written again after the run was cleared."""
-        return True
-
     def run_to_end(self) -> dict[str, Any]:
         """Execute the run, and return the report.
 
@@ -71,32 +72,30 @@ class JobRun(ABC):
         :raises RiskError: if the run would exceed the change limit; nothing is written then.
         :raises ConflictError: if another run committed first; nothing is written then.
         """
-        commit = self._find_own_commit()
+        commit = self.decision.find_own_commit()
         if commit is not None:
             return self.report_retry(commit)
-        run_mode, reason = self.choose_run_mode()
+        run_mode, reason = self.decision.choose_run_mode()
         if run_mode == "noop":
             return self.report_noop(reason)
+        self.check_inputs()
         if self.request.until == "plan":
             return self.reporter.build_plan(run_mode, reason, **self.describe_plan())
         return self.execute(run_mode, reason)
 
-    def _find_own_commit(self) -> RunCommit | None:
-        if self.last is None:
-            return None
-        return self.last.own_commit or (None if self.is_repeatable else self.last.cleared_commit)
-
     def report_retry(self, commit: RunCommit) -> dict[str, Any]:
         """Return the report of a run whose earlier attempt has committed."""
-        return self.reporter.build_retry(commit)
+        return self.decision.report_retry(commit)
 
     def report_noop(self, reason: str) -> dict[str, Any]:
         """Return the report of a run without work."""
-        return self.reporter.build_noop(reason)
+        return self.decision.report_noop(reason)
 
-    @abstractmethod
-    def choose_run_mode(self) -> tuple[RunMode, str]:
-        """Return the run mode and the reason for it; ``noop`` if the target is up to date."""
+    def check_inputs(self) -> None:  # noqa: B027 - most capabilities check while they read
+        """Check what every run with work needs of its inputs.
+
+        :raises DataError: if an input is wrong.
+        """
 
     @abstractmethod
     def describe_plan(self) -> dict[str, Any]:

@@ -10,15 +10,11 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.previous_run import PreviousRun
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.table_log import parse_metadata
 from airflow_merge_provider.jobs.delta.log import read_history
-from airflow_merge_provider.jobs.delta.transaction import (
-    CommitResult,
-    commit_once,
-    parse_metadata,
-    set_user_metadata,
-)
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun
-from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once, set_user_metadata
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import override_settings
 

@@ -9,14 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs.delta.table import (
-    PinnedDataset,
-    count_live_rows,
-    count_records,
-    read_dataset,
-)
+from airflow_merge_provider.core.run.previous_run import PreviousRun, load_previous_run
+from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, count_records, read_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun, load_previous_run
 from airflow_merge_provider.jobs.run.retry import commit_run
 
 
@@ -32,7 +28,7 @@ class TargetTable:
         :raises DataError: if it is not a Delta table, or one that this capability did not write.
         """
         self.dataset = dataset
-        self.last: PreviousRun | None = load_previous_run(spark, dataset, capability, request)
+        self.last: PreviousRun | None = load_previous_run(SparkLog(spark), dataset, capability, request)
         self._spark, self._capability = spark, capability
 
     def read_rows(self) -> DataFrame:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
+from airflow_merge_provider.core.run.previous_run import load_previous_run
+from airflow_merge_provider.jobs.delta.table import SparkLog, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD, create_table, merge_rows, replace_rows
-from airflow_merge_provider.jobs.run.previous_run import load_previous_run
 from airflow_merge_provider.jobs.run.retry import commit_run
 from airflow_merge_provider.jobs.spark.session import get_session
 
@@ -23,7 +23,7 @@ def exercise_spark(path: str) -> None:
     columns += ["sha2(CAST(id AS STRING), 256) AS hash", "parse_json(concat('[', id, ']')) AS entity"]
     rows = spark.range(100).selectExpr(*columns)
     commit_run(spark, target, "train", None, {}, lambda: create_table(target, rows, "train"))
-    previous_run = load_previous_run(spark, target, "train")
+    previous_run = load_previous_run(SparkLog(spark), target, "train")
     changes = read_dataset(spark, pin_dataset(spark, target)).where("id < 10")
     merge_rows(spark, target, changes, _SAME, _CLAUSES)
     replace = lambda: replace_rows(target, changes, _SAME)  # noqa: E731 - one statement

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError
+from airflow_merge_provider.core.run.previous_run import load_previous_run
 from airflow_merge_provider.jobs.delta import transaction, writer
-from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.table import SparkLog, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
     _ALLOWED,
@@ -24,7 +25,6 @@ from airflow_merge_provider.jobs.delta.writer import (
     overwrite_table,
     replace_rows,
 )
-from airflow_merge_provider.jobs.run.previous_run import load_previous_run
 from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError, commit_run
 from airflow_merge_provider.jobs.spark.session import override_settings
 from tests.conformance.lean import new_session
@@ -75,9 +75,14 @@ def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark: SparkSessio
     """Create, merge and overwrite are runs 1, 2 and 3; a full refresh may change the schema."""
     _create_target(spark, target, (1, "a"))
     _merge_rows(
-        spark, target, load_previous_run(spark, target, CAP), (1, "b"), (2, "c"), state={"sources": {"x": 7}}
+        spark,
+        target,
+        load_previous_run(SparkLog(spark), target, CAP),
+        (1, "b"),
+        (2, "c"),
+        state={"sources": {"x": 7}},
     )
-    second = load_previous_run(spark, target, CAP)
+    second = load_previous_run(SparkLog(spark), target, CAP)
     refreshed = spark.createDataFrame([(9, 1.5)], "id INT, weight DOUBLE")
     third = commit_run(spark, target, CAP, second, {}, lambda: overwrite_table(target, refreshed))
 
@@ -95,7 +100,7 @@ def test_rows_are_replaced_where_they_meet(spark: SparkSession, target: Any) -> 
     """
     _create_target(spark, target, (1, "a"), (2, "b"))
     rows = spark.createDataFrame([(2, "B", 7), (3, "c", 8)], "id INT, name STRING, s INT")
-    first = load_previous_run(spark, target, CAP)
+    first = load_previous_run(SparkLog(spark), target, CAP)
     with pytest.raises(DataError, match="metadata mismatch"):
         commit_run(spark, target, CAP, first, {}, lambda: replace_rows(target, rows, KEY))
     write = lambda: replace_rows(target, rows, KEY, new_columns=True)  # noqa: E731
@@ -111,7 +116,7 @@ def test_rows_are_replaced_where_they_meet(spark: SparkSession, target: Any) -> 
 def test_two_replacements_at_once_do_not_both_land(spark: SparkSession, target: Any) -> None:
     """Of two threads that start from the same run one commits; the other one raises a lost-race error."""
     _create_target(spark, target, *[(number, "a") for number in range(50)])
-    expected = load_previous_run(spark, target, CAP)
+    expected = load_previous_run(SparkLog(spark), target, CAP)
 
     def replace_some(name: str) -> str:
         rows = _build_rows(new_session(spark), *[(number, name) for number in range(0, 60, 7)])
@@ -160,15 +165,15 @@ def test_a_catalog_table_is_created_merged_replaced_and_overwritten(spark: Spark
     """A catalog table gets the same commits by its name."""
     target = Dataset(id="default.run_target", table="default.run_target")
     _create_target(spark, target, (1, "a"))
-    _merge_rows(spark, target, load_previous_run(spark, target, CAP), (2, "b"))
-    second, late = load_previous_run(spark, target, CAP), _build_rows(spark, (2, "c"), (3, "d"))
+    _merge_rows(spark, target, load_previous_run(SparkLog(spark), target, CAP), (2, "b"))
+    second, late = load_previous_run(SparkLog(spark), target, CAP), _build_rows(spark, (2, "c"), (3, "d"))
     commit_run(spark, target, CAP, second, {}, lambda: replace_rows(target, late, KEY))
     assert _read_rows(spark, target) == [(1, "a"), (2, "c"), (3, "d")]
     rows = _build_rows(spark, (5, "e"))
-    expected = load_previous_run(spark, target, CAP)
+    expected = load_previous_run(SparkLog(spark), target, CAP)
     commit_run(spark, target, CAP, expected, {}, lambda: overwrite_table(target, rows))
 
-    last = load_previous_run(spark, target, CAP)
+    last = load_previous_run(SparkLog(spark), target, CAP)
     assert (last.number, last.version) == (4, 3)
     assert _read_rows(spark, target) == [(5, "e")]
     spark.sql("DROP TABLE default.run_target")
@@ -179,7 +184,7 @@ def test_a_retry_finds_its_own_token(spark: SparkSession, target: Any) -> None:
     token = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1}
     _create_target(spark, target, (1, "ä 日 'quoted' \\"), state={"token": token, "counts": {"rows": 1}})
 
-    last = load_previous_run(spark, target, CAP)
+    last = load_previous_run(SparkLog(spark), target, CAP)
 
     assert last.state["token"] == token
     assert last.state["counts"] == {"rows": 1}
@@ -191,7 +196,7 @@ def test_a_write_that_delta_skips_silently_is_a_lost_race(
 ) -> None:
     """A write that Delta skips because of an old run number raises a lost-race error and writes nothing."""
     _create_target(spark, target, (1, "a"))
-    stale = load_previous_run(spark, target, CAP)
+    stale = load_previous_run(SparkLog(spark), target, CAP)
     _merge_rows(spark, target, stale, (1, "first"))
     late = _build_rows(spark, (1, "late"))
     write = {
@@ -223,7 +228,7 @@ def test_an_attempt_learns_that_another_attempt_of_its_run_has_committed(
     """An attempt writes nothing if another attempt of its run has committed, and reports that commit."""
     state = {"token": {"run_id": "r"}}
     _create_target(spark, target, (1, "a"))
-    stale = load_previous_run(spark, target, CAP)
+    stale = load_previous_run(SparkLog(spark), target, CAP)
     _merge_rows(spark, target, stale, (1, "b"), state=state)
 
     with pytest.raises(OwnAttemptWonError):
@@ -242,7 +247,7 @@ def test_maintenance_between_two_runs_changes_nothing(spark: SparkSession, targe
         spark.sql(f"VACUUM {name}")
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('note' = 'x')")
 
-    last = load_previous_run(spark, target, CAP)
+    last = load_previous_run(SparkLog(spark), target, CAP)
     commit = _merge_rows(spark, target, last, (1, "b"))
 
     assert (last.number, last.run_version, last.state["fingerprint"]) == (1, 0, "f")
@@ -257,7 +262,7 @@ def test_a_run_is_found_behind_many_commits_of_others(spark: SparkSession, targe
     for _ in range(21):
         spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('note' = 'x')")
 
-    assert load_previous_run(spark, target, CAP).state["fingerprint"] == "f"
+    assert load_previous_run(SparkLog(spark), target, CAP).state["fingerprint"] == "f"
 
 
 @pytest.mark.parametrize("readable", [True, False], ids=["deltalake reads it", "deltalake does not"])
@@ -269,7 +274,7 @@ def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(
     The run number lasts as long as the table; if it cannot be read, a number above all others is used.
     """
     for n in range(3):
-        expected = load_previous_run(spark, target, CAP)
+        expected = load_previous_run(SparkLog(spark), target, CAP)
         _merge_rows(spark, target, expected, (n, "a")) if expected else _create_target(
             spark, target, (n, "a")
         )
@@ -282,7 +287,7 @@ def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(
         (Path(target.path) / "_delta_log" / f"{version:020d}.json").unlink()
     spark.sql("CLEAR CACHE")
 
-    last = load_previous_run(spark, target, CAP)
+    last = load_previous_run(SparkLog(spark), target, CAP)
     commit = _merge_rows(spark, target, last, (8, "b"))
 
     assert (last.number, last.run_version, last.state) == (3 if readable else 5, None, {})
@@ -296,7 +301,7 @@ def test_a_table_made_by_hand_for_this_capability_is_run_number_one(spark: Spark
         f"CREATE TABLE delta.`{target.path}` (id INT, name STRING) USING delta "
         f"TBLPROPERTIES ('merge.capability' = '{CAP}')"
     )
-    last = load_previous_run(spark, target, CAP)
+    last = load_previous_run(SparkLog(spark), target, CAP)
 
     commit = _merge_rows(spark, target, last, (1, "a"))
 
@@ -313,7 +318,7 @@ def test_the_session_is_left_as_it_was(spark: SparkSession, target: Any) -> None
     before = spark.conf.get("spark.databricks.delta.write.txnAppId", None)
     _create_target(spark, target, (1, "a"))
     with pytest.raises(RuntimeError, match="no"):
-        commit_run(spark, target, CAP, load_previous_run(spark, target, CAP), {}, raise_error)
+        commit_run(spark, target, CAP, load_previous_run(SparkLog(spark), target, CAP), {}, raise_error)
 
     assert spark.conf.get("spark.databricks.delta.write.txnAppId", None) == before
     assert len(list_commits(Path(target.path))) == 1
@@ -342,7 +347,7 @@ def test_what_a_killed_first_write_left_is_no_table_and_no_obstacle(
     for name in file_names:
         (Path(target.path) / name).write_bytes(b"PAR1")
 
-    assert load_previous_run(spark, target, CAP) is None
+    assert load_previous_run(SparkLog(spark), target, CAP) is None
     assert not pin_dataset(spark, target).exists
     assert _create_target(spark, target, (1, "a")) == CommitResult(version=0, number=1)
     assert _read_rows(spark, target) == [(1, "a")]

@@ -10,15 +10,16 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.run.previous_run import load_previous_run
+from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.table import (
-    PinnedDataset,
+    SparkLog,
     count_live_rows,
     count_records,
     pin_dataset,
     read_dataset,
 )
 from airflow_merge_provider.jobs.delta.writer import create_table
-from airflow_merge_provider.jobs.run.previous_run import load_previous_run
 from airflow_merge_provider.jobs.spark import sql
 
 ODD_NAMES = [
@@ -60,7 +61,7 @@ def test_any_path_can_be_created_pinned_read_and_owned(spark: SparkSession, tmp_
 
     assert (tmp_path / odd / "_delta_log").is_dir()
     assert read_dataset(spark, pin_dataset(spark, target)).count() == 2
-    assert load_previous_run(spark, target, "merge_source").version == 0
+    assert load_previous_run(SparkLog(spark), target, "merge_source").version == 0
 
 
 def test_a_catalog_table_is_pinned_and_read_at_its_version(spark: SparkSession) -> None:
@@ -151,13 +152,13 @@ def test_a_view_and_a_table_of_another_format_are_no_delta_tables(spark: SparkSe
 def test_a_target_that_something_else_wrote_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """A target that was not written by this package is rejected."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
-    assert load_previous_run(spark, target, "merge_source") is None
+    assert load_previous_run(SparkLog(spark), target, "merge_source") is None
     _build_numbers(spark, 1).write.format("delta").save(target.path)
 
     with pytest.raises(
         DataError, match=r"was written by another writer, not by merge_source \(choose another"
     ):
-        load_previous_run(spark, target, "merge_source")
+        load_previous_run(SparkLog(spark), target, "merge_source")
 
 
 def test_a_target_of_another_capability_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_a_target_of_another_capability_is_refused(spark: SparkSession, tmp_path
     create_table(target, _build_numbers(spark, 1), "merge_engine")
 
     with pytest.raises(DataError, match="was written by merge_engine, not by merge_source"):
-        load_previous_run(spark, target, "merge_source")
+        load_previous_run(SparkLog(spark), target, "merge_source")
 
 
 def test_a_target_folder_of_other_files_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_a_target_folder_of_other_files_is_refused(spark: SparkSession, tmp_path
     Path(tmp_path / "t" / "notes.txt").write_text("mine")
 
     with pytest.raises(DataError, match="is not a Delta table"):
-        load_previous_run(spark, Dataset(id="t", path=str(tmp_path / "t")), "merge_source")
+        load_previous_run(SparkLog(spark), Dataset(id="t", path=str(tmp_path / "t")), "merge_source")
 
 
 def test_rows_that_are_marked_as_deleted_are_counted_from_the_log(

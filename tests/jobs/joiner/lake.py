@@ -10,8 +10,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.joiner.job import run
-from airflow_merge_provider.jobs.run.progress import Progress
 from tests.reports import check_report
 
 TARGET = "joined"

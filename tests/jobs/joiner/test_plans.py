@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.plan import plan_join
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
+from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
 from airflow_merge_provider.jobs.joiner.counting import count_input_records
 from airflow_merge_provider.jobs.joiner.job import prepare_join
 from airflow_merge_provider.jobs.joiner.schemas import read_schema

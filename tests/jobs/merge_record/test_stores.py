@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_record.engine import SparkEngine
 from airflow_merge_provider.jobs.merge_record.files import local_copies as spools
 from airflow_merge_provider.jobs.merge_record.files.local_copies import LocalCopies
 from airflow_merge_provider.jobs.merge_record.files.storage import open_storage
 from airflow_merge_provider.jobs.merge_record.job import _resolve_config, run_with
-from airflow_merge_provider.jobs.run.progress import Progress
 from tests.reports import check_report
 
 START = 1_700_000_000

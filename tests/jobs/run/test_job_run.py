@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,15 +11,32 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import RiskError
 from airflow_merge_provider.core.merge_source.counts import COUNTS
 from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.run.decision import RunDecision
+from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.jobs.run.job_run import JobRun
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
-from airflow_merge_provider.jobs.run.progress import Progress
-from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from tests.jobs import probe
 from tests.reports import check_report
 
 DONE = RunResult("incremental", "changed since the previous run: a", RowCounts.for_noop(), {"live_rows": 7})
 COMMIT = RunCommit(4, {"result": {**DONE.to_state(), "version_before": 3}, "changed": True})
+
+
+@dataclass
+class Chosen(RunDecision):
+    """A decision that is known before."""
+
+    reporter: RunReporter
+    mode: Any
+    repeatable: bool
+
+    @property
+    def is_repeatable(self) -> bool:
+        return self.repeatable
+
+    def choose_run_mode(self) -> Any:
+        return self.mode, "because"
 
 
 class Counting(JobRun):
@@ -35,16 +53,11 @@ class Counting(JobRun):
         request = probe.build_request("s", "t").model_copy(update=request_fields)
         target = Dataset(id="t", path="/nowhere/t")
         self.lines: list[str] = []
-        self.reporter = RunReporter(None, request, Progress(self.lines.append), COUNTS, target, {}, previous)
-        self._mode, self._repeatable = mode, repeatable
+        reporter = RunReporter(
+            lambda _: None, request, Progress(self.lines.append), COUNTS, target, {}, previous
+        )
+        self.decision = Chosen(reporter, mode, repeatable)
         self.evaluated = self.written = 0
-
-    @property
-    def is_repeatable(self) -> bool:
-        return self._repeatable
-
-    def choose_run_mode(self) -> Any:
-        return self._mode, "because"
 
     def describe_plan(self) -> dict[str, Any]:
         return {"rules": ["a plan"]}

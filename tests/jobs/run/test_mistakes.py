@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider import cli
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.jobs.run.entry import build_failure
-from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.operators.scd2 import Scd2Operator
 from airflow_merge_provider.operators.upsert import UpsertOperator
 from tests.conformance.lean import lean_session
@@ -112,7 +112,7 @@ MISTAKES: dict[str, Callable[[Lake], Any]] = {
     ),
     "a field of a join that does not exist": lambda lake: lake.run_join(selected_fields="a.id, b.maill"),
     "a condition on a column that does not exist": lambda lake: lake.run_upsert(source_filter="amuont > 1"),
-    "a connection that does not exist": lambda _: SparkJobHook("spark_prod")._choose_process(None),
+    "a connection that does not exist": lambda _: SparkJobHook("spark_prod")._find_connection(),
     "`spark.master` in the Spark settings": lambda _: UpsertOperator(
         task_id="load", source="s", target="t", primary_key="id", conf={"spark.master": "yarn"}
     ),

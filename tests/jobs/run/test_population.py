@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.population import Population
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.run.population import run_with_population
-from airflow_merge_provider.jobs.run.progress import Progress
 from tests.jobs import probe
 from tests.tables import FLAGGED, OURS, create_table
 

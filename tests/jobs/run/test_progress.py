@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.core.run.progress import Progress
 
 
 def test_a_step_is_one_line_and_one_figure() -> None:

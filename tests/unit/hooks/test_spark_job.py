@@ -42,7 +42,7 @@ _ANSWER = "open(args[-1], 'w').write({answer!r}); sys.exit({code})"
 @pytest.fixture
 def request_() -> Any:
     run = RunToken(dag_id="d", run_id="r", task_id="t")
-    return JobRequest(job="merge_source", config={"datasets": ["a a"]}, run=run, started_at=1)
+    return JobRequest(job="merge_record", config={"source": "/new"}, run=run, started_at=1)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def define_connection(monkeypatch: pytest.MonkeyPatch, name: Any = "CLUSTER", **
 
 def test_without_a_connection_spark_runs_on_this_machine(request_: Any) -> None:
     """Without a connection Spark runs on this machine; the stock hook would use YARN."""
-    process = SparkJobHook()._choose_process(request_)
+    process = SparkJobHook()._choose_process(request_, None)
 
     assert isinstance(process, JobProcess)
     assert (process._master, process._remote) == ("local[*]", None)
@@ -93,7 +93,8 @@ def test_a_connect_connection_names_the_server(monkeypatch: pytest.MonkeyPatch, 
     """
     define_connection(monkeypatch, conn_type="spark_connect", host="server", port=15002, password=SECRET)
 
-    process = SparkJobHook("cluster")._choose_process(request_)
+    hook = SparkJobHook("cluster")
+    process = hook._choose_process(request_, hook._find_connection())
 
     assert isinstance(process, JobProcess)
     assert process._remote == f"sc://server:15002/;token={SECRET}"

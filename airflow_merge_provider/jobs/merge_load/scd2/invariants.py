@@ -16,15 +16,16 @@ from airflow_merge_provider.core.merge_load.counts import CHECK_COUNTS
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
+from airflow_merge_provider.core.run.previous_run import PreviousRun
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.jobs.delta.table import build_row_counter, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer_to_columns, require_columns
 from airflow_merge_provider.jobs.merge_load.report import build_details
 from airflow_merge_provider.jobs.merge_load.staging import filter_source
 from airflow_merge_provider.jobs.merge_load.writing import read_shape
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun
-from airflow_merge_provider.jobs.run.progress import Progress
-from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _BEGIN, _END, _ACTIVE, _DELETED = (f"{PREFIX}{suffix}" for suffix in ("begin", "end", "active", "deleted"))
@@ -83,7 +84,9 @@ def check_history(
     ]
     if problems:
         raise DataError.from_problems(problems)
-    reporter = RunReporter(spark, request, progress, CHECK_COUNTS, target, sources, previous)
+    reporter = RunReporter(
+        build_row_counter(spark), request, progress, CHECK_COUNTS, target, sources, previous
+    )
     unchanged = RowCounts.for_noop(unchanged=counts["versions"])
     result = RunResult("full", "a check reads the whole history", unchanged, counts, build_details())
     return reporter.build_report(result)

@@ -13,8 +13,8 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 
 TIMES = "times"
 _SUFFIX = "__times"

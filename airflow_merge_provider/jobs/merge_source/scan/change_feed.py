@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, has_change_feed, read_change_feed
+from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.jobs.delta.table import has_change_feed, read_change_feed
 from airflow_merge_provider.jobs.merge_source.model import HASH, Flags, Numbers
 from airflow_merge_provider.jobs.merge_source.scan.sources import ID, Source
 from airflow_merge_provider.jobs.spark import sql

@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.core.run.table_log import PinnedDataset, is_continued
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, is_continued
+from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.merge_source.model import FullScanRequired, PreviousState
 from airflow_merge_provider.jobs.merge_source.scan.affected import has_changes
 from airflow_merge_provider.jobs.merge_source.scan.change_feed import read_feed_changes
@@ -67,7 +68,7 @@ def plan_scan(
     since = offset.version
     if offset.is_same_read(pinned.offset):
         return replace(full_scan, is_unchanged=True)
-    if pinned.table_id is not None and not is_continued(source.frame.sparkSession, pinned, offset):
+    if pinned.table_id is not None and not is_continued(SparkLog(source.frame.sparkSession), pinned, offset):
         reason = (
             f"dataset {source.name!r} lacks the commit that the previous run read: all its rows are compared"
         )

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession, functions as F
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import overrides as core
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, Overrides
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
+from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.jobs.delta.table import read_dataset
 from airflow_merge_provider.jobs.merge_source.scan.sources import ID, Source
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 

@@ -24,7 +24,8 @@ from pyspark.sql.types import (
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
+from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.jobs.delta.table import read_dataset
 from airflow_merge_provider.jobs.merge_source.scan.variants import check_variant_type, properties_map
 from airflow_merge_provider.jobs.spark.expressions import combine_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column

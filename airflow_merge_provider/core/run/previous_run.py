@@ -12,18 +12,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
-from airflow_merge_provider.jobs.delta.log import find_restored_version, read_history
-from airflow_merge_provider.jobs.delta.transaction import (
+from airflow_merge_provider.core.run.table_log import (
     HISTORY_PAGE,
+    TableLog,
     find_last_number,
     parse_metadata,
     require_owner,
 )
+from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
 
 # The clocks of writers may differ by this much, in milliseconds.
 _CLOCK_SKEW = 3_600_000
@@ -92,7 +90,7 @@ class PreviousRun:
 
 
 def load_previous_run(
-    spark: SparkSession, target: Dataset, capability: str, request: JobRequest | None = None
+    log: TableLog, target: Dataset, capability: str, request: JobRequest | None = None
 ) -> PreviousRun | None:
     """Return the previous run of a target; None if the target does not exist.
 
@@ -100,21 +98,22 @@ def load_previous_run(
     :raises DataError: if the target is not a Delta table, or not one that this capability wrote.
     """
     run_after = None if request is None or request.run_after is None else request.run_after // 1000
-    history, lineage = [], Lineage((), is_complete=False)
+    history: Sequence[HistoryEntry] = []
+    lineage = Lineage((), is_complete=False)
     own_commits: list[RunCommit] = []
     for limit in (HISTORY_PAGE, 10 * HISTORY_PAGE, None):
-        history = read_history(spark, target, limit)
+        history = log.read_history(target, limit)
         if not history:
             return None
         if limit == HISTORY_PAGE:
-            require_owner(spark, target, capability)
-        lineage = trace_lineage(history, partial(find_restored_version, spark, target))
+            require_owner(log, target, capability)
+        lineage = trace_lineage(history, partial(log.find_restored_version, target))
         runs = _list_runs(lineage.entries, capability)
         own_commits = [run for run in runs if request and request.run.is_same_run(run.state.get(TOKEN))]
         is_found = bool(own_commits) or request is None or _is_reaching(history, run_after)
         if len(history) != limit or (runs and is_found):
             break
-    previous_run = _build_previous_run(spark, target, capability, history, lineage)
+    previous_run = _build_previous_run(log, target, capability, history, lineage)
     if request is None or not own_commits:
         return previous_run
     attempts = [run for run in own_commits if request.run.is_same_attempt(run.state.get(TOKEN))]
@@ -122,14 +121,14 @@ def load_previous_run(
 
 
 def _build_previous_run(
-    spark: SparkSession, target: Dataset, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
+    log: TableLog, target: Dataset, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
 ) -> PreviousRun:
     version = history[0].version
     newest = next(iter(_list_runs(history, capability)), None)
     newest_state = {} if newest is None else newest.state
     run = next(iter(_list_runs(lineage.entries, capability)), None)
     changed_by = _find_foreign_change(lineage.entries, -1 if run is None else run.version)
-    number = find_last_number(spark, target, capability, history)
+    number = find_last_number(log, target, capability, history)
     if run is None:
         return PreviousRun(number, version, None, {}, None, newest_state, changed_by)
     return PreviousRun(number, version, run.version, run.state, run.rows, newest_state, changed_by)

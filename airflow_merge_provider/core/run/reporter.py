@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from pyspark.sql import SparkSession
-
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import (
@@ -20,11 +18,11 @@ from airflow_merge_provider.core.report import (
     clear_run_counts,
     fill_counts,
 )
+from airflow_merge_provider.core.run.previous_run import TOKEN, PreviousRun, RunCommit
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.table_log import CountRows, PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import write_offsets
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records
-from airflow_merge_provider.jobs.run.previous_run import TOKEN, PreviousRun, RunCommit
-from airflow_merge_provider.jobs.run.progress import Progress
 
 RESULT = "result"
 _WARNINGS_MAX = 5
@@ -74,10 +72,10 @@ class RunReporter:
     """Collector of the values that the report of a run needs, and builder of the report.
 
     ``previous`` is the previous run of the target, None if there is no target yet. ``source_rows`` are the
-    sizes of sources that the run has counted; the others are read from the log, if there is a session.
+    sizes of sources that the run has counted; ``count_rows`` reads those of the others from the log.
     """
 
-    spark: SparkSession | None
+    count_rows: CountRows
     request: JobRequest
     progress: Progress
     measures: Sequence[Measure]
@@ -97,7 +95,7 @@ class RunReporter:
         """The number of rows that the run found in the target; None if only a scan can determine it."""
         if self.previous is None:
             return 0
-        return self._count_rows(PinnedDataset(self.target, self.previous.version))
+        return self.count_rows(PinnedDataset(self.target, self.previous.version))
 
     @property
     def version_before(self) -> int | None:
@@ -186,10 +184,7 @@ class RunReporter:
 
     def _count_source(self, name: str) -> int | None:
         row_count = self.source_rows.get(name)
-        return self._count_rows(self.sources[name]) if row_count is None else row_count
-
-    def _count_rows(self, pinned: PinnedDataset) -> int | None:
-        return None if self.spark is None else count_records(self.spark, pinned, live=True)
+        return self.count_rows(self.sources[name]) if row_count is None else row_count
 
 
 def _build_empty_warning(name: str) -> str:

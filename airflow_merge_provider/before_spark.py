@@ -1,0 +1,91 @@
+"""End runs that need no Spark before it starts: nothing to do, committed already, or impossible.
+
+The logs of the target and the sources answer this in a second. Reports and errors are those of a Spark job,
+because both take them from the same decision (``core.decisions``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source
+from airflow_merge_provider.core.protocol import Job, JobRequest, JobResult
+from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
+from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
+from airflow_merge_provider.core.run.population_check import PopulationCheck, check_population
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.table_log import TableLog
+from airflow_merge_provider.delta_rs import DeltaRsLog
+
+_Open = Callable[[TableLog, JobRequest, Progress], RunDecision]
+_OPENERS: Mapping[Job, _Open] = {
+    "joiner": joiner.open_run,
+    "merge_engine": merge_engine.open_run,
+    "merge_load": merge_load.open_run,
+    "merge_source": merge_source.open_run,
+}
+# With this setting, Spark does not look for absolute paths on this machine.
+_DEFAULT_STORE = "spark.hadoop.fs.defaultFS"
+_CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_")
+
+
+def find_result(
+    request: JobRequest,
+    *,
+    conf: Mapping[str, str],
+    is_local: bool,
+    storage_options: Mapping[str, str] | None = None,
+    on_line: Callable[[str], object],
+) -> JobResult | None:
+    """Return the result of a run that needs no Spark; None if Spark has to run it.
+
+    :param conf: the Spark settings of the run.
+    :param is_local: whether Spark runs on this machine; if not, absolute paths are those of another one.
+    :param storage_options: the credentials of object stores, as delta-rs takes them.
+    :raises ConfigError: if the configuration does not suit the tables.
+    :raises DataError: if a source or the target does not exist or is something other than expected.
+    """
+    has_local_files = is_local and _DEFAULT_STORE not in conf
+    has_credentials = bool(storage_options) or any(name.startswith(_CREDENTIALS) for name in os.environ)
+    log = DeltaRsLog(storage_options, local_files=has_local_files, object_stores=has_credentials)
+    # A run with work prints the same warnings in its job.
+    lines: list[str] = []
+    progress = Progress(lines.append)
+    try:
+        with progress.time_step("check logs"):
+            report = _find_report(log, request, progress)
+    except RequiresSparkError:
+        return None
+    if report is None:
+        return None
+    progress.log_line(summarize_report(report))
+    for line in lines:
+        on_line(line)
+    seconds = progress.list_seconds()
+    return JobResult(report=add_launch_seconds({**report, "seconds": seconds}, sum(seconds.values())))
+
+
+def _find_report(log: TableLog, request: JobRequest, progress: Progress) -> dict[str, Any] | None:
+    if request.job not in _OPENERS:
+        raise RequiresSparkError(f"a {request.job} run lists files")
+    check = None
+    if request.population is not None and request.until == "commit":
+        check = check_population(log, request.population, request.warehouse)
+    decision = _OPENERS[request.job](log, request, progress)
+    report = decision.find_report()
+    if report is None:
+        decision.check_inputs()
+        return None
+    return report if check is None else {**report, "populated": _require_same_flag(check)}
+
+
+def _require_same_flag(check: PopulationCheck) -> bool:
+    """Return the populated flag of the target, which the run does not change.
+
+    :raises RequiresSparkError: if it does.
+    """
+    if check.is_set_after != check.is_set:
+        raise RequiresSparkError("the populated flag of the target changes")
+    return check.is_set

@@ -1,0 +1,182 @@
+"""Decide whether a join has anything to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.joiner.config import JoinerConfig, compute_signature, list_warnings
+from airflow_merge_provider.core.joiner.counts import COUNTS
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
+from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit, load_previous_run
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RESULT, RunReporter, RunResult
+from airflow_merge_provider.core.run.table_log import (
+    PinnedDataset,
+    TableLog,
+    count_pinned,
+    pin_table,
+)
+from airflow_merge_provider.core.run_mode import (
+    CONFIG_CHANGED,
+    FULL_REFRESH,
+    NO_TARGET,
+    NOTHING_CHANGED,
+    STATE_EXPIRED,
+    TARGET_CHANGED,
+    RunMode,
+    describe_changed_sources,
+)
+from airflow_merge_provider.core.source_offset import is_same_reads, normalize_uri
+
+CAPABILITY = "joiner"
+NO_PLAN: Mapping[str, Any] = {"columns": [], "keys": [], "plan": []}
+_INFERRED = ("csv", "json", "xml")
+
+Stated = TypeVar("Stated", PreviousRun, RunCommit)
+
+
+@dataclass(frozen=True)
+class JoinDecision(RunDecision):
+    """The decision about one join; ``is_whole`` returns whether all that the last run wrote still exists."""
+
+    config: JoinerConfig
+    sources: Mapping[str, PinnedDataset]
+    reporter: RunReporter
+    is_whole: Callable[[], bool]
+
+    @property
+    def is_append(self) -> bool:
+        """Whether the joined rows are appended to those of earlier runs."""
+        return self.config.write_mode == "append"
+
+    @property
+    def is_target_changed(self) -> bool:
+        """Whether another writer has changed rows of the target since the previous run."""
+        return self.last is not None and self.last.changed_by is not None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the same rows may be written again, which is not the case in append mode."""
+        return not self.is_append
+
+    def choose_run_mode(self) -> tuple[RunMode, str]:
+        """Return the run mode and its reason: all rows are joined, or none if the target is up to date."""
+        fingerprint = compute_signature(self.config)
+        if not self.state:
+            return "initial", NO_TARGET if self.last is None else STATE_EXPIRED
+        if self.request.full_refresh:
+            return "full", FULL_REFRESH
+        offsets = {stage: source.offset for stage, source in self.sources.items()}
+        is_same_config = self.state.get("fingerprint") == fingerprint
+        has_same_inputs = is_same_reads(self.state, offsets.values())
+        # If another writer has changed rows, an overwrite restores them; an append would duplicate them.
+        is_target_kept = self.is_append or not self.is_target_changed
+        if is_same_config and has_same_inputs and self.is_whole() and is_target_kept:
+            return "noop", NOTHING_CHANGED
+        if not is_same_config:
+            return "full", CONFIG_CHANGED
+        if not has_same_inputs:
+            return "full", describe_changed_sources(self.state, offsets)
+        return "full", TARGET_CHANGED
+
+    def report_retry(self, commit: RunCommit) -> dict[str, Any]:
+        """Return the report of a run that an earlier attempt has committed; the join is not planned again."""
+        return self.reporter.build_retry(complete_state(commit), **NO_PLAN)
+
+
+def decide_join(
+    config: JoinerConfig,
+    sources: Mapping[str, PinnedDataset],
+    reporter: RunReporter,
+    is_whole: Callable[[], bool] = lambda: True,
+) -> JoinDecision:
+    """Return the decision about a join whose inputs and target were found, with its warnings.
+
+    :param sources: the inputs by their names.
+    :param reporter: its previous run is that of ``complete_state``.
+    :raises DataError: with every input that does not exist.
+    """
+    if missing := {stage: source.dataset for stage, source in sources.items() if not source.exists}:
+        raise DataError.from_problems(
+            [_refuse_absent_dataset(stage, dataset) for stage, dataset in missing.items()]
+        )
+    reporter.add_warnings([*list_warnings(config), *_list_inferred(sources)])
+    decision = JoinDecision(config, sources, reporter, is_whole)
+    if decision.is_target_changed:
+        reporter.add_warnings([TARGET_CHANGED])
+    return decision
+
+
+def open_run(log: TableLog, request: JobRequest, progress: Progress) -> JoinDecision:
+    """Find the inputs and the target of a join, and return the decision about it.
+
+    :raises ConfigError: if the configuration is wrong.
+    :raises DataError: if an input or the target is something other than expected.
+    :raises RequiresSparkError: if only Spark can read one of them.
+    """
+    config = JoinerConfig.parse(request.config)
+    inputs = resolve_inputs(config, request)
+    if config.target_format != "delta":
+        raise RequiresSparkError("the target is a folder of files")
+    target = resolve_dataset(config.target or "", request.warehouse, at="target")
+    last = load_previous_run(log, target, CAPABILITY, request)
+    # A dataset that is joined to itself is read at one version, which the log keeps.
+    sources = {stage: pin_table(log, dataset) for stage, dataset in inputs.items()}
+    previous = None if last is None else complete_state(last)
+    reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, sources, previous)
+    return decide_join(config, sources, reporter)
+
+
+def resolve_inputs(config: JoinerConfig, request: JobRequest) -> dict[str, Dataset]:
+    """Return the inputs of a join by their names.
+
+    :raises ConfigError: if one is not valid, or if an argument writes to the location of an input, even
+        under another spelling of its URI.
+    """
+    inputs = {
+        stage: resolve_dataset(ref, request.warehouse, at=f"inputs.{stage}")
+        for stage, ref in config.inputs.items()
+    }
+    input_uris = {normalize_uri(dataset.uri) for dataset in inputs.values()}
+    outputs = {"target": config.target, "unmatched": config.unmatched}
+    problems = [
+        Problem(name, "config", f"{ref!r} is one of the inputs", "choose another dataset")
+        for name, ref in outputs.items()
+        if ref is not None
+        and normalize_uri(resolve_dataset(ref, request.warehouse, at=name).uri) in input_uris
+    ]
+    if problems:
+        raise ConfigError.from_problems(problems)
+    return inputs
+
+
+def complete_state(run: Stated) -> Stated:
+    """Return a run whose result includes the number of joined rows.
+
+    Only the metrics of the commit contain this number: the state is written before the rows are counted.
+    """
+    result = RunResult.from_state(run.state)
+    counts = {**result.counts, "outputs": run.rows}
+    rows = result.rows.model_copy(update={"inserted": run.rows})
+    stored = replace(result, counts=counts, rows=rows).to_state()
+    return replace(run, state={**run.state, RESULT: stored})
+
+
+def _refuse_absent_dataset(stage: str, dataset: Dataset) -> Problem:
+    message = f"dataset {dataset.id!r} does not exist at {dataset.uri}"
+    hint = "check the name and the warehouse, or first run the task that writes it"
+    return Problem(f"inputs.{stage}", "missing", message, hint)
+
+
+def _list_inferred(sources: Mapping[str, PinnedDataset]) -> Sequence[str]:
+    """Return a warning for each input whose schema Spark infers from the rows."""
+    return [
+        f"inputs.{stage}: the schema of {source.dataset.format} files is inferred"
+        for stage, source in sources.items()
+        if source.dataset.format in _INFERRED
+    ]

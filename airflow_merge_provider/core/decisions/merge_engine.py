@@ -1,0 +1,202 @@
+"""Decide whether a merge engine has anything to fold, and whether it may continue its previous run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.merge_engine import stored_settings
+from airflow_merge_provider.core.merge_engine.checks import list_warnings
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.counts import COUNTS
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.decision import RunDecision
+from airflow_merge_provider.core.run.previous_run import PreviousRun, load_previous_run
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RunReporter
+from airflow_merge_provider.core.run.table_log import (
+    PinnedDataset,
+    TableLog,
+    count_pinned,
+    is_continued,
+    pin_table,
+    refuse_missing_dataset,
+)
+from airflow_merge_provider.core.run_mode import (
+    FULL_REFRESH,
+    NO_TARGET,
+    NOTHING_CHANGED,
+    RunMode,
+    describe_changed_sources,
+)
+from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, find_replaced, read_offsets
+
+CAPABILITY = "merge_engine"
+
+
+@dataclass(frozen=True)
+class FoldDecision(RunDecision):
+    """The decision about one fold of a source into a target."""
+
+    config: MergeEngineConfig
+    source: PinnedDataset
+    log: TableLog
+    reporter: RunReporter
+
+    @property
+    def batch(self) -> str | None:
+        """The configured batch ID; if none is set and ``incremental`` is off, the ID of the run."""
+        if self.config.batch_id is not None or self.config.incremental:
+            return self.config.batch_id
+        run = self.request.run
+        return f"{run.dag_id}/{run.task_id}/{run.map_index}/{run.run_id}"
+
+    @property
+    def offset(self) -> SourceOffset | None:
+        """The offset up to which the source was folded, even if it was at another location then."""
+        return find_offset(read_offsets(self.state), self.source.offset)
+
+    @property
+    def since(self) -> int | None:
+        """The version after which the source is read; None if all of it is."""
+        offset = None if self.request.full_refresh else self.offset
+        return None if offset is None else offset.version
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether folding the same records again is safe; it is not for a snapshot without offsets."""
+        return self.config.incremental
+
+    def choose_run_mode(self) -> tuple[RunMode, str]:
+        """Return the run mode and the reason for it.
+
+        :raises ConfigError: if options have changed on which the stored rows depend.
+        :raises DataError: if the source does not continue from where it was read.
+        """
+        if self.batch in self.state.get("batches", ()) and not self.request.full_refresh:
+            reason = f"batch {self.batch!r} was already folded"
+            self.reporter.add_warnings([f"{reason}: the run does nothing"])
+            return "noop", reason
+        self._require_continuity()
+        self.reporter.add_warnings(self.last.warnings if self.last else [])
+        if self.last is None:
+            return "initial", NO_TARGET
+        if self.request.full_refresh:
+            return "full", FULL_REFRESH
+        if not self.config.incremental:
+            return "full", "incremental is False: the whole source is one batch"
+        if self.since is None:
+            return "full", "the source is read for the first time"
+        if self.since == self.source.version:
+            return "noop", NOTHING_CHANGED
+        return "incremental", describe_changed_sources(
+            self.state, {self.source.dataset.id: self.source.offset}
+        )
+
+    def check_inputs(self) -> None:
+        if not self.source.exists and self.since is None:
+            raise refuse_missing_dataset(self.source.dataset)
+
+    def _require_continuity(self) -> None:
+        """Raise an error if the previous run's configuration or offsets do not allow continuing.
+
+        :raises ConfigError: if options have changed on which the stored rows depend.
+        :raises DataError: if the offset of the source is unknown or belongs to another table.
+        """
+        if self.last is None:
+            return
+        target, offsets = self.reporter.target, read_offsets(self.last.state)
+        if self.request.full_refresh:
+            own_offsets = (self.offset, find_replaced(offsets, self.source.offset))
+            _require_single_source(target, [offset.uri for offset in offsets if offset not in own_offsets])
+            return
+        if self.config.incremental:
+            self._require_offset(self.last, target, offsets)
+        problems = list(
+            stored_settings.find_breaks(
+                self.last.state.get("fixed", {}), stored_settings.build_fixed_settings(self.config)
+            )
+        )
+        if problems:
+            raise ConfigError.from_problems(problems)
+
+    def _require_offset(
+        self, previous: PreviousRun, target: Dataset, offsets: Sequence[SourceOffset]
+    ) -> None:
+        if previous.number and previous.run_version is None:
+            message = f"the history of {target.uri} no longer contains the source offset of the previous run"
+            raise _build_refusal("source", message, "run once with full_refresh=True")
+        if reason := _find_break(self.log, self.source, offsets, self.offset):
+            message = f"the changes of {self.source.dataset.uri} cannot be read: {reason}"
+            raise _build_refusal(
+                "source", message, "run once with full_refresh=True, or set incremental=False"
+            )
+
+
+def decide_fold(
+    config: MergeEngineConfig, source: PinnedDataset, log: TableLog, reporter: RunReporter
+) -> FoldDecision:
+    """Return the decision about a fold whose source and target were found, with its warnings."""
+    reporter.add_warnings(list_warnings(config))
+    return FoldDecision(config, source, log, reporter)
+
+
+def open_run(log: TableLog, request: JobRequest, progress: Progress) -> FoldDecision:
+    """Find the source and the target of a fold, and return the decision about it.
+
+    :raises ConfigError: if the configuration is wrong.
+    :raises DataError: if the source or the target is something other than expected.
+    :raises RequiresSparkError: if only Spark can read one of them.
+    """
+    config = MergeEngineConfig.parse(request.config)
+    target = resolve_dataset(require_dataset("target", config.target), request.warehouse, at="target")
+    last = load_previous_run(log, target, CAPABILITY, request)
+    source = resolve_dataset(require_dataset("source", config.source), request.warehouse, at="source")
+    pinned = pin_table(log, source)
+    reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, {source.id: pinned}, last)
+    return decide_fold(config, pinned, log, reporter)
+
+
+def require_dataset(path: str, ref: str | None) -> str:
+    """Return a dataset that a run needs.
+
+    :raises ConfigError: if it is not set.
+    """
+    if ref is None:
+        raise ConfigError.from_problems([Problem(path, "missing", "is required", "set a dataset")])
+    return ref
+
+
+def _build_refusal(path: str, message: str, hint: str) -> DataError:
+    return DataError.from_problems([Problem(path, "refused", message, hint)])
+
+
+def _require_single_source(target: Dataset, other_uris: Sequence[str]) -> None:
+    if other_uris:
+        message = f"{target.uri} also contains rows of other sources: {', '.join(other_uris)}"
+        raise _build_refusal("full_refresh", message, "drop the target, and fold each source again")
+
+
+def _find_break(
+    log: TableLog, source: PinnedDataset, offsets: Sequence[SourceOffset], offset: SourceOffset | None
+) -> str | None:
+    """Return why a source does not continue the table that was folded; None if it does."""
+    if offset is None:
+        if find_replaced(offsets, source.offset) is not None:
+            return "the table at this location was recreated after it was folded"
+        copies = [
+            candidate.uri
+            for candidate in offsets
+            if candidate.table_id and candidate.table_id == source.table_id
+        ]
+        return f"the folded table can be any of the copies {', '.join(copies)}" if copies else None
+    if source.dataset.format != "delta" or source.version is None or is_continued(log, source, offset):
+        return None
+    if offset.version is not None and source.version < offset.version:
+        # Reading from the offset reports this error.
+        return None
+    return (
+        f"its version {offset.version} is not the version that was folded, as in a copy with another history"
+    )

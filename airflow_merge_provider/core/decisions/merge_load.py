@@ -1,0 +1,108 @@
+"""Decide whether a merge load has anything to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
+from airflow_merge_provider.core.merge_load.config import (
+    AnyLoad,
+    compute_signature,
+    list_warnings,
+    load_config,
+)
+from airflow_merge_provider.core.merge_load.counts import COUNTS
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
+from airflow_merge_provider.core.run.previous_run import load_previous_run
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RunReporter
+from airflow_merge_provider.core.run.table_log import (
+    PinnedDataset,
+    TableLog,
+    count_pinned,
+    pin_table,
+    refuse_missing_dataset,
+)
+from airflow_merge_provider.core.run_mode import (
+    CONFIG_CHANGED,
+    FULL_REFRESH,
+    NO_TARGET,
+    NOTHING_CHANGED,
+    STATE_EXPIRED,
+    TARGET_CHANGED,
+    RunMode,
+    describe_changed_sources,
+)
+from airflow_merge_provider.core.source_offset import is_same_reads
+
+CAPABILITY = "merge_load"
+
+
+@dataclass(frozen=True)
+class LoadDecision(RunDecision):
+    """The decision about one load of a source into a target."""
+
+    config: AnyLoad
+    source: PinnedDataset
+    reporter: RunReporter
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether loading the same rows again is safe; it is not for appended rows."""
+        return self.config.is_idempotent
+
+    @property
+    def has_repairs(self) -> bool:
+        """Whether a run without work restores the tables of nested lists."""
+        return self.config.nested == "tables" and self.request.until == "commit"
+
+    def choose_run_mode(self) -> tuple[RunMode, str]:
+        """Return the run mode and its reason; ``noop`` if source, target and configuration are unchanged."""
+        last = self.last
+        if last is None:
+            return "initial", NO_TARGET
+        if self.request.full_refresh:
+            return "full", FULL_REFRESH
+        if last.changed_by is not None:
+            return "incremental", TARGET_CHANGED
+        if last.state.get("fingerprint") != compute_signature(self.config):
+            return "incremental", CONFIG_CHANGED if last.state else STATE_EXPIRED
+        if is_same_reads(last.state, [self.source.offset]):
+            if self.config.is_idempotent:
+                return "noop", NOTHING_CHANGED
+            return "incremental", "no source has changed, but the load is not idempotent"
+        sources = {self.source.dataset.id: self.source.offset}
+        return "incremental", describe_changed_sources(last.state, sources)
+
+    def check_inputs(self) -> None:
+        if not self.source.exists:
+            raise refuse_missing_dataset(self.source.dataset)
+
+
+def decide_load(config: AnyLoad, source: PinnedDataset, reporter: RunReporter) -> LoadDecision:
+    """Return the decision about a load whose source and target were found, with its warnings."""
+    last = reporter.previous
+    reporter.add_warnings([*list_warnings(config), *(last.warnings if last else [])])
+    return LoadDecision(config, source, reporter)
+
+
+def open_run(log: TableLog, request: JobRequest, progress: Progress) -> LoadDecision:
+    """Find the source and the target of a load, and return the decision about it.
+
+    :raises ConfigError: when the configuration is wrong.
+    :raises DataError: when the source or the target is something other than expected.
+    :raises RequiresSparkError: if rows decide what the run does.
+    """
+    config = load_config(request.config)
+    target = resolve_dataset(config.target, request.warehouse, at="target")
+    if isinstance(config, Scd2CheckConfig):
+        raise RequiresSparkError("a check reads rows")
+    source = pin_table(log, resolve_dataset(config.source, request.warehouse, at="source"))
+    if config.dispatch_by is not None:
+        raise RequiresSparkError("the rows name the targets")
+    last = load_previous_run(log, target, CAPABILITY, request)
+    sources = {source.dataset.id: source}
+    reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, sources, last)
+    return decide_load(config, source, reporter)

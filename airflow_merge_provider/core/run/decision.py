@@ -1,0 +1,91 @@
+"""Decide, before any row is read, whether a run has anything to do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
+from airflow_merge_provider.core.run.reporter import RunReporter
+from airflow_merge_provider.core.run_mode import RunMode
+
+
+class RequiresSparkError(Exception):
+    """Raised if only a Spark job can determine what a run has to do; the message is the reason."""
+
+
+class RunDecision(ABC):
+    """The decision of a capability about one run, from the logs of its target and its sources alone.
+
+    The task takes it before it starts Spark. If there is work to do, or if the logs do not tell, the job
+    takes it again.
+    """
+
+    reporter: RunReporter
+
+    @property
+    def request(self) -> JobRequest:
+        """The request of the run."""
+        return self.reporter.request
+
+    @property
+    def last(self) -> PreviousRun | None:
+        """The previous run of the target; None if there is no target yet."""
+        return self.reporter.previous
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """The state that the previous run left; empty if there was none, or if it has aged out."""
+        return self.last.state if self.last else {}
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the same rows may be written again after the run was cleared."""
+        return True
+
+    @property
+    def has_repairs(self) -> bool:
+        """Whether a run without work still checks other tables, which only a job can repair."""
+        return False
+
+    def find_own_commit(self) -> RunCommit | None:
+        """Return the commit of an earlier attempt of this run, if there is one."""
+        if self.last is None:
+            return None
+        return self.last.own_commit or (None if self.is_repeatable else self.last.cleared_commit)
+
+    @abstractmethod
+    def choose_run_mode(self) -> tuple[RunMode, str]:
+        """Return the run mode and the reason for it; ``noop`` if the target is up to date."""
+
+    def check_inputs(self) -> None:  # noqa: B027 - most capabilities check when they open the run
+        """Check, before Spark starts, what a run with work needs.
+
+        :raises ConfigError: if the configuration does not suit the columns.
+        :raises DataError: if a source does not exist.
+        """
+
+    def report_retry(self, commit: RunCommit) -> dict[str, Any]:
+        """Return the report of a run whose earlier attempt has committed."""
+        return self.reporter.build_retry(commit)
+
+    def report_noop(self, reason: str) -> dict[str, Any]:
+        """Return the report of a run without work."""
+        return self.reporter.build_noop(reason)
+
+    def find_report(self) -> dict[str, Any] | None:
+        """Return the report of a run that has nothing to do; None if it has.
+
+        :raises ConfigError: if the configuration does not suit the previous run.
+        :raises DataError: if a source does not continue from where it was read.
+        :raises RequiresSparkError: if only a job can determine this.
+        """
+        commit = self.find_own_commit()
+        run_mode, reason = (None, "") if commit else self.choose_run_mode()
+        if commit is None and run_mode != "noop":
+            return None
+        if self.has_repairs:
+            raise RequiresSparkError("the tables of nested lists have to be checked")
+        return self.report_noop(reason) if commit is None else self.report_retry(commit)

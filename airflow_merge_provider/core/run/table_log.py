@@ -1,0 +1,189 @@
+"""What a run finds out from the logs of its tables: versions, history and properties.
+
+A run asks these questions before it reads rows, in the task with delta-rs alone or in a job with Spark. The
+answers and the errors that follow from them are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.population import WRITER
+from airflow_merge_provider.core.source_offset import SourceOffset
+from airflow_merge_provider.core.table_history import HistoryEntry
+
+HISTORY_PAGE = 20
+
+
+class TableVersion(NamedTuple):
+    """The newest version of a table, the ID that the table got when it was created, and its location."""
+
+    version: int
+    table_id: str
+    location: str
+
+
+class TableLog(Protocol):
+    """The logs of Delta tables."""
+
+    def find_newest_version(self, dataset: Dataset) -> TableVersion | None:
+        """Return the newest version of a table; None if there is no table.
+
+        :raises DataError: if the path or name holds something other than a Delta table.
+        """
+
+    def read_history(self, dataset: Dataset, limit: int | None) -> Sequence[HistoryEntry]:
+        """Return the commits, newest first; an empty history if there is no table.
+
+        :raises DataError: if the path or name holds something other than a Delta table.
+        """
+
+    def find_restored_version(self, dataset: Dataset, entry: HistoryEntry) -> int | None:
+        """Return the version that a RESTORE to a timestamp went back to; None if it cannot be determined."""
+
+    def read_commit_id(self, location: str, version: int) -> str | None:
+        """Return a digest of the commit that made a version; None if the log does not hold it any more."""
+
+    def read_properties(self, dataset: Dataset) -> Mapping[str, str]:
+        """Return the properties of a table that exists."""
+
+    def read_transaction(self, dataset: Dataset, app_id: str) -> int | None:
+        """Return the number of a writer's newest transaction; None if it cannot be read."""
+
+    def count_rows(self, dataset: Dataset, version: int) -> int | None:
+        """Return how many rows a version has, without deleted ones; None if only a scan can determine it."""
+
+    def find_properties(self, dataset: Dataset) -> Mapping[str, str] | None:
+        """Return the properties of a table; None if there is no Delta table."""
+
+    def has_rows(self, dataset: Dataset) -> bool:
+        """Return whether a table that exists has rows."""
+
+    def has_files(self, dataset: Dataset) -> bool:
+        """Return whether a dataset of plain files exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedDataset:
+    """A dataset at one version; ``version`` is None if the dataset does not exist.
+
+    ``table_id`` is the ID of a Delta table, ``location`` its folder, and ``commit_id`` the digest of the
+    commit that made the version.
+    """
+
+    dataset: Dataset
+    version: int | None
+    table_id: str | None = None
+    location: str | None = field(default=None, compare=False)
+    commit_id: str | None = field(default=None, compare=False)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the dataset exists and can be read."""
+        return self.version is not None
+
+    @property
+    def offset(self) -> SourceOffset:
+        """The position from which the next run continues."""
+        return SourceOffset(self.dataset.uri, self.version, self.table_id, self.commit_id)
+
+
+CountRows = Callable[[PinnedDataset], int | None]
+
+
+def count_pinned(log: TableLog) -> CountRows:
+    """Return the function that counts the rows of a Delta table at its version from the log."""
+
+    def count_rows(pinned: PinnedDataset) -> int | None:
+        if pinned.version is None or pinned.dataset.format != "delta":
+            return None
+        return log.count_rows(pinned.dataset, pinned.version)
+
+    return count_rows
+
+
+def pin_table(log: TableLog, dataset: Dataset) -> PinnedDataset:
+    """Find the version of a Delta table that a whole run reads.
+
+    :raises DataError: if the dataset is something other than a Delta table.
+    """
+    table_version = log.find_newest_version(dataset)
+    if table_version is None:
+        return PinnedDataset(dataset, None)
+    version, table_id, location = table_version
+    return PinnedDataset(dataset, version, table_id, location, log.read_commit_id(location, version))
+
+
+def is_continued(log: TableLog, pinned: PinnedDataset, offset: SourceOffset) -> bool:
+    """Return whether a source continues from an offset: the same table with the same commit at that version.
+
+    If the log does not reach back to the offset any more, the offset is accepted.
+    """
+    if pinned.table_id != offset.table_id or pinned.version is None or offset.version is None:
+        return False
+    if pinned.version < offset.version:
+        return False
+    if offset.commit_id is None or pinned.location is None:
+        return True
+    return log.read_commit_id(pinned.location, offset.version) in (None, offset.commit_id)
+
+
+def get_app_id(writer: str) -> str:
+    """Return the name under which Delta counts the transactions of a capability or of a side table."""
+    return f"airflow-merge/{writer}"
+
+
+def find_last_number(log: TableLog, target: Dataset, writer: str, history: Sequence[HistoryEntry]) -> int:
+    """Return the number of the newest transaction of a writer; 0 if it has not committed yet.
+
+    :param history: commits of the table, newest first; not empty.
+    """
+    for entry in history:
+        metadata = parse_metadata(entry)
+        if metadata.get("capability") == writer:
+            return int(metadata["number"])
+    number = log.read_transaction(target, get_app_id(writer))
+    # Every run makes a commit, and the first one makes version 0. So a transaction number exceeds the
+    # version by at most one, and Delta has not seen the number after this upper bound.
+    return history[0].version + 1 if number is None else number
+
+
+def require_owner(log: TableLog, target: Dataset, owner: str) -> None:
+    """Raise an error if another writer created the table.
+
+    :raises DataError: if the properties of the table do not name ``owner`` as its creator.
+    """
+    creator = log.read_properties(target).get(WRITER)
+    if creator == owner:
+        return
+    by = f"by {creator}" if creator else "by another writer"
+    hint = (
+        f"choose another target, drop the table, or set its property {WRITER} = {owner} "
+        "so that the run replaces all its rows"
+    )
+    message = f"{target.uri} was written {by}, not by {owner}"
+    raise DataError.from_problems([Problem(target.id, "foreign-target", message, hint)])
+
+
+def refuse_missing_dataset(dataset: Dataset) -> DataError:
+    """Return the error of a run whose only source does not exist."""
+    hint = "check the dataset's name and the warehouse"
+    return DataError.from_problems([Problem(dataset.id, "missing", f"{dataset.uri} does not exist", hint)])
+
+
+def parse_metadata(entry: HistoryEntry) -> dict[str, Any]:
+    """Return the metadata that this package wrote on a commit; an empty dict for commits of other writers."""
+    text = entry.user_metadata
+    if not text or not text.startswith("{"):
+        return {}
+    try:
+        metadata = json.loads(text)
+    except ValueError:
+        return {}
+    has_number = isinstance(metadata, dict) and isinstance(metadata.get("number"), int)
+    return metadata if has_number else {}

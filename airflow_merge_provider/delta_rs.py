@@ -1,0 +1,219 @@
+"""Read the logs of Delta tables with delta-rs, in the task itself and without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.run.decision import RequiresSparkError
+from airflow_merge_provider.core.run.table_log import TableVersion
+from airflow_merge_provider.core.table_history import HistoryEntry
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+DIGEST_CHARS = 16
+# delta-rs returns deletion vectors as one boolean per row of the files that have one.
+_VECTORS_MAX_ROWS = 200_000_000
+
+Answer = TypeVar("Answer")
+
+
+class DeltaRsLog:
+    """The logs of Delta tables as delta-rs reads them; each table is read at the version first found.
+
+    Every method raises ``RequiresSparkError`` if delta-rs cannot answer.
+    """
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        local_files: bool = True,
+        object_stores: bool = True,
+    ) -> None:
+        """Create a reader.
+
+        :param storage_options: the credentials of object stores, as delta-rs takes them.
+        :param local_files: whether absolute paths are those of this machine.
+        :param object_stores: whether there are credentials; without them, delta-rs searches for some seconds.
+        """
+        self._options = dict(storage_options or {})
+        self._local_files, self._object_stores = local_files, object_stores
+        self._tables: dict[str, DeltaTable | None] = {}
+
+    def find_newest_version(self, dataset: Dataset) -> TableVersion | None:
+        return self._query_if_exists(
+            dataset, lambda table: TableVersion(table.version(), str(table.metadata().id), str(dataset.path))
+        )
+
+    def read_history(self, dataset: Dataset, limit: int | None) -> Sequence[HistoryEntry]:
+        if self._find_table(dataset) is None:
+            return []
+        history = self._query(dataset, lambda table: read_history(table, limit))
+        if history is None:
+            raise RequiresSparkError(f"delta-rs cannot read the whole history of {dataset.uri}")
+        return history
+
+    def find_restored_version(self, dataset: Dataset, entry: HistoryEntry) -> int | None:
+        raise RequiresSparkError(f"{dataset.uri} was restored to a timestamp")
+
+    def read_commit_id(self, location: str, version: int) -> str | None:
+        if location.startswith("/"):
+            return read_commit_id(Path(location), version)
+        return _call(location, lambda: _read_remote_commit_id(location, version, self._options))
+
+    def read_properties(self, dataset: Dataset) -> Mapping[str, str]:
+        return self._query(dataset, lambda table: table.metadata().configuration)
+
+    def read_transaction(self, dataset: Dataset, app_id: str) -> int | None:
+        return self._query(dataset, lambda table: table.transaction_version(app_id) or 0)
+
+    def count_rows(self, dataset: Dataset, version: int) -> int | None:
+        return self._query(dataset, lambda table: count_rows(table, version, live=True))
+
+    def find_properties(self, dataset: Dataset) -> Mapping[str, str] | None:
+        return self._query_if_exists(dataset, lambda table: table.metadata().configuration)
+
+    def has_files(self, dataset: Dataset) -> bool:
+        raise RequiresSparkError(f"{dataset.uri} consists of files without a log")
+
+    def has_rows(self, dataset: Dataset) -> bool:
+        row_count = self._query(dataset, lambda table: count_rows(table, table.version(), live=False))
+        if row_count is None:
+            raise RequiresSparkError(f"the log of {dataset.uri} does not count the rows of every file")
+        return row_count > 0
+
+    def _query(self, dataset: Dataset, query: Callable[[DeltaTable], Answer]) -> Answer:
+        table = self._find_table(dataset)
+        if table is None:
+            raise RequiresSparkError(f"{dataset.uri} does not exist")
+        return _call(dataset.uri, lambda: query(table))
+
+    def _query_if_exists(self, dataset: Dataset, query: Callable[[DeltaTable], Answer]) -> Answer | None:
+        return None if self._find_table(dataset) is None else self._query(dataset, query)
+
+    def _find_table(self, dataset: Dataset) -> DeltaTable | None:
+        path = dataset.path
+        if path is None:
+            raise RequiresSparkError(f"{dataset.table} is a catalog table")
+        if dataset.format != "delta":
+            raise RequiresSparkError(f"{dataset.uri} consists of files without a log")
+        if not (self._local_files if path.startswith("/") else self._object_stores):
+            raise RequiresSparkError(f"this process cannot read {path}")
+        if path not in self._tables:
+            self._tables[path] = self._open_table(dataset, path)
+        return self._tables[path]
+
+    def _open_table(self, dataset: Dataset, path: str) -> DeltaTable | None:
+        if path.startswith("/") and not Path(path, "_delta_log").is_dir():
+            if _has_files(Path(path)):
+                raise refuse_other_format(dataset)
+            return None
+        return _call(path, lambda: find_table(path, self._options))
+
+
+def find_table(path: str, storage_options: Mapping[str, str] | None = None) -> DeltaTable | None:
+    """Open the newest version of a table; return None if there is no table."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        return DeltaTable(path, storage_options=dict(storage_options or {}) or None)
+    except TableNotFoundError as error:
+        # delta-rs also raises this error for an unknown URI scheme.
+        if str(error).startswith("Unknown scheme"):
+            raise
+        return None
+
+
+def read_history(table: DeltaTable, limit: int | None) -> list[HistoryEntry] | None:
+    """Return the commits of a table, newest first; None if delta-rs leaves out the newest one."""
+    entries = [parse_entry(line) for line in table.history(limit)]
+    # The history of delta-rs leaves out commits without commit information.
+    return entries if entries and entries[0].version == table.version() else None
+
+
+def parse_entry(line: Mapping[str, Any]) -> HistoryEntry:
+    """Parse an entry of a history; its time is in milliseconds (delta-rs) or a driver timestamp (Spark)."""
+    row_count = (line.get("operationMetrics") or {}).get("numOutputRows")
+    stamp = line["timestamp"]
+    return HistoryEntry(
+        version=int(line["version"]),
+        operation=line.get("operation") or "",
+        parameters=line.get("operationParameters") or {},
+        user_metadata=line.get("userMetadata"),
+        rows=None if row_count is None else int(row_count),
+        timestamp=int(stamp.timestamp() * 1000) if isinstance(stamp, datetime) else int(stamp or 0),
+    )
+
+
+def read_commit_id(location: Path, version: int) -> str | None:
+    """Return a digest of the commit that made a version; None if the log does not hold the commit any more.
+
+    A copy of a table keeps the table ID and the commits. If the digests of two logs are equal, the logs share
+    that commit and all commits before it.
+    """
+    path = location / "_delta_log" / f"{version:020d}.json"
+    return sha256(path.read_bytes()).hexdigest()[:DIGEST_CHARS] if path.is_file() else None
+
+
+def count_rows(table: DeltaTable, version: int, *, live: bool) -> int | None:
+    """Return how many rows the files of a version hold; None if the log does not tell.
+
+    ``live`` leaves out rows that deletion vectors mark as deleted. If the table is so large that reading the
+    deletion vectors takes long, they are not read.
+    """
+    if table.version() != version:
+        table.load_as_version(version)
+    counts = table.get_add_actions().column("num_records").to_pylist()
+    if None in counts:
+        return None
+    if not live or "deletionVectors" not in (table.protocol().reader_features or ()):
+        return int(sum(counts))
+    return int(sum(counts)) - _count_deleted(table) if sum(counts) <= _VECTORS_MAX_ROWS else None
+
+
+def refuse_other_format(dataset: Dataset) -> DataError:
+    """Return the error of a path or name that holds something other than a Delta table."""
+    hint = 'set the format of an input: {"dataset": …, "format": "parquet"}; use another folder for a target'
+    return DataError.from_problems(
+        [Problem(dataset.id, "not-delta", f"{dataset.uri} is not a Delta table", hint)]
+    )
+
+
+def _count_deleted(table: DeltaTable) -> int:
+    """Count the rows that deletion vectors mark as deleted; a vector has a False for each of them."""
+    from arro3.core import list_flatten  # noqa: PLC0415 - a dependency of deltalake
+
+    vectors = (list_flatten(batch.column("selection_vector")) for batch in table.deletion_vectors())
+    return sum(len(vector) - int(vector.to_numpy().sum()) for vector in vectors)
+
+
+def _read_remote_commit_id(location: str, version: int, options: Mapping[str, str]) -> str | None:
+    from deltalake.fs import DeltaStorageHandler
+
+    handler = DeltaStorageHandler(location, dict(options))
+    name = f"_delta_log/{version:020d}.json"
+    try:
+        content = handler.open_input_file(name).read()
+    except FileNotFoundError:
+        return None
+    return sha256(content).hexdigest()[:DIGEST_CHARS]
+
+
+def _call(location: str, query: Callable[[], Answer]) -> Answer:
+    try:
+        return query()
+    # Whatever stops delta-rs (an unsupported feature, missing credentials): Spark may be able to read it.
+    except Exception as error:
+        raise RequiresSparkError(f"delta-rs cannot read {location}: {error}") from error
+
+
+def _has_files(folder: Path) -> bool:
+    return folder.is_file() or any(path.is_file() for path in folder.rglob("*"))
