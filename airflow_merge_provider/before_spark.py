@@ -76,7 +76,7 @@ def _find_report(log: TableLog, request: JobRequest, progress: Progress) -> dict
     decision = _OPENERS[request.job](log, request, progress)
     report = decision.find_report()
     if report is None:
-        decision.check_inputs()
+        decision.check_inputs(log.read_fields)
         return None
     return report if check is None else {**report, "populated": _require_same_flag(check)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.run.decision import RequiresSparkError
-from airflow_merge_provider.core.run.table_log import TableVersion
+from airflow_merge_provider.core.run.table_log import PinnedDataset, TableVersion
 from airflow_merge_provider.core.table_history import HistoryEntry
 
 if TYPE_CHECKING:
@@ -79,6 +80,15 @@ class DeltaRsLog:
 
     def find_properties(self, dataset: Dataset) -> Mapping[str, str] | None:
         return self._query_if_exists(dataset, lambda table: table.metadata().configuration)
+
+    def read_fields(self, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
+        def read_schema(table: DeltaTable) -> Sequence[Mapping[str, Any]]:
+            if pinned.version is not None and table.version() != pinned.version:
+                table.load_as_version(pinned.version)
+            fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
+            return fields
+
+        return self._query(pinned.dataset, read_schema)
 
     def has_files(self, dataset: Dataset) -> bool:
         raise RequiresSparkError(f"{dataset.uri} consists of files without a log")

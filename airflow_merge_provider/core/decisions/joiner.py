@@ -10,7 +10,10 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig, compute_signature, list_warnings
 from airflow_merge_provider.core.joiner.counts import COUNTS
+from airflow_merge_provider.core.joiner.plan import plan_join
+from airflow_merge_provider.core.joiner.schema import parse_table_fields
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit, load_previous_run
 from airflow_merge_provider.core.run.progress import Progress
@@ -83,6 +86,10 @@ class JoinDecision(RunDecision):
         if not has_same_inputs:
             return "full", describe_changed_sources(self.state, offsets)
         return "full", TARGET_CHANGED
+
+    def check_inputs(self, read_fields: ReadFields) -> None:
+        schemas = {stage: parse_table_fields(read_fields(source)) for stage, source in self.sources.items()}
+        plan_join(JoinerConfig.parse(self.request.config, schemas), schemas)
 
     def report_retry(self, commit: RunCommit) -> dict[str, Any]:
         """Return the report of a run that an earlier attempt has committed; the join is not planned again."""

@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.merge_engine import stored_settings
-from airflow_merge_provider.core.merge_engine.checks import list_warnings
+from airflow_merge_provider.core.merge_engine.checks import (
+    check_columns,
+    check_names,
+    list_warnings,
+    plan_fold,
+)
+from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.counts import COUNTS
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, load_previous_run
 from airflow_merge_provider.core.run.progress import Progress
@@ -95,9 +102,23 @@ class FoldDecision(RunDecision):
             self.state, {self.source.dataset.id: self.source.offset}
         )
 
-    def check_inputs(self) -> None:
-        if not self.source.exists and self.since is None:
+    def check_inputs(self, read_fields: ReadFields) -> None:
+        config = self.config
+        if not self.source.exists and (self.since is None or not config.incremental):
             raise refuse_missing_dataset(self.source.dataset)
+        if not self.source.exists or self.source.dataset.format != "delta":
+            return
+        columns = parse_columns(read_fields(self.source))
+        check_names(config, [column.name for column in columns])
+        # The columns of kinds and of names to clear are read, but not stored.
+        extra = {name.casefold() for name in (config.row_kind_column, config.clear_column) if name}
+        columns = tuple(column for column in columns if column.name.casefold() not in extra)
+        stored = self.pinned_target
+        table_columns = columns if stored is None else parse_columns(read_fields(stored))
+        # Changes of the source may also be retractions, which the job finds out.
+        kinds = bool(config.row_kind_column or config.table_options.row_kind_field)
+        plan_fold(config, table_columns, retracts=kinds)
+        check_columns(config, columns, table_columns)
 
     def _require_continuity(self) -> None:
         """Raise an error if the previous run's configuration or offsets do not allow continuing.

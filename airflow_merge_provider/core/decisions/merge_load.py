@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
+from airflow_merge_provider.core.merge_load.columns import (
+    check_layout,
+    check_named_columns,
+    check_reserved,
+)
 from airflow_merge_provider.core.merge_load.config import (
     AnyLoad,
     compute_signature,
@@ -13,7 +18,11 @@ from airflow_merge_provider.core.merge_load.config import (
     load_config,
 )
 from airflow_merge_provider.core.merge_load.counts import COUNTS
+from airflow_merge_provider.core.merge_load.requirements import PREFIX, build_requirements
+from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
+from airflow_merge_provider.core.merge_load.target_form import check_target_form
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.columns import ReadFields, list_types
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
 from airflow_merge_provider.core.run.previous_run import load_previous_run
 from airflow_merge_provider.core.run.progress import Progress
@@ -76,9 +85,25 @@ class LoadDecision(RunDecision):
         sources = {self.source.dataset.id: self.source.offset}
         return "incremental", describe_changed_sources(last.state, sources)
 
-    def check_inputs(self) -> None:
+    def check_inputs(self, read_fields: ReadFields) -> None:
+        if self.request.until == "plan":
+            return
         if not self.source.exists:
             raise refuse_missing_dataset(self.source.dataset)
+        config, dataset = self.config, self.source.dataset.id
+        stored_fields = None if self.pinned_target is None else read_fields(self.pinned_target)
+        if stored_fields is not None:
+            check_target_form(config, stored_fields, self.reporter.target.id)
+        stored = None if stored_fields is None else list_types(stored_fields)
+        source, name = list_types(read_fields(self.source)), f"the source {dataset}"
+        check_named_columns(
+            list(source), build_requirements(config).list_named(config, list(stored or ())), name, config
+        )
+        check_reserved(list(source), PREFIX, name)
+        if config.nested == "columns":
+            added = config.added_columns if isinstance(config, Scd2Config) else ()
+            optional = (config.hard_delete,) if config.hard_delete else ()
+            check_layout(source, stored, added, config.evolution, dataset, optional)
 
 
 def decide_load(config: AnyLoad, source: PinnedDataset, reporter: RunReporter) -> LoadDecision:

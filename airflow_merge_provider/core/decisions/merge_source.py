@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_source import refusals
+from airflow_merge_provider.core.merge_source.columns import (
+    check_lost_columns,
+    check_rule_columns,
+    find_column_problems,
+    find_entity_column,
+    list_property_names,
+)
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, list_warnings
 from airflow_merge_provider.core.merge_source.counts import COUNTS
-from airflow_merge_provider.core.merge_source.run_mode import choose_run_mode
+from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.columns import ReadFields, list_types
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
 from airflow_merge_provider.core.run.previous_run import load_previous_run
 from airflow_merge_provider.core.run.progress import Progress
@@ -21,10 +31,27 @@ from airflow_merge_provider.core.run.table_log import (
     count_pinned,
     pin_table,
 )
-from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.core.source_offset import SourceOffset
+from airflow_merge_provider.core.run_mode import (
+    CONFIG_CHANGED,
+    FULL_REFRESH,
+    NO_TARGET,
+    NOTHING_CHANGED,
+    STATE_EXPIRED,
+    TARGET_CHANGED,
+    RunMode,
+    describe_changed_sources,
+)
+from airflow_merge_provider.core.source_offset import SourceOffset, is_same_reads
 
 CAPABILITY = "merge_source"
+OVERRIDES_HASH = "overrides_hash"
+# Keys in the states of earlier releases.
+_FORMER_OVERRIDES_HASH = "decided"
+_OPEN_CLUSTERS = {
+    "suppressed": "several deleted entities have the same ID, which requires a scan of all sources",
+    "quarantined": "keys are quarantined, and their effect depends on all entities",
+    "cut": "overrides split a cluster, and the split depends on all of its entities",
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +67,21 @@ class MergeDecision(RunDecision):
     def offsets(self) -> dict[str, SourceOffset]:
         """The offset up to which every dataset is read."""
         return {source.dataset.id: source.offset for source in self.sources}
+
+    def check_inputs(self, read_fields: ReadFields) -> None:
+        sources = [source for source in self.sources if source.exists]
+        types = {source.dataset.id: list_types(read_fields(source)) for source in sources}
+        properties = {name: list_property_names(list(columns)) for name, columns in types.items()}
+        check_lost_columns(self.config, self.state, properties)
+        if self.request.until == "plan":
+            return
+        typed: dict[int, Sequence[str]] = {}
+        for offset, name in enumerate(self.config.dataset_ids):
+            if name in types and find_entity_column(types[name], self.config) is None:
+                if problems := list(find_column_problems(types[name], name, self.config)):
+                    raise DataError.from_problems(problems)
+                typed[offset] = list(types[name])
+        check_rule_columns(self.config, typed, is_complete=len(typed) == len(sources) > 0)
 
     def choose_run_mode(self) -> tuple[RunMode, str]:
         """Return how much is evaluated, and why.
@@ -118,3 +160,72 @@ def _check_missing(sources: Sequence[PinnedDataset], config: MergeSourceConfig) 
             ]
         )
     return [f"dataset {table.id!r} does not exist at {table.uri}: treated as empty" for table in absent]
+
+
+def choose_run_mode(
+    config: MergeSourceConfig,
+    previous_state: Mapping[str, Any] | None,
+    sources: Mapping[str, SourceOffset],
+    *,
+    full_refresh: bool,
+    overrides_hash: str = "",
+    is_target_changed: bool = False,
+) -> tuple[RunMode, str]:
+    """Return the run mode and the reason for it.
+
+    :param previous_state: None if there is no target, empty if the commit of the previous run has expired.
+    :param sources: how far this run reads every dataset.
+    :param overrides_hash: a hash of the overrides that hold now.
+    :param is_target_changed: whether another writer has changed rows of the target.
+    :raises ConfigError: if version 1 would have to move a dataset.
+    :raises DataError: if the configuration has changed and ``on_config_change`` is ``fail``.
+    """
+    if previous_state is None:
+        return "initial", NO_TARGET
+    if config.reset:
+        return "full", "reset is set"
+    if not previous_state:
+        return "full", STATE_EXPIRED
+    has_changed = _has_changed(config, previous_state, full_refresh=full_refresh)
+    reasons = {
+        CONFIG_CHANGED: has_changed,
+        FULL_REFRESH: full_refresh,
+        TARGET_CHANGED: is_target_changed,
+        "the overrides have changed since the previous run": _get_hash(previous_state) != overrides_hash,
+    }
+    if reason := next((reason for reason, holds in reasons.items() if holds), None):
+        return "full", reason
+    if is_same_reads(previous_state, sources.values()):
+        return "noop", NOTHING_CHANGED
+    if reason := next((why for key, why in _OPEN_CLUSTERS.items() if previous_state.get(key)), None):
+        return "full", reason
+    return "incremental", describe_changed_sources(previous_state, sources)
+
+
+def _has_changed(config: MergeSourceConfig, previous_state: Mapping[str, Any], *, full_refresh: bool) -> bool:
+    """Return whether the configuration differs from that of the previous run."""
+    if config.version == 1:
+        error = refusals.refuse_moved_dataset(previous_state.get("datasets", ()), config.dataset_ids)
+        if error is not None:
+            raise error
+    has_changed: bool = previous_state.get("fingerprint") != compute_signature(config)
+    if has_changed and config.on_config_change == "fail" and not full_refresh:
+        raise _refuse_change()
+    return has_changed
+
+
+def _get_hash(previous_state: Mapping[str, Any]) -> str:
+    return str(previous_state.get(OVERRIDES_HASH, previous_state.get(_FORMER_OVERRIDES_HASH, "")))
+
+
+def _refuse_change() -> DataError:
+    return DataError.from_problems(
+        [
+            Problem(
+                "on_config_change",
+                "changed",
+                "the configuration has changed since the previous run",
+                "run once with full_refresh=True, or set on_config_change to 'refresh'",
+            )
+        ]
+    )

@@ -71,6 +71,31 @@ def parse_fields(written: Any) -> Schema:
     return tuple(_from_entry(entry) for entry in written)
 
 
+def parse_table_fields(fields: Iterable[Mapping[str, Any]]) -> Schema:
+    """Return the columns of a table, given in Spark's JSON form, as a schema.
+
+    >>> parse_table_fields([{"name": "id", "type": "integer", "nullable": False}])
+    (Field(name='id', type='int', nullable=False),)
+    """
+    return tuple(
+        Field(field["name"], format_json_type(field["type"]), field.get("nullable", True)) for field in fields
+    )
+
+
+def format_json_type(kind: Any) -> str:
+    """Return the canonical spelling of a type in Spark's JSON form."""
+    if not isinstance(kind, Mapping):
+        return normalize_type(str(kind))
+    if kind["type"] == "array":
+        return f"array<{format_json_type(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{format_json_type(kind['keyType'])},{format_json_type(kind['valueType'])}>"
+    if kind["type"] != "struct":
+        return normalize_type(str(kind["type"]))
+    parts = (f"{_quote_name(field['name'])}:{format_json_type(field['type'])}" for field in kind["fields"])
+    return f"struct<{','.join(parts)}>"
+
+
 def normalize_type(written: str) -> str:
     """Return the canonical spelling of a type; a text that is not a type is returned unchanged.
 

@@ -6,10 +6,10 @@ Names are compared as in Spark, ignoring case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
 from airflow_merge_provider.core.merge_engine.columns import (
     Column,
     get_element_type,
@@ -70,6 +70,41 @@ def plan_fold(config: MergeEngineConfig, columns: Sequence[Column], *, retracts:
     if problems:
         raise ConfigError.from_problems(problems)
     return plan
+
+
+def check_names(config: MergeEngineConfig, column_names: Sequence[str]) -> None:
+    """Raise an error if the configuration names columns that the source does not have.
+
+    :raises DataError: with every such column.
+    """
+    requested_columns = [("order_by", name) for name in config.order_by]
+    column_options = {"row_kind_column": config.row_kind_column, "clear_column": config.clear_column}
+    requested_columns += [(path, name) for path, name in column_options.items() if name is not None]
+    problems = [
+        Problem(
+            path,
+            "unknown",
+            f"the source has no column {name!r}",
+            suggest_name(name, column_names, "columns"),
+        )
+        for path, name in requested_columns
+        if name.casefold() not in map(str.casefold, column_names)
+    ]
+    if problems:
+        raise DataError.from_problems(problems)
+
+
+def check_columns(
+    config: MergeEngineConfig, source_columns: Sequence[Column], columns: Sequence[Column]
+) -> None:
+    """Raise an error if the columns of the source do not suit those of the target.
+
+    :param source_columns: without those that are read but not stored.
+    :raises DataError: with every column that is too much, missing, or of another type.
+    """
+    by_name = {column.name.casefold(): column for column in source_columns}
+    if problems := list(_find_misfits(config, by_name, columns)):
+        raise DataError.from_problems(problems)
 
 
 def list_warnings(config: MergeEngineConfig) -> list[str]:
@@ -239,3 +274,24 @@ def _default_problems(plan: Plan) -> Iterator[Problem]:
         yield Problem(
             "options.fields.default-aggregate-function", "contradiction", f"{message} for each column", hint
         )
+
+
+def _find_misfits(
+    config: MergeEngineConfig, source_columns: Mapping[str, Column], columns: Sequence[Column]
+) -> Iterator[Problem]:
+    allows_missing = config.merge_engine in {PARTIAL, AGGREGATION}
+    target_columns = {column.name.casefold(): column for column in columns}
+    for name, column in source_columns.items():
+        if name not in target_columns:
+            hint = "remove it upstream, or add it to the target with ALTER TABLE … ADD COLUMNS"
+            yield Problem("source", "column", f"the target has no column {column.name!r}", hint)
+        elif type_text(column.kind) != type_text(target_columns[name].kind):
+            message = (
+                f"column {column.name!r} is {type_text(column.kind)} in the source and "
+                f"{type_text(target_columns[name].kind)} in the target"
+            )
+            yield Problem("source", "type", message, "cast it upstream")
+    key = {name.casefold() for name in config.primary_key}
+    for name, column in target_columns.items():
+        if name not in source_columns and (name in key or not allows_missing):
+            yield Problem("source", "column", f"the source has no column {column.name!r}", "add it upstream")

@@ -207,6 +207,11 @@ class Scd2Config(LoadConfig):
         return self.merge_key is None or self.destination_scope is not None
 
     @property
+    def is_idempotent(self) -> bool:
+        # The history of a natural key also records when it was loaded, even if no version changes.
+        return self.natural_key is None and is_timeless(self, self.destination_scope)
+
+    @property
     def added_columns(self) -> tuple[str, ...]:
         """The columns that the target has in addition to those of the source."""
         optional = (self.current_column, self.mark_column, self.surrogate_key_column)

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import RunReporter
+from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 
 
@@ -60,12 +62,20 @@ class RunDecision(ABC):
     def choose_run_mode(self) -> tuple[RunMode, str]:
         """Return the run mode and the reason for it; ``noop`` if the target is up to date."""
 
-    def check_inputs(self) -> None:  # noqa: B027 - most capabilities check when they open the run
-        """Check, before Spark starts, what a run with work needs.
+    @abstractmethod
+    def check_inputs(self, read_fields: ReadFields) -> None:
+        """Check, before Spark starts, the sources and the columns that a run with work needs.
 
         :raises ConfigError: if the configuration does not suit the columns.
-        :raises DataError: if a source does not exist.
+        :raises DataError: if a source does not exist, or if its columns do not suit the target.
         """
+
+    @property
+    def pinned_target(self) -> PinnedDataset | None:
+        """The target as the run found it; None if the run reads no rows of it."""
+        if self.last is None or self.request.full_refresh:
+            return None
+        return PinnedDataset(self.reporter.target, self.last.version)
 
     def report_retry(self, commit: RunCommit) -> dict[str, Any]:
         """Return the report of a run whose earlier attempt has committed."""

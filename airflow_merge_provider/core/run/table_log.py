@@ -61,6 +61,9 @@ class TableLog(Protocol):
     def find_properties(self, dataset: Dataset) -> Mapping[str, str] | None:
         """Return the properties of a table; None if there is no Delta table."""
 
+    def read_fields(self, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
+        """Return the columns of a table at its version, in Spark's JSON form."""
+
     def has_rows(self, dataset: Dataset) -> bool:
         """Return whether a table that exists has rows."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -80,6 +81,10 @@ class SparkLog:
             if error_condition(error).startswith(_ABSENT):
                 return None
             raise
+
+    def read_fields(self, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
+        fields: list[dict[str, Any]] = read_dataset(self.spark, pinned).schema.jsonValue()["fields"]
+        return fields
 
     def has_rows(self, dataset: Dataset) -> bool:
         row_count = count_records(self.spark, pin_dataset(self.spark, dataset))

@@ -17,7 +17,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
-from airflow_merge_provider.core.errors import DataError, Problem, suggest_name
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_engine.checks import check_names
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.commit_log import AddedFile, Commit, CommitLog, open_commit_log
@@ -71,7 +72,7 @@ def _read_gained(
 ) -> IncrementalRead | None:
     if since is None or not config.incremental:
         rows = read_dataset(spark, pinned)
-        _check_names(config, rows.columns)
+        check_names(config, rows.columns)
         return IncrementalRead(_read_snapshot(config, rows), "snapshot")
     if since == pinned.version:
         return None
@@ -82,7 +83,7 @@ def _read_gained(
             pinned, f"is at version {pinned.version}, but version {since} was already folded"
         )
     log = open_commit_log(spark, pinned)
-    _check_names(config, log.schema.names)
+    check_names(config, log.schema.names)
     with still_there(pinned, since):
         commits = log.list_commits(since, pinned.version)
         changed = [commit.version for commit in commits if commit.changes]
@@ -94,28 +95,6 @@ def _read_gained(
         return None
     rows = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), parts)
     return IncrementalRead(rows, "changes" if changed else "appends", with_kinds=bool(changed))
-
-
-def _check_names(config: MergeEngineConfig, column_names: Sequence[str]) -> None:
-    """Raise an error if the configuration names columns that the source does not have.
-
-    :raises DataError: with every such column.
-    """
-    requested_columns = [("order_by", name) for name in config.order_by]
-    column_options = {"row_kind_column": config.row_kind_column, "clear_column": config.clear_column}
-    requested_columns += [(path, name) for path, name in column_options.items() if name is not None]
-    problems = [
-        Problem(
-            path,
-            "unknown",
-            f"the source has no column {name!r}",
-            suggest_name(name, column_names, "columns"),
-        )
-        for path, name in requested_columns
-        if name.casefold() not in map(str.casefold, column_names)
-    ]
-    if problems:
-        raise DataError.from_problems(problems)
 
 
 def select_records(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import Column as Expression, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, StringType, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_engine.checks import plan_fold
+from airflow_merge_provider.core.merge_engine.checks import check_columns, plan_fold
 from airflow_merge_provider.core.merge_engine.columns import Column, parse_columns, type_text
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
 from airflow_merge_provider.jobs.merge_engine.source import IncrementalRead
@@ -39,8 +38,7 @@ def fit_rows(config: MergeEngineConfig, rows: DataFrame, columns: Sequence[Colum
     :raises DataError: when a column is too much, missing, or of another type.
     """
     source_columns = {column.name.casefold(): column for column in table_columns(rows.schema)}
-    if problems := list(_find_misfits(config, source_columns, columns)):
-        raise DataError.from_problems(problems)
+    check_columns(config, list(source_columns.values()), columns)
     values = [
         sql.quote_column(source_columns[column.name.casefold()].name).alias(column.name)
         if column.name.casefold() in source_columns
@@ -69,27 +67,6 @@ def _read_clears(config: MergeEngineConfig, rows: DataFrame) -> Expression:
         )
     names = F.transform(raw_names, lambda word: F.lower(F.trim(word)))
     return F.filter(names, lambda word: word != "")
-
-
-def _find_misfits(
-    config: MergeEngineConfig, source_columns: dict[str, Column], columns: Sequence[Column]
-) -> Iterator[Problem]:
-    allows_missing = config.merge_engine in {PARTIAL, AGGREGATION}
-    target_columns = {column.name.casefold(): column for column in columns}
-    for name, column in source_columns.items():
-        if name not in target_columns:
-            hint = "remove it upstream, or add it to the target with ALTER TABLE … ADD COLUMNS"
-            yield Problem("source", "column", f"the target has no column {column.name!r}", hint)
-        elif type_text(column.kind) != type_text(target_columns[name].kind):
-            message = (
-                f"column {column.name!r} is {type_text(column.kind)} in the source and "
-                f"{type_text(target_columns[name].kind)} in the target"
-            )
-            yield Problem("source", "type", message, "cast it upstream")
-    key = {name.casefold() for name in config.primary_key}
-    for name, column in target_columns.items():
-        if name not in source_columns and (name in key or not allows_missing):
-            yield Problem("source", "column", f"the source has no column {column.name!r}", "add it upstream")
 
 
 def _format_ddl(column: Column) -> str:

@@ -10,13 +10,13 @@ from typing import Literal
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import StructField
 
+from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.columns import comparable_text, refer_to_columns, to_comparable
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and, combine_with_or
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-PREFIX = "__merge_"
 ACTION = f"{PREFIX}action"
 COUNTED = f"{PREFIX}counted"
 WEIGHT = f"{PREFIX}weight"

@@ -11,24 +11,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType, VariantType
 
-from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean, suggest_name
-from airflow_merge_provider.core.merge_load.load import LoadConfig, SchemaEvolution
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_load.columns import check_layout
+from airflow_merge_provider.core.merge_load.load import SchemaEvolution
 from airflow_merge_provider.core.merge_load.timestamps import to_microseconds
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
-
-# Casts that keep every value of a type; other casts lose information or fail.
-_WIDENS = {
-    "tinyint": ("smallint", "int", "bigint", "float", "double"),
-    "smallint": ("int", "bigint", "float", "double"),
-    "int": ("bigint", "double"),
-    "float": ("double",),
-    "date": ("timestamp", "timestamp_ntz"),
-    "void": (),
-}
-_WHOLE_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,50 +57,20 @@ def find_layout(
 
     :raises DataError: with every column that does not fit.
     """
-    problems = [
-        Problem(target, "column", f"the source has a column {name!r}, which the load adds", "rename it")
-        for name in sorted(set(source.names) & set(added))
-    ]
-    if stored is None:
-        untyped = [field.name for field in source.fields if isinstance(field.dataType, NullType)]
-        fields = tuple(field for field in source.fields if field.name not in untyped)
-        _raise_problems(problems)
-        return TargetColumns(tuple(StructField(field.name, field.dataType) for field in fields))
-    stored_fields = tuple(field for field in stored.fields if field.name not in added)
-    fields_by_name = {field.name: field for field in stored_fields}
-    new = [field for field in source.fields if field.name not in fields_by_name]
-    new = [field for field in new if not isinstance(field.dataType, NullType)]
-    problems += _type_problems(source, fields_by_name, target) + _case_problems(new, fields_by_name, target)
-    if not evolution.allows_missing:
-        problems += list_missing(source, [name for name in fields_by_name if name not in optional], target)
-    if evolution.new_columns == "error":
-        hint = "add the column to the target, or use schema_evolution='add' or 'ignore'"
-        problems += [
-            Problem(target, "column", f"the target has no column {new_field.name!r}", hint)
-            for new_field in new
-        ]
-    _raise_problems(problems)
-    added_fields = (
-        ()
-        if evolution.new_columns == "ignore"
-        else tuple(StructField(new_field.name, new_field.dataType) for new_field in new)
+    stored_types = None if stored is None else _list_types(stored)
+    check_layout(_list_types(source), stored_types, added, evolution, target, optional)
+    fields = tuple(
+        StructField(field.name, field.dataType)
+        for field in source.fields
+        if not isinstance(field.dataType, NullType)
     )
-    return TargetColumns((*stored_fields, *added_fields), tuple(new_field.name for new_field in added_fields))
-
-
-def list_missing(source: StructType, target_columns: Sequence[str], target: str) -> list[Problem]:
-    """Return a problem for each column of the target that the source no longer has."""
-    hint = "restore it, or allow NULL in it with schema_evolution=['add', 'allow_missing']"
-    return [
-        Problem(
-            target,
-            "column",
-            f"the source no longer has column {name!r} of the target",
-            "; ".join(filter(None, (did_you_mean(name, set(source.names) - set(target_columns)), hint))),
-        )
-        for name in target_columns
-        if name not in source.names
-    ]
+    if stored is None:
+        return TargetColumns(fields)
+    stored_fields = tuple(field for field in stored.fields if field.name not in added)
+    stored_names = {field.name for field in stored_fields}
+    new = tuple(field for field in fields if field.name not in stored_names)
+    added_fields = () if evolution.new_columns == "ignore" else new
+    return TargetColumns((*stored_fields, *added_fields), tuple(field.name for field in added_fields))
 
 
 def align_columns(source: DataFrame, layout: TargetColumns) -> list[Column]:
@@ -184,81 +144,8 @@ def filter_rows(frame: DataFrame, condition: str, path: str) -> DataFrame:
     return rows
 
 
-def require_columns(
-    frame: DataFrame, names: Iterable[str], source_name: str, config: LoadConfig | None = None
-) -> None:
-    """Raise an error if the source does not have the columns that arguments of a load name.
-
-    :raises DataError: with every column that is missing, and the argument that names it.
-    """
-    columns = frame.columns
-    _raise_problems(
-        [
-            Problem(
-                config.find_argument(name) if config else name,
-                "column",
-                f"{source_name} has no column {name!r}",
-                suggest_name(name, columns, "columns"),
-            )
-            for name in names
-            if name not in columns
-        ]
-    )
-
-
-def _type_problems(source: StructType, stored_fields: dict[str, StructField], target: str) -> list[Problem]:
-    hint = "cast it upstream, or rebuild the target with full_refresh=True"
-    return [
-        Problem(
-            target,
-            "type",
-            f"column {field.name!r} has type {field.dataType.simpleString()} in the source and type "
-            f"{stored_fields[field.name].dataType.simpleString()} in the target",
-            hint,
-        )
-        for field in source.fields
-        if field.name in stored_fields and not _is_fitting(field.dataType, stored_fields[field.name].dataType)
-    ]
-
-
-def _case_problems(
-    new: Sequence[StructField], stored_fields: dict[str, StructField], target: str
-) -> list[Problem]:
-    lowercase_names = {name.lower(): name for name in stored_fields}
-    return [
-        Problem(
-            target,
-            "column",
-            f"column {field.name!r} differs only in case from {lowercase_names[field.name.lower()]!r} "
-            "of the target",
-            "rename it",
-        )
-        for field in new
-        if field.name.lower() in lowercase_names
-    ]
-
-
-def _is_fitting(source_type: DataType, target_type: DataType) -> bool:
-    if isinstance(source_type, NullType) or source_type == target_type:
-        return True
-    source_name, target_name = source_type.simpleString(), target_type.simpleString()
-    if target_name.startswith("decimal"):
-        return _fits_decimal(source_name, target_name)
-    # Type names leave out the nullability of nested fields, which does not affect values.
-    return source_name == target_name or target_name in _WIDENS.get(source_name, ())
-
-
-def _fits_decimal(source_type: str, target_type: str) -> bool:
-    precision, scale = _read_digits(target_type)
-    if source_type.startswith("decimal"):
-        source_precision, source_scale = _read_digits(source_type)
-        return source_scale <= scale and source_precision - source_scale <= precision - scale
-    return _WHOLE_DIGITS.get(source_type, precision + 1) <= precision - scale
-
-
-def _read_digits(decimal: str) -> tuple[int, int]:
-    precision, _, scale = decimal.removeprefix("decimal(").rstrip(")").partition(",")
-    return int(precision), int(scale or 0)
+def _list_types(schema: StructType) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 
 def _has_no_equality(*kinds: DataType) -> bool:
@@ -276,8 +163,3 @@ def _holds_map_or_variant(kind: DataType) -> bool:
 def _hash_name(name: str) -> int:
     """Return a number that represents a column name in hashes and never changes."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
-
-
-def _raise_problems(problems: Sequence[Problem]) -> None:
-    if problems:
-        raise DataError.from_problems(problems)

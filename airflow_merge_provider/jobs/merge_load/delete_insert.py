@@ -7,12 +7,11 @@ from contextlib import ExitStack
 from pyspark.sql import DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig
-from airflow_merge_provider.core.merge_load.load import collect_columns
+from airflow_merge_provider.core.merge_load.requirements import CONTENT, PREFIX
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
     INSERT,
     MARKS,
-    PREFIX,
     WEIGHT,
     Changes,
     add_action,
@@ -20,25 +19,12 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 )
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, refer_to_columns
 from airflow_merge_provider.jobs.merge_load.snapshot_scope import filter_scope
-from airflow_merge_provider.jobs.merge_load.staging import (
-    CONTENT,
-    SMALL_LOAD_MAX_ROWS,
-    StagedLoad,
-    StagingRequirements,
-)
+from airflow_merge_provider.jobs.merge_load.staging import SMALL_LOAD_MAX_ROWS, StagedLoad
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_load, insert_all
 from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
-
-
-def build_requirements(config: DeleteInsertConfig) -> StagingRequirements:
-    """Return the staging requirements: keys without NULL, and the best row of each primary key."""
-    groups = None if config.destination_scope is not None else config.merge_key
-    keys = collect_columns(config.primary_key, groups)
-    unique = () if config.deduplicated or config.primary_key is None else config.primary_key
-    return StagingRequirements(required=keys, keys=keys, unique=unique, ranked=bool(unique))
 
 
 def find_changes(

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_load.columns import check_named_columns
 from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.table import read_dataset
-from airflow_merge_provider.jobs.merge_load.columns import require_columns
 from airflow_merge_provider.jobs.merge_load.report import build_details
 from airflow_merge_provider.jobs.merge_load.staging import filter_source
 from airflow_merge_provider.jobs.spark.sql import quote_column
@@ -39,7 +39,7 @@ def find_parts(
     """
     by, name = str(config.dispatch_by), f"the source {pinned.dataset.id}"
     source = filter_source(read_dataset(spark, pinned), config.source_filter)
-    require_columns(source, [by], name, config)
+    check_named_columns(source.columns, [by], name, config)
     distinct_values = (
         source.select(quote_column(by).cast("string").alias("value")).distinct().limit(_VALUES_MAX + 1)
     )

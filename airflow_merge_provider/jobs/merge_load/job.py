@@ -22,6 +22,7 @@ from airflow_merge_provider.core.merge_load.config import (
 )
 from airflow_merge_provider.core.merge_load.counts import COUNTS
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
+from airflow_merge_provider.core.merge_load.target_form import check_target_form
 from airflow_merge_provider.core.merge_load.timestamps import from_micros
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, RunCommit
@@ -32,7 +33,7 @@ from airflow_merge_provider.core.run_mode import (
     RunMode,
 )
 from airflow_merge_provider.jobs.delta.table import build_row_counter, pin_dataset, read_dataset
-from airflow_merge_provider.jobs.merge_load import dispatch, nested
+from airflow_merge_provider.jobs.merge_load import dispatch
 from airflow_merge_provider.jobs.merge_load.nested import ListTables, NestedLists
 from airflow_merge_provider.jobs.merge_load.report import (
     add_elements,
@@ -51,7 +52,7 @@ from airflow_merge_provider.jobs.merge_load.staging import (
     filter_source,
     stage_load,
 )
-from airflow_merge_provider.jobs.merge_load.strategies import Strategy, choose_strategy, require_shape
+from airflow_merge_provider.jobs.merge_load.strategies import Strategy, choose_strategy
 from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
 from airflow_merge_provider.jobs.run.job_run import JobRun
@@ -181,7 +182,7 @@ class _Load(JobRun):
         """Read the source, compare it with the stored rows, and write the changes."""
         config = self.config
         strategy = choose_strategy(config, self.boundary, self.target.times, self.target.sequences)
-        stored = self._read_stored(strategy)
+        stored = self._read_stored()
         schema = None if stored is None else stored.schema
         with ExitStack() as held:
             with self.reporter.progress.time_step("read"):
@@ -251,13 +252,12 @@ class _Load(JobRun):
             self._list_tables().require_lists(lists, self.config.evolution)
         return lists
 
-    def _read_stored(self, strategy: Strategy) -> DataFrame | None:
+    def _read_stored(self) -> DataFrame | None:
         """Return the stored rows as the run found them; None if there are none to compare with."""
         if self.is_full:
             return None
         stored = self.target.read_rows()
-        require_shape(stored.schema, strategy, self.target.dataset.id)
-        nested.require_form(stored.schema, self.config, self.target.dataset.id)
+        check_target_form(self.config, stored.schema.jsonValue()["fields"], self.target.dataset.id)
         return stored
 
     def _write_changes(

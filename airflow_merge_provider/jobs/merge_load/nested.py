@@ -16,6 +16,7 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_load.columns import list_missing
 from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.merge_load.load import (
     LIST_INDEX,
@@ -24,16 +25,15 @@ from airflow_merge_provider.core.merge_load.load import (
     ROW_ID,
     SchemaEvolution,
 )
+from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
-from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import (
     align_columns,
     content_hash,
     find_layout,
-    list_missing,
     refer_to_columns,
 )
 from airflow_merge_provider.jobs.spark import sql
@@ -112,7 +112,7 @@ class ListTables:
             if not any(tail.startswith(f"{outer_tail}__") for outer_tail in self._known)
         ]
         names = [tail.removeprefix("__") for tail in outer]
-        if problems := list_missing(lists.source.schema, names, self._target.id):
+        if problems := list_missing(lists.source.schema.names, names, self._target.id):
             raise DataError.from_problems(problems)
 
     def add_elements(
@@ -191,18 +191,6 @@ def _delete_elements(table: SideTable, roots: DataFrame) -> int:
         return count
     finally:
         orphans.unpersist()
-
-
-def require_form(stored: StructType, config: AnyLoad, target: str) -> None:
-    """Raise an error if lists of the target are stored in another form than this load uses.
-
-    :raises DataError: when they do.
-    """
-    has_tables = ROW_ID in stored.names
-    if has_tables != (config.nested == "tables"):
-        was, hint = ("tables" if has_tables else "columns"), "or rebuild the target with full_refresh=True"
-        message = f"the target was written with nested={was!r}"
-        raise DataError.from_problems([Problem(target, "nested", message, f"set nested={was!r}, {hint}")])
 
 
 def _find_identity_columns(schema: StructType, lists: Sequence[str], config: AnyLoad) -> list[StructField]:

@@ -15,9 +15,10 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.merge_load.changes import PREFIX, is_same, union_rows
+from airflow_merge_provider.jobs.merge_load.changes import is_same, union_rows
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer_to_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
 

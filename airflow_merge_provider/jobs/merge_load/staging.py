@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,21 +12,20 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import BooleanType, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem, format_count
+from airflow_merge_provider.core.merge_load.columns import check_named_columns, check_reserved
 from airflow_merge_provider.core.merge_load.conditions import fill_tables
 from airflow_merge_provider.core.merge_load.load import LoadConfig
-from airflow_merge_provider.jobs.merge_load.changes import PREFIX
+from airflow_merge_provider.core.merge_load.requirements import CONTENT, PREFIX, StagingRequirements
 from airflow_merge_provider.jobs.merge_load.columns import (
     TargetColumns,
     align_columns,
     content_hash,
     filter_rows,
     find_layout,
-    require_columns,
 )
 from airflow_merge_provider.jobs.spark.expressions import combine_with_or
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-CONTENT = f"{PREFIX}content"
 TRACKED = f"{PREFIX}tracked"
 FLAGGED = f"{PREFIX}flagged"
 ARRIVAL = f"{PREFIX}arrival"
@@ -36,26 +35,6 @@ SMALL_LOAD_MAX_ROWS = 200_000
 # Limits for the example rows in error messages.
 _EXAMPLES, _EXAMPLE_COLUMNS, _EXAMPLE_CHARS = 5, 5, 40
 _FILE_ORDER = ("file_modification_time", "file_path", "file_block_start")
-
-
-@dataclass(frozen=True, slots=True)
-class StagingRequirements:
-    """The requirements of a strategy for its rows.
-
-    ``required`` columns must be in the source; ``keys`` hold no NULL; ``unique`` are the columns by which
-    rows are deduplicated, empty if all rows stay. Of several rows with equal values there, the highest by
-    ``sequence`` counts, or with ``ranked`` the best by the configured sort; without either, different rows
-    are an error. ``tracked`` selects the columns of a second hash. A ``lazy`` strategy compares rows before
-    they are counted or checked, because it needs few of them.
-    """
-
-    required: Sequence[str] = ()
-    keys: Sequence[str] = ()
-    unique: Sequence[str] = ()
-    ranked: bool = False
-    sequence: Sequence[str] = ()
-    tracked: Callable[[Sequence[str]], Sequence[str]] | None = None
-    lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,20 +186,9 @@ def stage_load(
     :raises DataError: when columns, keys or duplicates are not as they must be.
     """
     name = f"the source {dataset}"
-    sort = (config.sort[0],) if config.sort and requirements.ranked else ()
-    # A source may lack the flag column if the target has it; if neither has it, the name is misspelt.
-    is_known = stored is not None and config.hard_delete in stored.names
-    flag = (config.hard_delete,) if config.hard_delete and not is_known else ()
-    require_columns(source, (*requirements.required, *requirements.sequence, *sort, *flag), name, config)
-    reserved = [column for column in source.columns if column.startswith(PREFIX)]
-    if reserved:
-        raise DataError.from_problems(
-            [
-                Problem(
-                    reserved[0], "column", f"{name} has a reserved column", f"rename it: {PREFIX} is reserved"
-                )
-            ]
-        )
+    named = requirements.list_named(config, () if stored is None else stored.names)
+    check_named_columns(source.columns, named, name, config)
+    check_reserved(source.columns, PREFIX, name)
     optional_columns = (config.hard_delete,) if config.hard_delete else ()
     columns = find_layout(source.schema, stored, added, config.evolution, dataset, optional_columns)
     rows = source.select(

@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
-from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
+from airflow_merge_provider.core.merge_load.requirements import StagingRequirements, build_requirements
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, build_history_shape
 from airflow_merge_provider.jobs.merge_load import delete_insert, upsert
-from airflow_merge_provider.jobs.merge_load.scd2 import history, versions
+from airflow_merge_provider.jobs.merge_load.scd2 import versions
 from airflow_merge_provider.jobs.merge_load.scd2.history import History
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes
 from airflow_merge_provider.jobs.merge_load.scd2.snapshot import Snapshot
 from airflow_merge_provider.jobs.merge_load.sequences import Sequences
-from airflow_merge_provider.jobs.merge_load.staging import StagedLoad, StagingRequirements
-from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, TableShape, count_load, read_shape
+from airflow_merge_provider.jobs.merge_load.staging import StagedLoad
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, TableShape, count_load
 
 Found = Callable[[StagedLoad, DataFrame | None, ExitStack], CountedChanges]
 
@@ -50,20 +49,20 @@ def choose_strategy(
         def find_replaced(load: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
             return delete_insert.find_changes(load, stored, config, held)
 
-        return Strategy(delete_insert.build_requirements(config), find_replaced)
+        return Strategy(build_requirements(config), find_replaced)
     if isinstance(config, UpsertConfig):
 
         def by_key(load: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
             return upsert.find_changes(load, stored, config, held, sequences, boundary)
 
-        return Strategy(upsert.build_requirements(config), by_key)
+        return Strategy(build_requirements(config), by_key)
     shape = TableShape(HASH_COLUMN, build_history_shape(config))
     if config.natural_key is None:
 
         def by_version(load: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
             return versions.find_changes(load, stored, config, boundary, held)
 
-        return Strategy(versions.build_requirements(config), by_version, config.added_columns, shape)
+        return Strategy(build_requirements(config), by_version, config.added_columns, shape)
 
     def in_history(load: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
         key_history = History(load, stored, config, boundary, load_times, sequences, held)
@@ -73,32 +72,4 @@ def choose_strategy(
             else count_load(load, key_history.find_changes(), held)
         )
 
-    return Strategy(history.build_requirements(config), in_history, config.added_columns, shape)
-
-
-def require_shape(stored: StructType, strategy: Strategy, target: str) -> None:
-    """Raise an error if the target was written with other history settings than those of this load.
-
-    :raises DataError: with every difference.
-    """
-    stored_shape = read_shape(stored, HASH_COLUMN)
-    load_shape = None if strategy.shape is None else dict(strategy.shape.content)
-    if stored_shape == load_shape:
-        return
-    hint = "choose another target, or rebuild it with full_refresh=True, which replaces its content"
-    if stored_shape is None or load_shape is None:
-        is_history, loads_history = ("is", "does not write") if stored_shape else ("is not", "writes")
-        message = f"the target {is_history} an SCD2 history, but this load {loads_history} one"
-        raise DataError.from_problems([Problem(target, "shape", message, hint)])
-    raise DataError.from_problems(
-        [
-            Problem(
-                name,
-                "shape",
-                f"is {load_shape.get(name)!r}, but the target was written with {stored_shape.get(name)!r}",
-                hint,
-            )
-            for name in sorted({*stored_shape, *load_shape})
-            if stored_shape.get(name) != load_shape.get(name)
-        ]
-    )
+    return Strategy(build_requirements(config), in_history, config.added_columns, shape)

@@ -11,10 +11,10 @@ from pyspark.sql.types import StructField
 
 from airflow_merge_provider.core.merge_load.keyed_loads import UpsertConfig
 from airflow_merge_provider.core.merge_load.load import collect_columns
+from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
     INSERT,
-    PREFIX,
     UPDATE,
     Changes,
     add_action,
@@ -26,26 +26,12 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 from airflow_merge_provider.jobs.merge_load.columns import refer_to_columns
 from airflow_merge_provider.jobs.merge_load.sequences import Sequences, drop_outdated, list_sequences
 from airflow_merge_provider.jobs.merge_load.snapshot_scope import is_within_scope
-from airflow_merge_provider.jobs.merge_load.staging import FLAGGED, StagedLoad, StagingRequirements
+from airflow_merge_provider.jobs.merge_load.staging import FLAGGED, StagedLoad
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_load, insert_all
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 
 _FOUND = f"{PREFIX}found"
 _COUNTED_AS = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}
-
-
-def build_requirements(config: UpsertConfig) -> StagingRequirements:
-    """Return the staging requirements: each key once, and never NULL."""
-    keys = config.primary_key or ()
-    groups = config.merge_key if config.variant == "cdc" and config.destination_scope is None else None
-    version = config.row_version_column_name if config.skip_unchanged_rows else None
-    return StagingRequirements(
-        required=collect_columns(keys, groups, version),
-        keys=collect_columns(keys, groups),
-        unique=keys,
-        ranked=config.dedup_sort is not None,
-        sequence=config.sequence_by or (),
-    )
 
 
 def find_changes(

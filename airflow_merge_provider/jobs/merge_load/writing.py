@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.merge_load.target_form import SHAPE
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
@@ -38,7 +38,6 @@ from airflow_merge_provider.jobs.spark.session import adaptive_execution_disable
 from airflow_merge_provider.jobs.spark.staging import shorten_plan
 
 CAPABILITY = "merge_load"
-SHAPE = "merge.load"
 # The number of rows per file for small loads.
 _FILE_MIN_ROWS = 50_000
 
@@ -163,11 +162,3 @@ def select_inserts(changes: Changes, shape: TableShape | None) -> DataFrame:
     if shape is None:
         return rows
     return rows.withMetadata(shape.column, {SHAPE: json.dumps(shape.content, sort_keys=True)})
-
-
-def read_shape(schema: StructType, name: str) -> dict[str, Any] | None:
-    """Return the history settings that a table stores on one of its columns; None if there are none."""
-    if name not in schema.names:
-        return None
-    text = (schema[name].metadata or {}).get(SHAPE)
-    return dict(json.loads(text)) if text else None

@@ -12,17 +12,18 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.decisions.merge_source import MergeDecision, decide_merge, list_datasets
+from airflow_merge_provider.core.decisions.merge_source import (
+    OVERRIDES_HASH,
+    MergeDecision,
+    decide_merge,
+    list_datasets,
+)
 from airflow_merge_provider.core.merge_source import refusals
+from airflow_merge_provider.core.merge_source.columns import COLUMNS, check_lost_columns
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.counts import COUNTS
 from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
-from airflow_merge_provider.core.merge_source.run_mode import (
-    COLUMNS,
-    OVERRIDES_HASH,
-    check_columns,
-)
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun
 from airflow_merge_provider.core.run.progress import Progress
@@ -150,7 +151,7 @@ class _Merge(JobRun):
 
         :raises DataError: if a dataset has lost a column.
         """
-        check_columns(self.config, self.state, self.columns)
+        check_lost_columns(self.config, self.state, self.columns)
 
     @cached_property
     def columns(self) -> dict[str, list[str]]:

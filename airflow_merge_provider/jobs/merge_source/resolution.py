@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.errors import DataError, JobError, Problem, suggest_name
+from airflow_merge_provider.core.errors import DataError, JobError, Problem
+from airflow_merge_provider.core.merge_source.columns import check_rule_columns
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.equality import Rule, find_unknown_columns, plan_rules
+from airflow_merge_provider.core.merge_source.equality import Rule, plan_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import PinnedDataset
@@ -148,7 +149,8 @@ def resolve_entities(
 
     with progress.time_step("open sources"):
         sources = [open_marked(read_dataset(spark, table), offsets[table.dataset.id]) for table in pinned]
-        _check_columns(sources, config)
+        typed = {source.offset: source.columns for source in sources if source.properties is not None}
+        check_rule_columns(config, typed, is_complete=len(typed) == len(sources) > 0)
         if config.change_detection == "sequence":
             _check_places(sources)
         if config.change_detection == "change_feed":
@@ -177,21 +179,6 @@ def resolve_entities(
             collisions.append(f"two values have the same hash with seed {seed}: all values were hashed again")
             progress.log_line(collisions[-1])
     raise JobError(f"hashes collided with {len(_SEEDS)} seeds in a row: report this error with the datasets")
-
-
-def _check_columns(sources: Sequence[Source], config: MergeSourceConfig) -> None:
-    """Refuse rules on columns that do not exist, if entities have columns."""
-    columns = {source.offset: source.columns for source in sources if source.properties is not None}
-    problems = list(find_unknown_columns(plan_rules(config), columns, config.dataset_ids))
-    named = {"sequence_column": config.sequence_column, "deleted_column": config.deleted_column}
-    for argument, name in named.items():
-        is_default = name == type(config).model_fields[argument].default
-        known_columns = sorted({column for dataset_columns in columns.values() for column in dataset_columns})
-        if not is_default and len(columns) == len(sources) > 0 and name not in known_columns:
-            hint = suggest_name(name, known_columns, "columns")
-            problems.append(Problem(argument, "unknown-column", f"no dataset has a column {name!r}", hint))
-    if problems:
-        raise DataError.from_problems(problems)
 
 
 def _check_places(sources: Sequence[Source]) -> None:

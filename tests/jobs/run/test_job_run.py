@@ -38,6 +38,9 @@ class Chosen(RunDecision):
     def choose_run_mode(self) -> Any:
         return self.mode, "because"
 
+    def check_inputs(self, read_fields: Any) -> None:
+        raise AssertionError("only a task checks before Spark starts")
+
 
 class Counting(JobRun):
     """A run that counts its evaluations and writes."""

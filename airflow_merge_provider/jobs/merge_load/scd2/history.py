@@ -16,12 +16,12 @@ from pyspark.sql.types import DateType, StructField, TimestampNTZType, Timestamp
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.load import collect_columns
+from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
     INSERT,
     NOTHING,
-    PREFIX,
     UPDATE,
     Changes,
     add_action,
@@ -41,13 +41,7 @@ from airflow_merge_provider.jobs.merge_load.scd2.intervals import (
 )
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes
 from airflow_merge_provider.jobs.merge_load.sequences import Sequences, drop_outdated, list_sequences
-from airflow_merge_provider.jobs.merge_load.staging import (
-    FLAGGED,
-    TRACKED,
-    StagedLoad,
-    StagingRequirements,
-    keep_rows,
-)
+from airflow_merge_provider.jobs.merge_load.staging import FLAGGED, TRACKED, StagedLoad, keep_rows
 from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -61,32 +55,6 @@ _ACTIONS = {
     "removed": DELETE,
     LATE: NOTHING,
 }
-
-
-def build_requirements(config: Scd2Config) -> StagingRequirements:
-    """Return the staging requirements: one state per key and time."""
-    keys = collect_columns(config.natural_key, config.time_column)
-    groups = config.scope if isinstance(config.scope, tuple) else None
-    named = collect_columns(config.track, config.overwrite, config.row_version_column_name)
-    return StagingRequirements(
-        required=collect_columns(keys, groups, named),
-        keys=collect_columns(keys, groups),
-        unique=keys,
-        ranked=config.dedup_sort is not None,
-        sequence=config.sequence_by or (),
-        tracked=lambda names: list_tracked(names, config),
-        lazy=config.mode == "snapshot",
-    )
-
-
-def list_tracked(names: Sequence[str], config: Scd2Config) -> tuple[str, ...]:
-    """Return the columns whose change starts a new version."""
-    configured_columns = collect_columns(config.row_version_column_name or config.track)
-    if configured_columns:
-        return configured_columns
-    untracked_options = (config.natural_key, config.time_column, config.hard_delete, config.overwrite)
-    untracked_columns = collect_columns(*untracked_options, config.track_except)
-    return tuple(name for name in names if name not in untracked_columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
+from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH
-from airflow_merge_provider.jobs.merge_load.changes import PREFIX, union_rows
+from airflow_merge_provider.jobs.merge_load.changes import union_rows
 from airflow_merge_provider.jobs.merge_load.columns import refer_to_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
 

@@ -12,8 +12,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.check import INVARIANTS, Scd2CheckConfig
+from airflow_merge_provider.core.merge_load.columns import check_named_columns
 from airflow_merge_provider.core.merge_load.counts import CHECK_COUNTS
+from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
+from airflow_merge_provider.core.merge_load.target_form import read_history_settings
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.previous_run import PreviousRun
@@ -21,11 +24,9 @@ from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.table import build_row_counter, pin_dataset, read_dataset
-from airflow_merge_provider.jobs.merge_load.changes import PREFIX
-from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer_to_columns, require_columns
+from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer_to_columns
 from airflow_merge_provider.jobs.merge_load.report import build_details
 from airflow_merge_provider.jobs.merge_load.staging import filter_source
-from airflow_merge_provider.jobs.merge_load.writing import read_shape
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _BEGIN, _END, _ACTIVE, _DELETED = (f"{PREFIX}{suffix}" for suffix in ("begin", "end", "active", "deleted"))
@@ -102,7 +103,7 @@ class _HistoryVersions:
 
     @classmethod
     def from_stored(cls, stored: DataFrame, target: Dataset) -> _HistoryVersions:
-        shape = read_shape(stored.schema, HASH_COLUMN)
+        shape = read_history_settings(stored.schema.jsonValue()["fields"])
         if shape is None:
             message = "is not an SCD2 history that this package wrote"
             raise DataError.from_problems(
@@ -164,7 +165,7 @@ class _HistoryVersions:
 
     def compare_with_snapshot(self, rows: DataFrame, name: str) -> dict[str, int]:
         """Compare the keys of valid versions with those of a snapshot."""
-        require_columns(rows, self.keys, name)
+        check_named_columns(rows.columns, self.keys, name)
         source_keys = rows.select(*refer_to_columns(self.keys)).distinct()
         deleted = F.coalesce(quote_column(_DELETED), F.lit(False))
         valid = (

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.merge_load.timestamps import from_micros
-from airflow_merge_provider.jobs.merge_load.changes import PREFIX, Remembers
+from airflow_merge_provider.jobs.merge_load.changes import Remembers
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer_to_columns
 from airflow_merge_provider.jobs.merge_load.scd2.history import History
 from airflow_merge_provider.jobs.merge_load.scd2.intervals import (

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, Observation, functions as F
 
+from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH, HASH_COLUMN
 from airflow_merge_provider.core.merge_load.timestamps import to_microseconds
 from airflow_merge_provider.jobs.delta.writer import OLD
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
     INSERT,
-    PREFIX,
     UPDATE,
     Changes,
     add_action,

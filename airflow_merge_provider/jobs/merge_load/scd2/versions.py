@@ -8,14 +8,13 @@ from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, functions as F
 
-from airflow_merge_provider.core.merge_load.load import collect_columns
+from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config
 from airflow_merge_provider.jobs.merge_load.changes import (
     ACTION,
     DELETE,
     INSERT,
     NOTHING,
-    PREFIX,
     UPDATE,
     Changes,
     add_action,
@@ -26,33 +25,12 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer_to_columns
 from airflow_merge_provider.jobs.merge_load.scd2.history import LATE
 from airflow_merge_provider.jobs.merge_load.snapshot_scope import INSIDE, mark_scope
-from airflow_merge_provider.jobs.merge_load.staging import (
-    CONTENT,
-    SMALL_LOAD_MAX_ROWS,
-    TRACKED,
-    StagedLoad,
-    StagingRequirements,
-    keep_rows,
-)
+from airflow_merge_provider.jobs.merge_load.staging import SMALL_LOAD_MAX_ROWS, TRACKED, StagedLoad, keep_rows
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_changes, insert_all
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _ACTIONS = {"opened": INSERT, LATE: NOTHING, "removed": DELETE, "closed": UPDATE, "reopened": UPDATE}
 _LOADED, _MISSING = f"{PREFIX}loaded", f"{PREFIX}missing"
-
-
-def build_requirements(config: Scd2Config) -> StagingRequirements:
-    """Return the staging requirements: each version once."""
-    groups = None if config.destination_scope is not None else config.merge_key
-    keys = collect_columns(groups, config.row_version_column_name)
-    version = config.row_version_column_name
-    return StagingRequirements(
-        required=keys,
-        keys=keys,
-        unique=collect_columns(version or CONTENT),
-        tracked=lambda names: names if version is None else (version,),
-        lazy=True,
-    )
 
 
 def find_changes(

@@ -20,18 +20,11 @@ from pyspark.sql.types import (
     StringType,
 )
 
+from airflow_merge_provider.core.merge_source.columns import ENTITY, IDS, REPLACED
 from airflow_merge_provider.core.merge_source.dtl import values
 from airflow_merge_provider.core.merge_source.survivorship import SurvivorshipRule
 from airflow_merge_provider.jobs.merge_source.output.survivorship import RECENCY, Survivors
-from airflow_merge_provider.jobs.merge_source.scan.sources import (
-    CONTENT,
-    ENTITY,
-    ID,
-    IDS,
-    OWN_IDS,
-    REPLACED,
-    Source,
-)
+from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, ID, OWN_IDS, Source
 from airflow_merge_provider.jobs.merge_source.scan.variants import (
     PROPERTIES,
     VARIANT,

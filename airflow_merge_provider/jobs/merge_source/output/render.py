@@ -10,6 +10,7 @@ from functools import reduce
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
+from airflow_merge_provider.core.merge_source.columns import IDS, REPLACED
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
@@ -21,15 +22,7 @@ from airflow_merge_provider.jobs.merge_source.output.survivorship import OFFSET,
 from airflow_merge_provider.jobs.merge_source.resolution import Resolution
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS, STABLE_ID
-from airflow_merge_provider.jobs.merge_source.scan.sources import (
-    DELETED,
-    ID,
-    IDS,
-    OWN_IDS,
-    OWN_REPLACED,
-    REPLACED,
-    Source,
-)
+from airflow_merge_provider.jobs.merge_source.scan.sources import DELETED, ID, OWN_IDS, OWN_REPLACED, Source
 from airflow_merge_provider.jobs.spark.session import override_settings
 from airflow_merge_provider.jobs.spark.staging import stage_table
 

@@ -14,13 +14,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import DataType
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.merge_source.columns import REPLACED
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD, Upsert, upsert_rows
 from airflow_merge_provider.jobs.merge_source.diff import difference as of
 from airflow_merge_provider.jobs.merge_source.diff.id_lineage import BY
 from airflow_merge_provider.jobs.merge_source.model import Difference, FullScanRequired
 from airflow_merge_provider.jobs.merge_source.output.render import REPLACED_BY, content_hash
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
-from airflow_merge_provider.jobs.merge_source.scan.sources import REPLACED
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.staging import stage_table

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from pyspark.sql.types import (
     ArrayType,
-    BooleanType,
     ByteType,
     DataType,
     DateType,
@@ -22,6 +21,15 @@ from pyspark.sql.types import (
 )
 
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_source.columns import (
+    ENTITY,
+    FILTERED,
+    IDS,
+    REPLACED,
+    find_column_problems,
+    find_entity_column,
+    list_property_names,
+)
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT
 from airflow_merge_provider.core.run.table_log import PinnedDataset
@@ -30,8 +38,6 @@ from airflow_merge_provider.jobs.merge_source.scan.variants import check_variant
 from airflow_merge_provider.jobs.spark.expressions import combine_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-IDS, REPLACED, FILTERED = "$ids", "$replaced", "_filtered"
-ENTITY = "entity"
 # The columns that every opened source has; no property can have these names.
 ID, DELETED, OWN_IDS, OWN_REPLACED = "__merge_id", "__merge_deleted", "__merge_ids", "__merge_replaced"
 CONTENT, TEXT = "__merge_content", "__merge_text"
@@ -127,9 +133,10 @@ class Source:
 
 def list_property_columns(spark: SparkSession, pinned: Sequence[PinnedDataset]) -> dict[str, list[str]]:
     """Return the columns of each dataset that hold properties, by the ids of the datasets that exist."""
-    columns = {table.dataset.id: read_dataset(spark, table).columns for table in pinned if table.exists}
     return {
-        id_: [name for name in names if not name.startswith(("_", "$"))] for id_, names in columns.items()
+        table.dataset.id: list_property_names(read_dataset(spark, table).columns)
+        for table in pinned
+        if table.exists
     }
 
 
@@ -149,55 +156,23 @@ def open_source(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Sou
 
 
 def _find_entity_column(frame: DataFrame, config: MergeSourceConfig) -> Column | None:
-    """Return the column that holds whole entities: the configured one, or a VARIANT called ``entity``."""
-    entity_column = config.entity_column
-    if entity_column is None:
-        is_variant = ENTITY in frame.columns and isinstance(frame.schema[ENTITY].dataType, VariantType)
-        return F.col(ENTITY) if is_variant else None
-    if entity_column not in frame.columns:
+    """Return the column that holds whole entities, as VARIANT."""
+    name = find_entity_column(_list_types(frame), config)
+    if name is None:
         return None
-    kind = frame.schema[entity_column].dataType
-    if isinstance(kind, VariantType):
-        return quote_column(entity_column)
-    return F.try_parse_json(quote_column(entity_column)) if isinstance(kind, StringType) else None
+    is_variant = isinstance(frame.schema[name].dataType, VariantType)
+    return quote_column(name) if is_variant else F.try_parse_json(quote_column(name))
+
+
+def _list_types(frame: DataFrame) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in frame.schema}
 
 
 def _find_problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> Iterator[Problem]:
-    at = f"dataset {name!r}"
-    column_list = f"columns: {', '.join(frame.columns)}"
-    entity_column = config.entity_column
-    if entity_column is not None:
-        if entity_column not in frame.columns:
-            yield Problem(
-                at,
-                "no-entity-column",
-                f"has no column {entity_column!r}, which entity_column names",
-                column_list,
-            )
-        else:
-            kind = frame.schema[entity_column].dataType.simpleString()
-            hint = "entity_column must be a VARIANT column, or a STRING column with JSON"
-            yield Problem(at, "entity-type", f"column {entity_column!r} is {kind.upper()}", hint)
+    yield from find_column_problems(_list_types(frame), name, config)
+    if config.entity_column is not None:
         return
-    id_column = config.id_column
-    if id_column not in frame.columns:
-        hint = f"set id_column to the column with the IDs; {column_list}"
-        yield Problem(
-            at, "no-id-column", f"entity without a string _id: there is no column {id_column!r}", hint
-        )
-    elif not isinstance(frame.schema[id_column].dataType, StringType):
-        kind = frame.schema[id_column].dataType.simpleString().upper()
-        yield Problem(
-            at, "id-type", f"entity without a string _id: column {id_column!r} is {kind}", "cast it to STRING"
-        )
-    for flag in {config.deleted_column, FILTERED, REPLACED} & set(frame.columns):
-        flag_kind = frame.schema[flag].dataType
-        if not isinstance(flag_kind, BooleanType):
-            kind_text = flag_kind.simpleString().upper()
-            yield Problem(at, "flag-type", f"column {flag!r} is {kind_text}", "cast it to BOOLEAN upstream")
-    if IDS in frame.columns and not _is_text(frame.schema[IDS].dataType):
-        kind_text = frame.schema[IDS].dataType.simpleString().upper()
-        yield Problem(at, "ids-type", f"column {IDS!r} is {kind_text}", "must be STRING or ARRAY<STRING>")
+    at = f"dataset {name!r}"
     for field in frame.schema:
         if _is_property(field.name, config) and (unsupported := check_variant_type(field.dataType)):
             yield Problem(

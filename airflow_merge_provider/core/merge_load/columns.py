@@ -1,0 +1,167 @@
+"""Check the columns of a load's source against its arguments and against the target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean, suggest_name
+from airflow_merge_provider.core.merge_load.load import LoadConfig, SchemaEvolution
+
+# Casts that keep every value of a type; other casts lose information or fail.
+_WIDENS = {
+    "tinyint": ("smallint", "int", "bigint", "float", "double"),
+    "smallint": ("int", "bigint", "float", "double"),
+    "int": ("bigint", "double"),
+    "float": ("double",),
+    "date": ("timestamp", "timestamp_ntz"),
+    "void": (),
+}
+_WHOLE_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+VOID = "void"
+
+
+def check_named_columns(
+    columns: Sequence[str], names: Iterable[str], source_name: str, config: LoadConfig | None = None
+) -> None:
+    """Raise an error if the source does not have the columns that arguments of a load name.
+
+    :raises DataError: with every column that is missing, and the argument that names it.
+    """
+    raise_problems(
+        [
+            Problem(
+                config.find_argument(name) if config else name,
+                "column",
+                f"{source_name} has no column {name!r}",
+                suggest_name(name, columns, "columns"),
+            )
+            for name in names
+            if name not in columns
+        ]
+    )
+
+
+def check_reserved(columns: Sequence[str], prefix: str, source_name: str) -> None:
+    """Raise an error if a column of the source has a name that the load uses itself.
+
+    :raises DataError: with the first such column.
+    """
+    reserved = [column for column in columns if column.startswith(prefix)]
+    if reserved:
+        hint = f"rename it: {prefix} is reserved"
+        raise DataError.from_problems(
+            [Problem(reserved[0], "column", f"{source_name} has a reserved column", hint)]
+        )
+
+
+def check_layout(
+    source: Mapping[str, str],
+    stored: Mapping[str, str] | None,
+    added: Sequence[str],
+    evolution: SchemaEvolution,
+    target: str,
+    optional: Sequence[str] = (),
+) -> None:
+    """Raise an error if columns of the source do not fit the columns of the target.
+
+    Source: docs/semantics/merge_load.md, Target columns.
+
+    :param source: the types of the source's columns, by their names.
+    :param stored: those of the target; None if all rows are written anew.
+    :param added: the columns that the load adds to those of the source.
+    :param optional: columns that a source may always leave out.
+    :raises DataError: with every column that does not fit.
+    """
+    problems = [
+        Problem(target, "column", f"the source has a column {name!r}, which the load adds", "rename it")
+        for name in sorted(set(source) & set(added))
+    ]
+    if stored is not None:
+        kept = {name: kind for name, kind in stored.items() if name not in added}
+        new = [name for name, kind in source.items() if name not in kept and kind != VOID]
+        problems += _find_type_problems(source, kept, target) + _find_case_problems(new, kept, target)
+        if not evolution.allows_missing:
+            problems += list_missing(source, [name for name in kept if name not in optional], target)
+        if evolution.new_columns == "error":
+            hint = "add the column to the target, or use schema_evolution='add' or 'ignore'"
+            problems += [
+                Problem(target, "column", f"the target has no column {name!r}", hint) for name in new
+            ]
+    raise_problems(problems)
+
+
+def list_missing(source: Iterable[str], target_columns: Sequence[str], target: str) -> list[Problem]:
+    """Return a problem for each column of the target that the source no longer has."""
+    hint, names = (
+        "restore it, or allow NULL in it with schema_evolution=['add', 'allow_missing']",
+        set(source),
+    )
+    return [
+        Problem(
+            target,
+            "column",
+            f"the source no longer has column {name!r} of the target",
+            "; ".join(filter(None, (did_you_mean(name, names - set(target_columns)), hint))),
+        )
+        for name in target_columns
+        if name not in names
+    ]
+
+
+def raise_problems(problems: Sequence[Problem]) -> None:
+    """Raise all problems as one error, if there are any.
+
+    :raises DataError: if there are problems.
+    """
+    if problems:
+        raise DataError.from_problems(problems)
+
+
+def _find_type_problems(source: Mapping[str, str], stored: Mapping[str, str], target: str) -> list[Problem]:
+    hint = "cast it upstream, or rebuild the target with full_refresh=True"
+    return [
+        Problem(
+            target,
+            "type",
+            f"column {name!r} has type {kind} in the source and type {stored[name]} in the target",
+            hint,
+        )
+        for name, kind in source.items()
+        if name in stored and not _is_fitting(kind, stored[name])
+    ]
+
+
+def _find_case_problems(new: Sequence[str], stored: Iterable[str], target: str) -> list[Problem]:
+    lowercase_names = {name.lower(): name for name in stored}
+    return [
+        Problem(
+            target,
+            "column",
+            f"column {name!r} differs only in case from {lowercase_names[name.lower()]!r} of the target",
+            "rename it",
+        )
+        for name in new
+        if name.lower() in lowercase_names
+    ]
+
+
+def _is_fitting(source_type: str, target_type: str) -> bool:
+    # Type names leave out the nullability of nested fields, which does not affect values.
+    if source_type in {VOID, target_type}:
+        return True
+    if target_type.startswith("decimal"):
+        return _fits_decimal(source_type, target_type)
+    return target_type in _WIDENS.get(source_type, ())
+
+
+def _fits_decimal(source_type: str, target_type: str) -> bool:
+    precision, scale = _read_digits(target_type)
+    if source_type.startswith("decimal"):
+        source_precision, source_scale = _read_digits(source_type)
+        return source_scale <= scale and source_precision - source_scale <= precision - scale
+    return _WHOLE_DIGITS.get(source_type, precision + 1) <= precision - scale
+
+
+def _read_digits(decimal: str) -> tuple[int, int]:
+    precision, _, scale = decimal.removeprefix("decimal(").rstrip(")").partition(",")
+    return int(precision), int(scale or 0)

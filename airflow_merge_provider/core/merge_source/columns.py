@@ -1,0 +1,110 @@
+"""Check the columns of the datasets that a merge source merges."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from airflow_merge_provider.core.errors import DataError, Problem, suggest_name
+from airflow_merge_provider.core.merge_source import refusals
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.equality import find_unknown_columns, plan_rules
+
+IDS, REPLACED, FILTERED = "$ids", "$replaced", "_filtered"
+ENTITY = "entity"
+# The key in the state of a run that holds the columns of each dataset.
+COLUMNS = "columns"
+
+
+def list_property_names(names: Sequence[str]) -> list[str]:
+    """Return the columns of a dataset that are merged."""
+    return [name for name in names if not name.startswith(("_", "$"))]
+
+
+def check_lost_columns(
+    config: MergeSourceConfig, previous_state: Mapping[str, Any], columns: Mapping[str, Sequence[str]]
+) -> None:
+    """Check that datasets still have the columns that the previous run merged, unless they may lack them.
+
+    :param columns: the columns of every dataset that is there.
+    :raises DataError: with every column that no longer exists.
+    """
+    if config.schema_evolution == "allow_missing" or config.reset:
+        return
+    error = refusals.refuse_missing_columns(previous_state.get(COLUMNS, {}), columns)
+    if error is not None:
+        raise error
+
+
+def find_entity_column(types: Mapping[str, str], config: MergeSourceConfig) -> str | None:
+    """Return the column that holds whole entities: the configured one, or a VARIANT called ``entity``.
+
+    :param types: the types of a dataset's columns, by their names.
+    """
+    name = config.entity_column
+    if name is None:
+        return ENTITY if types.get(ENTITY) == "variant" else None
+    return name if name in types and (types[name] == "variant" or _is_text(types[name])) else None
+
+
+def find_column_problems(types: Mapping[str, str], name: str, config: MergeSourceConfig) -> Iterator[Problem]:
+    """Yield the problems of a dataset without a column of whole entities.
+
+    :param types: the types of its columns, by their names.
+    :param name: the dataset.
+    """
+    at, column_list = f"dataset {name!r}", f"columns: {', '.join(types)}"
+    if config.entity_column is not None:
+        yield _refuse_entity_column(config.entity_column, types, at, column_list)
+        return
+    id_column = config.id_column
+    if id_column not in types:
+        hint = f"set id_column to the column with the IDs; {column_list}"
+        yield Problem(
+            at, "no-id-column", f"entity without a string _id: there is no column {id_column!r}", hint
+        )
+    elif not _is_text(types[id_column]):
+        kind = types[id_column].upper()
+        yield Problem(
+            at, "id-type", f"entity without a string _id: column {id_column!r} is {kind}", "cast it to STRING"
+        )
+    for flag in {config.deleted_column, FILTERED, REPLACED} & set(types):
+        if types[flag] != "boolean":
+            message = f"column {flag!r} is {types[flag].upper()}"
+            yield Problem(at, "flag-type", message, "cast it to BOOLEAN upstream")
+    if IDS in types and not _is_text(types[IDS].removeprefix("array<").removesuffix(">")):
+        message = f"column {IDS!r} is {types[IDS].upper()}"
+        yield Problem(at, "ids-type", message, "must be STRING or ARRAY<STRING>")
+
+
+def check_rule_columns(
+    config: MergeSourceConfig, columns: Mapping[int, Collection[str]], *, is_complete: bool
+) -> None:
+    """Check that the columns exist that rules and arguments name.
+
+    :param columns: the columns of the datasets that have typed columns, by their offsets.
+    :param is_complete: whether these are all datasets.
+    :raises DataError: with every column that does not exist.
+    """
+    problems = list(find_unknown_columns(plan_rules(config), columns, config.dataset_ids))
+    named = {"sequence_column": config.sequence_column, "deleted_column": config.deleted_column}
+    known_columns = sorted({column for dataset_columns in columns.values() for column in dataset_columns})
+    for argument, name in named.items():
+        is_default = name == type(config).model_fields[argument].default
+        if not is_default and is_complete and name not in known_columns:
+            hint = suggest_name(name, known_columns, "columns")
+            problems.append(Problem(argument, "unknown-column", f"no dataset has a column {name!r}", hint))
+    if problems:
+        raise DataError.from_problems(problems)
+
+
+def _refuse_entity_column(name: str, types: Mapping[str, str], at: str, column_list: str) -> Problem:
+    if name not in types:
+        message = f"has no column {name!r}, which entity_column names"
+        return Problem(at, "no-entity-column", message, column_list)
+    hint = "entity_column must be a VARIANT column, or a STRING column with JSON"
+    return Problem(at, "entity-type", f"column {name!r} is {types[name].upper()}", hint)
+
+
+def _is_text(kind: str) -> bool:
+    return kind == "string" or kind.startswith("string collate ")

@@ -1,0 +1,41 @@
+"""The columns of a Delta table, as its log has them in Spark's JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from airflow_merge_provider.core.run.table_log import PinnedDataset
+
+JsonField = Mapping[str, Any]
+# Returns the fields of a table at its version.
+ReadFields = Callable[[PinnedDataset], Sequence[JsonField]]
+
+_SIMPLE = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+
+
+def list_types(fields: Sequence[JsonField]) -> dict[str, str]:
+    """Return the type of each column by its name, as Spark's errors write types.
+
+    >>> list_types(
+    ...     [{"name": "k", "type": "long"}, {"name": "a", "type": {"type": "array", "elementType": "byte"}}]
+    ... )
+    {'k': 'bigint', 'a': 'array<tinyint>'}
+    """
+    return {field["name"]: format_type(field["type"]) for field in fields}
+
+
+def format_type(kind: Any) -> str:
+    """Return a type as Spark's errors write it.
+
+    >>> format_type({"type": "struct", "fields": [{"name": "a", "type": "integer"}]})
+    'struct<a:int>'
+    """
+    if not isinstance(kind, Mapping):
+        return _SIMPLE.get(kind, str(kind))
+    if kind["type"] == "array":
+        return f"array<{format_type(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{format_type(kind['keyType'])},{format_type(kind['valueType'])}>"
+    fields = ",".join(f"{field['name']}:{format_type(field['type'])}" for field in kind["fields"])
+    return f"struct<{fields}>"
