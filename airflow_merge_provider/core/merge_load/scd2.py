@@ -17,6 +17,7 @@ from airflow_merge_provider.core.merge_load.load import (
     Condition,
     LoadConfig,
     both_sorts,
+    is_timeless,
 )
 from airflow_merge_provider.core.merge_load.timestamps import parse_timestamp
 
