@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
-from airflow_merge_provider import before_spark
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
@@ -53,6 +52,8 @@ class SparkJobHook(BaseHook):
         :raises SetupError: when something the run needs is missing; nothing has been started in this case.
         :raises JobError: when the process ended without writing a result.
         """
+        from airflow_merge_provider import before_spark  # noqa: PLC0415 - import time
+
         connection = self._find_connection()
         process = self._choose_process(request, connection)
         result = before_spark.find_result(

@@ -39,15 +39,6 @@ def file(tmp_path: Path) -> Any:
     return write_json
 
 
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a warehouse with the sources of the configurations below."""
-    folder = tmp_path_factory.mktemp("lake")
-    for name in ("a", "b", "s", "extract"):
-        write_deltalake(str(folder / name), pa.table({"_id": ["1"], "id": [1], "x": [1]}))
-    return str(folder)
-
-
 @pytest.fixture
 def job_run(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Answer runs without Spark, and record the requests."""

@@ -162,7 +162,7 @@ def test_options_without_effect_are_named() -> None:
     package = ROOT / "airflow_merge_provider"
     rules = (
         package / f"core/{name}.py"
-        for name in ("merge_source/equality", "merge_source/run_mode", "population")
+        for name in ("merge_source/equality", "merge_source/columns", "decisions/merge_source", "population")
     )
     readers = [*(package / "jobs").rglob("*.py"), *rules, package / "pipes.py"]
     code = "".join(path.read_text(encoding="utf-8") for path in readers)

@@ -77,11 +77,11 @@ def check_layout(
         for name in sorted(set(source) & set(added))
     ]
     if stored is not None:
-        kept = {name: kind for name, kind in stored.items() if name not in added}
-        new = [name for name, kind in source.items() if name not in kept and kind != VOID]
-        problems += _find_type_problems(source, kept, target) + _find_case_problems(new, kept, target)
+        loaded = {name: kind for name, kind in stored.items() if name not in added}
+        new = [name for name, kind in source.items() if name not in loaded and kind != VOID]
+        problems += _find_type_problems(source, loaded, target) + _find_case_problems(new, loaded, target)
         if not evolution.allows_missing:
-            problems += list_missing(source, [name for name in kept if name not in optional], target)
+            problems += list_missing(source, [name for name in loaded if name not in optional], target)
         if evolution.new_columns == "error":
             hint = "add the column to the target, or use schema_evolution='add' or 'ignore'"
             problems += [

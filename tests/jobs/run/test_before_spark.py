@@ -221,9 +221,9 @@ def test_mistakes_are_refused_with_the_words_of_the_job(lake: Lake, mistake: str
     request = lake.build_request(name, run="r2", config=config)
 
     expected = catch_error(lambda: lake.run_job(request))
-    found = catch_error(lambda: lake.find_report(request))
+    actual = catch_error(lambda: lake.find_report(request))
 
-    assert found == expected is not None
+    assert actual == expected is not None
 
 
 def catch_error(call: Callable[[], object]) -> tuple[type[MergeError], str] | None:
