@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from airflow_merge_provider import __version__
 from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
+from airflow_merge_provider.connect_server import run_connect_server
 from airflow_merge_provider.connect_token import CONNECT_PORT, TOKEN_VARIABLE
 from airflow_merge_provider.core.errors import (
     ConfigError,
@@ -34,7 +35,9 @@ from airflow_merge_provider.core.spark_conf import find_misplaced
 from airflow_merge_provider.explain.merge_engine import explain_key
 from airflow_merge_provider.explain.merge_source import explain_between, explain_output
 from airflow_merge_provider.explain.target import find_owner, open_target
-from airflow_merge_provider.launch import LOCAL, make_archive, run_connect_server, run_job
+from airflow_merge_provider.launch import LOCAL, make_archive
+from airflow_merge_provider.local_spark.administration import list_servers, stop_servers
+from airflow_merge_provider.local_spark.client import run_job
 from airflow_merge_provider.run_file import (
     STDIN,
     WAREHOUSE,
@@ -165,6 +168,17 @@ def _prepare_archive(_: argparse.Namespace) -> int:
     return 0
 
 
+def _manage_servers(options: argparse.Namespace) -> int:
+    servers = list_servers() if options.action == "status" else stop_servers()
+    for server in servers:
+        print(
+            server.format_line() if options.action == "status" else f"stopped pid {server.state.server_pid}"
+        )
+    if not servers:
+        print("no shared Spark server is running")
+    return 0
+
+
 def _print_history(options: argparse.Namespace) -> int:
     _, table = open_target(resolve_relative_path(options.target), choose_warehouse(options.warehouse))
     for commit in table.history(options.limit):
@@ -284,6 +298,11 @@ def _build_parser() -> argparse.ArgumentParser:
     add_command(
         "prepare", _prepare_archive, "download the Delta jars, and create a class archive for faster starts"
     )
+    shared = add_command(
+        "local-spark", _manage_servers, "list or stop the shared Spark servers of this user on this machine"
+    )
+    action_help = "status lists the servers; stop ends them, and runs that use them fail and can be retried"
+    shared.add_argument("action", choices=["status", "stop"], help=action_help)
     _add_history(
         add_command("history", _print_history, "print the newest commits of a target and their runs")
     )
