@@ -185,10 +185,14 @@ def list_folders(base: Path) -> list[ServerFolder]:
 def remove_left_folders(base: Path) -> None:
     """Remove the folders of servers that ended long ago without removing them."""
     for folder in list_folders(base):
-        with folder.try_start_lock() as held, contextlib.suppress(OSError):
+        try:
             is_old = time.time() - folder.path.stat().st_mtime > _LEFT_SECONDS
-            if held and is_old and not folder.is_supervised() and not folder.count_held_slots():
-                folder.remove_folder()
+        except FileNotFoundError:
+            continue
+        if is_old:
+            with folder.try_start_lock() as held:
+                if held and not folder.is_supervised() and not folder.count_held_slots():
+                    folder.remove_folder()
 
 
 def _read_json(file: Path) -> dict[str, Any] | None:
