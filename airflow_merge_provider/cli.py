@@ -275,19 +275,16 @@ def _build_parser() -> argparse.ArgumentParser:
     run.add_argument("--dry-run", action="store_true", help="compute all changes without committing them")
     run.add_argument("--full-refresh", action="store_true", help="process all input, not only the changes")
     run.add_argument("--run-id", metavar="ID", help="the ID of the run; a run with the same ID is a retry")
-    run.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002")
+    _add_remote(run)
     _add_spark(run)
-    plan = add_command(
-        "plan", _run_file, "show the steps and the output columns of a run without reading any rows"
-    )
+    plan_help = "show the steps and the output columns of a run without reading any rows"
+    plan = add_command("plan", _run_file, plan_help)
     _add_file(plan)
-    plan.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002")
+    _add_remote(plan)
     plan.set_defaults(dry_run=False, full_refresh=True, run_id=None, until="plan")
     _add_spark(plan)
-    check = add_command(
-        "check", _check_file, "check a pipe, a configuration or a request, and print all problems"
-    )
-    _add_file(check)
+    check_help = "check a pipe, a configuration or a request, and print all problems"
+    _add_file(add_command("check", _check_file, check_help))
     schema = add_command(
         "schema", _print_schema, "print the JSON Schema of a configuration, a request or a result"
     )
@@ -298,11 +295,8 @@ def _build_parser() -> argparse.ArgumentParser:
     add_command(
         "prepare", _prepare_archive, "download the Delta jars, and create a class archive for faster starts"
     )
-    shared = add_command(
-        "local-spark", _manage_servers, "list or stop the shared Spark servers of this user on this machine"
-    )
-    action_help = "status lists the servers; stop ends them, and runs that use them fail and can be retried"
-    shared.add_argument("action", choices=["status", "stop"], help=action_help)
+    servers_help = "list or stop the shared Spark servers of this user on this machine"
+    _add_servers(add_command("local-spark", _manage_servers, servers_help))
     _add_history(
         add_command("history", _print_history, "print the newest commits of a target and their runs")
     )
@@ -310,6 +304,17 @@ def _build_parser() -> argparse.ArgumentParser:
         add_command("explain", _print_explanation, "show why an output exists, or how a row was computed")
     )
     return parser
+
+
+def _add_remote(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002"
+    )
+
+
+def _add_servers(parser: argparse.ArgumentParser) -> None:
+    action_help = "status lists the servers; stop ends them, and runs that use them fail and can be retried"
+    parser.add_argument("action", choices=["status", "stop"], help=action_help)
 
 
 def _add_history(parser: argparse.ArgumentParser) -> None:

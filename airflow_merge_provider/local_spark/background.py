@@ -86,7 +86,6 @@ def _start_step(command: list[str], variables: dict[str, str]) -> subprocess.Pop
         env=build_child_environment(**variables),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=_lower_priority,  # noqa: PLW1509 - two system calls
     )

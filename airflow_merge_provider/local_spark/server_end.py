@@ -30,19 +30,24 @@ def classify_exit(code: int, lines: Iterable[str]) -> tuple[str, str]:
 
 def build_end_error(end: ServerEnd | None, memory: str, memory_setting: str) -> JobError:
     """Return the error of a run whose server has ended; None as its end means that nobody recorded it."""
-    retry = "a retry starts a new server"
     if end is None:
-        return JobError(f"The shared Spark server and its supervisor were ended during the run: {retry}")
+        return JobError(
+            "The shared Spark server and its supervisor were ended during the run: a retry starts a new "
+            "server"
+        )
     if end.reason == OUT_OF_MEMORY:
         return JobError(
             f"The shared Spark server ran out of memory: raise {memory_setting} (now {memory}), or limit the "
-            f"number of concurrent runs with an Airflow pool; {retry}"
+            "number of concurrent runs with an Airflow pool; a retry starts a new server"
         )
     if end.reason == KILLED:
         return JobError(
             "The shared Spark server was killed by signal 9, usually because the machine or the container "
-            f"ran out of memory: add memory, or lower {memory_setting} (now {memory}); {retry}"
+            f"ran out of memory: add memory, or lower {memory_setting} (now {memory}); a retry starts a new "
+            "server"
         )
     if end.reason == STOPPED:
-        return JobError(f"The shared Spark server was stopped during the run: {retry}")
-    return JobError(f"The shared Spark server ended during the run ({end.detail}): {retry}")
+        return JobError("The shared Spark server was stopped during the run: a retry starts a new server")
+    return JobError(
+        f"The shared Spark server ended during the run ({end.detail}): a retry starts a new server"
+    )

@@ -149,15 +149,20 @@ def find_base_folder() -> Path:
     :raises SetupError: if it cannot be created, or is not a private folder of this user.
     """
     folder = Path(tempfile.gettempdir()) / _NAME.format(os.getuid())
-    hint = "remove it, set TMPDIR to another folder, or set [merge] local_spark to process"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
     except OSError as error:
-        raise SetupError(f"The folder {folder} cannot be created: {hint} ({error.strerror})") from None
+        raise SetupError(
+            f"The folder {folder} cannot be created: remove it, set TMPDIR to another folder, or set [merge] "
+            f"local_spark to process ({error.strerror})"
+        ) from None
     is_private = stat.S_ISDIR(status.st_mode) and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     if status.st_uid != os.getuid() or not is_private:
-        raise SetupError(f"The folder {folder} is not a private folder of this user: {hint}")
+        raise SetupError(
+            f"The folder {folder} is not a private folder of this user: remove it, set TMPDIR to another "
+            "folder, or set [merge] local_spark to process"
+        )
     return folder
 
 
@@ -184,15 +189,17 @@ def list_folders(base: Path) -> list[ServerFolder]:
 
 def remove_left_folders(base: Path) -> None:
     """Remove the folders of servers that ended long ago without removing them."""
-    for folder in list_folders(base):
-        try:
-            is_old = time.time() - folder.path.stat().st_mtime > _LEFT_SECONDS
-        except FileNotFoundError:
-            continue
-        if is_old:
-            with folder.try_start_lock() as held:
-                if held and not folder.is_supervised() and not folder.count_held_slots():
-                    folder.remove_folder()
+    for folder in filter(_is_old, list_folders(base)):
+        with folder.try_start_lock() as held:
+            if held and not folder.is_supervised() and not folder.count_held_slots():
+                folder.remove_folder()
+
+
+def _is_old(folder: ServerFolder) -> bool:
+    try:
+        return time.time() - folder.path.stat().st_mtime > _LEFT_SECONDS
+    except FileNotFoundError:
+        return False
 
 
 def _read_json(file: Path) -> dict[str, Any] | None:

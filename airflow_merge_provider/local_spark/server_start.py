@@ -136,7 +136,7 @@ class ServerStart:
             "idle_seconds": self._settings.idle_seconds,
             "warm_up": self._settings.warm_up,
         }
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         log = os.open(self.folder.log_file, flags, 0o600)
         try:
             supervisor = subprocess.Popen(  # noqa: S603 - our own command, no shell

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
+from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.spark_conf import count_cores
 
 SECTION = "merge"
@@ -61,12 +61,12 @@ def parse_settings(get_value: Callable[[str], str | None]) -> LocalSparkSettings
     def parse_value(name: str, parse: Callable[[str], object | None], valid: str) -> object | None:
         try:
             return parse(values[name])
-        except ValueError as error:
+        except ValueError:
             path = f"[{SECTION}] {name}"
-            problems.append(Problem(path, "value", f"{values[name]!r} is not valid", str(error) or valid))
+            problems.append(Problem(path, "value", f"{values[name]!r} is not valid", valid))
             return None
 
-    mode = parse_value("local_spark", _parse_mode, "")
+    mode = parse_value("local_spark", _parse_mode, "use shared or process")
     idle = parse_value("local_spark_idle", parse_seconds, "use a number and a unit, such as 30s, 10m or 2h")
     memory = parse_value("local_spark_memory", _parse_memory, "use at least 512m, such as 900m, 2g or 8g")
     cores = parse_value("local_spark_cores", _parse_cores, "use an integer from 1, or leave it empty")
@@ -127,7 +127,7 @@ def parse_bytes(text: str) -> int:
 
 def _parse_mode(text: str) -> str:
     if text.lower() not in {SHARED, PROCESS}:
-        raise ValueError(suggest_name(text, (SHARED, PROCESS)))
+        raise ValueError
     return text.lower()
 
 

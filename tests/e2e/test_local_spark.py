@@ -83,7 +83,7 @@ def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
     os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
     yield folder
     stopped = administration.stop_servers()
-    assert not any(psutil.pid_exists(server.state.pid) for server in stopped)
+    wait_until(lambda: not any(psutil.pid_exists(server.state.pid) for server in stopped))
     if previous is None:
         del os.environ["TMPDIR"]
     else:
@@ -100,7 +100,8 @@ def tables(tmp_path: Path) -> tuple[str, str]:
 
 
 def sum_target(tables: tuple[str, str]) -> int:
-    return sum(deltalake.DeltaTable(tables[1]).to_pyarrow_table()["amount"].to_pylist())
+    table = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(tables[1]))
+    return int(table.execute("SELECT sum(amount) AS total FROM t").read_all()["total"][0].as_py())
 
 
 # May take more than 20 seconds: a server starts.

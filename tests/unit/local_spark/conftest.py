@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,11 @@ class FakeMachine:
             if (state := folder.read_state()) is not None:
                 os.kill(state.pid, signal.SIGTERM)
         for pid in self.list_starts():
-            wait_until(lambda pid=pid: not is_running(pid))
+            wait_until(partial(_is_gone, pid))
+
+
+def _is_gone(pid: int) -> bool:
+    return not is_running(pid)
 
 
 def is_running(pid: int) -> bool:

@@ -55,7 +55,8 @@ class Running:
 
 def test_the_second_run_uses_the_server_of_the_first(machine: FakeMachine) -> None:
     """The first run starts the server and logs how long that took; the second one uses it."""
-    first, second = [], []
+    first: list[str] = []
+    second: list[str] = []
 
     machine.run_job("r1", on_line=first.append)
     machine.run_job("r2", on_line=second.append)
@@ -285,11 +286,15 @@ def test_another_master_or_a_remote_server_is_not_shared(monkeypatch: pytest.Mon
     monkeypatch.setenv("AIRFLOW__MERGE__LOCAL_SPARK", "shared")
     begun: list[tuple[str, Any]] = []
 
-    def record(name: str) -> Any:
-        return lambda self: begun.append((name, self._conf)) or JobResult(report={})
+    def build_run(name: str) -> Any:
+        def record_run(self: Any) -> JobResult:
+            begun.append((name, self._conf))
+            return JobResult(report={})
 
-    monkeypatch.setattr(client.SharedSparkProcess, "run", record("shared"))
-    monkeypatch.setattr(client.JobProcess, "run", record("process"))
+        return record_run
+
+    monkeypatch.setattr(SharedSparkProcess, "run", build_run("shared"))
+    monkeypatch.setattr(JobProcess, "run", build_run("process"))
     options = {"conf": {"spark.x": "1"}, "on_line": print}
     request = probe.build_request("s", "t")
 
