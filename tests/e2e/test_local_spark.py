@@ -21,7 +21,9 @@ import pytest
 
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobResult
+from airflow_merge_provider.jobs.submit import warm_up
 from airflow_merge_provider.local_spark import administration
+from airflow_merge_provider.local_spark.background import build_steps
 from airflow_merge_provider.local_spark.client import SharedSparkProcess
 from airflow_merge_provider.local_spark.settings import LocalSparkSettings
 from tests.jobs import probe
@@ -183,6 +185,26 @@ def test_a_killed_client_does_not_keep_its_statement(tables: Any, tmp_path: Path
 
     assert isinstance(outcome, JobResult)
     assert all(server.runs == 0 for server in administration.list_servers())
+
+
+# May take more than 20 seconds: eight runs.
+def test_the_warm_up_runs_every_kind_of_plan(tables: Any, tmp_path: Path) -> None:
+    """Each kind of plan of the warm-up succeeds, and a warm-up that is started again continues."""
+    build_process(tables, "r1", print).run()
+    (server,) = administration.list_servers()
+    url = f"sc://localhost:{server.state.port}"
+    archive = tmp_path / "archive.jsa"
+    archive.touch()
+    ((command, variables),) = build_steps(url, server.folder.token_file, tmp_path / "warm_up", archive)
+
+    for _ in range(2):
+        process = subprocess.run(
+            command, env={**os.environ, **variables}, capture_output=True, text=True, check=True
+        )
+        assert process.stderr == ""
+
+    names = {marker.stem for marker in (tmp_path / "warm_up").glob("*-*.done")}
+    assert names >= {f"{name}-0" for name in warm_up.RUNS}
 
 
 # May take more than 20 seconds: a server starts.

@@ -20,38 +20,44 @@ from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.session import get_session
 
 _ROWS = 10
-_ROUNDS = 2
-_LOAD = {"source": "first", "primary_key": ["id"]}
-# The job and the configuration of each run; every target is a dataset of the temporary warehouse.
+# The rounds of each kind: the first one creates the target, the second one merges changed rows into it.
+_ROUNDS = (("upsert", "merge_source", "scd2", "merge_engine", "joiner"), ("upsert", "merge_source", "scd2"))
+# The job and the configuration of each kind; every dataset is a table of the temporary warehouse.
 RUNS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "upsert": ("merge_load", {**_LOAD, "strategy": "upsert"}),
+    "upsert": ("merge_load", {"strategy": "upsert", "source": "first", "primary_key": ["id"]}),
     "merge_source": (
         "merge_source",
         {"datasets": ["first a", "second b"], "equality": [["eq", "a.name", "b.name"]], "version": 2},
     ),
-    "merge_engine": ("merge_engine", {**_LOAD, "merge_engine": "deduplicate"}),
-    "scd2": ("merge_load", {**_LOAD, "strategy": "scd2"}),
+    "scd2": ("merge_load", {"strategy": "scd2", "source": "first"}),
+    "merge_engine": (
+        "merge_engine",
+        {"source": "first", "primary_key": ["id"], "merge_engine": "deduplicate", "incremental": False},
+    ),
     "joiner": (
         "joiner",
-        {"inputs": {"first": "first", "second": "second"}, "join_keys": "first.id = second.id",
-         "join_type": "innerjoin"},
+        {
+            "inputs": {"first": "first", "second": "second"},
+            "join_keys": "first.id = second.id",
+            "join_type": "innerjoin",
+        },
     ),
-}  # fmt: skip
+}
 
 
 def warm_up_server(warehouse: Path) -> list[JobResult]:
-    """Run every kind of plan twice, the second time on changed rows; return the results of all runs.
+    """Run every kind of plan, and those with an incremental path twice; return the results of all runs.
 
     A kind whose marker file exists has been run by an earlier, interrupted process.
     """
     results = []
-    for number in range(_ROUNDS):
-        for name, (job, config) in RUNS.items():
+    for number, names in enumerate(_ROUNDS):
+        for name in names:
             marker = warehouse / f"{name}-{number}.done"
             if marker.exists():
                 continue
             write_sources(warehouse, number)
-            request = _build_request(warehouse, name, number, job=job, config=config)
+            request = _build_request(warehouse, name, number)
             answer = answer_request(request, {}, Progress(lambda _: None))
             if isinstance(answer, JobResult):
                 results.append(answer)
@@ -80,9 +86,8 @@ def write_sources(warehouse: Path, number: int) -> None:
     marker.touch()
 
 
-def _build_request(
-    warehouse: Path, name: str, number: int, *, job: str, config: Mapping[str, Any]
-) -> JobRequest:
+def _build_request(warehouse: Path, name: str, number: int) -> JobRequest:
+    job, config = RUNS[name]
     return JobRequest.model_validate(
         {
             "job": job,
