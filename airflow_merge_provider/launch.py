@@ -38,6 +38,8 @@ from airflow_merge_provider.jars import delta_jars, find_java, spark_home
 SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
 
+STOPPED = "The Spark process was stopped on request"
+
 _GRACE = 10.0
 # Spark exits with 52 when one of its threads runs out of memory. The kernel kills a process with SIGKILL; for
 # the Python process, Spark returns 128 plus the signal number.
@@ -144,7 +146,7 @@ class JobProcess:
 
     def _describe_missing_result(self, last_lines: list[str]) -> str:
         if self._killed:
-            return "The Spark process was stopped on request"
+            return STOPPED
         return describe_exit(self._child.returncode if self._child else None, last_lines)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
-from airflow_merge_provider.launch import LOCAL, SCRIPT, JobProcess
+from airflow_merge_provider.launch import LOCAL, SCRIPT, STOPPED, JobProcess
 from airflow_merge_provider.local_spark.identity import build_spec, describe_memory_setting, split_conf
 from airflow_merge_provider.local_spark.server_run import ServerLostError, ServerRun
 from airflow_merge_provider.local_spark.server_start import ServerStart
@@ -20,7 +20,6 @@ from airflow_merge_provider.local_spark.settings import (
 )
 
 _ATTEMPTS = 2
-_STOPPED = "The Spark process was stopped on request"
 
 
 class SharedSparkProcess:
@@ -66,7 +65,7 @@ class SharedSparkProcess:
                 slot.release()
             if run.is_unresponsive:
                 start.replace_server(state)
-        raise JobError(_STOPPED)
+        raise JobError(STOPPED)
 
     def kill_process(self) -> None:
         """End the child process; its statements on the server are interrupted."""
@@ -76,7 +75,7 @@ class SharedSparkProcess:
 
     def _check_stop(self) -> None:
         if self._killed:
-            raise JobError(_STOPPED)
+            raise JobError(STOPPED)
 
     def _build_job(self, url: str, on_line: Callable[[str], object]) -> JobProcess:
         session_conf = split_conf(self._conf)[1]

@@ -8,7 +8,9 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider import __version__
@@ -70,7 +72,11 @@ class ServerSpec:
     @property
     def slots(self) -> int:
         """The number of runs that may use the server at the same time."""
-        return count_slots(self.memory, self.cores)
+        try:
+            return count_slots(self.memory, self.cores)
+        except ValueError:
+            # Spark rejects this memory when it starts, with a message of its own.
+            return 1
 
     def compute_digest(self, key: bytes) -> str:
         """Return the name of the server's folder; only the owner of the key can test guesses of a secret."""
@@ -114,6 +120,8 @@ def build_spec(conf: Mapping[str, str], settings: LocalSparkSettings) -> ServerS
         "spark_jars": ",".join(sorted(jar.name for jar in home.glob("jars/spark-co*.jar"))),
         "delta_jars": ",".join(list_jars(server_conf)),
         "filesystem": get_filesystem_id() or "",
+        # The server creates the files of tables.
+        "umask": _read_umask(),
     }
     return ServerSpec(server_conf, settings.core_count, _select_variables(_VARIABLES), facts)
 
@@ -126,6 +134,15 @@ def build_environment(spec: ServerSpec) -> dict[str, str]:
 def parse_spec(values: Mapping[str, Any]) -> ServerSpec:
     """Return the specification that ``as_object`` has written."""
     return ServerSpec(**values)
+
+
+def _read_umask() -> str:
+    """Return the umask of this process; empty on systems that do not show it without changing it."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("Umask:"):
+                return line.split()[1]
+    return ""
 
 
 def _select_variables(pattern: re.Pattern[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from airflow_merge_provider.connect_token import LOCALHOST, read_token
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
-from airflow_merge_provider.launch import JobProcess
+from airflow_merge_provider.launch import STOPPED, JobProcess
 from airflow_merge_provider.local_spark.server_end import OUT_OF_MEMORY, build_end_error
 from airflow_merge_provider.local_spark.server_folder import ServerEnd, ServerFolder, ServerState
 
@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.5
 # The time in which a run whose server has ended may still write the result that it has.
 _RESULT_SECONDS = 3.0
 # A supervisor records the end of its server within this time.
-_RECORD_SECONDS = 3.0
+_RECORD_SECONDS = 2.0
 # Failures that a lost server can cause; all others are about the data.
 _SERVER_FAILURES = (SetupError.code, JobError.code)
 _MEMORY_FAILURE = "Spark ran out of memory"
@@ -76,8 +76,8 @@ class ServerRun:
         watcher.start()
         try:
             outcome = job.run()
-        except (JobError, SetupError):
-            if self._is_server_lost or self._wait_for_loss():
+        except (JobError, SetupError) as error:
+            if self._is_server_lost or (error.message != STOPPED and self._wait_for_loss()):
                 raise self._build_lost_error() from None
             raise
         finally:

@@ -145,7 +145,8 @@ class ServerStart:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                cwd="/",
+                # Spark writes into its working folder; this one is removed with the server.
+                cwd=self.folder.path,
                 start_new_session=True,
                 pass_fds=(lock,),
             )

@@ -209,7 +209,6 @@ def main(argv: Sequence[str]) -> int:
         # The parent waits for this process, and the child belongs to the init process.
         os._exit(0)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    os.umask(0o077)
     folder = ServerFolder(Path(argv[0]))
     supervisor = Supervisor(
         folder,

@@ -32,6 +32,16 @@ from tests.jobs.delta_log import list_commits
 pytestmark = pytest.mark.spark
 
 PROBE = Path(probe.__file__)
+# A job that needs more memory than its server has.
+_EXHAUST = """
+import sys
+from airflow_merge_provider.jobs.run.entry import main
+
+def exhaust_memory(spark, request, progress):
+    spark.range(1).selectExpr("length(repeat(CAST(id AS STRING), 2000000000)) AS n").collect()
+
+sys.exit(main(sys.argv[1:], jobs={"merge_source": exhaust_memory}))
+"""
 _SECONDS_MAX = 300
 
 
@@ -148,6 +158,25 @@ def test_the_retry_after_a_killed_server_has_the_exact_result(tables: Any) -> No
     assert isinstance(outcome, JobResult)
     assert sum_target(tables) == 6
     assert [commit["txn"][1] for commit in list_commits(Path(tables[1]))] == [1]
+
+
+# May take more than 20 seconds: two servers start.
+def test_a_server_without_memory_names_its_setting(tables: Any, tmp_path: Path) -> None:
+    """If the heap is exhausted, the server ends, and its run fails with the setting to raise."""
+    script = tmp_path / "exhaust.py"
+    script.write_text(_EXHAUST)
+    settings = LocalSparkSettings(memory="600m", warm_up=False)
+    request = probe.build_request(*tables)
+    lines: list[str] = []
+
+    with pytest.raises(JobError) as caught:
+        SharedSparkProcess(request, settings=settings, script=script, on_line=lines.append).run()
+
+    assert caught.value.message.startswith(
+        "The shared Spark server ran out of memory: raise [merge] local_spark_memory (now 600m)"
+    ), lines
+    assert caught.value.retryable
+    assert isinstance(build_process(tables, "r1", print, memory="600m").run(), JobResult)
 
 
 # May take more than 20 seconds: a statement has to run, and the test checks that it does not commit.

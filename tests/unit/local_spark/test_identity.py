@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -75,6 +76,20 @@ def test_equal_settings_share_a_server(machine: FakeMachine, monkeypatch: pytest
     assert compute_digest({"spark.sql.ansi.enabled": "false", "spark.app.name": "a"}) == digest
     assert compute_digest(idle_seconds=1.0, warm_up=False) == digest
     assert compute_digest({"spark.driver.memory": "2g"}) == digest
+
+
+def test_memory_that_spark_rejects_is_left_to_spark(machine: FakeMachine) -> None:
+    """An invalid spark.driver.memory is an error of Spark, not of the count of slots."""
+    assert build_spec({"spark.driver.memory": "much"}, LocalSparkSettings()).slots == 1
+
+
+def test_files_of_tables_get_the_permissions_of_the_task(machine: FakeMachine) -> None:
+    """Runs with another umask use another server, because the server creates the files of tables."""
+    digest, previous = compute_digest(), os.umask(0o027)
+    try:
+        assert compute_digest() != digest
+    finally:
+        os.umask(previous)
 
 
 def test_other_settings_need_another_server(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
