@@ -81,6 +81,12 @@ def build_process(
     return SharedSparkProcess(request, settings=settings, script=PROBE, on_line=on_line)
 
 
+def find_server(memory: str = "1g") -> administration.ServerStatus:
+    """Return the server with this memory; tests run in any order, and each amount is another server."""
+    (server,) = [server for server in administration.list_servers() if server.state.memory == memory]
+    return server
+
+
 def wait_until(condition: Callable[[], object]) -> None:
     end = time.monotonic() + _SECONDS_MAX
     while not condition():
@@ -128,7 +134,7 @@ def test_concurrent_first_runs_and_later_runs_share_one_server(tables: Any, tmp_
     assert [outcome.report["changed"] for outcome in [*outcomes, again, second]] == [True, True, False, True]
     assert [commit["txn"][1] for commit in list_commits(Path(tables[1]))] == [1, 2]
     assert (sum_target(tables), sum_target(other)) == (12, 6)
-    (server,) = administration.list_servers()
+    server = find_server()
     assert server.runs == 0
     assert psutil.Process(server.state.server_pid).name() == "java"
     listening = [
@@ -144,7 +150,7 @@ def test_the_retry_after_a_killed_server_has_the_exact_result(tables: Any) -> No
     """If the server is killed during a run, one line says so, and the retry commits once."""
     run = Running(tables, slow=True)
     wait_until(lambda: any(Path(tables[1]).glob("*.parquet")))
-    (server,) = administration.list_servers()
+    server = find_server()
     begin = time.monotonic()
 
     os.kill(server.state.server_pid, signal.SIGKILL)
@@ -192,7 +198,7 @@ def test_a_stopped_run_interrupts_its_statements(tables: Any) -> None:
     # No event shows that a statement will never commit: this wait is longer than the statement takes.
     time.sleep(7)
     assert not list(Path(tables[1]).glob("_delta_log/*.json"))
-    (server,) = administration.list_servers()
+    server = find_server()
     assert server.runs == 0
 
 
@@ -220,7 +226,7 @@ def test_a_killed_client_does_not_keep_its_statement(tables: Any, tmp_path: Path
 def test_the_warm_up_runs_every_kind_of_plan(tables: Any, tmp_path: Path) -> None:
     """Each kind of plan of the warm-up succeeds, and a warm-up that is started again continues."""
     build_process(tables, "r1", print).run()
-    (server,) = administration.list_servers()
+    server = find_server()
     url = f"sc://localhost:{server.state.port}"
     archive = tmp_path / "archive.jsa"
     archive.touch()
@@ -239,10 +245,9 @@ def test_the_warm_up_runs_every_kind_of_plan(tables: Any, tmp_path: Path) -> Non
 # May take more than 20 seconds: a server starts.
 def test_an_idle_server_leaves_no_process_and_no_file(tables: Any, temporary_folder: Path) -> None:
     """After the idle time, processes, folder and token of the server are gone."""
-    before = {server.state.id for server in administration.list_servers()}
     run = Running(tables, memory="900m", idle_seconds=2.0)
     assert isinstance(run.wait_for_end(), JobResult)
-    (server,) = [server for server in administration.list_servers() if server.state.id not in before]
+    server = find_server("900m")
     processes = [psutil.Process(pid) for pid in (server.state.pid, server.state.server_pid)]
     processes += processes[1].children(recursive=True)
 
