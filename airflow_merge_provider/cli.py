@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from airflow_merge_provider import __version__
 from airflow_merge_provider.before_spark import find_result
 from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
+from airflow_merge_provider.connect_server import run_connect_server
 from airflow_merge_provider.connect_token import CONNECT_PORT, TOKEN_VARIABLE
 from airflow_merge_provider.core.errors import (
     ConfigError,
@@ -35,7 +36,9 @@ from airflow_merge_provider.core.spark_conf import find_misplaced
 from airflow_merge_provider.explain.merge_engine import explain_key
 from airflow_merge_provider.explain.merge_source import explain_between, explain_output
 from airflow_merge_provider.explain.target import find_owner, open_target
-from airflow_merge_provider.launch import LOCAL, make_archive, run_connect_server, run_job
+from airflow_merge_provider.launch import LOCAL, make_archive
+from airflow_merge_provider.local_spark.administration import list_servers, stop_servers
+from airflow_merge_provider.local_spark.client import run_job
 from airflow_merge_provider.run_file import (
     STDIN,
     WAREHOUSE,
@@ -172,6 +175,17 @@ def _prepare_archive(_: argparse.Namespace) -> int:
     return 0
 
 
+def _manage_servers(options: argparse.Namespace) -> int:
+    servers = list_servers() if options.action == "status" else stop_servers()
+    for server in servers:
+        print(
+            server.format_line() if options.action == "status" else f"stopped pid {server.state.server_pid}"
+        )
+    if not servers:
+        print("no shared Spark server is running")
+    return 0
+
+
 def _print_history(options: argparse.Namespace) -> int:
     _, table = open_target(resolve_relative_path(options.target), choose_warehouse(options.warehouse))
     for commit in table.history(options.limit):
@@ -268,19 +282,16 @@ def _build_parser() -> argparse.ArgumentParser:
     run.add_argument("--dry-run", action="store_true", help="compute all changes without committing them")
     run.add_argument("--full-refresh", action="store_true", help="process all input, not only the changes")
     run.add_argument("--run-id", metavar="ID", help="the ID of the run; a run with the same ID is a retry")
-    run.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002")
+    _add_remote(run)
     _add_spark(run)
-    plan = add_command(
-        "plan", _run_file, "show the steps and the output columns of a run without reading any rows"
-    )
+    plan_help = "show the steps and the output columns of a run without reading any rows"
+    plan = add_command("plan", _run_file, plan_help)
     _add_file(plan)
-    plan.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002")
+    _add_remote(plan)
     plan.set_defaults(dry_run=False, full_refresh=True, run_id=None, until="plan")
     _add_spark(plan)
-    check = add_command(
-        "check", _check_file, "check a pipe, a configuration or a request, and print all problems"
-    )
-    _add_file(check)
+    check_help = "check a pipe, a configuration or a request, and print all problems"
+    _add_file(add_command("check", _check_file, check_help))
     schema = add_command(
         "schema", _print_schema, "print the JSON Schema of a configuration, a request or a result"
     )
@@ -291,6 +302,8 @@ def _build_parser() -> argparse.ArgumentParser:
     add_command(
         "prepare", _prepare_archive, "download the Delta jars, and create a class archive for faster starts"
     )
+    servers_help = "list or stop the shared Spark servers of this user on this machine"
+    _add_servers(add_command("local-spark", _manage_servers, servers_help))
     _add_history(
         add_command("history", _print_history, "print the newest commits of a target and their runs")
     )
@@ -298,6 +311,17 @@ def _build_parser() -> argparse.ArgumentParser:
         add_command("explain", _print_explanation, "show why an output exists, or how a row was computed")
     )
     return parser
+
+
+def _add_remote(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002"
+    )
+
+
+def _add_servers(parser: argparse.ArgumentParser) -> None:
+    action_help = "status lists the servers; stop ends them, and runs that use them fail and can be retried"
+    parser.add_argument("action", choices=["status", "stop"], help=action_help)
 
 
 def _add_history(parser: argparse.ArgumentParser) -> None:

@@ -74,6 +74,7 @@ def _config_section() -> dict[str, Any]:
     return {
         "description": "Settings of the merge provider.",
         "options": {
+            **_local_spark_options(),
             "warehouse": {
                 "description": (
                     "The folder or URI that contains the datasets with bare ids. The argument warehouse of "
@@ -115,5 +116,46 @@ def _config_section() -> dict[str, Any]:
                 "example": None,
                 "default": "True",
             },
+        },
+    }
+
+
+def _local_spark_options() -> dict[str, Any]:
+    """Return the settings of Spark on the machine of the worker, where no connection names another Spark."""
+    return {
+        "local_spark": {
+            "description": (
+                "Where local runs execute: shared (one Spark server per worker, which the first task starts "
+                "and which ends when it is idle) or process (a Spark process for each task). Pods of the "
+                "Kubernetes executor always use process."
+            ),
+            "version_added": "0.1.0",
+            "type": "string",
+            "example": "process",
+            "default": "shared",
+        },
+        "local_spark_idle": {
+            "description": "The time without a run after which the shared server ends: 30s, 10m or 2h.",
+            "version_added": "0.1.0",
+            "type": "string",
+            "example": "30m",
+            "default": "10m",
+        },
+        "local_spark_memory": {
+            "description": (
+                "The heap of Spark on this machine. spark.driver.memory in the Spark settings of a task "
+                "takes precedence, and gives the task another server."
+            ),
+            "version_added": "0.1.0",
+            "type": "string",
+            "example": "8g",
+            "default": "2g",
+        },
+        "local_spark_cores": {
+            "description": "The cores that Spark on this machine uses; by default all cores of the worker.",
+            "version_added": "0.1.0",
+            "type": "string",
+            "example": "4",
+            "default": "",
         },
     }

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,17 +18,12 @@ from urllib.parse import urlsplit
 from airflow_merge_provider.class_archive import (
     add_recording_settings,
     archive_file,
-    long_lived,
     one_shot,
     replace_when_complete,
 )
 from airflow_merge_provider.connect_token import (
     CONNECT_PORT,
-    LOCALHOST,
-    TOKEN_SETTING,
     add_token,
-    is_loopback,
-    offer_token,
 )
 from airflow_merge_provider.core.child_process import (
     build_child_environment,
@@ -37,7 +31,6 @@ from airflow_merge_provider.core.child_process import (
     make_work_folder,
 )
 from airflow_merge_provider.core.errors import JobError, SetupError
-from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
 from airflow_merge_provider.jars import delta_jars, find_java, spark_home
@@ -45,7 +38,8 @@ from airflow_merge_provider.jars import delta_jars, find_java, spark_home
 SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
 
-_CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+STOPPED = "The Spark process was stopped on request"
+
 _GRACE = 10.0
 # Spark exits with 52 when one of its threads runs out of memory. The kernel kills a process with SIGKILL; for
 # the Python process, Spark returns 128 plus the signal number.
@@ -109,16 +103,17 @@ class JobProcess:
                 return read_result(result, time.monotonic() - start)
             raise JobError(self._describe_missing_result(last_lines))
 
-    def kill_process(self) -> None:
-        """End the child and its descendants: SIGTERM first, SIGKILL after ten seconds."""
+    def kill_process(self, grace_seconds: float = _GRACE) -> None:
+        """End the child and its descendants with SIGTERM, and with SIGKILL after the grace period."""
         self._killed = True
         child = self._child
         if child is None or child.poll() is not None:
             return
-        _signal_group(child.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(_GRACE)
-        _signal_group(child.pid, signal.SIGKILL)
+        if grace_seconds > 0:
+            signal_group(child.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(grace_seconds)
+        signal_group(child.pid, signal.SIGKILL)
 
     def _build_command(self, work: Path) -> tuple[list[str], dict[str, str]]:
         files = [str(work / "request.json"), str(work / "result.json")]
@@ -131,16 +126,16 @@ class JobProcess:
             env = build_child_environment(SPARK_REMOTE=url, PYTHONUNBUFFERED="1", **token)
             return [sys.executable, str(self._script), *files, str(settings)], env
         run = self._request.run
-        conf = submit_conf(self._conf, local=_is_local(self._master))
+        conf = submit_conf(self._conf, local=is_local(self._master))
         conf.setdefault("spark.app.name", f"{run.dag_id}.{run.task_id}")
         application = [str(self._script), *files]
-        return _build_submit_command(application, conf, work, master=self._master, submit=self._submit)
+        return build_submit_command(application, conf, work, master=self._master, submit=self._submit)
 
     def _follow_child(self, command: list[str], env: dict[str, str]) -> list[str]:
         last_lines: deque[str] = deque(maxlen=20)
-        self._child = _start_child(command, env)
+        self._child = start_child(command, env)
         try:
-            for line in _read_lines(self._child):
+            for line in read_lines(self._child):
                 last_lines.append(line)
                 self._on_line(line)
             self._child.wait()
@@ -151,45 +146,8 @@ class JobProcess:
 
     def _describe_missing_result(self, last_lines: list[str]) -> str:
         if self._killed:
-            return "The Spark process was stopped on request"
+            return STOPPED
         return describe_exit(self._child.returncode if self._child else None, last_lines)
-
-
-def run_connect_server(
-    *,
-    host: str,
-    port: int,
-    master: str = LOCAL,
-    conf: Mapping[str, str] | None = None,
-    token_file: Path | None = None,
-    on_ready: Callable[[str, Path], object],
-    on_line: Callable[[str], object] = print,
-) -> int:
-    """Run a Spark Connect server until it ends, and return its exit code.
-
-    Clients need the server's token. It is in ``token_file``, or by default in a file for this port that is
-    removed when the server ends. ``on_ready`` is called with the address and the token file.
-
-    :raises SetupError: when Java, Spark or a jar is missing, the port is taken, or others can read the file.
-    """
-    _require_free(host, port)
-    settings = long_lived(session_conf(local=_is_local(master), jars=list_jars(conf or {}), user=conf or {}))
-    settings |= {"spark.connect.grpc.binding.address": host, "spark.connect.grpc.binding.port": str(port)}
-    settings.setdefault("spark.app.name", "Spark Connect server")
-    if _is_local(master) and (filesystem := get_filesystem_id()) is not None:
-        settings[FILESYSTEM_SETTING] = filesystem
-    with make_work_folder() as work, offer_token(port, token_file) as (token, file):
-        settings[TOKEN_SETTING] = token
-        application = ["--class", _CONNECT_SERVER, "spark-internal"]
-        child = _start_child(*_build_submit_command(application, settings, work, master=master))
-        try:
-            thread_args = (child, host, port, lambda url: on_ready(url, file))
-            threading.Thread(target=_call_when_ready, args=thread_args, daemon=True).start()
-            for line in _read_lines(child):
-                on_line(line)
-            return child.wait()
-        finally:
-            _signal_group(child.pid, signal.SIGTERM)
 
 
 def make_archive(on_line: Callable[[str], object] = print) -> Path | None:
@@ -202,8 +160,8 @@ def make_archive(on_line: Callable[[str], object] = print) -> Path | None:
     with make_work_folder() as work, replace_when_complete(archive) as part:
         conf = add_recording_settings(session_conf(local=True, jars=jars, user={}), part)
         application = [str(SCRIPT.with_name("train.py")), str(work / "table")]
-        child = _start_child(*_build_submit_command(application, conf, work, master=LOCAL))
-        for line in _read_lines(child):
+        child = start_child(*build_submit_command(application, conf, work, master=LOCAL))
+        for line in read_lines(child):
             on_line(line)
         child.wait()
     return archive if archive.is_file() else None
@@ -251,16 +209,18 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _signal_group(group: int, number: signal.Signals) -> None:
+def signal_group(group: int, number: signal.Signals) -> None:
+    """Send a signal to a process group, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
 
-def _is_local(master: str) -> bool:
+def is_local(master: str) -> bool:
+    """Return whether a Spark master runs in the process that starts it."""
     return master.startswith("local")
 
 
-def _build_submit_command(
+def build_submit_command(
     application: list[str], conf: Mapping[str, str], work: Path, *, master: str, submit: Path | None = None
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command line and the environment of a spark-submit process."""
@@ -273,13 +233,14 @@ def _build_submit_command(
     env = build_child_environment(PYTHONUNBUFFERED="1")
     env.setdefault("SPARK_HOME", str(program.parent.parent))
     env.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if _is_local(master):
+    if is_local(master):
         env.setdefault("PYSPARK_PYTHON", sys.executable)
         env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return command, env
 
 
-def _start_child(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
+def start_child(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
+    """Start a process in its own session that ends with this process; its output is one pipe."""
     return subprocess.Popen(  # noqa: S603 - our own command, no shell
         command,
         env=env,
@@ -293,7 +254,7 @@ def _start_child(command: list[str], env: dict[str, str]) -> subprocess.Popen[st
     )
 
 
-def _read_lines(child: subprocess.Popen[str]) -> Iterator[str]:
+def read_lines(child: subprocess.Popen[str]) -> Iterator[str]:
     """Yield the output lines of the child, without the lines that every JVM prints."""
     with child.stdout or contextlib.nullcontext(()) as output:
         for line in output:
@@ -314,23 +275,3 @@ def _require_server(url: str) -> None:
             f"The Spark Connect server on {address.hostname} cannot be reached: check the connection, "
             f"or start a server with `airflow_merge_provider connect-server` ({error})"
         ) from None
-
-
-def _require_free(host: str, port: int) -> None:
-    with socket.socket() as probe:
-        if probe.connect_ex((host, port)) == 0:
-            raise SetupError(
-                f"Port {port} on {host} is already in use: stop the process that uses it, or set another "
-                "--port"
-            )
-
-
-def _call_when_ready(
-    child: subprocess.Popen[str], host: str, port: int, on_ready: Callable[[str], object]
-) -> None:
-    while child.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex((host, port)) == 0:
-                on_ready(f"sc://{LOCALHOST if is_loopback(host) else host}:{port}")
-                return
-        time.sleep(0.2)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # of these threads.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
+# No test leaves a shared Spark server behind: the tests of that server set another mode and folder.
+os.environ["AIRFLOW__MERGE__LOCAL_SPARK"] = "process"
+
 # DAG files for a separate scheduler; some replace the Spark hook of the operators as soon as they are
 # imported.
 collect_ignore = ["e2e/approval_dags", "e2e/signalling_dags"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.launch import JobProcess
+from airflow_merge_provider.local_spark.client import build_local_process
+from airflow_merge_provider.local_spark.settings import SECTION, LocalSparkSettings, parse_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -76,7 +78,7 @@ class SparkJobHook(BaseHook):
     def _choose_process(self, request: JobRequest, connection: Connection | None) -> Process:
         if connection is None:
             self.log.info("Connection %r does not exist: running Spark on this machine", self.conn_id)
-            return JobProcess(request, conf=self.conf, on_line=self._log_line)
+            return build_local_process(request, find_settings(), conf=self.conf, on_line=self._log_line)
         if connection.conn_type == "spark_connect":
             from airflow.providers.apache.spark.hooks.spark_connect import (  # noqa: PLC0415 - import time
                 SparkConnectHook,
@@ -106,6 +108,14 @@ class SparkJobHook(BaseHook):
 
     def _log_line(self, line: str) -> None:
         self.log.info("%s", line)
+
+
+def find_settings() -> LocalSparkSettings:
+    """Return the settings of Spark on this machine from section ``[merge]``.
+
+    :raises ConfigError: with every invalid value.
+    """
+    return parse_settings(lambda name: conf.get(SECTION, name, fallback=None))
 
 
 def _format_setting(value: Any) -> str:

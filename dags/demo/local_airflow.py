@@ -39,6 +39,8 @@ _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.5
 _PAUSES = (0.5, 1.0, 2.0, 0.0)
 _OVER = ("success", "failed")
+# What is about this machine, not about an Airflow.
+_OF_THE_MACHINE = ("AIRFLOW_MERGE_PROVIDER_CACHE", "AIRFLOW__MERGE__LOCAL_SPARK")
 # The log servers listen on every address; here the logs are local files, so they are not needed.
 _OPTIONS = {"scheduler": ("--skip-serve-logs",), "triggerer": ("--skip-serve-logs",)}
 
@@ -232,6 +234,8 @@ class LocalAirflow:
             "LOGGING__BASE_LOG_FOLDER": self.home / "logs",
             "LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": self.home / "logs" / "dag_processor",
             "MERGE__WAREHOUSE": self._warehouse,
+            # The shared Spark server of the runs outlives this Airflow by this time.
+            "MERGE__LOCAL_SPARK_IDLE": "2m",
             "OPENLINEAGE__DISABLED": True,
             "USAGE_DATA_COLLECTION__ENABLED": False,
         }
@@ -329,7 +333,7 @@ def free_port(preferred_port: int | None = None) -> int:
 
 
 def _is_of_another(name: str) -> bool:
-    return name.startswith(("AIRFLOW_", "_AIRFLOW_")) and name != "AIRFLOW_MERGE_PROVIDER_CACHE"
+    return name.startswith(("AIRFLOW_", "_AIRFLOW_")) and not name.startswith(_OF_THE_MACHINE)
 
 
 def _processes_of(sessions: set[int]) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider import launch
+from airflow_merge_provider import connect_server, launch
 from airflow_merge_provider.class_archive import archive_file, one_shot, replace_when_complete
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
@@ -172,7 +172,7 @@ def test_a_server_does_not_start_on_a_taken_port(submit: Any) -> None:
         port = bound_socket.getsockname()[1]
 
         with pytest.raises(SetupError, match=f"Port {port} on 127.0.0.1 is already in use"):
-            launch.run_connect_server(host="127.0.0.1", port=port, on_ready=print)
+            connect_server.run_connect_server(host="127.0.0.1", port=port, on_ready=print)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.errors import JobError, SetupError
+from airflow_merge_provider.core.errors import ConfigError, JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.hooks import _submit
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.launch import JobProcess
+from airflow_merge_provider.local_spark.client import SharedSparkProcess
 
 SECRET = "s3cr3t-value"  # noqa: S105 - not a secret
 _RECORD = """#!{python}
@@ -73,6 +74,16 @@ def test_without_a_connection_spark_runs_on_this_machine(request_: Any) -> None:
 
     assert isinstance(process, JobProcess)
     assert (process._master, process._remote) == ("local[*]", None)
+
+
+def test_without_a_connection_runs_share_a_server(monkeypatch: pytest.MonkeyPatch, request_: Any) -> None:
+    """By default, runs on this machine share a server; an invalid setting is an error before a run."""
+    monkeypatch.delenv("AIRFLOW__MERGE__LOCAL_SPARK")
+    assert isinstance(SparkJobHook()._choose_process(request_), SharedSparkProcess)
+    monkeypatch.setenv("AIRFLOW__MERGE__LOCAL_SPARK", "cluster")
+
+    with pytest.raises(ConfigError, match=r"\[merge\] local_spark: 'cluster' is not valid"):
+        SparkJobHook().submit(request_)
 
 
 def test_a_connection_that_is_named_has_to_exist(request_: Any) -> None:

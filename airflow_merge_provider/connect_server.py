@@ -1,0 +1,165 @@
+"""Run a Spark Connect server in a child process: for a user in the foreground, or for all local runs."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from airflow_merge_provider.class_archive import archive_file, long_lived
+from airflow_merge_provider.connect_token import LOCALHOST, TOKEN_SETTING, is_loopback, offer_token
+from airflow_merge_provider.core.child_process import make_work_folder
+from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
+from airflow_merge_provider.core.spark_conf import session_conf
+from airflow_merge_provider.jars import find_java, spark_home
+from airflow_merge_provider.launch import (
+    LOCAL,
+    build_submit_command,
+    is_local,
+    list_jars,
+    read_lines,
+    signal_group,
+    start_child,
+)
+
+_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_READY_POLL_SECONDS = 0.1
+
+
+class ConnectServer:
+    """A Spark Connect server in a child process.
+
+    :param conf: Spark settings, which override those of this package.
+    :raises SetupError: when Java, Spark or a jar is missing, or the port is taken.
+    """
+
+    def __init__(
+        self, *, host: str, port: int, master: str = LOCAL, conf: Mapping[str, str] | None = None
+    ) -> None:
+        _require_free(host, port)
+        self._host, self._port, self._master = host, port, master
+        self._settings = build_server_conf(conf or {}, master=master) | {
+            "spark.connect.grpc.binding.address": host,
+            "spark.connect.grpc.binding.port": str(port),
+        }
+        self._child: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        """The address for clients on this machine."""
+        return f"sc://{LOCALHOST if is_loopback(self._host) else self._host}:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """The ID of the server's process; zero before it is started."""
+        return self._child.pid if self._child else 0
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, or None while the server runs."""
+        return self._child.poll() if self._child else None
+
+    def start(self, work: Path, token: str) -> None:
+        """Start the process; ``work`` is a private folder, which must exist while the server runs."""
+        settings = {**self._settings, TOKEN_SETTING: token}
+        application = ["--class", _CLASS, "spark-internal"]
+        command, env = build_submit_command(application, settings, work, master=self._master)
+        self._child = start_child(command, env)
+
+    def read_lines(self) -> Iterator[str]:
+        """Yield the output lines until the server ends."""
+        if self._child is not None:
+            yield from read_lines(self._child)
+            self._child.wait()
+
+    def is_ready(self) -> bool:
+        """Return whether the server runs and its port answers."""
+        with socket.socket() as probe:
+            return probe.connect_ex((self._host, self._port)) == 0 and self.exit_code is None
+
+    def call_when_ready(self, on_ready: Callable[[], object]) -> None:
+        """Wait until the server is ready and call ``on_ready``; return without a call if the server ends."""
+        while self.exit_code is None:
+            if self.is_ready():
+                on_ready()
+                return
+            time.sleep(_READY_POLL_SECONDS)
+
+    def stop(self, grace_seconds: float = 0.0) -> None:
+        """End the server with SIGTERM, and with SIGKILL after the grace period unless that is zero."""
+        if self._child is None:
+            return
+        signal_group(self._child.pid, signal.SIGTERM)
+        if grace_seconds:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(grace_seconds)
+            signal_group(self._child.pid, signal.SIGKILL)
+            self._child.wait()
+
+
+def run_connect_server(
+    *,
+    host: str,
+    port: int,
+    master: str = LOCAL,
+    conf: Mapping[str, str] | None = None,
+    token_file: Path | None = None,
+    on_ready: Callable[[str, Path], object],
+    on_line: Callable[[str], object] = print,
+) -> int:
+    """Run a Spark Connect server until it ends, and return its exit code.
+
+    Clients need the server's token. It is in ``token_file``, or by default in a file for this port that is
+    removed when the server ends. ``on_ready`` is called with the address and the token file.
+
+    :raises SetupError: when Java, Spark or a jar is missing, the port is taken, or others can read the file.
+    """
+    server = ConnectServer(host=host, port=port, master=master, conf=conf)
+    with make_work_folder() as work, offer_token(port, token_file) as (token, file):
+        server.start(work, token)
+        try:
+            arguments = (lambda: on_ready(server.url, file),)
+            threading.Thread(target=server.call_when_ready, args=arguments, daemon=True).start()
+            for line in server.read_lines():
+                on_line(line)
+            return server.exit_code or 0
+        finally:
+            server.stop()
+
+
+def build_server_conf(conf: Mapping[str, str], *, master: str) -> dict[str, str]:
+    """Return the settings of a server; those of ``conf`` override those of this package.
+
+    :raises SetupError: when Java, Spark or a jar is missing.
+    """
+    local, jars = is_local(master), list_jars(conf)
+    archive = archive_file(find_java(), spark_home(), jars) if local else None
+    settings = long_lived(session_conf(local=local, jars=jars, user=conf), archive)
+    settings.setdefault("spark.app.name", "Spark Connect server")
+    # With another default file system, paths do not name files that clients on this machine see.
+    if local and "spark.hadoop.fs.defaultFS" not in conf and (filesystem := get_filesystem_id()) is not None:
+        settings[FILESYSTEM_SETTING] = filesystem
+    return settings
+
+
+def find_free_port(host: str) -> int:
+    """Return a port that no process listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _require_free(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        if probe.connect_ex((host, port)) == 0:
+            raise SetupError(
+                f"Port {port} on {host} is already in use: stop the process that uses it, or set another "
+                "--port"
+            )
