@@ -21,7 +21,7 @@ COVERAGE = $(if $(ARGS),,--cov --cov-report=term)
 
 define NEED_JAVA
 import sys
-from airflow_merge_provider import jars
+from airflow_merge_provider.jvm import jars
 try:
     jars.find_java()
 except jars.SetupError as error:
@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c "$$NEED_JAVA"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,openlineage,examples,dev]'
-	$(BIN)/python -m airflow_merge_provider.jars
+	$(BIN)/python -m airflow_merge_provider.jvm.jars
 	@touch $@
 
 demo: $(STAMP)  ## Run the example DAGs in a real Airflow over real data, and show what they did

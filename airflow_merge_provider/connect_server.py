@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from airflow_merge_provider.class_archive import archive_file, long_lived
 from airflow_merge_provider.connect_token import LOCALHOST, TOKEN_SETTING, is_loopback, offer_token
 from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
 from airflow_merge_provider.core.spark_conf import session_conf
-from airflow_merge_provider.jars import find_java, spark_home
+from airflow_merge_provider.jvm.class_archive import archive_file, long_lived
+from airflow_merge_provider.jvm.jars import find_java, spark_home
 from airflow_merge_provider.launch import (
     LOCAL,
     build_submit_command,

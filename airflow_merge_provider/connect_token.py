@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.jars import cache_folder
+from airflow_merge_provider.jvm.jars import cache_folder
 
 # The name of PySpark's own environment variable.
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable, not a token

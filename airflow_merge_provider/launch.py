@@ -15,12 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from airflow_merge_provider.class_archive import (
-    add_recording_settings,
-    archive_file,
-    one_shot,
-    replace_when_complete,
-)
 from airflow_merge_provider.connect_token import (
     CONNECT_PORT,
     add_token,
@@ -33,7 +27,13 @@ from airflow_merge_provider.core.child_process import (
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
-from airflow_merge_provider.jars import delta_jars, find_java, spark_home
+from airflow_merge_provider.jvm.class_archive import (
+    add_recording_settings,
+    archive_file,
+    one_shot,
+    replace_when_complete,
+)
+from airflow_merge_provider.jvm.jars import delta_jars, find_java, spark_home
 
 SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"

@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.class_archive import long_lived
 from airflow_merge_provider.core.spark_conf import session_conf
-from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs.spark.session import local_session
+from airflow_merge_provider.jvm.class_archive import long_lived
+from airflow_merge_provider.jvm.jars import delta_jars
 from benchmarks.page import update_page
 
 OUT = Path(__file__).parent / "out"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.jars import find_java
+from airflow_merge_provider.jvm.jars import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

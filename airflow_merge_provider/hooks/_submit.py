@@ -21,7 +21,7 @@ from airflow_merge_provider.core.child_process import (
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import properties_text
-from airflow_merge_provider.jars import find_java, spark_home
+from airflow_merge_provider.jvm.jars import find_java, spark_home
 from airflow_merge_provider.launch import SCRIPT, describe_exit, submit_conf, write_private
 
 _BINARY = "spark-submit"

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider import __version__
-from airflow_merge_provider.class_archive import read_java_release
 from airflow_merge_provider.core.child_process import build_child_environment
 from airflow_merge_provider.core.machine import get_filesystem_id
-from airflow_merge_provider.jars import find_java, spark_home
+from airflow_merge_provider.jvm.class_archive import read_java_release
+from airflow_merge_provider.jvm.jars import find_java, spark_home
 from airflow_merge_provider.launch import list_jars
 from airflow_merge_provider.local_spark.settings import MEMORY_SETTING, LocalSparkSettings, count_slots
 

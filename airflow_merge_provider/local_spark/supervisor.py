@@ -17,14 +17,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from airflow_merge_provider.class_archive import COMPILER_OPTIONS, OPTIONS_SETTING, archive_file
 from airflow_merge_provider.connect_server import ConnectServer, find_free_port
 from airflow_merge_provider.connect_token import LOCALHOST, offer_token
 from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.machine import get_filesystem_id
 from airflow_merge_provider.core.spark_conf import merge_settings
-from airflow_merge_provider.jars import find_java, spark_home
+from airflow_merge_provider.jvm.class_archive import COMPILER_OPTIONS, OPTIONS_SETTING, archive_file
+from airflow_merge_provider.jvm.jars import find_java, spark_home
 from airflow_merge_provider.launch import list_jars
 from airflow_merge_provider.local_spark.background import BackgroundWork, Step, build_steps
 from airflow_merge_provider.local_spark.identity import ServerSpec, parse_spec

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider import jars
 from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.jvm import jars
 
 # Replacement of Spark's resolver that creates the files or prints the messages of Ivy.
 RESOLVER = """#!/bin/sh

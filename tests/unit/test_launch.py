@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider import connect_server, launch
-from airflow_merge_provider.class_archive import archive_file, one_shot, replace_when_complete
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.core.spark_conf import properties_text, session_conf
+from airflow_merge_provider.jvm.class_archive import archive_file, one_shot, replace_when_complete
 from tests.jobs import probe
 
 # Replacement of spark-submit that records its input for the test and returns a configured answer.

@@ -79,7 +79,7 @@ def test_without_a_connection_spark_runs_on_this_machine(request_: Any) -> None:
 def test_without_a_connection_runs_share_a_server(monkeypatch: pytest.MonkeyPatch, request_: Any) -> None:
     """By default, runs on this machine share a server; an invalid setting is an error before a run."""
     monkeypatch.delenv("AIRFLOW__MERGE__LOCAL_SPARK")
-    assert isinstance(SparkJobHook()._choose_process(request_), SharedSparkProcess)
+    assert isinstance(SparkJobHook()._choose_process(request_, None), SharedSparkProcess)
     monkeypatch.setenv("AIRFLOW__MERGE__LOCAL_SPARK", "cluster")
 
     with pytest.raises(ConfigError, match=r"\[merge\] local_spark: 'cluster' is not valid"):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from airflow_merge_provider.jars import cache_folder
+from airflow_merge_provider.jvm.jars import cache_folder
 
 OPTIONS_SETTING = "spark.driver.extraJavaOptions"
 # With only the first compiler, a JVM reaches its full speed after one run instead of twenty; it reserves a
