@@ -151,11 +151,32 @@ def summarize_report(report: Mapping[str, Any]) -> str:
     if mode == "noop":
         return f"nothing to do: {reason}"
     target = report["target"]
-    rows = ", ".join(f"{count} {kind}" for kind, count in report["rows"].items() if count is not None)
-    if report["dry_run"]:
-        return f"{mode} dry run ({reason}): would result in {rows or 'unknown'} rows in {target['dataset']}"
-    version_text = "" if target["version"] is None else f", version {target['version']}"
-    return f"{mode} run ({reason}): {rows or 'unknown'} rows in {target['dataset']}{version_text}"
+    is_dry_run = report["dry_run"]
+    run = f"{mode} {'dry run' if is_dry_run else 'run'} ({reason})"
+    rows = f"{'would write' if is_dry_run else 'wrote'} {_summarize_rows(report['rows'], target['dataset'])}"
+    version_text = "" if is_dry_run or target["version"] is None else f"; version {target['version']}"
+    return f"{run}: {rows}{version_text}{_summarize_sources(report['sources'])}"
+
+
+def _summarize_rows(rows: Mapping[str, int | None], target: str) -> str:
+    """Return how many rows are written, by kind; rows that stay as they are are not written."""
+    counts = {kind: count for kind, count in rows.items() if kind != "unchanged" and count != 0}
+    if None in counts.values():
+        return f"an unknown number of rows to {target}"
+    kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    total = sum(count or 0 for count in counts.values())
+    return f"{total} {'row' if total == 1 else 'rows'} to {target}{f': {kinds}' if kinds else ''}"
+
+
+def _summarize_sources(sources: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return how many rows the sources have, as far as they are counted."""
+    texts = [
+        f"{name} with {source['rows']} rows" for name, source in sources.items() if source["rows"] is not None
+    ]
+    if not texts:
+        return ""
+    more = len(texts) - _SOURCES_MAX
+    return f"; read {', '.join(texts[:_SOURCES_MAX])}{f' and {more} more' if more > 0 else ''}"
 
 
 def add_launch_seconds(report: Mapping[str, Any], elapsed: float) -> dict[str, Any]:

@@ -161,6 +161,7 @@ class SparkJobOperator(BaseOperator):
         if xcom_report["truncated"]:
             self.log.info("The report is too long for an XCom; full report: %s", json.dumps(report))
         context["ti"].xcom_push(key=REPORT_KEY, value=xcom_report)
+        self.log.info("report: XCom %r, and the tab %r of this task instance", REPORT_KEY, "Merge report")
         self._emit_asset(xcom_report, context)
         return xcom_report
 

@@ -114,10 +114,10 @@ def test_the_log_says_in_one_line_what_was_done() -> None:
 
     assert summary == (
         "incremental run (changed since the previous run: crm): "
-        "2 inserted, 1 updated, 0 deleted, 0 unchanged rows in golden, version 3"
+        "wrote 3 rows to golden: 2 inserted, 1 updated; version 3; read crm with 3 rows, erp with 2 rows"
     )
     assert dry_run_summary.startswith(
-        "incremental dry run (changed since the previous run: crm): would result in 2 inserted"
+        "incremental dry run (changed since the previous run: crm): would write 3 rows to golden: 2 inserted"
     )
 
 
