@@ -98,10 +98,7 @@ def test_a_setting_without_effect_is_refused(
 
 
 def test_a_plan_reads_nothing(lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """With --plan the report is the plan, without reading data.
-
-    An earlier run does not end the job sooner.
-    """
+    """The report of `plan` is the plan, without reading data, even if an earlier run has committed."""
     config = {"job": "joiner", "inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
 
     assert cli.main(["plan", file(config), "--warehouse", lake]) == 0
