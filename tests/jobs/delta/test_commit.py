@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError
 from airflow_merge_provider.core.run.previous_run import load_previous_run
-from airflow_merge_provider.jobs.delta import transaction, writer
+from airflow_merge_provider.jobs.delta import table, writer
 from airflow_merge_provider.jobs.delta.table import SparkLog, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
@@ -282,7 +282,7 @@ def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     spark.sql(f"INSERT INTO {name} VALUES (7, 'by hand')")
     if not readable:
-        monkeypatch.setattr(transaction, "read_transaction", lambda *_: None)
+        monkeypatch.setattr(table, "read_transaction", lambda *_: None)
     for version in range(4):
         (Path(target.path) / "_delta_log" / f"{version:020d}.json").unlink()
     spark.sql("CLEAR CACHE")
@@ -362,7 +362,7 @@ def test_of_two_writers_at_once_one_wins_whole(spark: SparkSession, target: Any,
     if not first:
         _create_target(spark, target, *[(n, "old") for n in range(50)])
     sessions = [new_session(spark), new_session(spark)]
-    previous_runs = [load_previous_run(session, target, CAP) for session in sessions]
+    previous_runs = [load_previous_run(SparkLog(session), target, CAP) for session in sessions]
 
     def write_rows(number: int) -> object:
         rows = [(n, f"writer {number}") for n in range(50)]
