@@ -29,7 +29,7 @@ from tests.conformance.lean import lean_session
 from tests.conformance.oracles import joiner as oracle
 
 FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "100")))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "50")))
 
 NAMES = ("k", "K", "key two", "a.b", "ключ", "select")
 # Few values, so that keys match; similar values of one type that differ.

@@ -21,7 +21,7 @@ from tests.conformance.oracles.merge_engine import Oracle, RefusedError
 from tests.conformance.oracles.merge_engine_workloads import draw_workload
 
 FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "16")))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "8")))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
