@@ -158,4 +158,14 @@ def _local_spark_options() -> dict[str, Any]:
             "example": "4",
             "default": "",
         },
+        "local_spark_warm_up": {
+            "description": (
+                "Whether a new shared server runs each kind of merge once on ten rows while no task uses it, "
+                "so that later runs are faster."
+            ),
+            "version_added": "0.1.0",
+            "type": "boolean",
+            "example": None,
+            "default": "True",
+        },
     }

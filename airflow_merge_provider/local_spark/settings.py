@@ -21,6 +21,7 @@ _DEFAULTS = {
     "local_spark_idle": "10m",
     "local_spark_memory": "2g",
     "local_spark_cores": "",
+    "local_spark_warm_up": "True",
 }
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -70,6 +71,7 @@ def parse_settings(get_value: Callable[[str], str | None]) -> LocalSparkSettings
     idle = parse_value("local_spark_idle", parse_seconds, "use a number and a unit, such as 30s, 10m or 2h")
     memory = parse_value("local_spark_memory", _parse_memory, "use at least 512m, such as 900m, 2g or 8g")
     cores = parse_value("local_spark_cores", _parse_cores, "use an integer from 1, or leave it empty")
+    warm_up = parse_value("local_spark_warm_up", _parse_flag, "use true or false")
     if problems:
         raise ConfigError.from_problems(problems)
     return LocalSparkSettings(
@@ -77,6 +79,7 @@ def parse_settings(get_value: Callable[[str], str | None]) -> LocalSparkSettings
         idle_seconds=float(str(idle)),
         memory=str(memory),
         cores=None if cores is None else int(str(cores)),
+        warm_up=bool(warm_up),
     )
 
 
@@ -135,6 +138,12 @@ def _parse_memory(text: str) -> str:
     if parse_bytes(text) < _SLOT_BYTES:
         raise ValueError
     return text.lower()
+
+
+def _parse_flag(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise ValueError
+    return text.lower() == "true"
 
 
 def _parse_cores(text: str) -> int | None:

@@ -236,6 +236,7 @@ class LocalAirflow:
             "MERGE__WAREHOUSE": self._warehouse,
             # The shared Spark server of the runs outlives this Airflow by this time.
             "MERGE__LOCAL_SPARK_IDLE": "2m",
+            "MERGE__LOCAL_SPARK_WARM_UP": "False",
             "OPENLINEAGE__DISABLED": True,
             "USAGE_DATA_COLLECTION__ENABLED": False,
         }

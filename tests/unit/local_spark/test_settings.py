@@ -57,6 +57,7 @@ def test_airflow_reads_its_own_section(monkeypatch: pytest.MonkeyPatch) -> None:
         ("local_spark_memory", "100m", "'100m' is not valid .*use at least 512m"),
         ("local_spark_cores", "0", "'0' is not valid .*integer from 1"),
         ("local_spark_cores", "all", "'all' is not valid .*integer from 1"),
+        ("local_spark_warm_up", "maybe", "'maybe' is not valid .*true or false"),
     ],
 )
 def test_an_invalid_value_is_named(name: Any, value: Any, message: Any) -> None:
@@ -70,7 +71,7 @@ def test_all_invalid_values_are_reported_together() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_settings(lambda _: "?")
 
-    assert len(caught.value.problems) == 4
+    assert len(caught.value.problems) == 5
 
 
 @pytest.mark.parametrize(
