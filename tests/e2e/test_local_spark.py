@@ -206,12 +206,13 @@ def test_a_stopped_run_interrupts_its_statements(tables: Any) -> None:
 def test_a_killed_client_does_not_keep_its_statement(tables: Any, tmp_path: Path) -> None:
     """If the task is killed with SIGKILL, the kernel releases its slot and the next run begins."""
     code = (
-        "import sys, tests.e2e.test_local_spark as module\n"
+        "import sys\n"
+        "sys.path.insert(0, sys.argv[3])\n"
+        "import tests.e2e.test_local_spark as module\n"
         "module.build_process((sys.argv[1], sys.argv[2]), 'r1', print, slow=True).run()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *tables], env={**os.environ, "PYTHONPATH": str(Path.cwd())}
-    )
+    # PYTHONPATH is part of a server's identity: the client would start another one.
+    process = subprocess.Popen([sys.executable, "-c", code, *tables, str(Path.cwd())])
     wait_until(lambda: any(Path(tables[1]).glob("*.parquet")))
     process.kill()
     process.wait()
