@@ -15,11 +15,12 @@ from airflow_merge_provider.connect_token import LOCALHOST, TOKEN_SETTING, is_lo
 from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
-from airflow_merge_provider.core.spark_conf import session_conf
+from airflow_merge_provider.core.spark_conf import merge_settings, session_conf
 from airflow_merge_provider.jvm.class_archive import archive_file, long_lived
 from airflow_merge_provider.jvm.jars import find_java, spark_home
 from airflow_merge_provider.launch import (
     LOCAL,
+    SCRIPT,
     build_submit_command,
     is_local,
     list_jars,
@@ -28,7 +29,11 @@ from airflow_merge_provider.launch import (
     start_child,
 )
 
-_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+# Spark's own server class compiles the generated code of a plan again for each session, because it forces
+# isolated class loaders on every session. As a plug-in of an application, the service follows the setting.
+_APPLICATION = SCRIPT.with_name("serve.py")
+_PLUGIN = {"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"}
+_SHARED_CLASSES = {"spark.sql.artifact.isolation.enabled": "false"}
 _READY_POLL_SECONDS = 0.1
 
 
@@ -68,8 +73,7 @@ class ConnectServer:
     def start(self, work: Path, token: str) -> None:
         """Start the process; ``work`` is a private folder, which must exist while the server runs."""
         settings = {**self._settings, TOKEN_SETTING: token}
-        application = ["--class", _CLASS, "spark-internal"]
-        command, env = build_submit_command(application, settings, work, master=self._master)
+        command, env = build_submit_command([str(_APPLICATION)], settings, work, master=self._master)
         self._child = start_child(command, env)
 
     def read_lines(self) -> Iterator[str]:
@@ -140,7 +144,8 @@ def build_server_conf(conf: Mapping[str, str], *, master: str) -> dict[str, str]
     """
     local, jars = is_local(master), list_jars(conf)
     archive = archive_file(find_java(), spark_home(), jars) if local else None
-    settings = long_lived(session_conf(local=local, jars=jars, user=conf), archive)
+    own = {**session_conf(local=local, jars=jars, user={}), **_SHARED_CLASSES, **_PLUGIN}
+    settings = long_lived(merge_settings(own, conf), archive)
     settings.setdefault("spark.app.name", "Spark Connect server")
     # With another default file system, paths do not name files that clients on this machine see.
     if local and "spark.hadoop.fs.defaultFS" not in conf and (filesystem := get_filesystem_id()) is not None:
