@@ -1,5 +1,5 @@
 # Everything runs in .venv, which `make install` makes; nothing else on the machine is changed but the cache
-# folder of the two Delta jars (~/.cache/airflow_merge_provider, or $AIRFLOW_MERGE_PROVIDER_CACHE).
+# folder of the Delta jars and the class archive (~/.cache/airflow_merge_provider, or $AIRFLOW_MERGE_PROVIDER_CACHE).
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -33,14 +33,14 @@ help:  ## Say what there is
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '  make %-9s %s\n' "$$name" "$$text"; done
 
-install: $(STAMP)  ## Make .venv with everything in it, and fetch the two Delta jars
+install: $(STAMP)  ## Make .venv with everything in it, fetch the Delta jars, and prepare fast starts of Spark
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python is missing: install Python 3.11, 3.12 or 3.13, or set PYTHON" >&2; exit 1; }
 	@$(PYTHON) -c "$$NEED_JAVA"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,openlineage,examples,dev]'
-	$(BIN)/python -m airflow_merge_provider.jvm.jars
+	$(BIN)/python -m airflow_merge_provider prepare
 	@touch $@
 
 demo: $(STAMP)  ## Run the example DAGs in a real Airflow over real data, and show what they did

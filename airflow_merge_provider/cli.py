@@ -36,8 +36,9 @@ from airflow_merge_provider.core.spark_conf import find_misplaced
 from airflow_merge_provider.explain.merge_engine import explain_key
 from airflow_merge_provider.explain.merge_source import explain_between, explain_output
 from airflow_merge_provider.explain.target import find_owner, open_target
-from airflow_merge_provider.launch import LOCAL, make_archive
+from airflow_merge_provider.launch import LOCAL
 from airflow_merge_provider.local_spark.administration import list_servers, stop_servers
+from airflow_merge_provider.local_spark.archive_recording import record_archive
 from airflow_merge_provider.local_spark.client import run_job
 from airflow_merge_provider.run_file import (
     STDIN,
@@ -166,7 +167,7 @@ def _connect_server(options: argparse.Namespace) -> int:
 
 
 def _prepare_archive(_: argparse.Namespace) -> int:
-    archive = make_archive(on_line=lambda line: print(line, file=sys.stderr, flush=True))
+    archive = record_archive(on_line=lambda line: print(line, file=sys.stderr, flush=True))
     print(
         f"class archive: {archive}"
         if archive

@@ -16,7 +16,7 @@ from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
 from airflow_merge_provider.core.spark_conf import merge_settings, session_conf
-from airflow_merge_provider.jvm.class_archive import archive_file, long_lived
+from airflow_merge_provider.jvm.class_archive import add_recording_settings, archive_file, long_lived
 from airflow_merge_provider.jvm.jars import find_java, spark_home
 from airflow_merge_provider.launch import (
     LOCAL,
@@ -41,15 +41,22 @@ class ConnectServer:
     """A Spark Connect server in a child process.
 
     :param conf: Spark settings, which override those of this package.
+    :param recording: the class archive that the JVM writes when it ends; None if it writes none.
     :raises SetupError: when Java, Spark or a jar is missing, or the port is taken.
     """
 
     def __init__(
-        self, *, host: str, port: int, master: str = LOCAL, conf: Mapping[str, str] | None = None
+        self,
+        *,
+        host: str,
+        port: int,
+        master: str = LOCAL,
+        conf: Mapping[str, str] | None = None,
+        recording: Path | None = None,
     ) -> None:
         _require_free(host, port)
         self._host, self._port, self._master = host, port, master
-        self._settings = build_server_conf(conf or {}, master=master) | {
+        self._settings = build_server_conf(conf or {}, master=master, recording=recording) | {
             "spark.connect.grpc.binding.address": host,
             "spark.connect.grpc.binding.port": str(port),
         }
@@ -137,15 +144,22 @@ def run_connect_server(
             server.stop()
 
 
-def build_server_conf(conf: Mapping[str, str], *, master: str) -> dict[str, str]:
+def build_server_conf(
+    conf: Mapping[str, str], *, master: str, recording: Path | None = None
+) -> dict[str, str]:
     """Return the settings of a server; those of ``conf`` override those of this package.
+
+    :param recording: the class archive that the JVM writes when it ends; None if it writes none.
 
     :raises SetupError: when Java, Spark or a jar is missing.
     """
     local, jars = is_local(master), list_jars(conf)
-    archive = archive_file(find_java(), spark_home(), jars) if local else None
     own = {**session_conf(local=local, jars=jars, user={}), **_SHARED_CLASSES, **_PLUGIN}
-    settings = long_lived(merge_settings(own, conf), archive)
+    settings = merge_settings(own, conf)
+    if recording is not None:
+        settings = add_recording_settings(settings, recording)
+    else:
+        settings = long_lived(settings, archive_file(find_java(), spark_home(), jars) if local else None)
     settings.setdefault("spark.app.name", "Spark Connect server")
     # With another default file system, paths do not name files that clients on this machine see.
     if local and "spark.hadoop.fs.defaultFS" not in conf and (filesystem := get_filesystem_id()) is not None:

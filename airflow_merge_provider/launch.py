@@ -28,10 +28,8 @@ from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
 from airflow_merge_provider.jvm.class_archive import (
-    add_recording_settings,
     archive_file,
     one_shot,
-    replace_when_complete,
 )
 from airflow_merge_provider.jvm.jars import delta_jars, find_java, spark_home
 
@@ -148,23 +146,6 @@ class JobProcess:
         if self._killed:
             return STOPPED
         return describe_exit(self._child.returncode if self._child else None, last_lines)
-
-
-def make_archive(on_line: Callable[[str], object] = print) -> Path | None:
-    """Create the class archive from a small run, for the JVMs of later runs; return None if Java cannot.
-
-    :raises SetupError: when Java, Spark or a jar is missing.
-    """
-    jars = list_jars({})
-    archive = archive_file(find_java(), spark_home(), jars)
-    with make_work_folder() as work, replace_when_complete(archive) as part:
-        conf = add_recording_settings(session_conf(local=True, jars=jars, user={}), part)
-        application = [str(SCRIPT.with_name("train.py")), str(work / "table")]
-        child = start_child(*build_submit_command(application, conf, work, master=LOCAL))
-        for line in read_lines(child):
-            on_line(line)
-        child.wait()
-    return archive if archive.is_file() else None
 
 
 def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:

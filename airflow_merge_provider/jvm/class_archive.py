@@ -1,8 +1,8 @@
 """Choose JVM options that make a JVM for a single job start fast: C1 compiler, collector, class archive.
 
 A short run spends most of its time loading, verifying and compiling classes. The archive of loaded classes
-(class data sharing) is created once per machine, Java and class path (``launch.make_archive``). Without it
-runs are slower, with the same results.
+(class data sharing) is created once per machine, Java and class path, by ``local_spark.archive_recording``.
+Without it runs are slower, with the same results.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from airflow_merge_provider.connect_token import TOKEN_VARIABLE, read_token
 from airflow_merge_provider.core.child_process import build_child_environment, die_with_parent
-from airflow_merge_provider.launch import SCRIPT, signal_group
+from airflow_merge_provider.launch import signal_group
+from airflow_merge_provider.local_spark.archive_recording import WARM_UP_SCRIPT
 
 _NICENESS = 15
 # The task that has started the server is about to use it.
@@ -21,7 +22,6 @@ _QUIET_SECONDS = 2.0
 _ATTEMPTS_MAX = 3
 # The command line of a child process, and its additional environment variables.
 Step = tuple[list[str], dict[str, str]]
-WARM_UP_SCRIPT = SCRIPT.with_name("warm_up.py")
 
 
 class BackgroundWork:

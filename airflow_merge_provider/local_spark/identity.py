@@ -26,8 +26,8 @@ from airflow_merge_provider.local_spark.settings import MEMORY_SETTING, LocalSpa
 _SESSION_PREFIXES = ("spark.sql.", "spark.databricks.delta.")
 # Spark's static SQL settings (StaticSQLConf), and those that a catalog or the metastore client reads once.
 _STATIC_SQL = re.compile(
-    r"spark\.sql\.(extensions|catalog|warehouse|hive|cache\.serializer|queryExecutionListeners|ui\.|debug|"
-    r"streaming\.(ui\.|streamingQueryListeners)|globalTempDatabase|defaultUrlStreamHandlerFactory|"
+    r"spark\.sql\.(extensions|catalog|artifact\.|warehouse|hive|cache\.serializer|queryExecutionListeners|"
+    r"ui\.|debug|streaming\.(ui\.|streamingQueryListeners)|globalTempDatabase|defaultUrlStreamHandlerFactory|"
     r"codegen\.(cache\.maxEntries|comments)|event\.truncate|filesourceTableRelationCacheSize|"
     r"metadataCacheTTLSeconds|legacy\.sessionInitWithConfigDefaults|columnar\.|"
     r"execution\.columnar\.|sources\.(schemaStringLengthThreshold|disabledJdbcConnProviderList)|"

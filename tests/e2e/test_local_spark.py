@@ -19,6 +19,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from airflow_merge_provider.connect_token import TOKEN_VARIABLE, read_token
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.jobs.submit import warm_up
@@ -241,6 +242,30 @@ def test_the_warm_up_runs_every_kind_of_plan(tables: Any, tmp_path: Path) -> Non
 
     names = {marker.stem for marker in (tmp_path / "warm_up").glob("*-*.done")}
     assert names >= {f"{name}-0" for name in warm_up.RUNS}
+
+
+def test_sessions_share_the_generated_code(tables: Any) -> None:
+    """Sessions are not isolated: each one would have class loaders of its own, and compile all code again."""
+    build_process(tables, "r1", print).run()
+    server = find_server()
+    name = "spark.sql.artifact.isolation.enabled"
+    code = (
+        f"from pyspark.sql import SparkSession; print(SparkSession.builder.getOrCreate().conf.get({name!r}))"
+    )
+    variables = {
+        "SPARK_REMOTE": f"sc://localhost:{server.state.port}",
+        TOKEN_VARIABLE: read_token(server.folder.token_file),
+    }
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.strip() == "false"
 
 
 # May take more than 20 seconds: a server starts.

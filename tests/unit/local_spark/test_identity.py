@@ -37,6 +37,7 @@ def compute_digest(conf: Any = None, **settings: Any) -> str:
         ("spark.sql.warehouse.dir", False),
         ("spark.sql.hive.metastore.jars", False),
         ("spark.sql.codegen.cache.maxEntries", False),
+        ("spark.sql.artifact.isolation.enabled", False),
         ("spark.driver.memory", False),
         ("spark.hadoop.fs.s3a.secret.key", False),
         ("spark.jars.packages", False),
