@@ -96,6 +96,7 @@ class Trials:
 
     def run_until_done(self, lake: Path, step: int, mode: str = "shared") -> int:
         """Run until it succeeds, as a scheduler retries a task; return the number of attempts."""
+        output = ""
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             process = self._start_run(lake, step, mode)
             output, _ = process.communicate(timeout=_SECONDS_MAX)
@@ -222,9 +223,8 @@ def print_report(tally: SharedTally, seconds: float) -> None:
     largest = max(tally.memory.values(), default=0) >> 20
     tasks = sorted(tally.seconds)
     median = tasks[len(tasks) // 2] if tasks else 0.0
-    print(
-        f"  {len(tally.memory)} servers, at most {largest} MB; {seconds / 60:.1f} minutes; median {median:.1f} s"
-    )
+    print(f"  {len(tally.memory)} servers, at most {largest} MB of memory")
+    print(f"  {seconds / 60:.1f} minutes; median of undisturbed tasks {median:.1f} s")
     print(f"  {len(tally.failed)} failed")
 
 
