@@ -6,6 +6,8 @@ destination airport. The result is stored with its history.
 
 Start only the first DAG manually. Start it again with another name for an airport,
 ``{"rename": {"BOS": "Boston Logan"}}``: the golden airport changes, then its flights, then their history.
+
+The tasks of the other DAGs need the Airflow pool ``merge_spark``.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ AIRPORTS, FLIGHTS, WEATHER = (
 DEPARTURES = dataset_asset("pipeline_departures")
 # One run at a time: events during a run start one more run, and each run reads all new data.
 COMMON: dict[str, Any] = {"catchup": False, "max_active_runs": 1, "tags": ["example", "pipeline"]}
+# DAGs that start together wait for a slot in the scheduler, not in a worker. Create the pool once:
+# airflow pools set merge_spark 4 "merges at the same time"
+IN_POOL: dict[str, Any] = {"default_args": {"pool": "merge_spark"}}
 
 with DAG(
     "example_pipeline",
@@ -52,7 +57,7 @@ with DAG(
 
     publish()
 
-with DAG("example_pipeline_airports", schedule=(WORLD | NYC | US), **COMMON) as airports:
+with DAG("example_pipeline_airports", schedule=(WORLD | NYC | US), **COMMON, **IN_POOL) as airports:
     # Airports are merged only if they have the same code in all lists, so that each row is one airport.
     MergeSourceOperator(
         task_id="merge",
@@ -69,7 +74,7 @@ with DAG("example_pipeline_airports", schedule=(WORLD | NYC | US), **COMMON) as 
         version=2,
     )
 
-with DAG("example_pipeline_flights", schedule=CHANGES, **COMMON) as flights:
+with DAG("example_pipeline_flights", schedule=CHANGES, **COMMON, **IN_POOL) as flights:
     MergeEngineOperator(
         task_id="fold",
         source=CHANGES,
@@ -82,7 +87,7 @@ with DAG("example_pipeline_flights", schedule=CHANGES, **COMMON) as flights:
         },
     )
 
-with DAG("example_pipeline_weather", schedule=LANDING, **COMMON) as weather:
+with DAG("example_pipeline_weather", schedule=LANDING, **COMMON, **IN_POOL) as weather:
     merged = MergeRecordOperator(
         task_id="merge_files",
         source=LANDING,
@@ -108,7 +113,9 @@ with DAG("example_pipeline_weather", schedule=LANDING, **COMMON) as weather:
         primary_key=["origin", "time_hour"],
     )
 
-with DAG("example_pipeline_departures", schedule=(AIRPORTS | FLIGHTS | WEATHER), **COMMON) as departures:
+with DAG(
+    "example_pipeline_departures", schedule=(AIRPORTS | FLIGHTS | WEATHER), **COMMON, **IN_POOL
+) as departures:
     # The first event arrives before all tables exist: the run waits for them, without a worker.
     wait = DatasetPopulatedSensor(
         task_id="wait", datasets=[AIRPORTS, FLIGHTS, WEATHER], ignore_non_existent_datasets=False
@@ -135,7 +142,7 @@ with DAG("example_pipeline_departures", schedule=(AIRPORTS | FLIGHTS | WEATHER),
     )
     wait >> at_origin >> to_airport
 
-with DAG("example_pipeline_history", schedule=DEPARTURES, **COMMON) as history:
+with DAG("example_pipeline_history", schedule=DEPARTURES, **COMMON, **IN_POOL) as history:
     history_task = Scd2Operator(
         task_id="keep",
         source=DEPARTURES,

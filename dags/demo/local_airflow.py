@@ -33,6 +33,9 @@ DAGS = Path(__file__).resolve().parents[1]
 NEEDED = ("api-server", "scheduler", "dag-processor")
 ALL = (*NEEDED, "triggerer")
 
+# The pool in which the tasks of the example pipeline run.
+POOL = {"name": "merge_spark", "slots": 4, "description": "merges at the same time"}
+
 _PORTS = range(20_000, 32_000)
 _START_SECONDS = 180.0
 _STOP_SECONDS = 10.0
@@ -114,6 +117,7 @@ class LocalAirflow:
             if time.monotonic() > end:
                 raise JobError(f"Airflow was not ready after {_START_SECONDS:.0f} s, see {self.home}/*.log")
             time.sleep(_POLL_SECONDS)
+        self._create_pool()
 
     def trigger_run(self, dag_id: str, params: Mapping[str, Any] | None = None) -> str:
         """Start a run of a DAG with values for its params, and return its id.
@@ -270,6 +274,12 @@ class LocalAirflow:
                 start_new_session=True,
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - runs only one system call
             )
+
+    def _create_pool(self) -> None:
+        """Create the pool of the examples, unless an earlier process has."""
+        if any(pool["name"] == POOL["name"] for pool in self.get_json("/pools")["pools"]):
+            return
+        self.send_request("POST", "/pools", POOL)
 
     def _is_healthy(self) -> bool:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -55,9 +56,16 @@ def test_whatever_is_named_is_there() -> None:
 def test_airflow_has_its_four_processes_and_every_command_exists() -> None:
     """Airflow has its four processes and each command exists. Tasks start after the API server."""
     from airflow.cli.cli_config import core_commands
+    from airflow.cli.cli_parser import get_parser
 
     commands = {command.name for command in core_commands}
-    assert {SERVICES[name]["command"][0] for name in AIRFLOW} - commands == set()
+    init = SERVICES["airflow-init"]["command"]
+    assert init[:2] == ["bash", "-c"]
+    for command in init[2].split(" && "):
+        program, *arguments = shlex.split(command)
+        assert program == "airflow"
+        assert get_parser().parse_args(arguments).func
+    assert {SERVICES[name]["command"][0] for name in AIRFLOW} - commands == {"bash"}
     assert [SERVICES[f"airflow-{name}"]["command"] for name in ("api-server", "scheduler")]
     for name in ("scheduler", "dag-processor", "triggerer"):
         assert SERVICES[f"airflow-{name}"]["command"] == [name]
