@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source
+from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source, undo
 from airflow_merge_provider.core.protocol import Job, JobRequest, JobResult
 from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
@@ -25,6 +25,7 @@ _OPENERS: Mapping[Job, _Open] = {
     "merge_engine": merge_engine.open_run,
     "merge_load": merge_load.open_run,
     "merge_source": merge_source.open_run,
+    "undo": undo.open_run,
 }
 # With this setting, Spark does not look for absolute paths on this machine.
 _DEFAULT_STORE = "spark.hadoop.fs.defaultFS"

@@ -89,7 +89,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_file(options: argparse.Namespace) -> int:
     file = read_run_file(options.file, options.warehouse)
     file.check_config(needs_target=True)
-    request = _build_request(options, file)
+    return _run_request(_build_request(options, file), options)
+
+
+def _undo_run(options: argparse.Namespace) -> int:
+    now = time.time_ns() // 1000
+    choice = {"run": options.run, "to_version": options.to_version}
+    config = {name: value for name, value in choice.items() if value is not None}
+    request = JobRequest(
+        job="undo",
+        config={"target": resolve_relative_path(options.target), **config},
+        run=RunToken(dag_id="cli", run_id=f"undo-{now}", task_id="undo"),
+        warehouse=choose_warehouse(options.warehouse),
+        started_at=now,
+        until="transform" if options.dry_run else "commit",
+    )
+    return _run_request(request, options)
+
+
+def _run_request(request: JobRequest, options: argparse.Namespace) -> int:
+    """Run a request, before Spark starts if that suffices, and print its report."""
     conf = _parse_settings(options.conf)
     is_local = options.remote is None and options.master.startswith("local")
     result: JobResult | JobFailure | None = find_result(
@@ -291,6 +310,8 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_remote(plan)
     plan.set_defaults(dry_run=False, full_refresh=True, run_id=None, until="plan")
     _add_spark(plan)
+    undo_help = "undo the newest run of a target that is in force: its rows, offsets and side tables"
+    _add_undo(add_command("undo", _undo_run, undo_help))
     check_help = "check a pipe, a configuration or a request, and print all problems"
     _add_file(add_command("check", _check_file, check_help))
     schema = add_command(
@@ -329,6 +350,19 @@ def _add_history(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
     parser.add_argument("--warehouse", metavar="LOCATION", help=_WHERE)
     parser.add_argument("--limit", type=int, default=20, help="the number of commits (default: %(default)s)")
+
+
+def _add_undo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
+    choice = parser.add_mutually_exclusive_group()
+    run_help = "undo this run, by its ID or number (see history), and all later ones; or undo this undo"
+    choice.add_argument("--run", metavar="RUN", help=run_help)
+    version_help = "restore version N of the target, with the changes of other programs"
+    choice.add_argument("--to-version", type=int, metavar="N", help=version_help)
+    parser.add_argument("--dry-run", action="store_true", help="show what would be undone, and write nothing")
+    parser.add_argument("--warehouse", metavar="LOCATION", help=_WHERE)
+    _add_remote(parser)
+    _add_spark(parser)
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,16 @@ from airflow_merge_provider import __version__
 _PACKAGE = "airflow_merge_provider"
 _INTEGRATION = "Merge"
 
-_OPERATORS = ("delete_insert", "joiner", "merge_engine", "merge_record", "merge_source", "scd2", "upsert")
+_OPERATORS = (
+    "delete_insert",
+    "joiner",
+    "merge_engine",
+    "merge_record",
+    "merge_source",
+    "scd2",
+    "undo",
+    "upsert",
+)
 
 
 def get_provider_info() -> dict[str, Any]:

@@ -22,6 +22,7 @@ _AREAS = {
     "merge_load": "Scd2Operator, DeleteInsertOperator, UpsertOperator",
     "merge_record": "MergeRecordOperator",
     "joiner": "JoinerOperator",
+    "undo": "UndoOperator",
     "pipe": "Pipes",
     "delta": "Tables",
 }

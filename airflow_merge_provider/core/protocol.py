@@ -26,7 +26,7 @@ from airflow_merge_provider.core.report import add_launch_seconds
 
 PROTOCOL_VERSION: Literal[1] = 1
 
-Job = Literal["joiner", "merge_engine", "merge_load", "merge_record", "merge_source"]
+Job = Literal["joiner", "merge_engine", "merge_load", "merge_record", "merge_source", "undo"]
 Until = Literal["plan", "transform", "commit"]
 
 

@@ -93,7 +93,8 @@ class Report(_ReportPart):
     job: str = Field(description="The capability that ran.")
     run_mode: RunMode = Field(
         description="`initial`: the first run; `full`: all data was evaluated; `incremental`: only changes"
-        " since the previous run were evaluated; `noop`: nothing had to be done."
+        " since the previous run were evaluated; `noop`: nothing had to be done; `undo`: earlier runs were"
+        " undone."
     )
     run_mode_reason: str = Field(description="The reason for the run mode.")
     changed: bool = Field(description="Whether the run changed rows of the target.")
@@ -150,12 +151,22 @@ def summarize_report(report: Mapping[str, Any]) -> str:
     mode, reason = report["run_mode"], report["run_mode_reason"]
     if mode == "noop":
         return f"nothing to do: {reason}"
+    if mode == "undo":
+        return _summarize_undo(report)
     target = report["target"]
     is_dry_run = report["dry_run"]
     run = f"{mode} {'dry run' if is_dry_run else 'run'} ({reason})"
     rows = f"{'would write' if is_dry_run else 'wrote'} {_summarize_rows(report['rows'], target['dataset'])}"
     version_text = "" if is_dry_run or target["version"] is None else f"; version {target['version']}"
     return f"{run}: {rows}{version_text}{_summarize_sources(report['sources'])}"
+
+
+def _summarize_undo(report: Mapping[str, Any]) -> str:
+    target, runs = report["target"], report["counts"]["runs"]
+    verb = "would undo" if report["dry_run"] else "undid"
+    version_text = "" if report["dry_run"] else f"; version {target['version']}"
+    number = "1 run" if runs == 1 else f"{runs} runs"
+    return f"{verb} {number} of {target['dataset']}: {report['run_mode_reason']}{version_text}"
 
 
 def _summarize_rows(rows: Mapping[str, int | None], target: str) -> str:

@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 
-RunMode = Literal["initial", "full", "incremental", "noop"]
+RunMode = Literal["initial", "full", "incremental", "noop", "undo"]
 
 NO_TARGET = "the target did not exist before this run"
 FULL_REFRESH = "full_refresh is set"
 CONFIG_CHANGED = "the configuration has changed since the previous run"
 STATE_EXPIRED = "the commit of the previous run is no longer in the target's history"
+ALL_UNDONE = "all earlier runs of the target have been undone"
 TARGET_CHANGED = "another writer has changed rows of the target since the previous run"
 NOTHING_CHANGED = "no source has changed since the previous run"
 

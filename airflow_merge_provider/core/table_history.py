@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,6 +10,9 @@ from typing import Literal
 Effect = Literal["none", "restore", "rows"]
 
 RESTORE = "RESTORE"
+# The key of an undo in the metadata of its commit, and of the version that it restores; -1 means no rows.
+UNDO, RESTORED_VERSION = "undo", "restored_version"
+NO_VERSION = -1
 # Operations of Delta and delta-rs that change no rows. Any other operation may change rows.
 MAINTENANCE_OPERATIONS = frozenset({
     "ADD COLUMN",
@@ -58,13 +62,28 @@ class HistoryEntry:
     @property
     def effect(self) -> Effect:
         """The effect of the commit on the rows of the table."""
-        if self.operation == RESTORE:
+        if self.operation == RESTORE or self.is_reset:
             return "restore"
         return "none" if self.operation in MAINTENANCE_OPERATIONS else "rows"
 
     @property
+    def is_reset(self) -> bool:
+        """Whether the commit has undone all runs: it deleted all rows."""
+        text = self.user_metadata
+        if not text or UNDO not in text:
+            return False
+        try:
+            metadata = json.loads(text)
+        except ValueError:
+            return False
+        undo = metadata.get(UNDO) if isinstance(metadata, dict) else None
+        return isinstance(undo, dict) and undo.get(RESTORED_VERSION) == NO_VERSION
+
+    @property
     def restored_version(self) -> int | None:
-        """The version that a RESTORE names; None if it names a timestamp."""
+        """The version that a RESTORE names; None if it names a timestamp, -1 if no rows are left."""
+        if self.is_reset:
+            return NO_VERSION
         version = self.parameters.get("version")
         return int(version) if version is not None and str(version).isdigit() else None
 

@@ -27,12 +27,14 @@ _WRITE_SECONDS = 300.0
 
 
 def record_archive(on_line: Callable[[str], object] = print) -> Path | None:
-    """Create the class archive of this Java, Spark and Delta; return None if this Java cannot.
+    """Create the class archive of this Java, Spark and Delta, unless it exists; None if this Java cannot.
 
     :param on_line: called with each output line of Spark.
     :raises SetupError: when Java, Spark or a jar is missing.
     """
     archive = archive_file(find_java(), spark_home(), list_jars({}))
+    if archive.is_file():
+        return archive
     with make_work_folder() as work, replace_when_complete(archive) as part:
         port = find_free_port(HOST)
         server = ConnectServer(host=HOST, port=port, recording=part)

@@ -18,6 +18,7 @@ from airflow_merge_provider.operators import (
     merge_record,
     merge_source,
     scd2,
+    undo,
     upsert,
 )
 from airflow_merge_provider.operators._arguments import own_parameters
@@ -32,6 +33,7 @@ OPERATORS = [
     merge_record.MergeRecordOperator,
     merge_source.MergeSourceOperator,
     scd2.Scd2Operator,
+    undo.UndoOperator,
     upsert.UpsertOperator,
 ]
 # Arguments about how a task waits are not passed to its job.

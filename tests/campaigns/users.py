@@ -22,6 +22,7 @@ from airflow_merge_provider.core.errors import ConflictError, MergeError
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.jobs.run.retry import run_attempt
+from airflow_merge_provider.jobs.undo import job as undo
 from tests.campaigns.snapshot import compare_folders, read_folder
 from tests.campaigns.workloads import Workload, build_workload
 
@@ -93,6 +94,7 @@ class Sequence:
         self._workload = workload
         self._folder = folder
         self._last_report: Mapping[str, Any] = {}
+        self._content_before: dict[str, list[str]] = {}
         self._sources = _SOURCES[workload.capability]
         folder.mkdir(parents=True)
 
@@ -143,12 +145,28 @@ class Sequence:
             if draw < 0.3:
                 action_names.append("try again")
                 self.run_step(step)
-            elif draw < 0.5 and self._undo_run():
+            elif draw < 0.45 and self._restore_before_run():
                 action_names.append(_UNDOING)
+                self.run_step(step, f"again-{step}")
+            elif draw < 0.7 and self._undo_run(step):
+                action_names += [_UNDOING, "undo"]
                 self.run_step(step, f"again-{step}")
         return False
 
-    def _undo_run(self) -> bool:
+    def _undo_run(self, step: int) -> bool:
+        """Undo the last run, and check that all tables are as before it; return False if it wrote nothing."""
+        target = self._find_target()
+        if target is None or not self._last_report["changed"]:
+            return False
+        request = self._workload.build_request(self._folder, step, f"undo-{step}")
+        config = {"target": request.config["target"]}
+        request = request.model_copy(update={"job": "undo", "config": config})
+        report = run_attempt(self._spark, request, Progress(out=str), undo.run)
+        assert report["counts"]["runs"] == 1, report
+        compare_folders(_drop_empty(self._content_before), _drop_empty(self.read_content()))
+        return True
+
+    def _restore_before_run(self) -> bool:
         """Restore the target as it was before the last run; return False if that run wrote nothing."""
         target = self._last_report.get("target", {})
         version = target.get("version_before")
@@ -159,7 +177,7 @@ class Sequence:
 
     def _is_refused(self, step: int) -> bool:
         """Run, and return whether the run was rejected; check that its error states what to do."""
-        content = self.read_content()
+        self._content_before = content = self.read_content()
         refusal = self._find_refusal(step)
         if refusal is None:
             return False
@@ -258,6 +276,11 @@ class Sequence:
 
     def _run_sql(self, statement: str) -> None:
         self._spark.sql(statement).collect()
+
+
+def _drop_empty(content: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the tables with rows: a table without rows is like none."""
+    return {name: rows for name, rows in content.items() if rows}
 
 
 def _drop_columns(row: str, dropped: tuple[str, ...]) -> str:

@@ -29,7 +29,6 @@ from airflow_merge_provider.core.run_mode import (
     FULL_REFRESH,
     NO_TARGET,
     NOTHING_CHANGED,
-    STATE_EXPIRED,
     TARGET_CHANGED,
     RunMode,
     describe_changed_sources,
@@ -71,7 +70,7 @@ class JoinDecision(RunDecision):
         """Return the run mode and its reason: all rows are joined, or none if the target is up to date."""
         fingerprint = compute_signature(self.config)
         if not self.state:
-            return "initial", NO_TARGET if self.last is None else STATE_EXPIRED
+            return "initial", NO_TARGET if self.last is None else self.last.missing_state_reason
         if self.request.full_refresh:
             return "full", FULL_REFRESH
         offsets = {stage: source.offset for stage, source in self.sources.items()}

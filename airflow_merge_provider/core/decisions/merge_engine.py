@@ -146,7 +146,7 @@ class FoldDecision(RunDecision):
     def _require_offset(
         self, previous: PreviousRun, target: Dataset, offsets: Sequence[SourceOffset]
     ) -> None:
-        if previous.number and previous.run_version is None:
+        if previous.is_expired:
             message = f"the history of {target.uri} no longer contains the source offset of the previous run"
             raise _build_refusal("source", message, "run once with full_refresh=True")
         if reason := _find_break(self.log, self.source, offsets, self.offset):

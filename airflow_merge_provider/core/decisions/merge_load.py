@@ -39,7 +39,6 @@ from airflow_merge_provider.core.run_mode import (
     FULL_REFRESH,
     NO_TARGET,
     NOTHING_CHANGED,
-    STATE_EXPIRED,
     TARGET_CHANGED,
     RunMode,
     describe_changed_sources,
@@ -77,7 +76,7 @@ class LoadDecision(RunDecision):
         if last.changed_by is not None:
             return "incremental", TARGET_CHANGED
         if last.state.get("fingerprint") != compute_signature(self.config):
-            return "incremental", CONFIG_CHANGED if last.state else STATE_EXPIRED
+            return "incremental", CONFIG_CHANGED if last.state else last.missing_state_reason
         if is_same_reads(last.state, [self.source.offset]):
             if self.config.is_idempotent:
                 return "noop", NOTHING_CHANGED

@@ -98,6 +98,7 @@ class MergeDecision(RunDecision):
             full_refresh=self.request.full_refresh,
             overrides_hash=self.hash_overrides(),
             is_target_changed=last is not None and last.changed_by is not None,
+            missing_state_reason=STATE_EXPIRED if last is None else last.missing_state_reason,
         )
 
 
@@ -170,6 +171,7 @@ def choose_run_mode(
     full_refresh: bool,
     overrides_hash: str = "",
     is_target_changed: bool = False,
+    missing_state_reason: str = STATE_EXPIRED,
 ) -> tuple[RunMode, str]:
     """Return the run mode and the reason for it.
 
@@ -177,6 +179,7 @@ def choose_run_mode(
     :param sources: how far this run reads every dataset.
     :param overrides_hash: a hash of the overrides that hold now.
     :param is_target_changed: whether another writer has changed rows of the target.
+    :param missing_state_reason: why ``previous_state`` is empty.
     :raises ConfigError: if version 1 would have to move a dataset.
     :raises DataError: if the configuration has changed and ``on_config_change`` is ``fail``.
     """
@@ -185,7 +188,7 @@ def choose_run_mode(
     if config.reset:
         return "full", "reset is set"
     if not previous_state:
-        return "full", STATE_EXPIRED
+        return "full", missing_state_reason
     has_changed = _has_changed(config, previous_state, full_refresh=full_refresh)
     reasons = {
         CONFIG_CHANGED: has_changed,

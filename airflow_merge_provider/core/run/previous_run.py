@@ -21,12 +21,13 @@ from airflow_merge_provider.core.run.table_log import (
     parse_metadata,
     require_owner,
 )
-from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
+from airflow_merge_provider.core.run_mode import ALL_UNDONE, STATE_EXPIRED
+from airflow_merge_provider.core.table_history import UNDO, HistoryEntry, Lineage, trace_lineage
 
 # The clocks of writers may differ by this much, in milliseconds.
 _CLOCK_SKEW = 3_600_000
 _CAPABILITY, TOKEN = "capability", "token"
-SIDE_TABLE_VERSIONS = "side_table_versions"
+SIDE_TABLE_VERSIONS, SIDE_TABLE_LOCATIONS = "side_table_versions", "side_table_locations"
 # The key in states of earlier releases.
 _FORMER_SIDE_TABLE_VERSIONS = "beside"
 
@@ -46,11 +47,11 @@ class PreviousRun:
 
     ``number`` is the newest transaction of the target, which a RESTORE does not revert; 0 if no run has
     committed yet. ``version`` is the newest version of the target, ``run_version`` the version that the
-    previous run committed. If that commit has aged out of the history, ``run_version`` is None and ``state``
-    is empty. ``newest_state`` is the state of the newest run, even if a RESTORE has undone that run: counters
-    continue from there. ``changed_by`` is the newest commit of another writer that changed rows since then.
-    ``own_commit`` is the commit of an earlier attempt of this run, ``cleared_commit`` one from before the run
-    was cleared.
+    previous run committed. If that commit has aged out of the history, or if an undo has undone all runs
+    (``is_reset``), ``run_version`` is None and ``state`` is empty. ``newest_state`` is the state of the
+    newest run, even if a RESTORE has undone that run: counters continue from there. ``changed_by`` is the
+    newest commit of another writer that changed rows since then. ``own_commit`` is the commit of an earlier
+    attempt of this run, ``cleared_commit`` one from before the run was cleared.
     """
 
     number: int
@@ -60,6 +61,7 @@ class PreviousRun:
     rows: int | None = None
     newest_state: Mapping[str, Any] = field(default_factory=dict)
     changed_by: HistoryEntry | None = None
+    is_reset: bool = False
     own_commit: RunCommit | None = None
     cleared_commit: RunCommit | None = None
 
@@ -72,6 +74,16 @@ class PreviousRun:
     def is_restored(self) -> bool:
         """Whether a RESTORE has undone runs of the target."""
         return self.run_number < self.number
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether the commit of the previous run has aged out of the history."""
+        return bool(self.number) and self.run_version is None and not self.is_reset
+
+    @property
+    def missing_state_reason(self) -> str:
+        """Why there is no state to continue from."""
+        return ALL_UNDONE if self.is_reset else STATE_EXPIRED
 
     @property
     def side_table_versions(self) -> Mapping[str, int]:
@@ -108,8 +120,9 @@ def load_previous_run(
         if limit == HISTORY_PAGE:
             require_owner(log, target, capability)
         lineage = trace_lineage(history, partial(log.find_restored_version, target))
-        runs = _list_runs(lineage.entries, capability)
-        own_commits = [run for run in runs if request and request.run.is_same_run(run.state.get(TOKEN))]
+        commits = list_commits(lineage.entries, capability)
+        runs = [commit for commit in commits if UNDO not in commit.state]
+        own_commits = [run for run in commits if request and request.run.is_same_run(run.state.get(TOKEN))]
         is_found = bool(own_commits) or request is None or _is_reaching(history, run_after)
         if len(history) != limit or (runs and is_found):
             break
@@ -124,17 +137,24 @@ def _build_previous_run(
     log: TableLog, target: Dataset, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
 ) -> PreviousRun:
     version = history[0].version
-    newest = next(iter(_list_runs(history, capability)), None)
+    newest = next(iter(list_runs(history, capability)), None)
     newest_state = {} if newest is None else newest.state
-    run = next(iter(_list_runs(lineage.entries, capability)), None)
+    run = next(iter(list_runs(lineage.entries, capability)), None)
     changed_by = _find_foreign_change(lineage.entries, -1 if run is None else run.version)
     number = find_last_number(log, target, capability, history)
     if run is None:
-        return PreviousRun(number, version, None, {}, None, newest_state, changed_by)
+        is_reset = any(entry.is_reset for entry in lineage.entries)
+        return PreviousRun(number, version, None, {}, None, newest_state, changed_by, is_reset)
     return PreviousRun(number, version, run.version, run.state, run.rows, newest_state, changed_by)
 
 
-def _list_runs(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:
+def list_runs(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:
+    """Return the commits of runs of a capability, without those of an undo."""
+    return [commit for commit in list_commits(entries, capability) if UNDO not in commit.state]
+
+
+def list_commits(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:
+    """Return the commits of a capability: those of its runs, and those that undid some."""
     commits = ((entry, parse_metadata(entry)) for entry in entries)
     return [
         RunCommit(entry.version, metadata, entry.rows)

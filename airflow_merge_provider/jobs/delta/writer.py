@@ -98,6 +98,11 @@ def restore_table(spark: SparkSession, target: Dataset, version: int) -> None:
     spark.sql(f"RESTORE TABLE {sql.quote_table(target)} TO VERSION AS OF {version}").collect()
 
 
+def delete_all_rows(spark: SparkSession, target: Dataset) -> None:
+    """Delete all rows, in a commit of its own; the table and its history are kept."""
+    spark.sql(f"DELETE FROM {sql.quote_table(target)}").collect()
+
+
 @dataclass(frozen=True, slots=True)
 class Upsert:
     """Rows that change in a table, in the form that each statement that can write them needs.

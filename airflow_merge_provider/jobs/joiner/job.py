@@ -24,7 +24,7 @@ from airflow_merge_provider.core.joiner.counts import COUNTS
 from airflow_merge_provider.core.joiner.parsed_options import Spelling
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan_join
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS
+from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
@@ -232,6 +232,7 @@ class _Join(JobRun):
         with self.reporter.progress.time_step("write unmatched rows"):
             written = table.replace_rows(find_unmatched(self.join.frames, self.join.plan))
         state[SIDE_TABLE_VERSIONS] = {UNMATCHED: table.version}
+        state[SIDE_TABLE_LOCATIONS] = {UNMATCHED: table.dataset.uri}
         return written.rows or 0
 
 

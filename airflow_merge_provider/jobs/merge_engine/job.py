@@ -17,7 +17,7 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.counts import COUNTS
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS
+from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run_mode import (
@@ -216,6 +216,7 @@ class _Fold(JobRun):
     def _build_state(self, result: RunResult) -> dict[str, Any]:
         """Return the state for the next run: run metadata, source offsets and immutable settings."""
         previous_state = {} if self.request.full_refresh else self.state
+        changelog = self.target.changelog
         other_offsets = [offset for offset in read_offsets(previous_state) if offset != self.decision.offset]
         other_uris = {offset.uri for offset in other_offsets}
         configs = {
@@ -232,6 +233,7 @@ class _Fold(JobRun):
             "configs": {**configs, self.source.pinned.dataset.uri: self.request.config},
             "batches": batches[-_BATCHES_MAX:],
             SIDE_TABLE_VERSIONS: self._list_side_table_versions(),
+            **({} if changelog is None else {SIDE_TABLE_LOCATIONS: {changelog.owner: changelog.dataset.uri}}),
         }
 
 

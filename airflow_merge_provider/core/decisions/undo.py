@@ -1,0 +1,124 @@
+"""Decide which runs an undo reverts, and whether there is anything to undo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.population import WRITER
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.run.columns import ReadFields
+from airflow_merge_provider.core.run.decision import RunDecision
+from airflow_merge_provider.core.run.previous_run import RunCommit, list_runs, load_previous_run
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.table_log import TableLog, count_pinned, refuse_missing_dataset
+from airflow_merge_provider.core.run_mode import RunMode
+from airflow_merge_provider.core.table_history import NO_VERSION, trace_lineage
+from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo, describe_run
+from airflow_merge_provider.core.undo.config import UndoConfig
+from airflow_merge_provider.core.undo.counts import COUNTS
+
+NOTHING_IN_FORCE = "no run of the target is in force"
+_NAMED = 20
+
+
+@dataclass(frozen=True)
+class UndoDecision(RunDecision):
+    """The decision about one undo.
+
+    ``restored_run`` is the run whose rows the target has afterwards; None if there is none.
+    """
+
+    config: UndoConfig
+    capability: str
+    choice: UndoChoice | None
+    restored_run: RunCommit | None
+    reporter: RunReporter
+
+    def choose_run_mode(self) -> tuple[RunMode, str]:
+        """Return ``undo``, or ``noop`` if no run of the target is in force."""
+        if self.choice is None:
+            return "noop", NOTHING_IN_FORCE
+        self.reporter.add_warnings(
+            f"the change of another writer in version {entry.version} ({entry.operation}) is reverted"
+            for entry in self.choice.foreign
+        )
+        if self.choice.version == NO_VERSION:
+            return "undo", "the target has no rows, as before its first run"
+        return "undo", f"the target is as in version {self.choice.version}"
+
+    def check_inputs(self, read_fields: ReadFields) -> None:
+        """Do nothing: the history contains everything."""
+
+    def build_result(self, *, side_tables: int) -> RunResult:
+        """Return the result of the undo, for its commit and its report."""
+        choice = self.choice
+        if choice is None:
+            raise ValueError(NOTHING_IN_FORCE)
+        run_mode, reason = self.choose_run_mode()
+        details = {
+            "undone": [describe_run(run) for run in choice.undone[:_NAMED]],
+            "restored": [describe_run(run) for run in choice.restored[:_NAMED]],
+            "restored_version": choice.version,
+        }
+        counts = {"runs": len(choice.undone), "side_tables": side_tables}
+        return RunResult(run_mode, reason, self._invert_rows(choice), counts, details)
+
+    def find_report(self) -> dict[str, Any] | None:
+        """Return the report of an undo that has nothing to do, or that was asked not to do it."""
+        report = super().find_report()
+        if report is None and self.reporter.is_dry_run:
+            return self.reporter.build_report(self.build_result(side_tables=0))
+        return report
+
+    def _invert_rows(self, choice: UndoChoice) -> RowCounts:
+        """Return the effect of the undo on rows: the inverse of one run; unknown for several."""
+        if len(choice.undone) != 1 or choice.restored or choice.foreign:
+            return RowCounts()
+        rows = RunResult.from_state(choice.undone[0].state).rows
+        return RowCounts(
+            inserted=rows.deleted, updated=rows.updated, deleted=rows.inserted, unchanged=rows.unchanged
+        )
+
+
+def open_run(log: TableLog, request: JobRequest, progress: Progress) -> UndoDecision:
+    """Find the runs of a target, and return the decision about the undo.
+
+    :raises ConfigError: if the configuration is wrong.
+    :raises DataError: if the target does not exist or was written by another program, or if the undo is not
+        possible.
+    :raises RequiresSparkError: if only Spark can read the target.
+    """
+    config = UndoConfig.parse(request.config)
+    target = resolve_dataset(config.target, request.warehouse, at="target")
+    properties = log.find_properties(target)
+    if properties is None:
+        raise refuse_missing_dataset(target)
+    capability = _require_writer(target.uri, properties)
+    last = load_previous_run(log, target, capability, request)
+    history = log.read_history(target, None)
+    lineage = trace_lineage(history, partial(log.find_restored_version, target))
+    is_retry = last is not None and last.own_commit is not None
+    choice = None if is_retry else choose_undo(config, capability, history, lineage)
+    reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, {}, last)
+    restored_run = None
+    if choice is not None:
+        then = [entry for entry in history if entry.version <= choice.version]
+        runs = list_runs(trace_lineage(then, partial(log.find_restored_version, target)).entries, capability)
+        restored_run = next(iter(runs), None)
+    return UndoDecision(config, capability, choice, restored_run, reporter)
+
+
+def _require_writer(uri: str, properties: Mapping[str, str]) -> str:
+    writer = properties.get(WRITER)
+    if writer is not None:
+        return writer
+    hint = "use RESTORE TABLE to undo the commits of other programs"
+    message = f"{uri} was not written by a run of this package"
+    raise DataError.from_problems([Problem("target", "foreign-target", message, hint)])

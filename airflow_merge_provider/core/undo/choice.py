@@ -1,0 +1,164 @@
+"""Choose the version that an undo restores, from the history of the target alone.
+
+The lineage of a table are the commits that its rows are based on; runs that were undone are not part of it.
+So the newest run of the lineage is the newest run in force, and the entry after it is the version before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.run.previous_run import RunCommit, list_commits, list_runs
+from airflow_merge_provider.core.table_history import NO_VERSION, UNDO, HistoryEntry, Lineage
+from airflow_merge_provider.core.undo.config import UndoConfig
+
+
+@dataclass(frozen=True, slots=True)
+class UndoChoice:
+    """The version that is restored, -1 if no rows are left, and the runs that are undone, newest first.
+
+    ``restored`` are the runs that are in force again, because an undo of them is undone. ``foreign`` are the
+    commits of other writers whose changes are reverted too.
+    """
+
+    version: int
+    undone: Sequence[RunCommit]
+    restored: Sequence[RunCommit] = ()
+    foreign: Sequence[HistoryEntry] = ()
+
+
+def choose_undo(
+    config: UndoConfig, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
+) -> UndoChoice | None:
+    """Return what an undo does; None if no run is in force.
+
+    :param history: all commits of the target that its log describes, newest first.
+    :param lineage: the commits that the rows of the target are based on.
+    :raises DataError: if there is no such run or version, or if another writer has changed rows since.
+    """
+    if config.to_version is not None:
+        return _choose_version(config.to_version, capability, history, lineage)
+    in_force = list_runs(lineage.entries, capability)
+    if config.run is None and not in_force:
+        return None
+    commit = _find_run(config.run, capability, history, lineage) if config.run else in_force[0]
+    if UNDO in commit.state:
+        # The version before the undo is that of the runs that it had undone.
+        return _build_choice(commit.version - 1, capability, history, lineage)
+    version = _find_version_before(commit, lineage)
+    choice = _build_choice(version, capability, history, lineage)
+    _refuse_foreign_changes(choice)
+    return choice
+
+
+def describe_run(commit: RunCommit) -> dict[str, Any]:
+    """Return the identity of a run for the report: its ID, number and version, and what it had written."""
+    token: Mapping[str, Any] = commit.state.get("token") or {}
+    return {
+        "run_id": token.get("run_id"),
+        "dag_id": token.get("dag_id"),
+        "task_id": token.get("task_id"),
+        "number": commit.state.get("number"),
+        "version": commit.version,
+        "rows": commit.rows,
+    }
+
+
+def _choose_version(
+    version: int, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
+) -> UndoChoice:
+    newest, oldest = history[0].version, history[-1].version
+    if not oldest <= version < newest:
+        hint = f"set a version from {oldest} to {newest - 1}" if oldest < newest else "there is none before"
+        raise _build_refusal("to_version", f"{version} is not an earlier version of the target", hint)
+    return _build_choice(version, capability, history, lineage)
+
+
+def _find_run(name: str, capability: str, history: Sequence[HistoryEntry], lineage: Lineage) -> RunCommit:
+    """Return the newest commit of a run, by its ID or else by its number.
+
+    :raises DataError: if it is not in the history, or not in force.
+    """
+    commits = list_commits(history, capability)
+    same = [commit for commit in commits if (commit.state.get("token") or {}).get("run_id") == name]
+    same = same or [commit for commit in commits if str(commit.state.get("number")) == name]
+    if not same:
+        raise _build_refusal(
+            "run", f"the target has no run {name!r}", "list its runs with `airflow_merge_provider history`"
+        )
+    in_force = {entry.version for entry in lineage.entries}
+    commit = next((commit for commit in same if commit.version in in_force), None)
+    if commit is None:
+        raise _build_refusal(
+            "run", f"the run {name!r}, version {same[0].version}, is already undone", "choose another run"
+        )
+    return commit
+
+
+def _find_version_before(commit: RunCommit, lineage: Lineage) -> int:
+    """Return the version on which a run was based; -1 if it was the first commit.
+
+    :raises DataError: if the history does not contain it any more.
+    """
+    earlier = [entry.version for entry in lineage.entries if entry.version < commit.version]
+    if earlier:
+        return earlier[0]
+    if lineage.is_complete:
+        return NO_VERSION
+    raise _build_refusal(
+        "target",
+        f"the version before version {commit.version} is no longer in the history of the target",
+        "raise delta.logRetentionDuration for later runs; a full_refresh computes the target again",
+    )
+
+
+def _build_choice(
+    version: int, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
+) -> UndoChoice:
+    from_now = {entry.version for entry in lineage.entries}
+    from_then = _trace_from(version, history)
+    undone = [run for run in list_runs(lineage.entries, capability) if run.version not in from_then]
+    restored = [run for run in list_runs(history, capability) if run.version in from_then - from_now]
+    foreign = [
+        entry
+        for entry in lineage.entries
+        if entry.version not in from_then and entry.effect == "rows" and not list_commits([entry], capability)
+    ]
+    return UndoChoice(version, undone, restored, foreign)
+
+
+def _trace_from(version: int, history: Sequence[HistoryEntry]) -> set[int]:
+    """Return the versions that the rows of a version are based on, as far as the history tells."""
+    by_version = {entry.version: entry for entry in history}
+    versions: set[int] = set()
+    while version in by_version or (versions and version > NO_VERSION and version not in versions):
+        versions.add(version)
+        entry = by_version.get(version, HistoryEntry(version))
+        restored = entry.restored_version if entry.effect == "restore" else version - 1
+        if restored is None:
+            break
+        version = restored
+    return versions
+
+
+def _refuse_foreign_changes(choice: UndoChoice) -> None:
+    """Raise an error if an undo would revert changes of other writers, whom nobody has asked.
+
+    :raises DataError: with the newest of these changes.
+    """
+    if not choice.foreign:
+        return
+    entry = choice.foreign[0]
+    raise _build_refusal(
+        "target",
+        f"another writer changed rows in version {entry.version} ({entry.operation}): the undo would revert"
+        " this change too",
+        f"set to_version to {max(choice.version, 0)} to revert both, or revert the other change first",
+    )
+
+
+def _build_refusal(path: str, message: str, hint: str) -> DataError:
+    return DataError.from_problems([Problem(path, "undo", message, hint)])

@@ -1,0 +1,37 @@
+"""The configuration of an undo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from airflow_merge_provider.core.errors import Problem
+from airflow_merge_provider.core.model import Config
+
+Version = Annotated[int, Field(ge=0)]
+
+
+def _parse_run(value: Any) -> Any:
+    """Return the ID or the number of a run as text; a param without a value renders as ``None``."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return None if value in ("", "None") else value
+
+
+class UndoConfig(Config):
+    """A validated undo; without ``run`` and ``to_version`` it undoes the newest run in force."""
+
+    target: Annotated[str, Field(min_length=1)] = Field(description="The Delta table whose runs are undone.")
+    run: Annotated[str | None, BeforeValidator(_parse_run)] = Field(
+        None, description="The ID or the number of a run, which is undone together with all later ones."
+    )
+    to_version: Version | None = Field(
+        None, description="The version of the target that is restored, with all changes of other writers."
+    )
+
+    @classmethod
+    def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
+        if fields.get("run") is not None and fields.get("to_version") is not None:
+            yield Problem("to_version", "conflict", "cannot be combined with run", "remove one of them")

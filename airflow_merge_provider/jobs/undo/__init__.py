@@ -1,0 +1,1 @@
+"""Undo runs of a target."""

@@ -1,0 +1,285 @@
+"""Test that an undo returns the rows, offsets and side tables of a target, and how runs continue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.before_spark import find_result
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.jobs.joiner import job as joiner
+from airflow_merge_provider.jobs.merge_engine import job as merge_engine
+from airflow_merge_provider.jobs.merge_load import job as merge_load
+from airflow_merge_provider.jobs.merge_source import job as merge_source
+from airflow_merge_provider.jobs.run.retry import run_attempt
+from airflow_merge_provider.jobs.undo import job as undo
+
+pytestmark = pytest.mark.spark
+
+JOBS = {
+    "joiner": joiner.run, "merge_engine": merge_engine.run, "merge_load": merge_load.run,
+    "merge_source": merge_source.run, "undo": undo.run,
+}  # fmt: skip
+BOTH = {"inputs": {"a": "a", "b": "b"}, "join_keys": "a._id = b._id", "join_type": "outerjoin"}
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "merge_source": (
+        "merge_source",
+        {
+            "version": 2, "datasets": ["a a", "b b"], "equality": [["eq", "a.name", "b.name"]],
+            "stable_id": True, "replaced_by": True,
+        },
+    ),
+    "upsert": ("merge_load", {"strategy": "upsert", "source": "a", "primary_key": ["_id"]}),
+    "nested": (
+        "merge_load", {"strategy": "upsert", "source": "a", "primary_key": "_id", "nested": "tables"},
+    ),
+    "scd2": ("merge_load", {"strategy": "scd2", "source": "a"}),
+    "history": ("merge_load", {"strategy": "scd2", "source": "a", "natural_key": "_id"}),
+    "delete_insert": ("merge_load", {"source": "a", "primary_key": ["_id"]}),
+    "merge_engine": ("merge_engine", {"source": "a", "primary_key": ["_id"], "changelog": "changes"}),
+    "joiner": ("joiner", {**BOTH, "required_inputs": "a", "unmatched": "unmatched"}),
+}  # fmt: skip
+# Numbers of runs, which are never used again.
+NUMBERS = ("_updated", "_previous", "_run", "_ts", "run", "$stable_id", "_hash")
+
+
+class Lake:
+    """Two sources and a target, and runs over them."""
+
+    def __init__(self, spark: SparkSession, folder: Path, name: str = "upsert") -> None:
+        self._spark, self.folder = spark, folder
+        self._job, self._config = CONFIGS[name]
+        self.runs = 0
+        # A fold reads appended rows.
+        self._mode: Any = "append" if name == "merge_engine" else "overwrite"
+        self.write_rows([("1", "x", 1), ("2", "y", 2)], [("1", "x", 1), ("3", "z", 3)])
+
+    def write_rows(self, first: list[tuple[str, str, int]], second: list[tuple[str, str, int]]) -> None:
+        """Replace the rows of both sources."""
+        for name, rows in (("a", first), ("b", second)):
+            columns = {
+                "_id": [row[0] for row in rows], "name": [row[1] for row in rows],
+                "n": [row[2] for row in rows], "tags": [[row[1], row[0]] for row in rows],
+            }  # fmt: skip
+            write_deltalake(str(self.folder / name), pa.table(columns), mode=self._mode)
+
+    def change_rows(self) -> None:
+        """Change a row, delete one and add one."""
+        self.write_rows([("1", "xx", 10), ("4", "z", 4)], [("1", "x", 1), ("3", "z", 3), ("4", "z", 4)])
+
+    def run(self, run_id: str = "") -> dict[str, Any]:
+        """Run the configuration."""
+        self.runs += 1
+        return self._execute(self._job, {"target": "t", **self._config}, run_id or f"r{self.runs}")
+
+    def undo(self, run_id: str = "", until: Any = "commit", **config: Any) -> dict[str, Any]:
+        """Undo runs of the target."""
+        self.runs += 1
+        return self._execute("undo", {"target": "t", **config}, run_id or f"u{self.runs}", until)
+
+    def build_undo(self, **fields: Any) -> JobRequest:
+        """Build the request of an undo."""
+        return self._build_request("undo", {"target": "t"}, "u", **fields)
+
+    def execute_sql(self, statement: str) -> None:
+        """Execute a statement of another program on the target."""
+        self._spark.sql(statement.format(t=f"delta.`{self.folder / 't'}`")).collect()
+
+    @property
+    def version(self) -> int:
+        return DeltaTable(str(self.folder / "t")).version()
+
+    def read_tables(self, *, numbers: bool = True) -> dict[str, list[str]]:
+        """Return the rows of every table that a run writes; a table without rows is like none."""
+        contents = {name: sorted(self._read_rows(name, numbers=numbers)) for name in self._list_tables()}
+        return {name: rows for name, rows in contents.items() if rows}
+
+    def _list_tables(self) -> list[str]:
+        names = (path.parent.name for path in self.folder.glob("*/_delta_log"))
+        return sorted(name for name in names if name not in {"a", "b"})
+
+    def _read_rows(self, name: str, *, numbers: bool) -> Iterator[str]:
+        rows = self._spark.read.format("delta").load(str(self.folder / name))
+        hidden = () if numbers else NUMBERS
+        for row in rows.drop(*hidden).collect():
+            yield str(row.asDict(recursive=True))
+
+    def _execute(
+        self, job: str, config: dict[str, Any], run_id: str, until: Any = "commit"
+    ) -> dict[str, Any]:
+        request = self._build_request(job, config, run_id, until=until)
+        return run_attempt(self._spark, request, Progress(lambda _: None), JOBS[job])
+
+    def _build_request(self, job: Any, config: dict[str, Any], run_id: str, **fields: Any) -> JobRequest:
+        token = RunToken(dag_id="d", run_id=run_id, task_id=job)
+        started_at = 1_704_067_200_000_000 + self.runs * 1_000_000
+        return JobRequest(
+            job=job, config=config, run=token, warehouse=str(self.folder), started_at=started_at, **fields
+        )
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    return Lake(spark, tmp_path)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """An undo returns the rows of all tables as they were, and the next run writes the same rows again."""
+    lake = Lake(spark, tmp_path, name)
+    lake.run()
+    first = lake.read_tables()
+    lake.change_rows()
+    lake.run()
+    second = lake.read_tables(numbers=False)
+
+    report = lake.undo()
+
+    assert report["run_mode"] == "undo"
+    assert report["counts"]["runs"] == 1
+    assert lake.read_tables() == first
+    lake.runs -= 2  # the next run has the load time of the undone one
+    again = lake.run(run_id="again")
+    assert again["run_mode"] == "incremental" or name == "joiner", again["run_mode_reason"]
+    assert lake.read_tables(numbers=False) == second
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_an_undo_of_all_runs_leaves_no_rows(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Without a run in force, the target has no rows, an undo does nothing, and a run is like the first."""
+    lake = Lake(spark, tmp_path, name)
+    lake.run()
+    rows = lake.read_tables(numbers=False)
+
+    lake.undo()
+
+    assert lake.read_tables() == {}
+    assert lake.undo()["run_mode"] == "noop"
+    lake.runs -= 3
+    lake.run(run_id="again")
+    assert lake.read_tables(numbers=False) == rows
+
+
+def test_undos_go_back_run_by_run(lake: Lake) -> None:
+    """A second undo undoes the run before, and an undo of an undo brings its run back."""
+    contents = []
+    for number in range(3):
+        lake.write_rows([("1", "x", number)], [])
+        lake.run()
+        contents.append(lake.read_tables())
+
+    lake.undo()
+    assert lake.read_tables() == contents[1]
+    lake.undo(run_id="second")
+    assert lake.read_tables() == contents[0]
+    report = lake.undo(run="second")
+    assert lake.read_tables() == contents[1]
+    assert [run["run_id"] for run in report["details"]["restored"]] == ["r2"]
+    with pytest.raises(DataError, match="'r3', version 2, is already undone"):
+        lake.undo(run="r3")
+    report = lake.undo(run="r1")
+    assert [run["run_id"] for run in report["details"]["undone"]] == ["r2", "r1"]
+    assert lake.read_tables() == {}
+
+
+def test_a_change_of_another_program_is_not_reverted_unasked(lake: Lake) -> None:
+    """An undo names the change of another program; with its version, both are reverted."""
+    lake.run()
+    rows = lake.read_tables()
+    lake.change_rows()
+    lake.run()
+    lake.execute_sql("DELETE FROM {t} WHERE _id = '4'")
+    version = lake.version
+
+    with pytest.raises(DataError, match=r"another writer changed rows in version 2 \(DELETE\)") as refusal:
+        lake.undo()
+
+    assert "set to_version to 0" in str(refusal.value)
+    assert lake.version == version
+    report = lake.undo(to_version=0)
+    assert report["warnings"] == ["the change of another writer in version 2 (DELETE) is reverted"]
+    assert lake.read_tables() == rows
+
+
+def test_maintenance_does_not_prevent_an_undo(lake: Lake) -> None:
+    """Commits that change no rows belong to the run before them."""
+    lake.run()
+    lake.execute_sql("OPTIMIZE {t}")
+    rows = lake.read_tables()
+    lake.change_rows()
+    lake.run()
+    lake.execute_sql("ALTER TABLE {t} SET TBLPROPERTIES ('x.contact' = 'y')")
+
+    lake.undo()
+
+    assert lake.read_tables() == rows
+
+
+def test_a_dry_run_shows_what_would_be_undone(lake: Lake) -> None:
+    """A dry run needs no Spark, and names the run, its version and the inverse of its rows."""
+    lake.run()
+    lake.change_rows()
+    lake.run()
+    version = lake.version
+
+    result = find_result(lake.build_undo(until="transform"), conf={}, is_local=True, on_line=print)
+
+    assert result is not None
+    report = result.report
+    assert lake.version == version
+    assert (report["dry_run"], report["changed"]) == (True, False)
+    assert [run["run_id"] for run in report["details"]["undone"]] == ["r2"]
+    assert (report["rows"]["inserted"], report["rows"]["updated"], report["rows"]["deleted"]) == (0, 1, 1)
+    assert report == {**lake.undo(until="transform", run_id="u"), "seconds": report["seconds"]}
+
+
+def test_a_retry_of_an_undo_reports_its_commit(lake: Lake) -> None:
+    """A retry undoes nothing else."""
+    lake.run()
+    lake.change_rows()
+    lake.run()
+    done = lake.undo(run_id="u")
+
+    retry = lake.undo(run_id="u")
+
+    assert retry["target"]["version"] == done["target"]["version"] == lake.version
+    assert retry["counts"] == done["counts"]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"run": "r9"}, "the target has no run 'r9'"),
+        ({"to_version": 0}, "0 is not an earlier version of the target"),
+    ],
+)
+def test_what_cannot_be_undone_is_refused_before_spark(
+    lake: Lake, config: dict[str, Any], message: str
+) -> None:
+    """A run or a version that does not exist is an error that names what exists."""
+    lake.run()
+    request = lake.build_undo()
+
+    with pytest.raises(DataError, match=message):
+        find_result(
+            request.model_copy(update={"config": {**request.config, **config}}),
+            conf={},
+            is_local=True,
+            on_line=print,
+        )
+
+
+def test_a_table_of_another_program_is_refused(lake: Lake) -> None:
+    """Runs of other programs are undone with RESTORE."""
+    write_deltalake(str(lake.folder / "t"), pa.table({"x": [1]}))
+
+    with pytest.raises(DataError, match="was not written by a run of this package"):
+        lake.undo()
