@@ -17,6 +17,7 @@ from airflow_merge_provider.core.merge_record import config as merge_record, cou
 from airflow_merge_provider.core.merge_source import config as merge_source, counts as source_counts
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.report import Measure
+from airflow_merge_provider.core.undo import counts as undo_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +96,4 @@ def list_counts() -> Iterator[tuple[str, Sequence[Measure]]]:
         yield job, capability.counts
         if capability.check_counts:
             yield job, capability.check_counts
+    yield "undo", undo_counts.COUNTS

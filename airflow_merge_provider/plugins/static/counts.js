@@ -71,5 +71,9 @@ export const COUNTS = {
     "rows_written": "Rows written with a new `_updated`, except tombstones of IDs. (rows)",
     "ids_replaced": "IDs that no longer exist because another row contains their entities. (rows)",
     "ids_removed": "IDs that no longer exist because none of their entities exists. (rows)"
+  },
+  "undo": {
+    "runs": "Runs that were undone. (runs)",
+    "side_tables": "Side tables that were restored. (tables)"
   }
 };

@@ -21,6 +21,7 @@ from airflow_merge_provider.jobs.merge_load import job as merge_load
 from airflow_merge_provider.jobs.merge_source import job as merge_source
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from airflow_merge_provider.jobs.undo import job as undo
+from tests.reports import check_report
 
 pytestmark = pytest.mark.spark
 
@@ -116,7 +117,7 @@ class Lake:
         self, job: str, config: dict[str, Any], run_id: str, until: Any = "commit"
     ) -> dict[str, Any]:
         request = self._build_request(job, config, run_id, until=until)
-        return run_attempt(self._spark, request, Progress(lambda _: None), JOBS[job])
+        return check_report(run_attempt(self._spark, request, Progress(lambda _: None), JOBS[job]))
 
     def _build_request(self, job: Any, config: dict[str, Any], run_id: str, **fields: Any) -> JobRequest:
         token = RunToken(dag_id="d", run_id=run_id, task_id=job)
