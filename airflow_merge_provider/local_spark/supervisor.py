@@ -140,6 +140,9 @@ class Supervisor:
 
     def _end_idle_server(self) -> bool:
         """Withdraw the server, unless a run is looking for it right now; return whether it is withdrawn."""
+        if not self._folder.path.exists():
+            # A program that cleans temporary folders has removed it: no run can find the server.
+            return True
         with self._folder.try_start_lock() as held:
             if held and not self._folder.count_held_slots():
                 self._folder.remove_folder()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
@@ -79,6 +80,17 @@ def test_a_run_that_looks_for_the_server_keeps_it(machine: FakeMachine) -> None:
         assert running.folder.read_state() is not None
 
     running.wait_for_end()
+
+
+def test_a_server_whose_folder_was_removed_ends(machine: FakeMachine) -> None:
+    """No run finds a server without its folder, so it ends after the idle time, too."""
+    running = SupervisorThread(machine, idle_seconds=0.5)
+    wait_until(running.folder.read_state)
+
+    shutil.rmtree(running.folder.path)
+    running.wait_for_end()
+
+    assert not any(is_running(pid) for pid in machine.list_starts())
 
 
 def test_a_stopped_supervisor_records_the_end(machine: FakeMachine) -> None:
