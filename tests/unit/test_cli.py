@@ -15,6 +15,7 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_merge_provider import cli
+from airflow_merge_provider.commands import runs
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from tests.fakes import REPORT
@@ -49,7 +50,7 @@ def job_run(monkeypatch: pytest.MonkeyPatch) -> Any:
         how["on_line"]("[merge +  0.1s] look: 0.1s")
         return run_values["answer"]
 
-    monkeypatch.setattr(cli, "run_job", run_job)
+    monkeypatch.setattr(runs, "run_job", run_job)
     return run_values
 
 
@@ -147,7 +148,7 @@ def test_what_is_missing_is_one_line(
     def run_job(request: Any, **how: Any) -> None:
         raise SetupError("Java is missing: install Java 17 or 21")
 
-    monkeypatch.setattr(cli, "run_job", run_job)
+    monkeypatch.setattr(runs, "run_job", run_job)
 
     assert cli.main(["run", file(PIPE), "--warehouse", lake]) == 4
     assert capsys.readouterr().err == "error: Java is missing: install Java 17 or 21\n"
@@ -378,7 +379,7 @@ def test_an_unexpected_error_is_one_line(
     def raise_error(*_: Any, **__: Any) -> None:
         raise RuntimeError("of its own")
 
-    monkeypatch.setattr(cli, "run_job", raise_error)
+    monkeypatch.setattr(runs, "run_job", raise_error)
 
     assert cli.main(["run", file(PIPE), "--warehouse", lake]) == 1
     assert capsys.readouterr().err == "error: RuntimeError: of its own (--verbose prints the traceback)\n"

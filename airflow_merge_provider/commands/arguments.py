@@ -1,0 +1,67 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from airflow_merge_provider.core.errors import (
+    ConfigError,
+)
+from airflow_merge_provider.core.spark_conf import find_misplaced
+from airflow_merge_provider.launch import LOCAL
+from airflow_merge_provider.run_file import (
+    WAREHOUSE,
+)
+
+AddCommand = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+
+_WHERE = f"the folder or URI that contains the datasets with bare ids (default: ${WAREHOUSE})"
+
+
+def add_target(
+    parser: argparse.ArgumentParser, help_text: str = "a dataset: a bare id or a location"
+) -> None:
+    """Add the argument of a target, and the warehouse of its bare id."""
+    parser.add_argument("target", metavar="TARGET", help=help_text)
+    add_warehouse(parser)
+
+
+def add_warehouse(parser: argparse.ArgumentParser) -> None:
+    """Add the option of the warehouse."""
+    parser.add_argument("--warehouse", metavar="LOCATION", help=_WHERE)
+
+
+def add_remote(parser: argparse.ArgumentParser) -> None:
+    """Add the option of a Spark Connect server."""
+    parser.add_argument(
+        "--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002"
+    )
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """Add the argument of a pipe, a configuration or a request."""
+    parser.add_argument("file", metavar="FILE", help="a JSON or YAML file; - for standard input")
+    add_warehouse(parser)
+
+
+def add_spark(parser: argparse.ArgumentParser) -> None:
+    """Add the options of Spark."""
+    parser.add_argument("--master", default=LOCAL, help="the Spark master (default: %(default)s)")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting; can be repeated"
+    )
+
+
+def parse_settings(pairs: Sequence[str]) -> dict[str, str]:
+    """Return the Spark settings of ``--conf`` options.
+
+    :raises ConfigError: if one has no value, or no effect.
+    """
+    invalid_pairs = [pair for pair in pairs if "=" not in pair]
+    if invalid_pairs:
+        raise ConfigError(f"--conf {invalid_pairs[0]}: must have the form NAME=VALUE")
+    settings = dict(pair.split("=", 1) for pair in pairs)
+    if problems := find_misplaced(settings, "--conf"):
+        raise ConfigError.from_problems(problems)
+    return settings

@@ -1,0 +1,148 @@
+"""Run, plan and check a file, and undo a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from airflow_merge_provider.before_spark import find_result
+from airflow_merge_provider.commands.arguments import (
+    AddCommand,
+    add_file,
+    add_remote,
+    add_spark,
+    add_target,
+    parse_settings,
+)
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
+from airflow_merge_provider.core.report import truncate_report
+from airflow_merge_provider.local_spark.client import run_job
+from airflow_merge_provider.run_file import (
+    STDIN,
+    RunFile,
+    choose_warehouse,
+    read_run_file,
+    resolve_relative_path,
+)
+
+
+def add_commands(add_command: AddCommand) -> None:
+    """Add the commands that run, plan, check and undo."""
+    run = add_command("run", _run_file, "run a pipe, a configuration or a request, and print its report")
+    add_file(run)
+    run.set_defaults(until=None)
+    run.add_argument("--dry-run", action="store_true", help="compute all changes without committing them")
+    run.add_argument("--full-refresh", action="store_true", help="process all input, not only the changes")
+    run.add_argument("--run-id", metavar="ID", help="the ID of the run; a run with the same ID is a retry")
+    add_remote(run)
+    add_spark(run)
+    plan_help = "show the steps and the output columns of a run without reading any rows"
+    plan = add_command("plan", _run_file, plan_help)
+    add_file(plan)
+    add_remote(plan)
+    plan.set_defaults(dry_run=False, full_refresh=True, run_id=None, until="plan")
+    add_spark(plan)
+    check_help = "check a pipe, a configuration or a request, and print all problems"
+    add_file(add_command("check", _check_file, check_help))
+    undo_help = "undo the newest run of a target that is in force: its rows, offsets and side tables"
+    _add_undo(add_command("undo", _undo_run, undo_help))
+
+
+def _add_undo(parser: argparse.ArgumentParser) -> None:
+    add_target(parser)
+    choice = parser.add_mutually_exclusive_group()
+    run_help = "undo this run, by its ID or number (see history), and all later ones; or undo this undo"
+    choice.add_argument("--run", metavar="RUN", help=run_help)
+    version_help = "restore version N of the target, with the changes of other programs"
+    choice.add_argument("--to-version", type=int, metavar="N", help=version_help)
+    parser.add_argument("--dry-run", action="store_true", help="show what would be undone, and write nothing")
+    add_remote(parser)
+    add_spark(parser)
+
+
+def _run_file(options: argparse.Namespace) -> int:
+    file = read_run_file(options.file, options.warehouse)
+    file.check_config(needs_target=True)
+    return _run_request(_build_request(options, file), options)
+
+
+def _undo_run(options: argparse.Namespace) -> int:
+    now = time.time_ns() // 1000
+    choice = {"run": options.run, "to_version": options.to_version}
+    config = {name: value for name, value in choice.items() if value is not None}
+    request = JobRequest(
+        job="undo",
+        config={"target": resolve_relative_path(options.target), **config},
+        run=RunToken(dag_id="cli", run_id=f"undo-{now}", task_id="undo"),
+        warehouse=choose_warehouse(options.warehouse),
+        started_at=now,
+        until="transform" if options.dry_run else "commit",
+    )
+    return _run_request(request, options)
+
+
+def _run_request(request: JobRequest, options: argparse.Namespace) -> int:
+    """Run a request, before Spark starts if that suffices, and print its report."""
+    conf = parse_settings(options.conf)
+    is_local = options.remote is None and options.master.startswith("local")
+    result: JobResult | JobFailure | None = find_result(
+        request, conf=conf, is_local=is_local, on_line=_print_progress
+    )
+    if result is None:
+        result = run_job(
+            request, master=options.master, remote=options.remote, conf=conf, on_line=_print_progress
+        )
+    if isinstance(result, JobFailure):
+        if result.trace and options.verbose:
+            print(result.trace, file=sys.stderr)
+        raise result.to_error()
+    print(json.dumps(_truncate_report(result.report, request), indent=2, ensure_ascii=False))
+    return 0
+
+
+def _print_progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _truncate_report(report: dict[str, Any], request: JobRequest) -> dict[str, Any]:
+    """Return the report as Airflow would store it; a report of a plan is not truncated."""
+    if request.until == "plan":
+        return report
+    short_report = truncate_report(report)
+    if short_report.get("truncated"):
+        print(f"the report is too long for an XCom; full report: {json.dumps(report)}", file=sys.stderr)
+    return short_report
+
+
+def _check_file(options: argparse.Namespace) -> int:
+    file = read_run_file(options.file, options.warehouse)
+    for warning in file.check_config(needs_target=False):
+        print(f"warning: {warning}", file=sys.stderr)
+    print(f"{options.file}: valid {file.job} configuration")
+    return 0
+
+
+def _build_request(options: argparse.Namespace, file: RunFile) -> JobRequest:
+    """Build the request of a run file; command-line options override the file."""
+    request_fields = file.request
+    name = "stdin" if options.file == STDIN else Path(options.file).stem
+    now = time.time_ns() // 1000
+    token = RunToken(dag_id="cli", run_id=options.run_id or f"{name}-{now}", task_id=name)
+    return JobRequest.model_validate(
+        {
+            "job": file.job,
+            "config": file.config,
+            "run": request_fields.get("run") or token,
+            "warehouse": file.warehouse,
+            "started_at": request_fields.get("started_at", now),
+            "until": options.until
+            or ("transform" if options.dry_run else request_fields.get("until", "commit")),
+            "full_refresh": options.full_refresh or bool(request_fields.get("full_refresh")),
+            "population": file.find_population(),
+            "max_change_ratio": request_fields.get("max_change_ratio"),
+        }
+    )

@@ -1,0 +1,84 @@
+"""Start, list and stop Spark servers of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from airflow_merge_provider.commands.arguments import AddCommand, add_spark, parse_settings
+from airflow_merge_provider.connect_server import run_connect_server
+from airflow_merge_provider.connect_token import CONNECT_PORT, TOKEN_VARIABLE
+from airflow_merge_provider.local_spark.administration import list_servers, stop_servers
+from airflow_merge_provider.local_spark.archive_recording import record_archive
+
+
+def add_commands(add_command: AddCommand) -> None:
+    """Add the commands for the servers of this machine, and for what makes them start fast."""
+    _add_server(
+        add_command("connect-server", _connect_server, "start a Spark Connect server on this machine")
+    )
+    add_command(
+        "prepare", _prepare_archive, "download the Delta jars, and create a class archive for faster starts"
+    )
+    servers_help = "list or stop the shared Spark servers of this user on this machine"
+    _add_servers(add_command("local-spark", _manage_servers, servers_help))
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    file_help = (
+        "the file with the token that clients need (mode 0600); by default a file that the server removes "
+        "when it ends"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=CONNECT_PORT, help="the port to listen on (default: %(default)s)"
+    )
+    parser.add_argument("--token-file", metavar="FILE", type=Path, help=file_help)
+    add_spark(parser)
+
+
+def _add_servers(parser: argparse.ArgumentParser) -> None:
+    action_help = "status lists the servers; stop ends them, and runs that use them fail and can be retried"
+    parser.add_argument("action", choices=["status", "stop"], help=action_help)
+
+
+def _connect_server(options: argparse.Namespace) -> int:
+    def print_address(url: str, token_file: Path) -> None:
+        print(f"Spark Connect server: {url} (stop it with Ctrl-C)", flush=True)
+        print(
+            f"clients of other users or machines need {TOKEN_VARIABLE}=$(cat {shlex.quote(str(token_file))})",
+            flush=True,
+        )
+
+    return run_connect_server(
+        host=options.host,
+        port=options.port,
+        master=options.master,
+        conf=parse_settings(options.conf),
+        token_file=options.token_file,
+        on_ready=print_address,
+        on_line=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+
+
+def _prepare_archive(_: argparse.Namespace) -> int:
+    archive = record_archive(on_line=lambda line: print(line, file=sys.stderr, flush=True))
+    print(
+        f"class archive: {archive}"
+        if archive
+        else "this Java installation cannot create a class archive: runs start more slowly"
+    )
+    return 0
+
+
+def _manage_servers(options: argparse.Namespace) -> int:
+    servers = list_servers() if options.action == "status" else stop_servers()
+    for server in servers:
+        print(
+            server.format_line() if options.action == "status" else f"stopped pid {server.state.server_pid}"
+        )
+    if not servers:
+        print("no shared Spark server is running")
+    return 0

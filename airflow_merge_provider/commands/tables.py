@@ -1,0 +1,112 @@
+"""Read a target without Spark: its history, and why its rows are as they are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from contextlib import suppress
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
+from airflow_merge_provider.commands.arguments import AddCommand, add_target
+from airflow_merge_provider.core.merge_source.explanation import format_key, format_links
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
+from airflow_merge_provider.core.report_schema import build_report_schema
+from airflow_merge_provider.core.table_history import UNDO
+from airflow_merge_provider.explain.merge_engine import explain_key
+from airflow_merge_provider.explain.merge_source import explain_between, explain_output
+from airflow_merge_provider.explain.target import find_owner, open_target
+from airflow_merge_provider.run_file import (
+    choose_warehouse,
+    resolve_relative_path,
+)
+
+
+def add_commands(add_command: AddCommand) -> None:
+    """Add the commands that read a target without Spark, and those that print schemas."""
+    schema = add_command(
+        "schema", _print_schema, "print the JSON Schema of a configuration, a request or a result"
+    )
+    schema.add_argument("of", choices=[*CAPABILITIES, "request", "result", "report"], help="schema to print")
+    _add_history(
+        add_command("history", _print_history, "print the newest commits of a target and their runs")
+    )
+    _add_explain(
+        add_command("explain", _print_explanation, "show why an output exists, or how a row was computed")
+    )
+
+
+def _add_history(parser: argparse.ArgumentParser) -> None:
+    add_target(parser)
+    parser.add_argument("--limit", type=int, default=20, help="the number of commits (default: %(default)s)")
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    add_target(parser)
+    id_help = (
+        "the _id of an output of a merge source, or the key of a row of a merge engine (JSON if the key has "
+        "several columns)"
+    )
+    parser.add_argument("id", metavar="ID", help=id_help)
+    between_help = "show only the shortest chain of links between two members (merge source only)"
+    parser.add_argument("--between", nargs=2, metavar="DATASET/ID", help=between_help)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument(
+        "--version", type=int, metavar="N", help="explain version N of the target; by default the newest"
+    )
+
+
+def build_schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of a job's configuration, a request, a result or a report."""
+    if name in CAPABILITIES:
+        schema = CAPABILITIES[name].config.model_json_schema()
+    elif name == "request":
+        schema = JobRequest.model_json_schema()
+    elif name == "report":
+        schema = build_report_schema(list_counts())
+    else:
+        schema = TypeAdapter(JobResult | JobFailure).json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _print_schema(options: argparse.Namespace) -> int:
+    print(json.dumps(build_schema(options.of), indent=2, ensure_ascii=False))
+    return 0
+
+
+def _print_history(options: argparse.Namespace) -> int:
+    _, table = open_target(resolve_relative_path(options.target), choose_warehouse(options.warehouse))
+    for commit in table.history(options.limit):
+        metadata: dict[str, Any] = {}
+        with suppress(ValueError):
+            metadata = json.loads(commit.get("userMetadata") or "{}")
+        timestamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(commit["timestamp"] / 1000))
+        token = metadata.get("token") or {}
+        run_name = " ".join(str(token[key]) for key in ("dag_id", "task_id", "run_id") if key in token)
+        kind = "undo" if UNDO in metadata else "run"
+        number = f"{kind} {metadata['number']}" if "number" in metadata else ""
+        print(
+            f"{commit['version']:>6}  {timestamp}  {commit['operation']:<32} {number:<8} {run_name}".rstrip()
+        )
+    return 0
+
+
+def _print_explanation(options: argparse.Namespace) -> int:
+    read_options = {"warehouse": choose_warehouse(options.warehouse), "version": options.version}
+    target = resolve_relative_path(options.target)
+    if options.between:
+        links = explain_between(target, options.id, *options.between, **read_options)
+        content: Any = [
+            {"rule": link.rule, "key": format_key(link.value), "reached": link.reached} for link in links
+        ]
+        lines = list(format_links(links))
+    else:
+        is_engine_row = find_owner(target, read_options["warehouse"]) == "merge_engine"
+        explain = explain_key if is_engine_row else explain_output
+        explanation = explain(target, options.id, **read_options)
+        content, lines = explanation.as_object(), list(explanation.format_lines())
+    print(json.dumps(content, indent=2, ensure_ascii=False) if options.json else "\n".join(lines))
+    return 0
