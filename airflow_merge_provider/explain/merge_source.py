@@ -15,6 +15,7 @@ from airflow_merge_provider.core.merge_source.explanation import (
     list_links,
     unknown_output,
 )
+from airflow_merge_provider.explain.reading import query_rows, quote_text
 from airflow_merge_provider.explain.target import open_target
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def list_all_links(
     """Yield the links of all outputs: output_id, left, right, rule and key, n - 1 rows for n members."""
     dataset, table = _open_golden_target(target, warehouse, version)
     query = 'SELECT "_id", "_members" FROM target WHERE cardinality("_members") > 1'
-    for row in _query_rows(dataset, table, query, ("_id", "_members")):
+    for row in query_rows(dataset, table, query, ("_id", "_members")):
         yield from list_links(row["_id"], row["_members"])
 
 
@@ -67,8 +68,8 @@ def _find_row(target: str, output_id: str, warehouse: str | None, version: int |
     dataset, table = _open_golden_target(target, warehouse, version)
     names = [name for name in _COLUMNS if name in _list_columns(table)]
     columns = ", ".join(f'"{name}"' for name in names)
-    query = f'SELECT {columns} FROM target WHERE "_id" = {_quote_text(output_id)}'
-    row = next(_query_rows(dataset, table, query, names), None)
+    query = f'SELECT {columns} FROM target WHERE "_id" = {quote_text(output_id)}'
+    row = next(query_rows(dataset, table, query, names), None)
     if row is None:
         raise unknown_output(output_id, dataset.uri, *_find_near(dataset, table, output_id))
     return row
@@ -79,12 +80,12 @@ def _find_near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[lis
 
     def query_ids(where: str) -> list[str]:
         query = f'SELECT "_id" FROM target WHERE {where} LIMIT {_CANDIDATES}'
-        return [row["_id"] for row in _query_rows(dataset, table, query, ("_id",))]
+        return [row["_id"] for row in query_rows(dataset, table, query, ("_id",))]
 
     entity = output_id.rpartition("/")[2]
-    holders = query_ids(f'array_has("$ids", {_quote_text(entity)})')
+    holders = query_ids(f'array_has("$ids", {quote_text(entity)})')
     begin = output_id[: max(1, len(output_id) // 2)]
-    return holders, [] if holders else query_ids(f'starts_with("_id", {_quote_text(begin)})') or query_ids(
+    return holders, [] if holders else query_ids(f'starts_with("_id", {quote_text(begin)})') or query_ids(
         "true"
     )
 
@@ -101,23 +102,3 @@ def _open_golden_target(
 
 def _list_columns(table: DeltaTable) -> list[str]:
     return [field.name for field in table.schema().fields]
-
-
-def _query_rows(
-    dataset: Dataset, table: DeltaTable, query: str, names: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a query, which supports deletion vectors; ``to_pyarrow_table`` does not."""
-    from deltalake import QueryBuilder
-    from deltalake.exceptions import DeltaError
-
-    try:
-        batches = QueryBuilder().register("target", table).execute(query)
-        for batch in batches:
-            columns = [batch.column(name).to_pylist() for name in names]
-            yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-    except DeltaError as error:
-        raise DataError(f"{dataset.uri} cannot be read: {error}") from error
-
-
-def _quote_text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.population import WRITER
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -35,10 +36,22 @@ def open_target(target: str, warehouse: str | None, version: int | None = None) 
         raise DataError(f"{dataset.uri} is not a Delta table: check the name and the warehouse") from None
 
 
+def require_owner(dataset: Dataset, table: DeltaTable, owner: str) -> None:
+    """Raise an error if a target was not written by a capability.
+
+    :raises DataError: if the properties of the table do not name the capability.
+    """
+    writer = table.metadata().configuration.get(WRITER)
+    if writer != owner:
+        message = f"{dataset.uri} was written by {writer or 'another program'}, not by {owner}"
+        hint = "check the name and the warehouse"
+        raise DataError.from_problems([Problem("target", "foreign-target", message, hint)])
+
+
 def find_owner(target: str, warehouse: str | None) -> str | None:
     """Return the capability that writes a target; None if another program writes the table.
 
     :raises ConfigError, DataError: as ``open_target`` does.
     """
     _, table = open_target(target, warehouse)
-    return table.metadata().configuration.get("merge.capability")
+    return table.metadata().configuration.get(WRITER)

@@ -1,0 +1,176 @@
+"""Explain a row of a join: the input rows that made it, at the versions that the run read.
+
+Neither Spark nor Airflow is needed: the commit records the inputs, their versions and the keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.explanation.commits import CommitRef, KeyStates
+from airflow_merge_provider.core.explanation.joins import (
+    InputRows,
+    JoinDescription,
+    JoinExplanation,
+    Texts,
+    explain_missing_row,
+)
+from airflow_merge_provider.core.explanation.rows import trace_changes
+from airflow_merge_provider.core.explanation.values import to_json_value
+from airflow_merge_provider.core.source_offset import SourceOffset, read_offsets
+from airflow_merge_provider.explain.reading import (
+    ROWS_MAX,
+    list_types,
+    open_input,
+    query_rows,
+    quote_name,
+    read_input_rows,
+    read_lineage,
+    read_states,
+    render_key,
+)
+from airflow_merge_provider.explain.target import open_target, require_owner
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_CAPABILITY = "joiner"
+
+Row = Mapping[str, Any]
+
+
+def explain_joined_row(
+    target: str, key: str, *, warehouse: str | None = None, version: int | None = None
+) -> JoinExplanation:
+    """Return the input rows that made the rows of a key, or why the key has no row.
+
+    ``key`` is the value of the only key clause, or a JSON object with a value for each clause, named by the
+    field of any input. Without keys, the object names output columns, or fields as ``input.field``.
+    ``version`` is the version of the target to explain.
+
+    :raises ConfigError: if the target or the key is not valid.
+    :raises DataError: if no join wrote the target, or its commit does not record the join.
+    """
+    dataset, table = open_target(target, warehouse, version)
+    require_owner(dataset, table, _CAPABILITY)
+    commit = _find_run(dataset, table)
+    join = JoinDescription.from_state(commit.state["join"])
+    texts = join.parse_key(key)
+    output_keys = join.list_output_keys(texts)
+    rows = None
+    if output_keys:
+        states = read_states(dataset, table, output_keys)
+        rows = states.newest.rows
+        commit = _find_newest_append(states) or commit if join.append else commit
+    inputs, pairs = _read_inputs(join, commit, texts)
+    reasons = () if rows else explain_missing_row(join, inputs, pairs)
+    return JoinExplanation(_name_key(join, inputs), commit, rows, inputs, reasons)
+
+
+def _find_run(dataset: Dataset, table: DeltaTable) -> CommitRef:
+    """Return the newest commit of a join.
+
+    :raises DataError: if it does not record the join.
+    """
+    commits = [CommitRef.from_entry(entry) for entry in read_lineage(table).entries]
+    commit = next((commit for commit in commits if commit.state.get("capability") == _CAPABILITY), None)
+    if commit is None or "join" not in commit.state:
+        message = f"no commit of {dataset.uri} records the join"
+        hint = "run the task once with full_refresh=True, or explain an older version with --version"
+        raise DataError.from_problems([Problem("target", "state", message, hint)])
+    return commit
+
+
+def _find_newest_append(states: KeyStates) -> CommitRef | None:
+    """Return the newest run that added rows of the key."""
+    changes = [change for change in trace_changes(states) if change.added and "join" in change.commit.state]
+    return changes[-1].commit if changes else None
+
+
+def _read_inputs(
+    join: JoinDescription, commit: CommitRef, key: Mapping[str, Texts]
+) -> tuple[tuple[InputRows, ...], int | None]:
+    """Return the rows of each input with the key, and the number of pairs that meet the expression."""
+    offsets = {offset.uri: offset for offset in read_offsets(commit.state)}
+    pairs = None
+    if join.expression is not None:
+        pairs = _read_pairs(join, [offsets[uri] for uri in join.inputs.values()], key)
+    inputs = [_read_input(join, stage, offsets[uri], key[stage]) for stage, uri in join.inputs.items()]
+    if pairs:
+        inputs = [
+            replace(rows, rows=_list_distinct(pair[side] for pair in pairs), missing="")
+            for side, rows in enumerate(inputs)
+        ]
+    return tuple(inputs), None if pairs is None else len(pairs)
+
+
+def _read_input(join: JoinDescription, stage: str, offset: SourceOffset, texts: Texts) -> InputRows:
+    rows = InputRows(stage, offset.uri, offset.version, texts, is_required=stage in join.required)
+    if not texts:
+        return replace(rows, missing="KEY has no field of this input")
+    try:
+        values, input_rows = read_input_rows(offset, texts)
+    except DataError as error:
+        return replace(rows, missing=str(error).splitlines()[0])
+    return replace(rows, key=values, rows=tuple(input_rows))
+
+
+def _read_pairs(
+    join: JoinDescription, offsets: Sequence[SourceOffset], key: Mapping[str, Texts]
+) -> list[tuple[Row, Row]] | None:
+    """Return the pairs of input rows that meet the expression; None if only Spark can evaluate it."""
+    aliases = [join.aliases[stage] for stage in join.inputs]
+    try:
+        (dataset, left), (_, right) = (open_input(offset) for offset in offsets)
+        types = [list_types(table) for table in (left, right)]
+        columns = [[(side, name) for name in names] for side, names in enumerate(types)]
+        selected = ", ".join(
+            f"{quote_name(aliases[side])}.{quote_name(name)} AS {quote_name(f'{side}.{name}')}"
+            for side, name in [*columns[0], *columns[1]]
+        )
+        conditions = [
+            render_key(key[stage], types[side], aliases[side]) for side, stage in enumerate(join.inputs)
+        ]
+        query = (
+            f"SELECT {selected} FROM target AS {quote_name(aliases[0])} JOIN other AS {quote_name(aliases[1])} "
+            f"ON ({_convert_expression(str(join.expression))}) WHERE {' AND '.join(conditions)} LIMIT {ROWS_MAX}"
+        )
+        rows = list(query_rows(dataset, left, query, other=right))
+    except DataError:
+        return None
+    sides = [{f"{side}.{name}": name for side, name in part} for part in columns]
+    return [
+        (
+            {name: row[cell] for cell, name in sides[0].items()},
+            {name: row[cell] for cell, name in sides[1].items()},
+        )
+        for row in rows
+    ]
+
+
+def _convert_expression(expression: str) -> str:
+    """Return a Spark expression for delta-rs, which quotes names as the SQL standard does.
+
+    :raises DataError: if it has double quotes, which are strings in Spark and names in the standard.
+    """
+    if '"' in expression:
+        raise DataError("the expression has strings in double quotes")
+    return expression.replace("`", '"')
+
+
+def _list_distinct(rows: Iterable[Row]) -> tuple[Row, ...]:
+    distinct_rows = {json.dumps(to_json_value(row)): row for row in rows}
+    return tuple(row for _, row in sorted(distinct_rows.items()))
+
+
+def _name_key(join: JoinDescription, inputs: Sequence[InputRows]) -> dict[str, Any]:
+    """Return the key with its names: those of the key columns, or of the fields."""
+    if not join.keys:
+        return {f"{rows.stage}.{name}": value for rows in inputs for name, value in rows.key.items()}
+    values = next(rows.key for rows in inputs if rows.stage == join.first)
+    return dict(zip(join.key_columns or values, values.values(), strict=True))

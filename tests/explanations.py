@@ -1,0 +1,32 @@
+"""Examples of explanations in the documentation, compared with what the command line prints."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from airflow_merge_provider.cli import main
+
+PAGES = Path(__file__).parents[1] / "docs" / "operators"
+_BLOCK = re.compile(r"```console\n(\$ airflow_merge_provider explain .*?)```", re.DOTALL)
+_COMMIT_TIME = re.compile(r"(version \d+, )\S+Z")
+
+
+def check_examples(page: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run the explain commands of a page over a folder that is /lake there, and compare their outputs.
+
+    The times of commits are those of the test, so they are not compared.
+    """
+    text = (PAGES / page).read_text(encoding="utf-8")
+    blocks = _BLOCK.findall(text)
+    assert blocks, f"{page} has no example"
+    capsys.readouterr()
+    for block in blocks:
+        command, _, expected = block.partition("\n")
+        words = [word.replace("/lake", str(folder)) for word in shlex.split(command)[2:]]
+        assert main(words) == 0, capsys.readouterr().err
+        printed = capsys.readouterr().out.replace(str(folder), "/lake")
+        assert _COMMIT_TIME.sub(r"\1…", printed) == _COMMIT_TIME.sub(r"\1…", expected)
