@@ -306,11 +306,7 @@ def _build_parser() -> argparse.ArgumentParser:
         add_command("history", _print_history, "print the newest commits of a target and their runs")
     )
     _add_explain(
-        add_command(
-            "explain",
-            _print_explanation,
-            "show which runs and which input rows made a row, an output or a file",
-        )
+        add_command("explain", _print_explanation, "show which runs and inputs made a row or a file")
     )
     return parser
 
@@ -346,7 +342,7 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
-    target_help = "a dataset: a bare id or a location; of a merge record, its state_path or its merged folder"
+    target_help = "a dataset: a bare id or a location; for files of a merge record, its state_path"
     parser.add_argument("target", metavar="TARGET", help=target_help)
     key_help = (
         "the key of a row, as a JSON object if it has several columns; the _id of an output of a merge source "

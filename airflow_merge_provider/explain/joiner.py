@@ -97,10 +97,10 @@ def _read_inputs(
 ) -> tuple[tuple[InputRows, ...], int | None]:
     """Return the rows of each input with the key, and the number of pairs that meet the expression."""
     offsets = {offset.uri: offset for offset in read_offsets(commit.state)}
+    inputs = [_read_input(join, stage, offsets[uri], key[stage]) for stage, uri in join.inputs.items()]
     pairs = None
     if join.expression is not None:
         pairs = _read_pairs(join, [offsets[uri] for uri in join.inputs.values()], key)
-    inputs = [_read_input(join, stage, offsets[uri], key[stage]) for stage, uri in join.inputs.items()]
     if pairs:
         inputs = [
             replace(rows, rows=_list_distinct(pair[side] for pair in pairs), missing="")
@@ -122,35 +122,37 @@ def _read_input(join: JoinDescription, stage: str, offset: SourceOffset, texts: 
 
 def _read_pairs(
     join: JoinDescription, offsets: Sequence[SourceOffset], key: Mapping[str, Texts]
-) -> list[tuple[Row, Row]] | None:
+) -> list[tuple[Row, ...]] | None:
     """Return the pairs of input rows that meet the expression; None if only Spark can evaluate it."""
-    aliases = [join.aliases[stage] for stage in join.inputs]
     try:
         (dataset, left), (_, right) = (open_input(offset) for offset in offsets)
-        types = [list_types(table) for table in (left, right)]
-        columns = [[(side, name) for name in names] for side, names in enumerate(types)]
-        selected = ", ".join(
-            f"{quote_name(aliases[side])}.{quote_name(name)} AS {quote_name(f'{side}.{name}')}"
-            for side, name in [*columns[0], *columns[1]]
-        )
-        conditions = [
-            render_key(key[stage], types[side], aliases[side]) for side, stage in enumerate(join.inputs)
-        ]
-        query = (
-            f"SELECT {selected} FROM target AS {quote_name(aliases[0])} JOIN other AS {quote_name(aliases[1])} "
-            f"ON ({_convert_expression(str(join.expression))}) WHERE {' AND '.join(conditions)} LIMIT {ROWS_MAX}"
-        )
-        rows = list(query_rows(dataset, left, query, other=right))
+        types = [list_types(left), list_types(right)]
+        rows = list(query_rows(dataset, left, _build_pair_query(join, types, key), other=right))
     except DataError:
         return None
-    sides = [{f"{side}.{name}": name for side, name in part} for part in columns]
     return [
-        (
-            {name: row[cell] for cell, name in sides[0].items()},
-            {name: row[cell] for cell, name in sides[1].items()},
-        )
+        tuple({name: row[f"{side}.{name}"] for name in names} for side, names in enumerate(types))
         for row in rows
     ]
+
+
+def _build_pair_query(
+    join: JoinDescription, types: Sequence[Mapping[str, str]], key: Mapping[str, Texts]
+) -> str:
+    """Return the query of the pairs; a column is named by the position of its input and its name."""
+    aliases = [join.aliases[stage] for stage in join.inputs]
+    selected = ", ".join(
+        f"{quote_name(aliases[side])}.{quote_name(name)} AS {quote_name(f'{side}.{name}')}"
+        for side, names in enumerate(types)
+        for name in names
+    )
+    conditions = " AND ".join(
+        render_key(key[stage], types[side], aliases[side]) for side, stage in enumerate(join.inputs)
+    )
+    return (
+        f"SELECT {selected} FROM target AS {quote_name(aliases[0])} JOIN other AS {quote_name(aliases[1])} "
+        f"ON ({_convert_expression(str(join.expression))}) WHERE {conditions} LIMIT {ROWS_MAX}"
+    )
 
 
 def _convert_expression(expression: str) -> str:

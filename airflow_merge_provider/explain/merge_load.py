@@ -67,7 +67,7 @@ def explain_row(
 
 
 def _explain_row(dataset: Dataset, table: DeltaTable, key: str) -> RowExplanation:
-    texts, config = _parse_key(dataset, table, key)
+    texts, config = _parse_key(table, key)
     states = read_states(dataset, table, [texts])
     changes = trace_changes(states)
     state = _find_deciding_state(states, changes)
@@ -94,7 +94,7 @@ def _explain_history(
 
 
 def read_source_rows(state: KeyState, texts: Key) -> SourceRows:
-    """Return the source rows of a key at the version that the run of a commit read, and what it did with them."""
+    """Return the source rows of a key at the version that a run read, and what the run did with them."""
     offsets = read_offsets(state.commit.state)
     if len(offsets) != 1:
         return SourceRows(missing="unknown, as another writer made the last change")
@@ -107,9 +107,7 @@ def read_source_rows(state: KeyState, texts: Key) -> SourceRows:
     return SourceRows(offset.uri, offset.version, explain_source_rows(config, state.rows, rows))
 
 
-def _parse_key(
-    dataset: Dataset, table: DeltaTable, key: str
-) -> tuple[dict[str, str | None], Mapping[str, Any]]:
+def _parse_key(table: DeltaTable, key: str) -> tuple[dict[str, str | None], Mapping[str, Any]]:
     """Return the key, and the configuration of the newest run that recorded one."""
     commits = map(CommitRef.from_entry, read_lineage(table).entries)
     config: Mapping[str, Any] = next(

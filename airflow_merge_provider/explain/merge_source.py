@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.chain import Link
 from airflow_merge_provider.core.merge_source.explanation import (
+    EntityExplanation,
     Explanation,
+    explain_entities,
     explain_row,
     find_links_between,
     list_links,
@@ -36,6 +38,40 @@ def explain_output(
     :raises DataError: when it is not the target of a merge source, or has no such output.
     """
     return explain_row(_find_row(target, output_id, warehouse, version))
+
+
+def explain_entity(
+    target: str, entity: str, *, warehouse: str | None = None, version: int | None = None
+) -> EntityExplanation:
+    """Return the output of an entity, given as its ID or as ``dataset/id``.
+
+    Entities of several datasets may have the same ID.
+
+    :raises DataError: as ``explain_output`` does.
+    """
+    dataset, table = _open_golden_target(target, warehouse, version)
+    # A dataset and an ID may contain slashes.
+    parts = entity.split("/")
+    ids = ["/".join(parts[start:]) for start in range(len(parts))]
+    has_id = " OR ".join(f'array_has("$ids", {quote_text(id_)})' for id_ in ids)
+    explanation = explain_entities(_query_outputs(dataset, table, has_id), entity)
+    if not explanation.outputs:
+        raise unknown_output(entity, dataset.uri, *_find_near(dataset, table, entity))
+    return explanation
+
+
+def explain_output_or_entity(
+    target: str, key: str, *, warehouse: str | None = None, version: int | None = None
+) -> Explanation | EntityExplanation:
+    """Return the explanation of an output, or of the output of an entity if no output has this ID.
+
+    :raises DataError: as ``explain_output`` does.
+    """
+    dataset, table = _open_golden_target(target, warehouse, version)
+    row = next(_query_outputs(dataset, table, f'"_id" = {quote_text(key)}'), None)
+    if row is not None:
+        return explain_row(row)
+    return explain_entity(target, key, warehouse=warehouse, version=version)
 
 
 def explain_between(
@@ -66,13 +102,17 @@ def list_all_links(
 
 def _find_row(target: str, output_id: str, warehouse: str | None, version: int | None) -> Mapping[str, Any]:
     dataset, table = _open_golden_target(target, warehouse, version)
-    names = [name for name in _COLUMNS if name in _list_columns(table)]
-    columns = ", ".join(f'"{name}"' for name in names)
-    query = f'SELECT {columns} FROM target WHERE "_id" = {quote_text(output_id)}'
-    row = next(query_rows(dataset, table, query, names), None)
+    row = next(_query_outputs(dataset, table, f'"_id" = {quote_text(output_id)}'), None)
     if row is None:
         raise unknown_output(output_id, dataset.uri, *_find_near(dataset, table, output_id))
     return row
+
+
+def _query_outputs(dataset: Dataset, table: DeltaTable, where: str) -> Iterator[dict[str, Any]]:
+    """Yield the outputs that meet a condition, with the columns that an explanation needs."""
+    names = [name for name in _COLUMNS if name in _list_columns(table)]
+    columns = ", ".join(f'"{name}"' for name in names)
+    yield from query_rows(dataset, table, f'SELECT {columns} FROM target WHERE {where} ORDER BY "_id"', names)
 
 
 def _find_near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[list[str], list[str]]:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
 from airflow_merge_provider.core.explanation.commits import CommitRef, KeyState, KeyStates
 from airflow_merge_provider.core.explanation.key import convert_key
 from airflow_merge_provider.core.explanation.values import format_value, to_json_value
@@ -106,13 +106,15 @@ def read_input_rows(offset: SourceOffset, key: Key) -> tuple[dict[str, Any], lis
     for name, text in key.items():
         column = find_column(name, types)
         if column is None:
-            raise DataError(f"{offset.uri} has no column {name!r} at version {offset.version}")
+            message = f"{offset.uri} has no column {name!r} at version {offset.version}"
+            hint = suggest_name(name, types, "columns")
+            raise ConfigError.from_problems([Problem("key", "unknown", message, hint)])
         texts[column] = text
     return convert_key(texts, types), query_keys(dataset, table, [texts])
 
 
 def find_column(name: str, columns: Iterable[str]) -> str | None:
-    """Return the column of a name, ignoring case unless the name itself is a column; None if there is none."""
+    """Return the column of a name; names that differ only in case match too. None if there is none."""
     names = list(columns)
     if name in names:
         return name

@@ -91,7 +91,7 @@ class JoinDescription:
 
     def _name_columns(self, fields: Mapping[tuple[str, str], str | None]) -> Texts:
         """Return values by output column; fields that are not in the output are left out."""
-        columns = {source: name for name, source in reversed(self.outputs.items())}
+        columns = {source: name for name, source in reversed(list(self.outputs.items()))}
         return {columns[source]: value for source, value in fields.items() if source in columns}
 
     def _parse_clauses(self, text: str) -> dict[str, Texts]:
@@ -108,7 +108,7 @@ class JoinDescription:
         return {stage: dict(zip(fields, values, strict=True)) for stage, fields in self.keys.items()}
 
     def _name_clauses(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the position of each clause by all its names; the names of the key itself take precedence."""
+        """Return the position of each clause by all its names; those of the key take precedence."""
         positions = {name: position for position, name in enumerate(names)}
         for stage, fields in self.keys.items():
             for position, name in enumerate(fields):

@@ -225,9 +225,9 @@ def _name_change(before: Sequence[Row], after: Sequence[Row]) -> ChangeKind:
     return "updated" if after else "deleted"
 
 
-def _subtract_rows(rows: Sequence[Row], others: Sequence[Row]) -> tuple[Row, ...]:
-    """Return the rows that the others do not include; equal rows count as often as they occur."""
-    counts = Counter(_write_content(row) for row in others)
+def _subtract_rows(rows: Sequence[Row], other_rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return the rows that the other rows do not include; equal rows count as often as they occur."""
+    counts = Counter(_write_content(row) for row in other_rows)
     remaining = []
     for row in rows:
         content = _write_content(row)

@@ -13,10 +13,10 @@ _TEXT_MAX_CHARS = 200
 
 
 def format_value(value: Any) -> str:
-    """Return a value as text: strings in double quotes, everything else as SQL or JSON writes it.
+    r"""Return a value as text: strings in double quotes, everything else as SQL or JSON writes it.
 
-    >>> format_value(None), format_value("a\\tb"), format_value(True), format_value([1, {"a": None}])
-    ('NULL', '"a\\\\tb"', 'true', '[1, {"a": NULL}]')
+    >>> format_value(None), format_value("a\tb"), format_value(True), format_value([1, {"a": None}])
+    ('NULL', '"a\\tb"', 'true', '[1, {"a": NULL}]')
     >>> from datetime import UTC, datetime
     >>> format_value(Decimal("1.50")), format_value(datetime(2024, 1, 31, 10, tzinfo=UTC))
     ('1.50', '2024-01-31T10:00:00Z')
@@ -37,10 +37,10 @@ def format_row(row: Mapping[str, Any]) -> str:
 
 
 def escape_text(text: str) -> str:
-    """Return text in which every character that a terminal would not show is written as an escape.
+    r"""Return text in which every character that a terminal would not show is written as an escape.
 
-    >>> escape_text("run 1\\x1b[2J")
-    'run 1\\\\u001b[2J'
+    >>> escape_text("run 1\x1b[2J")
+    'run 1\\u001b[2J'
     """
     if text.isprintable():
         return text
@@ -48,9 +48,9 @@ def escape_text(text: str) -> str:
 
 
 def to_json_value(value: Any) -> Any:
-    """Return a value for JSON: numbers, booleans, NULL and strings stay, all others become text.
+    r"""Return a value for JSON: numbers, booleans, NULL and strings stay, all others become text.
 
-    >>> to_json_value({"at": date(2024, 1, 31), "price": Decimal("1.50"), "raw": b"\\x00"})
+    >>> to_json_value({"at": date(2024, 1, 31), "price": Decimal("1.50"), "raw": b"\x00"})
     {'at': '2024-01-31', 'price': '1.50', 'raw': '0x00'}
     """
     if value is None or isinstance(value, bool | int | str):

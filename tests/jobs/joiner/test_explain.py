@@ -25,7 +25,7 @@ def test_a_joined_row_is_explained(lake: MakeLake, capsys: pytest.CaptureFixture
 
     by_other_name = explain_joined_row("joined", '{"purchases.customer": 9}', warehouse=warehouse)
     assert by_other_name.reasons == ("the required input 'customers' has no row with id = 9",)
-    with pytest.raises(ConfigError, match="key: unknown key column 'idd' .did you mean 'id'"):
+    with pytest.raises(ConfigError, match=r"key: unknown key column 'idd' \(did you mean 'id'"):
         explain_joined_row("joined", '{"idd": 1}', warehouse=warehouse)
     with pytest.raises(DataError, match="customers was written by another program, not by joiner"):
         explain_joined_row("customers", "1", warehouse=warehouse)
@@ -52,5 +52,9 @@ def test_conditions_and_nulls_are_explained(lake: MakeLake) -> None:
         ({"purchase": 25, "customer": 2},),
     ]
     assert by_condition[1].rows == ()
-    assert by_condition[1].reasons[0].startswith("the condition dropped these rows, as no pair meets it: customers")
+    assert (
+        by_condition[1]
+        .reasons[0]
+        .startswith("the condition dropped these rows, as no pair meets it: customers")
+    )
     assert by_null.reasons[-1] == "the key has a NULL, and with join_null_keys=False NULL matches nothing"

@@ -45,9 +45,9 @@ def test_every_value_has_the_record_that_gave_it(make_stream: MakeStream) -> Non
         "  record 1  +U  changes version 1 row 0: set total",
         "  record 2  +U  changes version 2 row 0: set free, a, total, g",
         "  g = 9: the newest record of the group g (record 2)",
-        "  a = 'z': the newest record of the group g (record 2)",
+        '  a = "z": the newest record of the group g (record 2)',
         "  total = 18: sum over 3 records of the group g (record 0, 1, 2)",
-        "  free = 'new': the newest value that is not NULL (record 2)",
+        '  free = "new": the newest value that is not NULL (record 2)',
     ]
 
 
@@ -62,7 +62,7 @@ def test_the_command_line_explains(make_stream: MakeStream, capsys: pytest.Captu
 
     lines, json_text = capsys.readouterr().out.split("{", 1)
     assert codes == [0, 0]
-    assert "  v = 'b': the newest record (record 1)\n" in lines
+    assert '  v = "b": the newest record (record 1)\n' in lines
     assert json.loads("{" + json_text)["columns"]["v"]["records"] == [1]
 
 
@@ -94,7 +94,7 @@ def test_a_removed_row_is_explained_too(make_stream: MakeStream) -> None:
         ("+I", "overridden by record 2"), ("-U", "dropped by ignore-update-before"),
         ("+I", "overridden by record 2"), ("-D", "removed the row"),
     ]  # fmt: skip
-    with pytest.raises(DataError, match="contain no record with the key"):
+    with pytest.raises(DataError, match="contain no record with"):
         explain_key("state", '{"k": 7, "day": "mon"}', warehouse=str(stream.folder))
     with pytest.raises(ConfigError, match="must be a JSON object with the key columns"):
         explain_key("state", "1", warehouse=str(stream.folder))

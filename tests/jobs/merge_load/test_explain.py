@@ -1,4 +1,4 @@
-"""Test explanations of loaded rows and histories: the runs that wrote them, and the source rows behind them."""
+"""Test explanations of loaded rows and histories: the runs that wrote them, and the source rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_upsert_is_explained(loads: MakeLoads, capsys: pytest.CaptureFixture[
     assert [change["kind"] for change in explanation["changes"]] == ["inserted", "deleted"]
     assert explanation["changes"][1]["commit"]["run_id"] == "manual__3"
     assert explanation["rows"] == []
-    with pytest.raises(DataError, match="orders has no row with id = 99 in versions 0 to 2 .the source"):
+    with pytest.raises(DataError, match=r"orders has no row with id = 99 in versions 0 to 2 \(the source"):
         explain_row("orders", "99", **lake)
     with pytest.raises(ConfigError, match="key: 'x' is not a valid value of column 'id' of type long"):
         explain_row("orders", "x", **lake)
@@ -71,7 +71,7 @@ def test_a_replaced_group_is_explained(loads: MakeLoads, capsys: pytest.CaptureF
 
 
 def test_a_history_is_explained(loads: MakeLoads, capsys: pytest.CaptureFixture[str]) -> None:
-    """The page's example: each version with the loads that opened and closed it, and a repair by a late load."""
+    """The page's example: each version with the loads that opened, closed and repaired it."""
     customers = loads(
         "scd2", target="customers_history", source="customers", natural_key=["id"], on_late="repair"
     )
