@@ -305,9 +305,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_history(
         add_command("history", _print_history, "print the newest commits of a target and their runs")
     )
-    _add_explain(
-        add_command("explain", _print_explanation, "show which runs and inputs made a row or a file")
-    )
+    _add_explain(add_command("explain", _print_explanation, "show which runs and inputs made a row"))
     return parser
 
 
@@ -345,8 +343,8 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     target_help = "a dataset: a bare id or a location; for files of a merge record, its state_path"
     parser.add_argument("target", metavar="TARGET", help=target_help)
     key_help = (
-        "the key of a row, as a JSON object if it has several columns; the _id of an output of a merge source "
-        "or the id of one of its entities; the name of a source file or an output of a merge record"
+        "the key of a row, as a JSON object if it has several columns; the _id of an output of a merge "
+        "source or the id of an entity; the name of a source file or an output of a merge record"
     )
     parser.add_argument("key", metavar="KEY", help=key_help)
     between_help = "show only the shortest chain of links between two members (merge source only)"

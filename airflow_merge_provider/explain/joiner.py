@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.explanation.commits import CommitRef, KeyStates
 from airflow_merge_provider.core.explanation.joins import (
@@ -23,6 +23,7 @@ from airflow_merge_provider.core.explanation.joins import (
 from airflow_merge_provider.core.explanation.rows import trace_changes
 from airflow_merge_provider.core.explanation.values import to_json_value
 from airflow_merge_provider.core.source_offset import SourceOffset, read_offsets
+from airflow_merge_provider.explain.folder import Folder
 from airflow_merge_provider.explain.reading import (
     ROWS_MAX,
     list_types,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _CAPABILITY = "joiner"
+# The ledger of a folder of files, with an entry per run.
+_LEDGER, _ENTRY = "_merge/ledger", ".json"
 
 Row = Mapping[str, Any]
 
@@ -56,20 +59,59 @@ def explain_joined_row(
     :raises ConfigError: if the target or the key is not valid.
     :raises DataError: if no join wrote the target, or its commit does not record the join.
     """
+    location = resolve_dataset(target, warehouse, at="target")
+    commit = None if location.path is None else find_file_run(location.path, version)
+    if commit is not None:
+        return _explain_run(commit, key, missing="the files of the target are not searched")
     dataset, table = open_target(target, warehouse, version)
     require_owner(dataset, table, _CAPABILITY)
     commit = _find_run(dataset, table)
     join = JoinDescription.from_state(commit.state["join"])
-    texts = join.parse_key(key)
-    output_keys = join.list_output_keys(texts)
-    rows = None
-    if output_keys:
-        states = read_states(dataset, table, output_keys)
-        rows = states.newest.rows
-        commit = _find_newest_append(states) or commit if join.append else commit
-    inputs, pairs = _read_inputs(join, commit, texts)
-    reasons = () if rows else explain_missing_row(join, inputs, pairs)
-    return JoinExplanation(_name_key(join, inputs), commit, rows, inputs, reasons)
+    output_keys = join.list_output_keys(join.parse_key(key))
+    if not output_keys:
+        return _explain_run(commit, key, missing="the target has no column with the key")
+    states = read_states(dataset, table, output_keys)
+    if join.append:
+        commit = _find_newest_append(states) or commit
+    return _explain_run(commit, key, states.newest.rows)
+
+
+def has_file_runs(location: str) -> bool:
+    """Return whether a folder has the ledger of a join that writes files."""
+    return any(name.endswith(_ENTRY) for name in Folder(location).list_names(_LEDGER))
+
+
+def find_file_run(location: str, number: int | None = None) -> CommitRef | None:
+    """Return the newest run of a join that wrote files to a folder; None if the folder has no ledger.
+
+    :param number: the number of the run; None for the newest.
+    :raises DataError: if the ledger does not hold the run or does not record the join.
+    """
+    folder = Folder(location)
+    names = folder.list_names(_LEDGER)
+    numbers = [int(name.removesuffix(_ENTRY)) for name in names if name.removesuffix(_ENTRY).isdigit()]
+    if not numbers:
+        return None
+    name = f"{_LEDGER}/{max(numbers) if number is None else number:08d}{_ENTRY}"
+    if number not in {None, *numbers}:
+        message = f"{location} has no run {number}"
+        hint = f"runs {min(numbers)} to {max(numbers)} are known"
+        raise DataError.from_problems([Problem("version", "unknown", message, hint)])
+    try:
+        entry = json.loads(folder.read_file(name))
+        commit = CommitRef(entry["number"], folder.get_modification_time(name), "WRITE", dict(entry["state"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise folder.refuse_file(name, error) from None
+    return _require_join(location, commit)
+
+
+def _explain_run(
+    commit: CommitRef, key: str, rows: tuple[Row, ...] | None = None, missing: str = ""
+) -> JoinExplanation:
+    join = JoinDescription.from_state(commit.state["join"])
+    inputs, pairs = _read_inputs(join, commit, join.parse_key(key))
+    reasons = () if rows else explain_missing_row(join, inputs, pairs, is_searched=rows is not None)
+    return JoinExplanation(_name_key(join, inputs), commit, rows, inputs, reasons, missing)
 
 
 def _find_run(dataset: Dataset, table: DeltaTable) -> CommitRef:
@@ -77,11 +119,19 @@ def _find_run(dataset: Dataset, table: DeltaTable) -> CommitRef:
 
     :raises DataError: if it does not record the join.
     """
-    commits = [CommitRef.from_entry(entry) for entry in read_lineage(table).entries]
+    commits = [CommitRef.from_entry(entry) for entry in read_lineage(dataset, table).entries]
     commit = next((commit for commit in commits if commit.state.get("capability") == _CAPABILITY), None)
+    return _require_join(dataset.uri, commit)
+
+
+def _require_join(location: str, commit: CommitRef | None) -> CommitRef:
+    """Return the commit of a run if it records the join.
+
+    :raises DataError: if it does not: an earlier release wrote it.
+    """
     if commit is None or "join" not in commit.state:
-        message = f"no commit of {dataset.uri} records the join"
-        hint = "run the task once with full_refresh=True, or explain an older version with --version"
+        message = f"the newest run of {location} does not record the join"
+        hint = "run the task once with full_refresh=True"
         raise DataError.from_problems([Problem("target", "state", message, hint)])
     return commit
 
@@ -124,6 +174,9 @@ def _read_pairs(
     join: JoinDescription, offsets: Sequence[SourceOffset], key: Mapping[str, Texts]
 ) -> list[tuple[Row, ...]] | None:
     """Return the pairs of input rows that meet the expression; None if only Spark can evaluate it."""
+    if '"' in str(join.expression):
+        # Double quotes enclose strings in Spark, but names in delta-rs.
+        return None
     try:
         (dataset, left), (_, right) = (open_input(offset) for offset in offsets)
         types = [list_types(left), list_types(right)]
@@ -141,6 +194,7 @@ def _build_pair_query(
 ) -> str:
     """Return the query of the pairs; a column is named by the position of its input and its name."""
     aliases = [join.aliases[stage] for stage in join.inputs]
+    expression = str(join.expression).replace("`", '"')
     selected = ", ".join(
         f"{quote_name(aliases[side])}.{quote_name(name)} AS {quote_name(f'{side}.{name}')}"
         for side, names in enumerate(types)
@@ -151,18 +205,8 @@ def _build_pair_query(
     )
     return (
         f"SELECT {selected} FROM target AS {quote_name(aliases[0])} JOIN other AS {quote_name(aliases[1])} "
-        f"ON ({_convert_expression(str(join.expression))}) WHERE {conditions} LIMIT {ROWS_MAX}"
+        f"ON ({expression}) WHERE {conditions} LIMIT {ROWS_MAX}"
     )
-
-
-def _convert_expression(expression: str) -> str:
-    """Return a Spark expression for delta-rs, which quotes names as the SQL standard does.
-
-    :raises DataError: if it has double quotes, which are strings in Spark and names in the standard.
-    """
-    if '"' in expression:
-        raise DataError("the expression has strings in double quotes")
-    return expression.replace("`", '"')
 
 
 def _list_distinct(rows: Iterable[Row]) -> tuple[Row, ...]:

@@ -67,7 +67,7 @@ def explain_row(
 
 
 def _explain_row(dataset: Dataset, table: DeltaTable, key: str) -> RowExplanation:
-    texts, config = _parse_key(table, key)
+    texts, config = _parse_key(dataset, table, key)
     states = read_states(dataset, table, [texts])
     changes = trace_changes(states)
     state = _find_deciding_state(states, changes)
@@ -97,7 +97,7 @@ def read_source_rows(state: KeyState, texts: Key) -> SourceRows:
     """Return the source rows of a key at the version that a run read, and what the run did with them."""
     offsets = read_offsets(state.commit.state)
     if len(offsets) != 1:
-        return SourceRows(missing="unknown, as another writer made the last change")
+        return SourceRows(missing="unknown, as the commit of the last change does not name its source")
     offset = offsets[0]
     try:
         _, rows = read_input_rows(offset, texts)
@@ -107,9 +107,11 @@ def read_source_rows(state: KeyState, texts: Key) -> SourceRows:
     return SourceRows(offset.uri, offset.version, explain_source_rows(config, state.rows, rows))
 
 
-def _parse_key(table: DeltaTable, key: str) -> tuple[dict[str, str | None], Mapping[str, Any]]:
+def _parse_key(
+    dataset: Dataset, table: DeltaTable, key: str
+) -> tuple[dict[str, str | None], Mapping[str, Any]]:
     """Return the key, and the configuration of the newest run that recorded one."""
-    commits = map(CommitRef.from_entry, read_lineage(table).entries)
+    commits = map(CommitRef.from_entry, read_lineage(dataset, table).entries)
     config: Mapping[str, Any] = next(
         (commit.state["config"] for commit in commits if "config" in commit.state), {}
     )
@@ -134,7 +136,9 @@ def _require_known(
         return
     first, last = states.states[0].commit.version, states.newest.commit.version
     message = f"{dataset.uri} has no row with {format_row(values)} in versions {first} to {last}"
-    hint = source.missing or f"the source {source.source} has none in version {source.version} either"
+    hint = "check the value"
     if states.missing:
-        hint = f"{hint}; {states.missing}"
+        hint = f"check the value; {states.missing}"
+    elif not source.missing:
+        hint = f"the source {source.source} has none in version {source.version} either"
     raise DataError.from_problems([Problem("key", "unknown", message, hint)])

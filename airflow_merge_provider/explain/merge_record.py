@@ -18,6 +18,7 @@ from airflow_merge_provider.core.explanation.files import (
     list_file_names,
 )
 from airflow_merge_provider.core.merge_record.state import find_state_file
+from airflow_merge_provider.explain.folder import Folder
 
 _LEDGER, _LINES = "ledger", ".jsonl"
 
@@ -53,23 +54,8 @@ def explain_merged_file(
     raise DataError.from_problems([Problem("key", "unknown", message, suggest_name(key, names, "files"))])
 
 
-class StateFolder:
-    """The state_path of a merge record, read from a local disk or an object store."""
-
-    def __init__(self, location: str) -> None:
-        import fsspec  # noqa: PLC0415 - only needed for folders of files
-
-        self.location = location.rstrip("/")
-        self._files, self._root = fsspec.core.url_to_fs(self.location)
-
-    def list_names(self, folder: str = "") -> list[str]:
-        """Return the names of the files and folders in a subfolder; an empty list if it does not exist."""
-        path = f"{self._root}/{folder}".rstrip("/")
-        try:
-            entries = self._files.ls(path, detail=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return sorted(str(entry).rstrip("/").rpartition("/")[2] for entry in entries)
+class StateFolder(Folder):
+    """The state_path of a merge record."""
 
     def has_state(self) -> bool:
         """Return whether the folder holds the state of a merge record."""
@@ -80,11 +66,11 @@ class StateFolder:
         name = find_state_file(self.list_names())
         if name is None:
             return {}
-        content = self._read_file(name)
+        content = self.read_file(name)
         try:
             return dict(json.loads(content)["state"])
         except (ValueError, KeyError, TypeError) as error:
-            raise self._refuse_file(name, error) from None
+            raise self.refuse_file(name, error) from None
 
     def read_ledger(self) -> Iterator[FileEvent]:
         """Yield the lines of the ledger, oldest first."""
@@ -94,17 +80,10 @@ class StateFolder:
                 continue
             path = f"{_LEDGER}/{name}"
             try:
-                lines = [json.loads(line) for line in self._read_file(path).splitlines()]
+                lines = [json.loads(line) for line in self.read_file(path).splitlines()]
                 yield from (FileEvent(int(number), {**line, "sources": line["sources"]}) for line in lines)
             except (ValueError, KeyError, TypeError) as error:
-                raise self._refuse_file(path, error) from None
-
-    def _read_file(self, name: str) -> bytes:
-        content: bytes = self._files.cat_file(f"{self._root}/{name}")
-        return content
-
-    def _refuse_file(self, name: str, error: Exception) -> DataError:
-        return DataError(f"{self.location}/{name} is damaged: restore it from a backup ({error})")
+                raise self.refuse_file(path, error) from None
 
 
 def find_state_folders(dataset: Dataset) -> list[StateFolder]:

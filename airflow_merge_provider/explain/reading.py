@@ -14,6 +14,7 @@ from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, 
 from airflow_merge_provider.core.explanation.commits import CommitRef, KeyState, KeyStates
 from airflow_merge_provider.core.explanation.key import convert_key
 from airflow_merge_provider.core.explanation.values import format_value, to_json_value
+from airflow_merge_provider.core.explanation.variant import decode_variants
 from airflow_merge_provider.core.source_offset import SourceOffset
 from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
 from airflow_merge_provider.delta_rs import parse_entry
@@ -29,12 +30,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Key = Mapping[str, str | None]
 
 
-def read_lineage(table: DeltaTable) -> Lineage:
+def read_lineage(dataset: Dataset, table: DeltaTable) -> Lineage:
     """Return the commits on which the opened version of a table is based, newest first."""
+    from deltalake import DeltaTable
+
+    # At an older version, delta-rs gives the newest commits the numbers of that version and those before.
+    history = DeltaTable(str(dataset.path)).history()
     entries = [
-        parse_entry({"timestamp": 0, **line})
-        for line in table.history()
-        if line["version"] <= table.version()
+        parse_entry({"timestamp": 0, **line}) for line in history if line["version"] <= table.version()
     ]
     return trace_lineage(entries, lambda _: None)
 
@@ -46,7 +49,7 @@ def read_states(dataset: Dataset, table: DeltaTable, keys: Sequence[Key]) -> Key
     :raises ConfigError: if a value is not one of its column's type.
     :raises DataError: if the opened version cannot be read.
     """
-    lineage = read_lineage(table)
+    lineage = read_lineage(dataset, table)
     changing = [entry for entry in lineage.entries if entry.effect == "rows"]
     missing = _explain_end(lineage)
     if len(changing) > VERSIONS_MAX:
@@ -54,11 +57,12 @@ def read_states(dataset: Dataset, table: DeltaTable, keys: Sequence[Key]) -> Key
     states: list[KeyState] = []
     for entry in changing[:VERSIONS_MAX]:
         try:
-            rows = _read_version(dataset, entry, keys)
+            # Maintenance after the newest change may have replaced the files of that version.
+            rows = _read_version(dataset, entry, keys) if states else query_keys(dataset, table, keys)
         except DataError as error:
             if not states:
                 raise
-            missing = f"version {entry.version} can no longer be read ({str(error).splitlines()[0]})"
+            missing = _explain_unreadable(entry, error)
             break
         states.append(KeyState(CommitRef.from_entry(entry), tuple(rows)))
     if not states:
@@ -133,15 +137,15 @@ def query_rows(
     The query refers to the tables as ``target`` and ``other``.
     """
     from deltalake import QueryBuilder
-    from deltalake.exceptions import DeltaError
 
     try:
         builder = QueryBuilder().register("target", table)
         for batch in (builder if other is None else builder.register("other", other)).execute(query):
             columns = names or batch.schema.names
-            values = [batch.column(name).to_pylist() for name in columns]
+            values = [map(decode_variants, batch.column(name).to_pylist()) for name in columns]
             yield from (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
-    except DeltaError as error:
+    # delta-rs raises errors of queries and of missing files as plain exceptions.
+    except Exception as error:
         raise DataError(f"{dataset.uri} cannot be read: {error}") from error
 
 
@@ -180,6 +184,12 @@ def open_version(dataset: Dataset, version: int) -> DeltaTable:
         return DeltaTable(str(dataset.path), version=version)
     except DeltaError as error:
         raise DataError(f"{dataset.uri} cannot be read at version {version}: {error}") from error
+
+
+def _explain_unreadable(entry: HistoryEntry, error: DataError) -> str:
+    text = str(error).splitlines()[0]
+    reason = "files of it were deleted" if "not found" in text.lower() else text
+    return f"version {entry.version} can no longer be read: {reason}"
 
 
 def _explain_end(lineage: Lineage) -> str:

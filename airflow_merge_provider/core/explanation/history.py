@@ -73,7 +73,8 @@ class HistoryEvent:
     def format_text(self) -> str:
         """Return the event as text."""
         repair = ", a repair: later versions existed" if self.is_repair else ""
-        return f"{self.kind}{self.detail} by {self.commit.format_text()}{repair}"
+        preposition = "in" if self.kind == "first known" else "by"
+        return f"{self.kind}{self.detail} {preposition} {self.commit.format_text()}{repair}"
 
     def as_object(self) -> dict[str, Any]:
         """Return the event as a JSON object."""

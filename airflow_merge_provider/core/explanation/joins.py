@@ -6,12 +6,12 @@ Source: docs/explain.md, Joined rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, format_count, suggest_name
 from airflow_merge_provider.core.explanation.commits import CommitRef
-from airflow_merge_provider.core.explanation.key import parse_key, refuse_key
+from airflow_merge_provider.core.explanation.key import build_example, parse_key, refuse_key
 from airflow_merge_provider.core.explanation.values import escape_text, format_row, to_json_value
 
 Row = Mapping[str, Any]
@@ -101,7 +101,7 @@ class JoinDescription:
             texts = parse_key(text, (), list(positions))
             by_clause = {positions[name]: value for name, value in texts.items()}
             if len(by_clause) < len(names):
-                raise refuse_key("must be a JSON object with the key columns", names)
+                raise refuse_key(names)
             values = [by_clause[position] for position in range(len(names))]
         else:
             values = list(parse_key(text, names).values())
@@ -119,7 +119,9 @@ class JoinDescription:
     def _parse_fields(self, text: str) -> dict[str, Texts]:
         key: dict[str, Texts] = {stage: {} for stage in self.inputs}
         if not text.lstrip().startswith("{"):
-            raise refuse_key("must be a JSON object, as the join has no keys", (), list(self.outputs))
+            hint = f"name output columns, such as {build_example(list(self.outputs)[:1])}"
+            message = "must be a JSON object, as the join has no keys"
+            raise ConfigError.from_problems([Problem("key", "value", message, hint)])
         for name, value in parse_key(text, (), None).items():
             stage, _, source = name.partition(".")
             stage, source = self.outputs.get(name, (stage, source))
@@ -172,14 +174,15 @@ class InputRows:
 class JoinExplanation:
     """The rows of a key in the target and in the inputs of the run, and why the target has none.
 
-    ``rows`` is None if the target has no column by which the key can be searched.
+    ``rows`` is None if the target cannot be searched; ``missing`` states why.
     """
 
     key: Row
     commit: CommitRef
     rows: tuple[Row, ...] | None
     inputs: tuple[InputRows, ...]
-    reasons: tuple[str, ...] = field(default=())
+    reasons: tuple[str, ...] = ()
+    missing: str = ""
 
     def as_object(self) -> dict[str, Any]:
         """Return the explanation as a JSON object."""
@@ -187,6 +190,7 @@ class JoinExplanation:
             "key": to_json_value(self.key),
             "commit": self.commit.as_object(),
             "rows": None if self.rows is None else to_json_value(self.rows),
+            "missing": self.missing or None,
             "reasons": list(self.reasons),
             "inputs": [rows.as_object() for rows in self.inputs],
         }
@@ -201,17 +205,18 @@ class JoinExplanation:
 
     def _format_summary(self) -> str:
         if self.rows is None:
-            return f"no column of the target has the key; joined by {self.commit.format_text()}"
+            return f"{self.missing}; joined by {self.commit.format_text()}"
         count = "a row" if len(self.rows) == 1 else format_count(len(self.rows), "row")
         return f"{count if self.rows else 'no row'}, joined by {self.commit.format_text()}"
 
 
 def explain_missing_row(
-    join: JoinDescription, inputs: Sequence[InputRows], pairs: int | None = None
+    join: JoinDescription, inputs: Sequence[InputRows], pairs: int | None = None, *, is_searched: bool = True
 ) -> tuple[str, ...]:
     """Return why a key has no joined row; empty if the inputs do not show why.
 
     :param pairs: the number of pairs of input rows that meet the expression; None if it is unknown.
+    :param is_searched: whether the target was searched and has no row; otherwise it may have one.
     """
     searched = [rows for rows in inputs if rows.key]
     reasons = [
@@ -226,6 +231,8 @@ def explain_missing_row(
         return tuple(reasons)
     if not any(rows.rows for rows in searched):
         return ("no input has a row with this key",)
+    if not is_searched and (join.expression is None or pairs != 0):
+        return ()
     if join.expression is None or pairs:
         return ("the inputs have the key, so the row was deleted or changed after the run",)
     return (f"the condition dropped these rows, as no pair meets it: {escape_text(join.expression)}",)

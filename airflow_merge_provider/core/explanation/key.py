@@ -44,18 +44,20 @@ def parse_key(
     if not text.lstrip().startswith("{"):
         if len(columns) == 1:
             return {columns[0]: text}
-        raise refuse_key("must be a JSON object with the key columns", columns, available)
+        raise refuse_key(columns, (available or ())[:1])
     try:
         raw = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
     except ValueError as error:
-        raise refuse_key(f"{text!r} is not a valid JSON object: {error}", columns, available) from None
+        message = f"{text!r} is not a valid JSON object: {error}"
+        hint = f"write {build_example(columns)}"
+        raise ConfigError.from_problems([Problem("key", "value", message, hint)]) from None
     names = columns or available
     values = {
         name if names is None else _find_column(name, names): _write_text(value)
         for name, value in raw.items()
     }
     if not values or (columns and len(values) < len(columns)):
-        raise refuse_key("must be a JSON object with the key columns", columns, available)
+        raise refuse_key(columns, (available or ())[:1])
     return values
 
 
@@ -72,9 +74,9 @@ def convert_key(texts: Mapping[str, str | None], types: Mapping[str, str]) -> di
     values: dict[str, Any] = {}
     problems = []
     for name, text in texts.items():
-        convert = _find_converter(types[name])
+        convert = str if text is None else _find_converter(types[name])
         if convert is None:
-            hint = "name columns of other types in a JSON object"
+            hint = "valid types: numbers, strings, booleans, dates, timestamps and binary"
             message = f"column {name!r} of type {types[name]} cannot be searched"
             problems.append(Problem("key", "type", message, hint))
             continue
@@ -139,9 +141,20 @@ def _write_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def refuse_key(message: str, columns: Sequence[str], available: Sequence[str] | None = ()) -> ConfigError:
-    """Return the error of a key of another form; its hint shows an object with the columns of the key."""
-    names = columns or (available or ())[:1] or ("column",)
-    example = "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: …" for name in names) + "}"
-    hint = example if columns else f"name columns, such as {example}"
-    return ConfigError.from_problems([Problem("key", "value", message, hint)])
+def refuse_key(columns: Sequence[str], available: Sequence[str] | None = ()) -> ConfigError:
+    """Return the error of a key without the key columns; its hint shows an object with them."""
+    hint = build_example(columns) if columns else f"such as {build_example(available)}"
+    return ConfigError.from_problems(
+        [Problem("key", "value", "must be a JSON object with the key columns", hint)]
+    )
+
+
+def build_example(columns: Sequence[str] | None) -> str:
+    """Return an object with columns, as users write it.
+
+    >>> build_example(["id", "day"])
+    '{"id": …, "day": …}'
+    """
+    return (
+        "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: …" for name in columns or ("column",)) + "}"
+    )

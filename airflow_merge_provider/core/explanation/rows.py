@@ -141,7 +141,7 @@ class RowExplanation:
         if last.kind == "deleted":
             return f"no row, deleted by {last.commit.format_text()}"
         count = "a row" if len(self.rows) == 1 else format_count(len(self.rows), "row")
-        verb = "written before" if last.kind == "first known" else "last written by"
+        verb = "written in or before" if last.kind == "first known" else "last written by"
         return f"{count}, {verb} {last.commit.format_text()}"
 
 
