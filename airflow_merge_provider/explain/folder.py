@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.errors import DataError, SetupError
 
 
 class Folder:
-    """A folder of small files, such as a ledger; names are relative to it."""
+    """A folder of small files, such as a ledger; names are relative to it.
+
+    :raises SetupError: if no library for this kind of location is installed.
+    """
 
     def __init__(self, location: str) -> None:
         import fsspec  # noqa: PLC0415 - only needed for folders of files
 
         self.location = location.rstrip("/")
-        self._files, self._root = fsspec.core.url_to_fs(self.location)
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(self.location)
+        except (ImportError, ValueError) as error:
+            message = f"{location}: no library for this kind of location is installed ({error})"
+            raise SetupError(message) from None
 
     def list_names(self, folder: str = "") -> list[str]:
         """Return the names of the files and folders in a subfolder; an empty list if it does not exist."""

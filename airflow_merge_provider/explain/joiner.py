@@ -28,6 +28,7 @@ from airflow_merge_provider.explain.reading import (
     ROWS_MAX,
     list_types,
     open_input,
+    query_keys,
     query_rows,
     quote_name,
     read_input_rows,
@@ -35,7 +36,7 @@ from airflow_merge_provider.explain.reading import (
     read_states,
     render_key,
 )
-from airflow_merge_provider.explain.target import open_target, require_owner
+from airflow_merge_provider.explain.target import is_table, open_target, require_owner
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -60,7 +61,9 @@ def explain_joined_row(
     :raises DataError: if no join wrote the target, or its commit does not record the join.
     """
     location = resolve_dataset(target, warehouse, at="target")
-    commit = None if location.path is None else find_file_run(location.path, version)
+    commit = None
+    if location.path is not None and not is_table(location.path):
+        commit = find_file_run(location.path, version)
     if commit is not None:
         return _explain_run(commit, key, missing="the files of the target are not searched")
     dataset, table = open_target(target, warehouse, version)
@@ -70,10 +73,10 @@ def explain_joined_row(
     output_keys = join.list_output_keys(join.parse_key(key))
     if not output_keys:
         return _explain_run(commit, key, missing="the target has no column with the key")
+    if not join.append:
+        return _explain_run(commit, key, tuple(query_keys(dataset, table, output_keys)))
     states = read_states(dataset, table, output_keys)
-    if join.append:
-        commit = _find_newest_append(states) or commit
-    return _explain_run(commit, key, states.newest.rows)
+    return _explain_run(_find_newest_append(states) or commit, key, states.newest.rows)
 
 
 def has_file_runs(location: str) -> bool:

@@ -115,7 +115,10 @@ def _parse_key(
     config: Mapping[str, Any] = next(
         (commit.state["config"] for commit in commits if "config" in commit.state), {}
     )
-    columns = config.get("primary_key") or config.get("merge_key") or ()
+    if config.get("primary_key"):
+        return parse_key(key, config["primary_key"]), config
+    # A group may have many rows, so an object may name any columns of them.
+    columns = () if key.lstrip().startswith("{") else config.get("merge_key") or ()
     return parse_key(key, columns, list(list_types(table))), config
 
 

@@ -47,7 +47,7 @@ def read_states(dataset: Dataset, table: DeltaTable, keys: Sequence[Key]) -> Key
 
     :param keys: the values of the key columns, as text; rows with those of one item have the key.
     :raises ConfigError: if a value is not one of its column's type.
-    :raises DataError: if the opened version cannot be read.
+    :raises DataError: if the opened version cannot be read, or has too many rows of the key.
     """
     lineage = read_lineage(dataset, table)
     changing = [entry for entry in lineage.entries if entry.effect == "rows"]
@@ -64,10 +64,12 @@ def read_states(dataset: Dataset, table: DeltaTable, keys: Sequence[Key]) -> Key
                 raise
             missing = _explain_unreadable(entry, error)
             break
+        if len(rows) == ROWS_MAX:
+            raise _refuse_many_rows(dataset, entry)
         states.append(KeyState(CommitRef.from_entry(entry), tuple(rows)))
     if not states:
-        rows = query_keys(dataset, table, keys)
-        states = [KeyState(CommitRef(table.version(), _EPOCH, ""), tuple(rows))]
+        newest = next(iter(lineage.entries), HistoryEntry(table.version()))
+        states = [KeyState(CommitRef.from_entry(newest), tuple(query_keys(dataset, table, keys)))]
     return KeyStates(tuple(reversed(states)), missing)
 
 
@@ -184,6 +186,12 @@ def open_version(dataset: Dataset, version: int) -> DeltaTable:
         return DeltaTable(str(dataset.path), version=version)
     except DeltaError as error:
         raise DataError(f"{dataset.uri} cannot be read at version {version}: {error}") from error
+
+
+def _refuse_many_rows(dataset: Dataset, entry: HistoryEntry) -> DataError:
+    message = f"{ROWS_MAX} rows or more of {dataset.uri} have this key in version {entry.version}"
+    hint = "name more columns in a JSON object"
+    return DataError.from_problems([Problem("key", "too-many-rows", message, hint)])
 
 
 def _explain_unreadable(entry: HistoryEntry, error: DataError) -> str:

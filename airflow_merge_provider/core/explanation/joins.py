@@ -231,8 +231,14 @@ def explain_missing_row(
         return tuple(reasons)
     if not any(rows.rows for rows in searched):
         return ("no input has a row with this key",)
-    if not is_searched and (join.expression is None or pairs != 0):
+    # If no other input is required, each row of an input has a joined row, whatever the condition is.
+    is_preserved = any(rows.rows and set(join.required) <= {rows.stage} for rows in searched)
+    if not is_searched and (join.expression is None or is_preserved or pairs != 0):
         return ()
-    if join.expression is None or pairs:
+    if join.expression is None or is_preserved:
         return ("the inputs have the key, so the row was deleted or changed after the run",)
+    if pairs:
+        return (
+            "the row was deleted or changed after the run, or only delta-rs finds that the condition holds",
+        )
     return (f"the condition dropped these rows, as no pair meets it: {escape_text(join.expression)}",)

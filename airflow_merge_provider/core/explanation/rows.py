@@ -200,8 +200,9 @@ def is_equal(first: Any, second: Any) -> bool:
 def _explain_loss(config: Mapping[str, Any], stored: Sequence[Row], row: Row) -> str:
     """Return why the run did not write a source row."""
     flag = config.get("hard_delete")
-    if flag and _find_value(row, flag) not in {None, False}:
-        return f"deletes the key ({flag} = {format_value(_find_value(row, flag))})"
+    flag_value = _find_value(row, flag) if flag else None
+    if flag_value is not None and flag_value is not False:
+        return f"deletes the key ({flag} = {format_value(flag_value)})"
     if not stored:
         filtered = config.get("source_filter")
         return f"not written (source_filter: {filtered})" if filtered else "not written"

@@ -88,6 +88,16 @@ def test_a_column_that_was_added_later_has_no_value_before(table: Table) -> None
     assert [len(state.rows) for state in states.states] == [0, 0, 0, 1]
 
 
+def test_a_key_of_too_many_rows_is_refused(table: Table) -> None:
+    """Only a part of the rows of a key would be compared, so a key with too many rows is an error."""
+    table.write_rows(id=[1] * 1000, v=list(range(1000)))
+
+    with pytest.raises(
+        DataError, match=r"key: 1000 rows or more of .* have this key in version 3 \(name more"
+    ):
+        table.read_values()
+
+
 def test_values_of_every_type_are_found(tmp_path: Path) -> None:
     """A key of each type selects its row, and names and values are quoted."""
     values: dict[str, tuple[pa.Array, str | None]] = {

@@ -114,6 +114,22 @@ def build_inputs(customers: int, orders: int, value: Any = 1, missing: str = "")
             {"keys": {}, "expression": "customers.id > orders.customer"},
             build_inputs(1, 1),
             0,
+            "the inputs have the key, so the row was deleted or changed",
+        ),
+        (
+            {"keys": {}, "expression": "a", "required": ["customers", "orders"]},
+            build_inputs(1, 1),
+            2,
+            "the row was deleted or changed after the run, or only delta-rs finds",
+        ),
+        (
+            {
+                "keys": {},
+                "expression": "customers.id > orders.customer",
+                "required": ["customers", "orders"],
+            },
+            build_inputs(1, 1),
+            0,
             "the condition dropped these rows, as no pair meets it: customers.id > orders.customer",
         ),
     ],

@@ -73,7 +73,8 @@ def test_the_oldest_readable_version_is_no_insert() -> None:
             {"id": 1, "v": 4, "seq": 2},
             "lost (an equal row, or a row that arrived first, was chosen)",
         ),
-        ({"hard_delete": "gone"}, {"id": 1, "v": 4, "gone": 1}, "deletes the key (gone = 1)"),
+        ({"hard_delete": "gone"}, {"id": 1, "v": 4, "gone": 0}, "deletes the key (gone = 0)"),
+        ({"hard_delete": "gone"}, {"id": 1, "v": 4, "gone": False}, "not written, another row was chosen"),
         (
             {"variant": "insert-only"},
             {"id": 1, "v": 4, "seq": 1},
