@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from airflow_merge_provider.explain.merge_source import (
     explain_output,
     list_all_links,
 )
+from tests.explanations import check_examples
 
 KEY = pa.struct({"rule": pa.string(), "side": pa.string(), "value": pa.string()})
 MEMBER = pa.struct({"dataset": pa.string(), "id": pa.string(), "hash": pa.int64(), "keys": pa.list_(KEY)})
@@ -152,6 +154,7 @@ def test_the_command_tells_lines_or_json(lake: Any, capsys: pytest.CaptureFixtur
     assert cli.main(["explain", "golden", CLUSTER, "--warehouse", lake, "--between", "A/a1", "C/c1"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
 
+    check_examples("merge_source.md", Path(lake), capsys)
     assert cli.main(["explain", "golden", "x1", "--warehouse", lake]) == 3
     assert "has no output 'x1'" in capsys.readouterr().err
     assert cli.main(["explain", "other", "x", "--warehouse", lake]) == 3
