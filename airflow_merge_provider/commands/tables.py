@@ -16,9 +16,9 @@ from airflow_merge_provider.core.merge_source.explanation import format_key, for
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.core.report_schema import build_report_schema
 from airflow_merge_provider.core.table_history import UNDO
-from airflow_merge_provider.explain.merge_engine import explain_key
-from airflow_merge_provider.explain.merge_source import explain_between, explain_output
-from airflow_merge_provider.explain.target import find_owner, open_target
+from airflow_merge_provider.explain.dispatch import explain_target
+from airflow_merge_provider.explain.merge_source import explain_between
+from airflow_merge_provider.explain.target import open_target
 from airflow_merge_provider.run_file import (
     choose_warehouse,
     resolve_relative_path,
@@ -34,9 +34,7 @@ def add_commands(add_command: AddCommand) -> None:
     _add_history(
         add_command("history", _print_history, "print the newest commits of a target and their runs")
     )
-    _add_explain(
-        add_command("explain", _print_explanation, "show why an output exists, or how a row was computed")
-    )
+    _add_explain(add_command("explain", _print_explanation, "show which runs and inputs made a row"))
 
 
 def _add_history(parser: argparse.ArgumentParser) -> None:
@@ -45,12 +43,12 @@ def _add_history(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
-    add_target(parser)
-    id_help = (
-        "the _id of an output of a merge source, or the key of a row of a merge engine (JSON if the key has "
-        "several columns)"
+    add_target(parser, "a dataset: a bare id or a location; for files of a merge record, its state_path")
+    key_help = (
+        "the key of a row, as a JSON object if it has several columns; the _id of an output of a merge "
+        "source or the id of an entity; the name of a source file or an output of a merge record"
     )
-    parser.add_argument("id", metavar="ID", help=id_help)
+    parser.add_argument("key", metavar="KEY", help=key_help)
     between_help = "show only the shortest chain of links between two members (merge source only)"
     parser.add_argument("--between", nargs=2, metavar="DATASET/ID", help=between_help)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -98,15 +96,13 @@ def _print_explanation(options: argparse.Namespace) -> int:
     read_options = {"warehouse": choose_warehouse(options.warehouse), "version": options.version}
     target = resolve_relative_path(options.target)
     if options.between:
-        links = explain_between(target, options.id, *options.between, **read_options)
+        links = explain_between(target, options.key, *options.between, **read_options)
         content: Any = [
             {"rule": link.rule, "key": format_key(link.value), "reached": link.reached} for link in links
         ]
         lines = list(format_links(links))
     else:
-        is_engine_row = find_owner(target, read_options["warehouse"]) == "merge_engine"
-        explain = explain_key if is_engine_row else explain_output
-        explanation = explain(target, options.id, **read_options)
+        explanation = explain_target(target, options.key, **read_options)
         content, lines = explanation.as_object(), list(explanation.format_lines())
     print(json.dumps(content, indent=2, ensure_ascii=False) if options.json else "\n".join(lines))
     return 0

@@ -128,4 +128,7 @@ def trace_lineage(
         version = entry.restored_version
         if version is None:
             version = resolve_restore(entry)
+        if version is not None and version >= entry.version:
+            # A damaged history: a RESTORE goes back to an earlier version.
+            break
     return Lineage(tuple(entries), is_complete=version == -1)

@@ -13,7 +13,14 @@ from functools import cmp_to_key
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.explanation.key import parse_key
+from airflow_merge_provider.core.explanation.values import (
+    escape_text,
+    format_row,
+    format_value,
+    to_json_value,
+)
 from airflow_merge_provider.core.merge_engine.accumulators import comes_before
 from airflow_merge_provider.core.merge_engine.checks import plan_fold as planned
 from airflow_merge_provider.core.merge_engine.columns import parse_columns
@@ -61,18 +68,20 @@ class KeyExplanation:
 
     def format_lines(self) -> Iterator[str]:
         """Yield the explanation as text; records that an option dropped have no number."""
-        key_text = ", ".join(f"{name} = {value!r}" for name, value in self.key.items())
-        yield f"{key_text}: {'a row' if self.trace.is_live else 'no row'} from {len(self.read)} records"
+        row = "a row" if self.trace.is_live else "no row"
+        yield f"{format_row(self.key)}: {row} from {len(self.read)} records"
         for record, number, effect in self._number_records():
-            yield f"  record {'-' if number is None else number}  {record.kind}  {record.place}: {effect}"
+            yield escape_text(
+                f"  record {'-' if number is None else number}  {record.kind}  {record.place}: {effect}"
+            )
         for name, source in self.trace.values.items():
             by = f" (record {', '.join(map(str, source.records))})" if source.records else ""
-            yield f"  {name} = {source.value!r}: {source.why}{by}"
+            yield f"  {escape_text(name)} = {format_value(source.value)}: {escape_text(source.why)}{by}"
 
     def as_object(self) -> dict[str, Any]:
         """Return the explanation as a JSON-compatible object."""
         columns = {
-            name: {"value": source.value, "why": source.why, "records": list(source.records)}
+            name: {"value": to_json_value(source.value), "why": source.why, "records": list(source.records)}
             for name, source in self.trace.values.items()
         }
         records = [
@@ -86,8 +95,8 @@ class KeyExplanation:
             }
             for record, number, effect in self._number_records()
         ]
-        content = {"key": self.key, "row": self.trace.is_live, "columns": columns, "records": records}
-        return dict(json.loads(json.dumps(content, default=str)))
+        key = to_json_value(self.key)
+        return {"key": key, "row": self.trace.is_live, "columns": columns, "records": records}
 
     def _number_records(self) -> Iterator[tuple[SourceRecord, int | None, str]]:
         """Yield each record with its number and its effect; records dropped by an option were not folded."""
@@ -121,7 +130,7 @@ def explain_key(
         for source, config in state["configs"].items()
     }
     plan = next(iter(plans.values()))
-    key_values = _parse_key(plan, key)
+    key_values = parse_key(key, plan.key)
     records = [
         record
         for source, config in state["configs"].items()
@@ -130,7 +139,11 @@ def explain_key(
     records.sort(key=cmp_to_key(lambda first, second: _compare_records(plan, first, second)))
     if not records:
         raise DataError.from_problems(
-            [Problem("key", "unknown", f"the sources of {uri} contain no record with the key {key_values}")]
+            [
+                Problem(
+                    "key", "unknown", f"the sources of {uri} contain no record with {format_row(key_values)}"
+                )
+            ]
         )
     folded = [record.record for record in records if not record.dropped]
     row_key = {name: records[0].record.values[name] for name in plan.key}
@@ -156,26 +169,12 @@ def _list_runs(table: DeltaTable, version: int) -> Iterator[dict[str, Any]]:
             yield state
 
 
-def _parse_key(plan: Plan, text: str) -> dict[str, str]:
-    """Parse the values of the key, as text."""
-    if len(plan.key) == 1 and not text.startswith("{"):
-        return {plan.key[0]: text}
-    try:
-        key_values = json.loads(text)
-    except ValueError:
-        key_values = None
-    if not isinstance(key_values, dict) or sorted(key_values) != sorted(plan.key):
-        hint = "{" + ", ".join(f'"{name}": …' for name in plan.key) + "}"
-        raise ConfigError.from_problems(
-            [Problem("key", "value", "must be a JSON object with the key columns", hint)]
-        )
-    return {
-        name: value if isinstance(value, str) else json.dumps(value) for name, value in key_values.items()
-    }
-
-
 def _read_records(
-    uri: str, config: MergeEngineConfig, plan: Plan, key: Mapping[str, str], runs: Sequence[Mapping[str, Any]]
+    uri: str,
+    config: MergeEngineConfig,
+    plan: Plan,
+    key: Mapping[str, str | None],
+    runs: Sequence[Mapping[str, Any]],
 ) -> Iterator[SourceRecord]:
     """Yield the records of a key that each source contained at its last fold."""
     from deltalake import DeltaTable
@@ -204,7 +203,7 @@ def _read_records(
             yield _as_read(uri, config, plan, values, (run, version, fragment.path, row))
 
 
-def _find_places(rows: Any, key: Mapping[str, str]) -> Iterator[int]:
+def _find_places(rows: Any, key: Mapping[str, str | None]) -> Iterator[int]:
     """Yield the positions of the rows with a key; key values are compared as text."""
     actual_names = {name.casefold(): name for name in rows.column_names}
     (first, text), *other_columns = [

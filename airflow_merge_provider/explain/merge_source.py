@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.chain import Link
 from airflow_merge_provider.core.merge_source.explanation import (
+    EntityExplanation,
     Explanation,
+    explain_entities,
     explain_row,
     find_links_between,
     list_links,
     unknown_output,
 )
+from airflow_merge_provider.explain.reading import query_rows, quote_text
 from airflow_merge_provider.explain.target import open_target
 
 if TYPE_CHECKING:
@@ -35,6 +38,40 @@ def explain_output(
     :raises DataError: when it is not the target of a merge source, or has no such output.
     """
     return explain_row(_find_row(target, output_id, warehouse, version))
+
+
+def explain_entity(
+    target: str, entity: str, *, warehouse: str | None = None, version: int | None = None
+) -> EntityExplanation:
+    """Return the output of an entity, given as its ID or as ``dataset/id``.
+
+    Entities of several datasets may have the same ID.
+
+    :raises DataError: as ``explain_output`` does.
+    """
+    dataset, table = _open_golden_target(target, warehouse, version)
+    # A dataset and an ID may contain slashes.
+    parts = entity.split("/")
+    ids = ["/".join(parts[start:]) for start in range(len(parts))]
+    has_id = " OR ".join(f'array_has("$ids", {quote_text(id_)})' for id_ in ids)
+    explanation = explain_entities(_query_outputs(dataset, table, has_id), entity)
+    if not explanation.outputs:
+        raise unknown_output(entity, dataset.uri, *_find_near(dataset, table, entity))
+    return explanation
+
+
+def explain_output_or_entity(
+    target: str, key: str, *, warehouse: str | None = None, version: int | None = None
+) -> Explanation | EntityExplanation:
+    """Return the explanation of an output, or of the output of an entity if no output has this ID.
+
+    :raises DataError: as ``explain_output`` does.
+    """
+    dataset, table = _open_golden_target(target, warehouse, version)
+    row = next(_query_outputs(dataset, table, f'"_id" = {quote_text(key)}'), None)
+    if row is not None:
+        return explain_row(row)
+    return explain_entity(target, key, warehouse=warehouse, version=version)
 
 
 def explain_between(
@@ -59,19 +96,23 @@ def list_all_links(
     """Yield the links of all outputs: output_id, left, right, rule and key, n - 1 rows for n members."""
     dataset, table = _open_golden_target(target, warehouse, version)
     query = 'SELECT "_id", "_members" FROM target WHERE cardinality("_members") > 1'
-    for row in _query_rows(dataset, table, query, ("_id", "_members")):
+    for row in query_rows(dataset, table, query, ("_id", "_members")):
         yield from list_links(row["_id"], row["_members"])
 
 
 def _find_row(target: str, output_id: str, warehouse: str | None, version: int | None) -> Mapping[str, Any]:
     dataset, table = _open_golden_target(target, warehouse, version)
-    names = [name for name in _COLUMNS if name in _list_columns(table)]
-    columns = ", ".join(f'"{name}"' for name in names)
-    query = f'SELECT {columns} FROM target WHERE "_id" = {_quote_text(output_id)}'
-    row = next(_query_rows(dataset, table, query, names), None)
+    row = next(_query_outputs(dataset, table, f'"_id" = {quote_text(output_id)}'), None)
     if row is None:
         raise unknown_output(output_id, dataset.uri, *_find_near(dataset, table, output_id))
     return row
+
+
+def _query_outputs(dataset: Dataset, table: DeltaTable, where: str) -> Iterator[dict[str, Any]]:
+    """Yield the outputs that meet a condition, with the columns that an explanation needs."""
+    names = [name for name in _COLUMNS if name in _list_columns(table)]
+    columns = ", ".join(f'"{name}"' for name in names)
+    yield from query_rows(dataset, table, f'SELECT {columns} FROM target WHERE {where} ORDER BY "_id"', names)
 
 
 def _find_near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[list[str], list[str]]:
@@ -79,12 +120,12 @@ def _find_near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[lis
 
     def query_ids(where: str) -> list[str]:
         query = f'SELECT "_id" FROM target WHERE {where} LIMIT {_CANDIDATES}'
-        return [row["_id"] for row in _query_rows(dataset, table, query, ("_id",))]
+        return [row["_id"] for row in query_rows(dataset, table, query, ("_id",))]
 
     entity = output_id.rpartition("/")[2]
-    holders = query_ids(f'array_has("$ids", {_quote_text(entity)})')
+    holders = query_ids(f'array_has("$ids", {quote_text(entity)})')
     begin = output_id[: max(1, len(output_id) // 2)]
-    return holders, [] if holders else query_ids(f'starts_with("_id", {_quote_text(begin)})') or query_ids(
+    return holders, [] if holders else query_ids(f'starts_with("_id", {quote_text(begin)})') or query_ids(
         "true"
     )
 
@@ -101,23 +142,3 @@ def _open_golden_target(
 
 def _list_columns(table: DeltaTable) -> list[str]:
     return [field.name for field in table.schema().fields]
-
-
-def _query_rows(
-    dataset: Dataset, table: DeltaTable, query: str, names: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a query, which supports deletion vectors; ``to_pyarrow_table`` does not."""
-    from deltalake import QueryBuilder
-    from deltalake.exceptions import DeltaError
-
-    try:
-        batches = QueryBuilder().register("target", table).execute(query)
-        for batch in batches:
-            columns = [batch.column(name).to_pylist() for name in names]
-            yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-    except DeltaError as error:
-        raise DataError(f"{dataset.uri} cannot be read: {error}") from error
-
-
-def _quote_text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

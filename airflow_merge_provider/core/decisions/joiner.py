@@ -10,7 +10,7 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig, compute_signature, list_warnings
 from airflow_merge_provider.core.joiner.counts import COUNTS
-from airflow_merge_provider.core.joiner.plan import plan_join
+from airflow_merge_provider.core.joiner.plan import JoinPlan, plan_join
 from airflow_merge_provider.core.joiner.schema import parse_table_fields
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.columns import ReadFields
@@ -171,6 +171,32 @@ def complete_state(run: Stated) -> Stated:
     rows = result.rows.model_copy(update={"inserted": run.rows})
     stored = replace(result, counts=counts, rows=rows).to_state()
     return replace(run, state={**run.state, RESULT: stored})
+
+
+def describe_join(
+    config: JoinerConfig, plan: JoinPlan, sources: Mapping[str, PinnedDataset]
+) -> dict[str, Any]:
+    """Return what explains the rows of a join; its commit records this under ``join``.
+
+    A join by keys is explained by its keys, so only the columns with keys are included.
+    """
+    keys = {stage: set(fields) for stage, fields in plan.keys.items()}
+    outputs = {
+        output.field.name: [output.stage, output.source]
+        for output in plan.outputs
+        if not keys or output.source in keys[output.stage]
+    }
+    return {
+        "inputs": {stage: sources[stage].dataset.uri for stage in plan.schemas},
+        "required": sorted(plan.required),
+        "keys": {stage: list(fields) for stage, fields in plan.keys.items()},
+        "nulls_match": plan.nulls_match,
+        "expression": plan.expression,
+        "aliases": dict(plan.aliases),
+        "key_columns": [field.name for field in plan.key_columns],
+        "outputs": outputs,
+        "append": config.write_mode == "append",
+    }
 
 
 def _refuse_absent_dataset(stage: str, dataset: Dataset) -> Problem:

@@ -68,6 +68,12 @@ def list_warnings(config: AnyConfig) -> list[str]:
     return scd2.list_warnings(config) if isinstance(config, Scd2Config) else keyed_loads.list_warnings(config)
 
 
+def describe_load(config: LoadConfig) -> dict[str, Any]:
+    """Return the settings that explain the rows of a run; its commit records them under ``config``."""
+    settings = config.model_dump(mode="json", exclude={"source", "target"}, exclude_defaults=True)
+    return {"strategy": getattr(config, "strategy", None), **settings}
+
+
 def compute_signature(config: LoadConfig) -> str:
     """Return a text that differs if a run of the same source may have another result."""
     content = config.model_dump(mode="json", exclude={"target"})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.explanation.values import escape_text
 from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, build_chain, find_path
 
 Status = Literal["live", "deleted", "replaced"]
@@ -49,9 +50,9 @@ class Explanation:
 
     def format_lines(self) -> Iterator[str]:
         """Yield the explanation as lines of text: the first member, then each other member with its link."""
-        yield f"{self.output_id}: {self._format_summary()}"
+        yield escape_text(f"{self.output_id}: {self._format_summary()}")
         if self.members:
-            yield f"  {format_entity(self.members[0])}"
+            yield f"  {escape_text(format_entity(self.members[0]))}"
         yield from (f"  {line}" for line in format_links(self.links))
 
     def _format_summary(self) -> str:
@@ -61,6 +62,44 @@ class Explanation:
         count = len(self.members)
         entities = f"{count} {'entity' if count == 1 else 'entities'}"
         return f"{entities}, deleted" if self.status == "deleted" else entities
+
+
+@dataclass(frozen=True, slots=True)
+class EntityExplanation:
+    """The entities that have an ID, each with the explanation of the output that it is a member of."""
+
+    outputs: tuple[tuple[EntityRef, Explanation], ...]
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the explanation as a JSON object."""
+        return {
+            "entities": [
+                {"dataset": entity.dataset, "id": entity.id, "output": output.as_object()}
+                for entity, output in self.outputs
+            ]
+        }
+
+    def format_lines(self) -> Iterator[str]:
+        """Yield the explanation as lines of text: each entity, and the lines of its output."""
+        for entity, output in self.outputs:
+            yield escape_text(f"{format_entity(entity)} is an entity of {output.output_id}")
+            yield from output.format_lines()
+
+
+def explain_entities(rows: Iterable[Mapping[str, Any]], name: str) -> EntityExplanation:
+    """Explain the outputs with an entity of this name: an ID, or ``dataset/id``.
+
+    :param rows: rows of the target, as ``explain_row`` takes them.
+    """
+    explanations = [explain_row(row) for row in rows]
+    return EntityExplanation(
+        tuple(
+            (member, explanation)
+            for explanation in explanations
+            for member in explanation.members
+            if name in {member.id, format_entity(member)}
+        )
+    )
 
 
 def explain_row(row: Mapping[str, Any]) -> Explanation:
@@ -132,7 +171,7 @@ def format_links(links: Iterable[Link]) -> Iterator[str]:
     """Return links as text, one line each."""
     for link in links:
         entity, key = format_entity(link.reached), format_key(link.value)
-        yield f"{entity}  {key} by {link.rule}, with {format_entity(link.leading)}"
+        yield escape_text(f"{entity}  {key} by {link.rule}, with {format_entity(link.leading)}")
 
 
 def format_entity(entity: EntityRef) -> str:

@@ -16,6 +16,7 @@ from airflow_merge_provider.core.decisions.joiner import (
     JoinDecision,
     complete_state,
     decide_join,
+    describe_join,
     resolve_inputs,
 )
 from airflow_merge_provider.core.errors import ConfigError, Problem
@@ -196,7 +197,10 @@ class _Join(JobRun):
         return self._write_rows(result)
 
     def _write_rows(self, result: RunResult) -> dict[str, Any]:
-        state: dict[str, Any] = {"fingerprint": compute_signature(self.config)}
+        state: dict[str, Any] = {
+            "fingerprint": compute_signature(self.config),
+            "join": describe_join(self.config, self.join.plan, self.pinned),
+        }
         unmatched_rows = self._write_unmatched(state)
         # The details follow from the configuration, so the commit does not store them.
         stored = self._build_result(result, None, unmatched_rows, {})

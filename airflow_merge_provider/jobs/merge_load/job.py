@@ -18,6 +18,7 @@ from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.config import (
     AnyLoad,
     compute_signature,
+    describe_load,
     load_config,
 )
 from airflow_merge_provider.core.merge_load.counts import COUNTS
@@ -291,6 +292,7 @@ class _Load(JobRun):
                 state = {
                     **self.reporter.build_state(result),
                     "fingerprint": compute_signature(self.config),
+                    "config": describe_load(self.config),
                     SIDE_TABLE_VERSIONS: versions,
                 }
                 if tables.tails:

@@ -242,9 +242,8 @@ class _Run:
         with self.progress.time_step("move"):
             self.journal.lease.check_lease()
             routing.route_sources(plan, folders, config)
-            ledger_uri = self.journal.write_ledger(
-                plan.state.generation, routing.build_ledger(plan, self.uris, config)
-            )
+            lines = routing.build_ledger(plan, self.uris, config, self.request.run.model_dump())
+            ledger_uri = self.journal.write_ledger(plan.state.generation, lines)
         result = self._build_result(previous_state, new_file_count, ledger=ledger_uri)
         written = (sum(manifest[name] for manifest in manifests) for name in ("records", "bytes"))
         self.journal.save_state(

@@ -107,11 +107,18 @@ def route_sources(plan: Plan, folders: Folders, config: MergeRecordConfig) -> No
     folders.source.for_each(lambda step: step(), steps)
 
 
-def build_ledger(plan: Plan, uris: Mapping[str, str], config: MergeRecordConfig) -> Iterator[dict[str, Any]]:
-    """Yield a ledger line for each bin that ended, and for each file of a bin that no longer exists."""
+def build_ledger(
+    plan: Plan, uris: Mapping[str, str], config: MergeRecordConfig, token: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield a ledger line for each bin that ended, and for each file of a bin that no longer exists.
+
+    :param token: the run that executed the plan.
+    """
+    run = {"run": dict(token)}
     for merge in plan.merges:
         yield {
             **_build_line(merge, plan.now),
+            **run,
             "outcome": "merged",
             "uri": uris[merge.id],
             "records": merge.records,
@@ -123,9 +130,10 @@ def build_ledger(plan: Plan, uris: Mapping[str, str], config: MergeRecordConfig)
             "attributes": dict(merge.attributes),
         }
     for failure in plan.failures:
-        yield {**_build_line(failure, plan.now), "outcome": "failed", "culprit": _find_culprit(failure)}
+        line = {**_build_line(failure, plan.now), **run}
+        yield {**line, "outcome": "failed", "culprit": _find_culprit(failure)}
     for uri in plan.lost:
-        yield {"merge_id": None, "at": plan.now, "outcome": "lost", "sources": [{"uri": uri}]}
+        yield {"merge_id": None, "at": plan.now, **run, "outcome": "lost", "sources": [{"uri": uri}]}
 
 
 def _build_line(ended: PlannedMerge | PlannedFailure, now: int) -> dict[str, Any]:

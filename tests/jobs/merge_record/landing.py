@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -149,5 +150,8 @@ class Landing:
         contents = {}
         for path in sorted(self.root.rglob("*")):
             if path.is_file() and not path.name.startswith("state-"):
-                contents[str(path.relative_to(self.root))] = path.read_bytes()
+                content = path.read_bytes()
+                if path.parent.name == "ledger":
+                    content = re.sub(rb'"run":\{[^}]*\},?', b"", content)
+                contents[str(path.relative_to(self.root))] = content
         return contents

@@ -78,3 +78,12 @@ def test_a_commit_without_a_description_may_have_changed_rows() -> None:
         (0, "rows"),
     ]
     assert entries[0].effect == "restore"
+
+
+def test_a_restore_to_itself_ends_the_lineage() -> None:
+    """In a damaged history a RESTORE may name its own or a later version; the lineage ends there."""
+    entries = [HistoryEntry(1, "RESTORE", {"version": "1"}), HistoryEntry(0, "WRITE")]
+
+    lineage = trace_lineage(entries, lambda _: None)
+
+    assert ([entry.version for entry in lineage.entries], lineage.is_complete) == ([1], False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,13 @@ from deltalake import write_deltalake
 from airflow_merge_provider import cli
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.core.merge_source.chain import EntityRef, Link
-from airflow_merge_provider.explain.merge_source import explain_between, explain_output, list_all_links
+from airflow_merge_provider.explain.merge_source import (
+    explain_between,
+    explain_entity,
+    explain_output,
+    list_all_links,
+)
+from tests.explanations import check_examples
 
 KEY = pa.struct({"rule": pa.string(), "side": pa.string(), "value": pa.string()})
 MEMBER = pa.struct({"dataset": pa.string(), "id": pa.string(), "hash": pa.int64(), "keys": pa.list_(KEY)})
@@ -147,5 +154,23 @@ def test_the_command_tells_lines_or_json(lake: Any, capsys: pytest.CaptureFixtur
     assert cli.main(["explain", "golden", CLUSTER, "--warehouse", lake, "--between", "A/a1", "C/c1"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
 
-    assert cli.main(["explain", "golden", "b1", "--warehouse", lake]) == 3
-    assert "is an entity of" in capsys.readouterr().err
+    check_examples("merge_source.md", Path(lake), capsys)
+    assert cli.main(["explain", "golden", "x1", "--warehouse", lake]) == 3
+    assert "has no output 'x1'" in capsys.readouterr().err
+    assert cli.main(["explain", "other", "x", "--warehouse", lake]) == 3
+    assert "other was written by another program" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["b1", "B/b1"])
+def test_the_id_of_an_entity_explains_its_output(
+    lake: Any, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ID of an entity, alone or with its dataset, explains the output that the entity is a member of."""
+    explanation = explain_entity("golden", name, warehouse=lake)
+
+    ((entity, output),) = explanation.outputs
+    assert (entity, output) == (EntityRef("B", "b1"), explain_output("golden", CLUSTER, warehouse=lake))
+    assert cli.main(["explain", "golden", name, "--warehouse", lake]) == 0
+    assert capsys.readouterr().out.startswith(f"B/b1 is an entity of {CLUSTER}\n{CLUSTER}: 3 entities\n")
+    with pytest.raises(DataError, match="has no output 'A/b1'"):
+        explain_entity("golden", "A/b1", warehouse=lake)

@@ -1,0 +1,125 @@
+"""Values as people write them: in one line of text without control characters, or as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+_TEXT_MAX_CHARS = 200
+
+
+def format_value(value: Any) -> str:
+    r"""Return a value as text: strings in double quotes, everything else as SQL or JSON writes it.
+
+    >>> format_value(None), format_value("a\tb"), format_value(True), format_value([1, {"a": None}])
+    ('NULL', '"a\\tb"', 'true', '[1, {"a": NULL}]')
+    >>> from datetime import UTC, datetime
+    >>> format_value(Decimal("1.50")), format_value(datetime(2024, 1, 31, 10, tzinfo=UTC))
+    ('1.50', '2024-01-31T10:00:00Z')
+    """
+    text = _format_whole(value)
+    if len(text) <= _TEXT_MAX_CHARS:
+        return text
+    return f"{text[:_TEXT_MAX_CHARS]}… ({len(text)} characters)"
+
+
+def format_row(row: Mapping[str, Any]) -> str:
+    """Return the columns of a row in one line.
+
+    >>> format_row({"id": 1, "name": "Ann"})
+    'id = 1, name = "Ann"'
+    """
+    return ", ".join(f"{escape_text(name)} = {format_value(value)}" for name, value in row.items())
+
+
+def escape_text(text: str) -> str:
+    r"""Return text in which every character that a terminal would not show is written as an escape.
+
+    >>> escape_text("run 1\x1b[2J")
+    'run 1\\u001b[2J'
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape_char(char) for char in text)
+
+
+def to_json_value(value: Any) -> Any:
+    r"""Return a value for JSON: numbers, booleans, NULL and strings stay, all others become text.
+
+    >>> to_json_value({"at": date(2024, 1, 31), "price": Decimal("1.50"), "raw": b"\x00"})
+    {'at': '2024-01-31', 'price': '1.50', 'raw': '0x00'}
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, Mapping):
+        return {_name_entry(name): to_json_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        if is_map(value):
+            return {_name_entry(name): to_json_value(item) for name, item in value}
+        return [to_json_value(item) for item in value]
+    return _format_scalar(value)
+
+
+def is_map(value: Any) -> bool:
+    """Return whether a value is that of a map column, which Arrow returns as a list of pairs."""
+    return isinstance(value, list) and bool(value) and all(isinstance(item, tuple) for item in value)
+
+
+def format_time(at: datetime) -> str:
+    """Return a timestamp in ISO 8601; UTC is written as Z."""
+    if at.tzinfo is None:
+        return at.isoformat()
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _format_whole(value: Any) -> str:
+    if isinstance(value, str):
+        return _quote_text(value)
+    if isinstance(value, Mapping) or is_map(value):
+        entries = value.items() if isinstance(value, Mapping) else value
+        return f"{{{', '.join(f'{_format_whole(name)}: {_format_whole(item)}' for name, item in entries)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_format_whole, value))}]"
+    return _format_scalar(value)
+
+
+def _format_scalar(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else _name_float(value)
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime):
+        return format_time(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    return escape_text(str(value))
+
+
+def _name_float(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _name_entry(name: Any) -> str:
+    return name if isinstance(name, str) else _format_whole(name)
+
+
+def _quote_text(text: str) -> str:
+    return escape_text(json.dumps(text, ensure_ascii=False))
+
+
+def _escape_char(char: str) -> str:
+    return json.dumps(char)[1:-1] if char > "\x7f" else f"\\u{ord(char):04x}"

@@ -1,0 +1,225 @@
+"""Explain a row of a join: the input rows that made it, at the versions that the run read.
+
+Neither Spark nor Airflow is needed: the commit records the inputs, their versions and the keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.explanation.commits import CommitRef, KeyStates
+from airflow_merge_provider.core.explanation.joins import (
+    InputRows,
+    JoinDescription,
+    JoinExplanation,
+    Texts,
+    explain_missing_row,
+)
+from airflow_merge_provider.core.explanation.rows import trace_changes
+from airflow_merge_provider.core.explanation.values import to_json_value
+from airflow_merge_provider.core.source_offset import SourceOffset, read_offsets
+from airflow_merge_provider.explain.folder import Folder
+from airflow_merge_provider.explain.reading import (
+    ROWS_MAX,
+    list_types,
+    open_input,
+    query_keys,
+    query_rows,
+    quote_name,
+    read_input_rows,
+    read_lineage,
+    read_states,
+    render_key,
+)
+from airflow_merge_provider.explain.target import is_table, open_target, require_owner
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_CAPABILITY = "joiner"
+# The ledger of a folder of files, with an entry per run.
+_LEDGER, _ENTRY = "_merge/ledger", ".json"
+
+Row = Mapping[str, Any]
+
+
+def explain_joined_row(
+    target: str, key: str, *, warehouse: str | None = None, version: int | None = None
+) -> JoinExplanation:
+    """Return the input rows that made the rows of a key, or why the key has no row.
+
+    ``key`` is the value of the only key clause, or a JSON object with a value for each clause, named by the
+    field of any input. Without keys, the object names output columns, or fields as ``input.field``.
+    ``version`` is the version of the target to explain.
+
+    :raises ConfigError: if the target or the key is not valid.
+    :raises DataError: if no join wrote the target, or its commit does not record the join.
+    """
+    location = resolve_dataset(target, warehouse, at="target")
+    commit = None
+    if location.path is not None and not is_table(location.path):
+        commit = find_file_run(location.path, version)
+    if commit is not None:
+        return _explain_run(commit, key, missing="the files of the target are not searched")
+    dataset, table = open_target(target, warehouse, version)
+    require_owner(dataset, table, _CAPABILITY)
+    commit = _find_run(dataset, table)
+    join = JoinDescription.from_state(commit.state["join"])
+    output_keys = join.list_output_keys(join.parse_key(key))
+    if not output_keys:
+        return _explain_run(commit, key, missing="the target has no column with the key")
+    if not join.append:
+        return _explain_run(commit, key, tuple(query_keys(dataset, table, output_keys)))
+    states = read_states(dataset, table, output_keys)
+    return _explain_run(_find_newest_append(states) or commit, key, states.newest.rows)
+
+
+def has_file_runs(location: str) -> bool:
+    """Return whether a folder has the ledger of a join that writes files."""
+    return any(name.endswith(_ENTRY) for name in Folder(location).list_names(_LEDGER))
+
+
+def find_file_run(location: str, number: int | None = None) -> CommitRef | None:
+    """Return the newest run of a join that wrote files to a folder; None if the folder has no ledger.
+
+    :param number: the number of the run; None for the newest.
+    :raises DataError: if the ledger does not hold the run or does not record the join.
+    """
+    folder = Folder(location)
+    names = folder.list_names(_LEDGER)
+    numbers = [int(name.removesuffix(_ENTRY)) for name in names if name.removesuffix(_ENTRY).isdigit()]
+    if not numbers:
+        return None
+    name = f"{_LEDGER}/{max(numbers) if number is None else number:08d}{_ENTRY}"
+    if number not in {None, *numbers}:
+        message = f"{location} has no run {number}"
+        hint = f"runs {min(numbers)} to {max(numbers)} are known"
+        raise DataError.from_problems([Problem("version", "unknown", message, hint)])
+    try:
+        entry = json.loads(folder.read_file(name))
+        commit = CommitRef(entry["number"], folder.get_modification_time(name), "WRITE", dict(entry["state"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise folder.refuse_file(name, error) from None
+    return _require_join(location, commit)
+
+
+def _explain_run(
+    commit: CommitRef, key: str, rows: tuple[Row, ...] | None = None, missing: str = ""
+) -> JoinExplanation:
+    join = JoinDescription.from_state(commit.state["join"])
+    inputs, pairs = _read_inputs(join, commit, join.parse_key(key))
+    reasons = () if rows else explain_missing_row(join, inputs, pairs, is_searched=rows is not None)
+    return JoinExplanation(_name_key(join, inputs), commit, rows, inputs, reasons, missing)
+
+
+def _find_run(dataset: Dataset, table: DeltaTable) -> CommitRef:
+    """Return the newest commit of a join.
+
+    :raises DataError: if it does not record the join.
+    """
+    commits = [CommitRef.from_entry(entry) for entry in read_lineage(dataset, table).entries]
+    commit = next((commit for commit in commits if commit.state.get("capability") == _CAPABILITY), None)
+    return _require_join(dataset.uri, commit)
+
+
+def _require_join(location: str, commit: CommitRef | None) -> CommitRef:
+    """Return the commit of a run if it records the join.
+
+    :raises DataError: if it does not: an earlier release wrote it.
+    """
+    if commit is None or "join" not in commit.state:
+        message = f"the newest run of {location} does not record the join"
+        hint = "run the task once with full_refresh=True"
+        raise DataError.from_problems([Problem("target", "state", message, hint)])
+    return commit
+
+
+def _find_newest_append(states: KeyStates) -> CommitRef | None:
+    """Return the newest run that added rows of the key."""
+    changes = [change for change in trace_changes(states) if change.added and "join" in change.commit.state]
+    return changes[-1].commit if changes else None
+
+
+def _read_inputs(
+    join: JoinDescription, commit: CommitRef, key: Mapping[str, Texts]
+) -> tuple[tuple[InputRows, ...], int | None]:
+    """Return the rows of each input with the key, and the number of pairs that meet the expression."""
+    offsets = {offset.uri: offset for offset in read_offsets(commit.state)}
+    inputs = [_read_input(join, stage, offsets[uri], key[stage]) for stage, uri in join.inputs.items()]
+    pairs = None
+    if join.expression is not None:
+        pairs = _read_pairs(join, [offsets[uri] for uri in join.inputs.values()], key)
+    if pairs:
+        inputs = [
+            replace(rows, rows=_list_distinct(pair[side] for pair in pairs), missing="")
+            for side, rows in enumerate(inputs)
+        ]
+    return tuple(inputs), None if pairs is None else len(pairs)
+
+
+def _read_input(join: JoinDescription, stage: str, offset: SourceOffset, texts: Texts) -> InputRows:
+    rows = InputRows(stage, offset.uri, offset.version, texts, is_required=stage in join.required)
+    if not texts:
+        return replace(rows, missing="KEY has no field of this input")
+    try:
+        values, input_rows = read_input_rows(offset, texts)
+    except DataError as error:
+        return replace(rows, missing=str(error).splitlines()[0])
+    return replace(rows, key=values, rows=tuple(input_rows))
+
+
+def _read_pairs(
+    join: JoinDescription, offsets: Sequence[SourceOffset], key: Mapping[str, Texts]
+) -> list[tuple[Row, ...]] | None:
+    """Return the pairs of input rows that meet the expression; None if only Spark can evaluate it."""
+    if '"' in str(join.expression):
+        # Double quotes enclose strings in Spark, but names in delta-rs.
+        return None
+    try:
+        (dataset, left), (_, right) = (open_input(offset) for offset in offsets)
+        types = [list_types(left), list_types(right)]
+        rows = list(query_rows(dataset, left, _build_pair_query(join, types, key), other=right))
+    except DataError:
+        return None
+    return [
+        tuple({name: row[f"{side}.{name}"] for name in names} for side, names in enumerate(types))
+        for row in rows
+    ]
+
+
+def _build_pair_query(
+    join: JoinDescription, types: Sequence[Mapping[str, str]], key: Mapping[str, Texts]
+) -> str:
+    """Return the query of the pairs; a column is named by the position of its input and its name."""
+    aliases = [join.aliases[stage] for stage in join.inputs]
+    expression = str(join.expression).replace("`", '"')
+    selected = ", ".join(
+        f"{quote_name(aliases[side])}.{quote_name(name)} AS {quote_name(f'{side}.{name}')}"
+        for side, names in enumerate(types)
+        for name in names
+    )
+    conditions = " AND ".join(
+        render_key(key[stage], types[side], aliases[side]) for side, stage in enumerate(join.inputs)
+    )
+    return (
+        f"SELECT {selected} FROM target AS {quote_name(aliases[0])} JOIN other AS {quote_name(aliases[1])} "
+        f"ON ({expression}) WHERE {conditions} LIMIT {ROWS_MAX}"
+    )
+
+
+def _list_distinct(rows: Iterable[Row]) -> tuple[Row, ...]:
+    distinct_rows = {json.dumps(to_json_value(row)): row for row in rows}
+    return tuple(row for _, row in sorted(distinct_rows.items()))
+
+
+def _name_key(join: JoinDescription, inputs: Sequence[InputRows]) -> dict[str, Any]:
+    """Return the key with its names: those of the key columns, or of the fields."""
+    if not join.keys:
+        return {f"{rows.stage}.{name}": value for rows in inputs for name, value in rows.key.items()}
+    values = next(rows.key for rows in inputs if rows.stage == join.first)
+    return dict(zip(join.key_columns or values, values.values(), strict=True))

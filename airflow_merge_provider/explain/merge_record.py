@@ -1,0 +1,106 @@
+"""Explain a file of a merge record: which bin and reason made an output, and what became of a source file.
+
+Neither Spark nor Airflow is needed: the ledger and the state in the state_path of the task are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
+from airflow_merge_provider.core.explanation.files import (
+    FileEvent,
+    FileExplanation,
+    explain_file,
+    list_file_names,
+)
+from airflow_merge_provider.core.merge_record.state import find_state_file
+from airflow_merge_provider.explain.folder import Folder
+
+_LEDGER, _LINES = "ledger", ".jsonl"
+
+
+def explain_merged_file(
+    target: str, key: str, *, warehouse: str | None = None, version: int | None = None
+) -> FileExplanation:
+    """Return what the runs of a merge record did with a file.
+
+    ``target`` is the state_path of the task, or its merged folder if both have the same parent. ``key`` is
+    the name of a source file or an output, its URI, or the ID of a merge. ``version`` is the number of the
+    last state whose ledger is read.
+
+    :raises ConfigError: if the target has no location.
+    :raises DataError: if the target is not a folder of a merge record, or none of its runs has seen the file.
+    """
+    dataset = resolve_dataset(target, warehouse, at="target")
+    folders = find_state_folders(dataset)
+    if not folders:
+        message = f"{dataset.uri} is neither the state_path nor the merged folder of a merge record"
+        hint = "set target to the state_path of the task"
+        raise DataError.from_problems([Problem("target", "foreign-target", message, hint)])
+    names: list[str] = []
+    for folder in folders:
+        ledger = [event for event in folder.read_ledger() if version is None or event.generation <= version]
+        state = folder.read_state() if version is None else {}
+        explanation = explain_file(key, ledger, state)
+        if explanation is not None:
+            return explanation
+        names += list_file_names(ledger, state)
+    searched = ", ".join(folder.location for folder in folders)
+    message = f"no run with the state_path {searched} has read or written a file {key!r}"
+    raise DataError.from_problems([Problem("key", "unknown", message, suggest_name(key, names, "files"))])
+
+
+class StateFolder(Folder):
+    """The state_path of a merge record."""
+
+    def has_state(self) -> bool:
+        """Return whether the folder holds the state of a merge record."""
+        return find_state_file(self.list_names()) is not None
+
+    def read_state(self) -> dict[str, Any]:
+        """Return the stored state; empty before the first run."""
+        name = find_state_file(self.list_names())
+        if name is None:
+            return {}
+        content = self.read_file(name)
+        try:
+            return dict(json.loads(content)["state"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self.refuse_file(name, error) from None
+
+    def read_ledger(self) -> Iterator[FileEvent]:
+        """Yield the lines of the ledger, oldest first."""
+        for name in self.list_names(_LEDGER):
+            number = name.removesuffix(_LINES)
+            if not name.endswith(_LINES) or not number.isdigit():
+                continue
+            path = f"{_LEDGER}/{name}"
+            try:
+                lines = [json.loads(line) for line in self.read_file(path).splitlines()]
+                yield from (FileEvent(int(number), {**line, "sources": line["sources"]}) for line in lines)
+            except (ValueError, KeyError, TypeError) as error:
+                raise self.refuse_file(path, error) from None
+
+
+def find_state_folders(dataset: Dataset) -> list[StateFolder]:
+    """Return the state folder at a location, or those next to it whose ledger names an output below it.
+
+    :raises ConfigError: if the dataset has no location.
+    """
+    if dataset.path is None:
+        message = f"{dataset.uri} is a catalog table"
+        raise ConfigError.from_problems([Problem("target", "place", message, "set the location of a folder")])
+    folder = StateFolder(dataset.path)
+    if folder.has_state():
+        return [folder]
+    parent = StateFolder(dataset.path.rpartition("/")[0])
+    siblings = (StateFolder(f"{parent.location}/{name}") for name in parent.list_names())
+    return [sibling for sibling in siblings if sibling.has_state() and _has_outputs(sibling, dataset.path)]
+
+
+def _has_outputs(folder: StateFolder, location: str) -> bool:
+    return any((event.line.get("uri") or "").startswith(f"{location}/") for event in folder.read_ledger())

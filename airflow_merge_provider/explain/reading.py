@@ -1,0 +1,251 @@
+"""Read the rows of a key at the versions of a Delta table with delta-rs, without Spark."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
+from airflow_merge_provider.core.explanation.commits import CommitRef, KeyState, KeyStates
+from airflow_merge_provider.core.explanation.key import convert_key
+from airflow_merge_provider.core.explanation.values import format_value, to_json_value
+from airflow_merge_provider.core.explanation.variant import decode_variants
+from airflow_merge_provider.core.source_offset import SourceOffset
+from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
+from airflow_merge_provider.delta_rs import parse_entry
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+# A key of a replaced group, or of rows without a key, may have many rows.
+ROWS_MAX = 1000
+VERSIONS_MAX = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Key = Mapping[str, str | None]
+
+
+def read_lineage(dataset: Dataset, table: DeltaTable) -> Lineage:
+    """Return the commits on which the opened version of a table is based, newest first."""
+    from deltalake import DeltaTable
+
+    # At an older version, delta-rs gives the newest commits the numbers of that version and those before.
+    history = DeltaTable(str(dataset.path)).history()
+    entries = [
+        parse_entry({"timestamp": 0, **line}) for line in history if line["version"] <= table.version()
+    ]
+    return trace_lineage(entries, lambda _: None)
+
+
+def read_states(dataset: Dataset, table: DeltaTable, keys: Sequence[Key]) -> KeyStates:
+    """Return the rows of a key after each commit that may have changed rows, as far back as can be read.
+
+    :param keys: the values of the key columns, as text; rows with those of one item have the key.
+    :raises ConfigError: if a value is not one of its column's type.
+    :raises DataError: if the opened version cannot be read, or has too many rows of the key.
+    """
+    lineage = read_lineage(dataset, table)
+    changing = [entry for entry in lineage.entries if entry.effect == "rows"]
+    missing = _explain_end(lineage)
+    if len(changing) > VERSIONS_MAX:
+        missing = f"only the newest {VERSIONS_MAX} commits are read"
+    states: list[KeyState] = []
+    for entry in changing[:VERSIONS_MAX]:
+        try:
+            # Maintenance after the newest change may have replaced the files of that version.
+            rows = _read_version(dataset, entry, keys) if states else query_keys(dataset, table, keys)
+        except DataError as error:
+            if not states:
+                raise
+            missing = _explain_unreadable(entry, error)
+            break
+        if len(rows) == ROWS_MAX:
+            raise _refuse_many_rows(dataset, entry)
+        states.append(KeyState(CommitRef.from_entry(entry), tuple(rows)))
+    if not states:
+        newest = next(iter(lineage.entries), HistoryEntry(table.version()))
+        states = [KeyState(CommitRef.from_entry(newest), tuple(query_keys(dataset, table, keys)))]
+    return KeyStates(tuple(reversed(states)), missing)
+
+
+def query_keys(dataset: Dataset, table: DeltaTable, keys: Sequence[Key]) -> list[dict[str, Any]]:
+    """Return the rows with one of the keys in the opened version of a table, sorted by their content.
+
+    At most ``ROWS_MAX`` rows are returned; an empty key selects any rows.
+
+    :raises ConfigError: if a value is not one of its column's type.
+    :raises DataError: if the table cannot be read.
+    """
+    where = " OR ".join(render_key(key, list_types(table)) for key in keys)
+    rows = query_rows(dataset, table, f"SELECT * FROM target WHERE {where} LIMIT {ROWS_MAX}")
+    return sorted(rows, key=lambda row: json.dumps(to_json_value(row)))
+
+
+def open_input(offset: SourceOffset) -> tuple[Dataset, DeltaTable]:
+    """Open an input at the version that a run read.
+
+    :raises DataError: if the input is not the Delta table that the run read, or can no longer be read.
+    """
+    if offset.uri.startswith("table:") or offset.version is None or offset.table_id is None:
+        raise DataError(f"{offset.uri} is not a Delta table at a location, so its rows cannot be read again")
+    dataset = Dataset(offset.uri, path=offset.uri)
+    table = open_version(dataset, offset.version)
+    if offset.table_id != str(table.metadata().id):
+        raise DataError(f"{offset.uri} is another table than the one that the run read")
+    return dataset, table
+
+
+def read_input_rows(offset: SourceOffset, key: Key) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return a key with the values of its columns' types, and the rows that an input of a run had with it.
+
+    :raises ConfigError: if a value is not one of its column's type.
+    :raises DataError: if the input is not the Delta table that the run read, or can no longer be read.
+    """
+    dataset, table = open_input(offset)
+    types = list_types(table)
+    texts: dict[str, str | None] = {}
+    for name, text in key.items():
+        column = find_column(name, types)
+        if column is None:
+            message = f"{offset.uri} has no column {name!r} at version {offset.version}"
+            hint = suggest_name(name, types, "columns")
+            raise ConfigError.from_problems([Problem("key", "unknown", message, hint)])
+        texts[column] = text
+    return convert_key(texts, types), query_keys(dataset, table, [texts])
+
+
+def find_column(name: str, columns: Iterable[str]) -> str | None:
+    """Return the column of a name; names that differ only in case match too. None if there is none."""
+    names = list(columns)
+    if name in names:
+        return name
+    return next((column for column in names if column.casefold() == name.casefold()), None)
+
+
+def query_rows(
+    dataset: Dataset,
+    table: DeltaTable,
+    query: str,
+    names: Sequence[str] | None = None,
+    other: DeltaTable | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a query, which supports deletion vectors; ``to_pyarrow_table`` does not.
+
+    The query refers to the tables as ``target`` and ``other``.
+    """
+    from deltalake import QueryBuilder
+
+    try:
+        builder = QueryBuilder().register("target", table)
+        for batch in (builder if other is None else builder.register("other", other)).execute(query):
+            columns = names or batch.schema.names
+            values = [map(decode_variants, batch.column(name).to_pylist()) for name in columns]
+            yield from (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
+    # delta-rs raises errors of queries and of missing files as plain exceptions.
+    except Exception as error:
+        raise DataError(f"{dataset.uri} cannot be read: {error}") from error
+
+
+def list_types(table: DeltaTable) -> dict[str, str]:
+    """Return the type of each column as Delta names it; nested types are ``struct``, ``array`` or ``map``."""
+    return {field.name: _name_type(field.type) for field in table.schema().fields}
+
+
+def quote_text(value: str) -> str:
+    """Return a string as a literal of a query."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def quote_name(name: str) -> str:
+    """Return the name of a column, as a query refers to it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _read_version(dataset: Dataset, entry: HistoryEntry, keys: Sequence[Key]) -> list[dict[str, Any]]:
+    table = open_version(dataset, entry.version)
+    # A column that was added later holds no value of the key yet.
+    columns = set(list_types(table))
+    present_keys = [key for key in keys if set(key) <= columns]
+    return query_keys(dataset, table, present_keys) if present_keys else []
+
+
+def open_version(dataset: Dataset, version: int) -> DeltaTable:
+    """Open a table at a version.
+
+    :raises DataError: if the version cannot be read any more.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return DeltaTable(str(dataset.path), version=version)
+    except DeltaError as error:
+        raise DataError(f"{dataset.uri} cannot be read at version {version}: {error}") from error
+
+
+def _refuse_many_rows(dataset: Dataset, entry: HistoryEntry) -> DataError:
+    message = f"{ROWS_MAX} rows or more of {dataset.uri} have this key in version {entry.version}"
+    hint = "name more columns in a JSON object"
+    return DataError.from_problems([Problem("key", "too-many-rows", message, hint)])
+
+
+def _explain_unreadable(entry: HistoryEntry, error: DataError) -> str:
+    text = str(error).splitlines()[0]
+    reason = "files of it were deleted" if "not found" in text.lower() else text
+    return f"version {entry.version} can no longer be read: {reason}"
+
+
+def _explain_end(lineage: Lineage) -> str:
+    if lineage.is_complete or not lineage.entries:
+        return ""
+    oldest = lineage.entries[-1]
+    if oldest.effect == "restore" and oldest.restored_version is None:
+        return f"version {oldest.version} restored the table to a timestamp"
+    return f"the log no longer describes the commits before version {oldest.version}"
+
+
+def render_key(key: Key, types: Mapping[str, str], alias: str = "target") -> str:
+    """Return the condition on the rows with a key; ``alias`` names the table in the query."""
+    values = convert_key(key, types).items()
+    return (
+        " AND ".join(
+            _render_condition(f"{quote_name(alias)}.{quote_name(name)}", value, types[name])
+            for name, value in values
+        )
+        or "true"
+    )
+
+
+def _render_condition(column: str, value: Any, kind: str) -> str:
+    if value is None:
+        return f"{column} IS NULL"
+    if isinstance(value, float):
+        literal = f"arrow_cast({quote_text(format_value(value))}, 'Float{32 if kind == 'float' else 64}')"
+        return f"isnan({column})" if math.isnan(value) else f"{column} = {literal}"
+    return f"{column} = {_render_literal(value, kind)}"
+
+
+def _render_literal(value: Any, kind: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, datetime):
+        zone = "None" if value.tzinfo is None else 'Some("UTC")'
+        micros = (value.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+        return f"arrow_cast({micros}, 'Timestamp(Microsecond, {zone})')"
+    if isinstance(value, date):
+        return f"CAST('{value.isoformat()}' AS DATE)"
+    if isinstance(value, Decimal):
+        return f"CAST('{value:f}' AS {kind.upper()})"
+    return quote_text(value) if isinstance(value, str) else str(value)
+
+
+def _name_type(kind: Any) -> str:
+    # A primitive type has its name as its type; the others are named by what they are.
+    return str(kind.type)

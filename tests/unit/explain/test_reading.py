@@ -1,0 +1,137 @@
+"""Tests of reading the rows of a key at the versions of a table, with tables that delta-rs writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import ConfigError, DataError
+from airflow_merge_provider.core.source_offset import SourceOffset
+from airflow_merge_provider.explain.reading import open_input, query_keys, read_input_rows, read_states
+
+
+class Table:
+    """A table whose commits have the metadata of runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "t")
+        self.dataset = Dataset("t", path=self.path)
+        self.runs = 0
+
+    def open_version(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(self.path, version=version)
+
+    def write_rows(self, **columns: Any) -> None:
+        self.runs += 1
+        state = {"number": self.runs, "capability": "merge_load", "token": {"run_id": f"r{self.runs}"}}
+        properties = CommitProperties(custom_metadata={"userMetadata": json.dumps(state)})
+        mode = {"mode": "overwrite", "schema_mode": "overwrite"}
+        write_deltalake(self.path, pa.table(columns), commit_properties=properties, **mode)
+
+    def read_values(self, version: int | None = None) -> tuple[list[Any], str]:
+        """Return version, run and values of the key 1 after each commit, and what is missing."""
+        states = read_states(self.dataset, self.open_version(version), [{"id": "1"}])
+        values = [
+            (state.commit.version, state.commit.token.get("run_id"), [row["v"] for row in state.rows])
+            for state in states.states
+        ]
+        return values, states.missing
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Write three versions by runs; the second has another value of the key."""
+    table = Table(tmp_path)
+    for value in (1, 2, 3):
+        table.write_rows(id=[1, 2], v=[value, 0])
+    return table
+
+
+def test_every_version_is_read_with_its_run(table: Table) -> None:
+    """Each commit has its own run, also if an older version is explained; another writer has none."""
+    table.open_version().delete("id = 1")
+
+    assert table.read_values()[0] == [(0, "r1", [1]), (1, "r2", [2]), (2, "r3", [3]), (3, None, [])]
+    assert table.read_values(version=1) == ([(0, "r1", [1]), (1, "r2", [2])], "")
+
+
+def test_restored_and_maintained_tables_are_followed(table: Table) -> None:
+    """Commits that a RESTORE undid do not count, nor does maintenance."""
+    table.open_version().restore(1)
+    table.open_version().optimize.compact()
+
+    assert table.read_values() == ([(0, "r1", [1]), (1, "r2", [2])], "")
+
+
+def test_deleted_files_end_the_history(table: Table) -> None:
+    """If VACUUM has deleted the files of older versions, newer ones are read, and the end is stated."""
+    table.open_version().optimize.z_order(["id"])
+    table.open_version().vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+    assert table.read_values() == (
+        [(2, "r3", [3])],
+        "version 1 can no longer be read: files of it were deleted",
+    )
+
+
+def test_a_column_that_was_added_later_has_no_value_before(table: Table) -> None:
+    """Versions without the key column have no row of the key."""
+    table.write_rows(id=[1], v=[4], region=["eu"])
+    states = read_states(table.dataset, table.open_version(), [{"id": "1", "region": "eu"}])
+
+    assert [len(state.rows) for state in states.states] == [0, 0, 0, 1]
+
+
+def test_a_key_of_too_many_rows_is_refused(table: Table) -> None:
+    """Only a part of the rows of a key would be compared, so a key with too many rows is an error."""
+    table.write_rows(id=[1] * 1000, v=list(range(1000)))
+
+    with pytest.raises(
+        DataError, match=r"key: 1000 rows or more of .* have this key in version 3 \(name more"
+    ):
+        table.read_values()
+
+
+def test_values_of_every_type_are_found(tmp_path: Path) -> None:
+    """A key of each type selects its row, and names and values are quoted."""
+    values: dict[str, tuple[pa.Array, str | None]] = {
+        "long": (pa.array([7]), "7"),
+        "float": (pa.array([1.1], pa.float32()), "1.1"),
+        "double": (pa.array([float("nan")]), "NaN"),
+        "decimal": (pa.array(["1.50"]).cast(pa.decimal128(38, 2)), "1.5"),
+        "flag": (pa.array([False]), "false"),
+        "date": (pa.array(["2024-01-31"]).cast(pa.date32()), "2024-01-31"),
+        "at": (pa.array([253402300799999999], pa.timestamp("us", "UTC")), "9999-12-31T23:59:59.999999Z"),
+        "local": (pa.array([1], pa.timestamp("us")), "1970-01-01T00:00:00.000001"),
+        "bytes": (pa.array([b"'"]), "0x27"),
+        'it\'s "x"': (pa.array(["it's"]), "it's"),
+        "null": (pa.array([None], pa.string()), None),
+    }
+    table = Table(tmp_path)
+    table.write_rows(**{name: array for name, (array, _) in values.items()})
+
+    for name, (_, text) in values.items():
+        assert len(query_keys(table.dataset, table.open_version(), [{name: text}])) == 1, name
+    assert query_keys(table.dataset, table.open_version(), [{"long": "8"}]) == []
+
+
+def test_an_input_is_the_table_that_the_run_read(table: Table, tmp_path: Path) -> None:
+    """An input is read at its version, by names in any case; another table at its location is not read."""
+    table_id = str(table.open_version().metadata().id)
+    offset = SourceOffset(table.path, 1, table_id)
+
+    assert read_input_rows(offset, {"ID": "1"}) == ({"id": 1}, [{"id": 1, "v": 2}])
+    with pytest.raises(ConfigError, match=r"has no column 'idd' at version 1 \(did you mean 'id'"):
+        read_input_rows(offset, {"idd": "1"})
+    with pytest.raises(DataError, match="is another table than the one that the run read"):
+        open_input(SourceOffset(table.path, 1, "other"))
+    with pytest.raises(DataError, match="cannot be read at version 9"):
+        open_input(SourceOffset(table.path, 9, table_id))
+    with pytest.raises(DataError, match="is not a Delta table at a location"):
+        open_input(SourceOffset(str(tmp_path / "files"), None))
