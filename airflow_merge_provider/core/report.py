@@ -17,6 +17,8 @@ from airflow_merge_provider.core.run_mode import RunMode
 Scope = Literal["run", "target"]
 
 REPORT_MAX_BYTES = 4096
+# The XCom key of the report.
+REPORT_KEY = "merge_report"
 # The time of a run outside its process, and the time inside the process that belongs to no step.
 LAUNCH, OTHER = "launch", "other"
 # Limits for a report that is too long: the bytes of JSON of a text, and the number of sources and warnings.
@@ -195,6 +197,22 @@ def add_launch_seconds(report: Mapping[str, Any], elapsed: float) -> dict[str, A
     seconds = report.get("seconds") or {}
     launch_seconds = round(max(elapsed - sum(seconds.values()), 0.0), 3)
     return {**report, "seconds": {LAUNCH: launch_seconds, **seconds}}
+
+
+def build_event_extra(report: Mapping[str, Any], run_id: str) -> dict[str, Any]:
+    """Return the extra of the target's asset event: the run, the version of the table and the counts."""
+    details = report.get("details") or {}
+    return {
+        "job": report["job"],
+        "run": run_id,
+        "run_mode": report["run_mode"],
+        "version": report["target"]["version"],
+        "uri": report["target"]["uri"],
+        "rows": report["rows"],
+        "counts": report["counts"],
+        **({} if report.get("populated") is None else {"populated": report["populated"]}),
+        **({"reasons": details["reasons"]} if details.get("reasons") else {}),
+    }
 
 
 def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) -> dict[str, Any]:

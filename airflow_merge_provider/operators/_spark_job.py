@@ -22,7 +22,7 @@ from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem,
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, build_population
 from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, RunToken
-from airflow_merge_provider.core.report import truncate_report
+from airflow_merge_provider.core.report import REPORT_KEY, build_event_extra, truncate_report
 from airflow_merge_provider.core.source_offset import normalize_uri
 from airflow_merge_provider.core.spark_conf import find_misplaced
 from airflow_merge_provider.hooks._population_marks import find_marked, mark_populated
@@ -38,7 +38,6 @@ from airflow_merge_provider.operators._arguments import (
     own_parameters,
     parse_rendered,
 )
-from airflow_merge_provider.operators._report import REPORT_KEY, event_extra
 from airflow_merge_provider.operators._writers import list_conflicts
 
 if TYPE_CHECKING:
@@ -366,7 +365,7 @@ class SparkJobOperator(BaseOperator):
         if not self.dry_run_only:
             mark_populated(self._target_asset, report, context)
         if (report.get("changed") or report.get("became_populated")) and not self.dry_run_only:
-            context["outlet_events"][self._target_asset].extra = event_extra(report, context["run_id"])
+            context["outlet_events"][self._target_asset].extra = build_event_extra(report, context["run_id"])
             return
         task = context["ti"].task
         # Assign a new list: the old one belongs to the DAG, which this process may use again.

@@ -67,7 +67,9 @@ class FakeMachine:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.job = folder / "job.py"
-        self.job.write_text(_JOB.format(folder=str(folder)))
+        # Other processes of a test have the same machine, and may be executing the script.
+        if not self.job.exists():
+            self.job.write_text(_JOB.format(folder=str(folder)))
 
     def build_process(
         self,
