@@ -81,6 +81,13 @@ def _try_faults(minutes: float, first: int) -> int:
     return subprocess.run(command, check=False).returncode
 
 
+def _try_shared(minutes: float, first: int) -> int:
+    print("shared:", flush=True)
+    # The server is killed after every tenth task. The campaign changes the temporary folder of its process.
+    options = ["--tasks", "100000", "--kills", "10000", "--minutes", str(minutes), "--seed", str(first)]
+    return subprocess.run([sys.executable, "-m", "tests.campaigns.shared", *options], check=False).returncode
+
+
 def _try_files(minutes: float, first: int) -> int:
     end, seed, tally = time.monotonic() + 60 * minutes, first, FileTally()
     folder = Path(mkdtemp(prefix="files-"))
@@ -129,6 +136,7 @@ _CAMPAIGNS = {
     "faults": _try_faults,
     "users": _try_users,
     "limits": _try_limits,
+    "shared": _try_shared,
 }
 
 

@@ -8,6 +8,7 @@ its own. The memory of the servers is printed.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import subprocess
@@ -143,6 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--tasks", type=int, default=100, help="how many (%(default)s)")
     parser.add_argument("--kills", type=int, default=0, help="how often the server is killed (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="how long at most (no limit)")
     parser.add_argument("--at-once", type=int, default=3, help="tasks at the same time (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the first workloads (%(default)s)")
     options = parser.parse_args(argv)
@@ -175,8 +177,8 @@ def run_tasks(folder: Path, tally: SharedTally, options: argparse.Namespace) -> 
         observe_memory(tally)
 
     names = ((seed, name) for seed in count(options.seed) for name in CAPABILITIES)
-    remaining = options.tasks
-    while remaining > 0:
+    remaining, end = options.tasks, time.monotonic() + 60 * options.minutes
+    while remaining > 0 and time.monotonic() < end:
         seed, name = next(names)
         trials = Trials(build_workload(name, seed), folder / f"{name}-{seed}")
         trials.prepare()
