@@ -76,5 +76,6 @@ def describe_load(config: LoadConfig) -> dict[str, Any]:
 
 def compute_signature(config: LoadConfig) -> str:
     """Return a text that differs if a run of the same source may have another result."""
-    content = config.model_dump(mode="json", exclude={"target"})
+    # Operators set the boundary to the time of each run; the same rows at another time change no version.
+    content = config.model_dump(mode="json", exclude={"target", "boundary_timestamp"})
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

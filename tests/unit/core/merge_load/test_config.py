@@ -223,3 +223,14 @@ def test_the_argument_that_names_a_column_is_found() -> None:
     assert arguments == {
         "id": "primary_key", "upsert": "primary_key", "at": "dedup_sort", "gone": "hard_delete", "t": "t"
     }  # fmt: skip
+
+
+def test_the_time_of_a_run_is_no_change_of_the_configuration() -> None:
+    """An operator sets the time of each run, and a run over an unchanged source still does nothing."""
+    first, second = (
+        load_config({"strategy": "scd2", "source": "s", "target": "t", "boundary_timestamp": time})
+        for time in ("2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z")
+    )
+
+    assert first != second
+    assert compute_signature(first) == compute_signature(second)
