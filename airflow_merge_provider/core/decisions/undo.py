@@ -23,6 +23,7 @@ from airflow_merge_provider.core.table_history import NO_VERSION, trace_lineage
 from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo, describe_run
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.core.undo.counts import COUNTS
+from airflow_merge_provider.core.undo.side_tables import SideTableVersion, list_side_tables
 
 NOTHING_IN_FORCE = "no run of the target is in force"
 _NAMED = 20
@@ -56,7 +57,13 @@ class UndoDecision(RunDecision):
     def check_inputs(self, read_fields: ReadFields) -> None:
         """Do nothing: the history contains everything."""
 
-    def build_result(self, *, side_tables: int) -> RunResult:
+    @property
+    def side_tables(self) -> list[SideTableVersion]:
+        """The side tables that go back to another version."""
+        restored_state = self.restored_run.state if self.restored_run else {}
+        return list(list_side_tables(self.reporter.target, self.state, restored_state))
+
+    def build_result(self) -> RunResult:
         """Return the result of the undo, for its commit and its report."""
         choice = self.choice
         if choice is None:
@@ -67,14 +74,14 @@ class UndoDecision(RunDecision):
             "restored": [describe_run(run) for run in choice.restored[:_NAMED]],
             "restored_version": choice.version,
         }
-        counts = {"runs": len(choice.undone), "side_tables": side_tables}
+        counts = {"runs": len(choice.undone), "side_tables": len(self.side_tables)}
         return RunResult(run_mode, reason, self._invert_rows(choice), counts, details)
 
     def find_report(self) -> dict[str, Any] | None:
         """Return the report of an undo that has nothing to do, or that was asked not to do it."""
         report = super().find_report()
         if report is None and self.reporter.is_dry_run:
-            return self.reporter.build_report(self.build_result(side_tables=0))
+            return self.reporter.build_report(self.build_result())
         return report
 
     def _invert_rows(self, choice: UndoChoice) -> RowCounts:

@@ -5,7 +5,6 @@ Source: docs/undo.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,7 +21,7 @@ from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.table_history import NO_VERSION, RESTORED_VERSION, UNDO
 from airflow_merge_provider.core.undo.choice import UndoChoice
-from airflow_merge_provider.core.undo.side_tables import SideTableVersion, list_side_tables
+from airflow_merge_provider.core.undo.side_tables import SideTableVersion
 from airflow_merge_provider.jobs.delta.log import read_properties
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows
@@ -61,18 +60,15 @@ class _Undo(JobRun):
 
     def describe_plan(self) -> dict[str, Any]:
         """Return the runs that would be undone."""
-        return dict(self.decision.build_result(side_tables=0).details)
+        return dict(self.decision.build_result().details)
 
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Restore the target and its side tables."""
-        restored_run = self.decision.restored_run
-        restored_state = restored_run.state if restored_run else {}
-        side_tables = list(list_side_tables(self.target, self.state, restored_state))
-        result = self.decision.build_result(side_tables=len(side_tables))
+        result = self.decision.build_result()
         choice = self.decision.choice
         if choice is None:
             raise ValueError("there is nothing to undo")
-        write = partial(self._commit_undo, choice, result, side_tables)
+        write = partial(self._commit_undo, choice, result)
         return self.commit_result(result, write)
 
     def count_live_rows(self) -> int:
@@ -80,12 +76,10 @@ class _Undo(JobRun):
         version = None if self.last is None else self.last.version
         return count_live_rows(self.spark, PinnedDataset(self.target, version))
 
-    def _commit_undo(
-        self, choice: UndoChoice, result: RunResult, side_tables: Sequence[SideTableVersion]
-    ) -> dict[str, Any]:
+    def _commit_undo(self, choice: UndoChoice, result: RunResult) -> dict[str, Any]:
         """Restore the side tables, then the target, whose commit names the version that it restores."""
         with self.reporter.progress.time_step("restore side tables"):
-            for side_table in side_tables:
+            for side_table in self.decision.side_tables:
                 self._restore_side_table(side_table)
         state = {**self.reporter.build_state(result), UNDO: {RESTORED_VERSION: choice.version}}
         if choice.version == NO_VERSION:
