@@ -18,8 +18,11 @@ from airflow_merge_provider.commands.arguments import (
     add_target,
     parse_settings,
 )
+from airflow_merge_provider.core.change_summary import ChangeSummary
+from airflow_merge_provider.core.explanation.changes import format_changes
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.core.report import truncate_report
+from airflow_merge_provider.core.saved_plan import PlanChoice
 from airflow_merge_provider.local_spark.client import run_job
 from airflow_merge_provider.run_file import (
     STDIN,
@@ -38,18 +41,27 @@ def add_commands(add_command: AddCommand) -> None:
     run.add_argument("--dry-run", action="store_true", help="compute all changes without committing them")
     run.add_argument("--full-refresh", action="store_true", help="process all input, not only the changes")
     run.add_argument("--run-id", metavar="ID", help="the ID of the run; a run with the same ID is a retry")
+    apply_help = "commit exactly the newest saved plan of the target, or nothing if it is outdated"
+    run.add_argument("--apply-plan", action="store_true", help=apply_help)
     add_remote(run)
     add_spark(run)
-    plan_help = "show the steps and the output columns of a run without reading any rows"
-    plan = add_command("plan", _run_file, plan_help)
-    add_file(plan)
-    add_remote(plan)
-    plan.set_defaults(dry_run=False, full_refresh=True, run_id=None, until="plan")
-    add_spark(plan)
+    _add_plan(add_command("plan", _plan_file, "show the rows that a run would change, and why"))
     check_help = "check a pipe, a configuration or a request, and print all problems"
     add_file(add_command("check", _check_file, check_help))
     undo_help = "undo the newest run of a target that is in force: its rows, offsets and side tables"
     _add_undo(add_command("undo", _undo_run, undo_help))
+
+
+def _add_plan(parser: argparse.ArgumentParser) -> None:
+    add_file(parser)
+    parser.add_argument("--save", action="store_true", help="save the changed rows as <target>__plan")
+    parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
+    no_rows_help = "show the steps and the output columns of a full run, without reading any rows"
+    parser.add_argument("--no-rows", action="store_true", help=no_rows_help)
+    parser.add_argument("--full-refresh", action="store_true", help="process all input, not only the changes")
+    parser.set_defaults(dry_run=True, until=None, run_id=None)
+    add_remote(parser)
+    add_spark(parser)
 
 
 def _add_undo(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +79,27 @@ def _add_undo(parser: argparse.ArgumentParser) -> None:
 def _run_file(options: argparse.Namespace) -> int:
     file = read_run_file(options.file, options.warehouse)
     file.check_config(needs_target=True)
-    return _run_request(_build_request(options, file), options)
+    request = _build_request(options, file)
+    if options.apply_plan:
+        request = request.model_copy(update={"apply_plan": PlanChoice()})
+    return _run_request(request, options)
+
+
+def _plan_file(options: argparse.Namespace) -> int:
+    """Print the changes of a run as a diff, or the report as JSON."""
+    file = read_run_file(options.file, options.warehouse)
+    file.check_config(needs_target=True)
+    request = _build_request(options, file)
+    if options.no_rows:
+        request = request.model_copy(update={"until": "plan", "full_refresh": True})
+        return _run_request(request, options)
+    report = _find_report(request.model_copy(update={"save_plan": options.save}), options)
+    if options.json or report["plan"] is None:
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+        return 0
+    for line in format_changes(ChangeSummary.model_validate(report["plan"])):
+        print(line)
+    return 0
 
 
 def _undo_run(options: argparse.Namespace) -> int:
@@ -86,7 +118,13 @@ def _undo_run(options: argparse.Namespace) -> int:
 
 
 def _run_request(request: JobRequest, options: argparse.Namespace) -> int:
-    """Run a request, before Spark starts if that suffices, and print its report."""
+    """Run a request and print its report, as Airflow would store it."""
+    print(json.dumps(_truncate_report(_find_report(request, options), request), indent=2, ensure_ascii=False))
+    return 0
+
+
+def _find_report(request: JobRequest, options: argparse.Namespace) -> dict[str, Any]:
+    """Run a request, before Spark starts if that suffices, and return its report."""
     conf = parse_settings(options.conf)
     is_local = options.remote is None and options.master.startswith("local")
     result: JobResult | JobFailure | None = find_result(
@@ -100,8 +138,7 @@ def _run_request(request: JobRequest, options: argparse.Namespace) -> int:
         if result.trace and options.verbose:
             print(result.trace, file=sys.stderr)
         raise result.to_error()
-    print(json.dumps(_truncate_report(result.report, request), indent=2, ensure_ascii=False))
-    return 0
+    return result.report
 
 
 def _print_progress(line: str) -> None:

@@ -23,11 +23,14 @@ from airflow_merge_provider.core.errors import (
 )
 from airflow_merge_provider.core.population import Population
 from airflow_merge_provider.core.report import add_launch_seconds
+from airflow_merge_provider.core.saved_plan import PlanChoice, SavedPlan
 
 PROTOCOL_VERSION: Literal[1] = 1
 
 Job = Literal["joiner", "merge_engine", "merge_load", "merge_record", "merge_source", "undo"]
 Until = Literal["plan", "transform", "commit"]
+# Which runs need the approval of a person before they commit.
+Approval = Literal["never", "on_risk", "always"]
 
 
 class Message(BaseModel):
@@ -85,6 +88,18 @@ class JobRequest(Message):
     max_change_ratio: float | None = Field(
         None,
         description="The largest share of the target's rows that a run may change; above it, the run stops.",
+    )
+    save_plan: bool = Field(
+        default=False, description="Whether a run without a commit saves its changed rows beside the target."
+    )
+    approval: Approval = Field(
+        "never", description="Which runs stop before their commit, with a saved plan that can be approved."
+    )
+    apply_plan: PlanChoice | None = Field(
+        None, description="The saved plan whose changes the run commits, exactly or not at all."
+    )
+    saved_plan: SavedPlan | None = Field(
+        None, description="The record of that plan; the job reads it from the plan table."
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from airflow_merge_provider.core.change_summary import ChangeSummary
 from airflow_merge_provider.core.run_mode import RunMode
 
 Scope = Literal["run", "target"]
@@ -119,7 +120,12 @@ class Report(_ReportPart):
     )
     approved_by: str | None = Field(
         None,
-        description="The user who approved a run above the change limit; null without an approval.",
+        description="The user who approved the changes of the run; null without an approval.",
+    )
+    plan: ChangeSummary | None = Field(
+        None,
+        description="The rows that a run without a commit would change; null for a run with a commit, and for"
+        " one that reads no rows.",
     )
     truncated: list[str] = Field(
         [], description="The parts that were truncated because the report exceeds 4 KiB."
@@ -218,8 +224,8 @@ def build_event_extra(report: Mapping[str, Any], run_id: str) -> dict[str, Any]:
 def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) -> dict[str, Any]:
     """Return a report of at most ``limit`` bytes of JSON, with the same keys.
 
-    The largest parts of ``details`` are removed first, then warnings and sources are shortened, and finally
-    long texts. ``truncated`` lists what was shortened.
+    The example rows of a plan are removed first, then the largest parts of ``details``. Then warnings and
+    sources are shortened, and finally long texts. ``truncated`` lists what was shortened.
 
     >>> short = truncate_report({"details": {"sizes": "x" * 5000}, "truncated": []})
     >>> short["details"], short["truncated"]
@@ -228,8 +234,11 @@ def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) ->
     if _count_bytes(report) <= limit:
         return dict(report)
     result = dict(report)
-    result["details"] = details = dict(result.get("details") or {})
     truncated = list(result.get("truncated") or [])
+    if result.get("plan") and result["plan"]["examples"]:
+        result["plan"] = {**result["plan"], "examples": []}
+        result["truncated"] = truncated = [*truncated, "plan.examples"]
+    result["details"] = details = dict(result.get("details") or {})
     for name in sorted(details, key=lambda key: (-_count_bytes(details[key]), key)):
         if _count_bytes(result) + _count_bytes(truncated) <= limit:
             break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, Self
@@ -56,15 +56,16 @@ class Risk:
         """Return the warning of a dry run whose real run would be stopped."""
         return [f"{LIMIT}: {self.describe_risk(limit)}"] if limit is not None and self.is_above(limit) else []
 
-    def check_limit(self, limit: float | None, report: Mapping[str, Any]) -> None:
-        """Stop a run before its commit if it exceeds the limit; ``report`` lets a person assess it.
+    def check_limit(self, limit: float | None, build_report: Callable[[], Mapping[str, Any]]) -> None:
+        """Stop a run before its commit if it exceeds the limit.
 
+        :param build_report: builds the report that lets a person assess the run.
         :raises RiskError: if the run exceeds the limit.
         """
         if limit is not None and self.is_above(limit):
             hint = "inspect the changes with dry_run=True, raise max_change_ratio, or set on_risk='ask'"
             problem = Problem(LIMIT, "risk", self.describe_risk(limit), hint)
-            raise RiskError.from_problem(problem, {**report, "change_ratio": self.ratio})
+            raise RiskError.from_problem(problem, build_report())
 
 
 def find_problems(limit: Any, on_risk: Any) -> list[Problem]:

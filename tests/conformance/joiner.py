@@ -69,6 +69,10 @@ class MemoryTarget(Target):
         """Return the number of rows."""
         return 0
 
+    def read_rows(self, spark: SparkSession) -> DataFrame:
+        """Return the rows; a vector joins into a target without rows."""
+        raise NotImplementedError
+
     def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
         """Store the rows; they are computed when they are read."""
         self.written.append(rows)

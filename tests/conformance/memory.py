@@ -98,7 +98,7 @@ class MemorySideTable(SideTable):
         """Return the rows; None before the first write."""
         return self._rows
 
-    def replace_rows(self, rows: DataFrame) -> CommitResult:
+    def replace_rows(self, rows: DataFrame, *, metadata: Mapping[str, Any] | None = None) -> CommitResult:
         """Replace all rows."""
         self._rows = self._spark.createDataFrame(rows.toArrow(), rows.schema)
         self.version = 0 if self.version is None else self.version + 1

@@ -224,3 +224,15 @@ def _list_unique_inputs(options: ParsedOptions) -> tuple[str, ...]:
     ):
         unique_inputs.add(driving_input)
     return tuple(stage for stage in options.stages if stage in unique_inputs)
+
+
+def list_output_keys(plan: JoinPlan) -> tuple[str, ...]:
+    """Return the output columns that hold the key of a row; empty if the output lacks a part of it."""
+    if plan.key_columns:
+        return tuple(field.name for field in plan.key_columns)
+    first = next((stage for stage in plan.order if stage in plan.required), None)
+    if first is None:
+        return ()
+    names = {(output.stage, output.source): output.field.name for output in reversed(plan.outputs)}
+    fields = [names.get((first, field), "") for field in plan.keys.get(first, ())]
+    return tuple(fields) if all(fields) else ()

@@ -41,6 +41,11 @@ class DeleteInsertConfig(LoadConfig):
     )
 
     @property
+    def identity_columns(self) -> tuple[str, ...]:
+        """The columns of the target that identify a row; empty if no columns do."""
+        return self.primary_key or ()
+
+    @property
     def absence_deletes(self) -> bool:
         return self.destination_scope is not None
 
@@ -98,6 +103,11 @@ class UpsertConfig(LoadConfig):
         description="The columns that order the versions of a record: of several rows the highest is used, "
         "and a row that is lower than the stored row has no effect.",
     )
+
+    @property
+    def identity_columns(self) -> tuple[str, ...]:
+        """The columns of the target that identify a row; empty if no columns do."""
+        return self.primary_key or ()
 
     @property
     def absence_deletes(self) -> bool:

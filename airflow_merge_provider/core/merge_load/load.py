@@ -154,6 +154,11 @@ class LoadConfig(Config):
         new_columns, *flags = self.schema_evolution.split(", ")
         return SchemaEvolution(new_columns, ALLOW_MISSING in flags)
 
+    @property
+    def identity_columns(self) -> tuple[str, ...]:
+        """The columns of the target that identify a row; empty if no columns do."""
+        return ()
+
     def find_argument(self, column: str) -> str:
         """Return the argument that names a column; the column itself if no argument does.
 

@@ -213,6 +213,11 @@ class Scd2Config(LoadConfig):
         return self.natural_key is None and is_timeless(self, self.destination_scope)
 
     @property
+    def identity_columns(self) -> tuple[str, ...]:
+        """The columns of the target that identify a version."""
+        return (*(self.natural_key or (HASH_COLUMN,)), self.valid_from)
+
+    @property
     def added_columns(self) -> tuple[str, ...]:
         """The columns that the target has in addition to those of the source."""
         optional = (self.current_column, self.mark_column, self.surrogate_key_column)

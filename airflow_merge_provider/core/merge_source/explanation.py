@@ -14,6 +14,8 @@ from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, buil
 
 Status = Literal["live", "deleted", "replaced"]
 _NEAR = 3
+# The number of members that a text names.
+_MEMBERS_MAX = 3
 # The kinds of keys that contain other keys.
 _NESTED = ("l", "o")
 
@@ -165,6 +167,40 @@ def list_links(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dic
             }
         )
     return rows
+
+
+def describe_member_changes(
+    output_id: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return which members an output gains and loses, each with the rule and key that linked it.
+
+    >>> crm, erp = ({"dataset": name, "id": "1", "keys": []} for name in ("crm", "erp"))
+    >>> describe_member_changes("crm:1", [crm, erp], [crm])
+    'left: erp/1'
+    """
+    members_before, members_after = ({_name_member(member) for member in side} for side in (before, after))
+    texts = []
+    for word, names, side in (
+        ("joined", members_after - members_before, after),
+        ("left", members_before - members_after, before),
+    ):
+        if not names:
+            continue
+        links = list_links(output_id, side) if members_before and members_after else []
+        shown = [_describe_link(name, links) for name in sorted(names)[:_MEMBERS_MAX]]
+        more = [f"and {len(names) - _MEMBERS_MAX} more"] if len(names) > _MEMBERS_MAX else []
+        texts.append(f"{word}: {', '.join([*shown, *more])}")
+    return "; ".join(texts)
+
+
+def _name_member(member: Mapping[str, Any]) -> str:
+    return format_entity(EntityRef(member["dataset"], member["id"]))
+
+
+def _describe_link(name: str, links: Sequence[Mapping[str, str]]) -> str:
+    """Return a member with the first of the links that lead to it."""
+    link = next((link for link in links if name in {link["left"], link["right"]}), None)
+    return name if link is None else f"{name} by {link['rule']} ({link['key']})"
 
 
 def format_links(links: Iterable[Link]) -> Iterator[str]:

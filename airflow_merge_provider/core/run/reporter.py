@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
+from airflow_merge_provider.core.change_summary import ChangeSummary
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import (
@@ -24,7 +25,7 @@ from airflow_merge_provider.core.run.table_log import CountRows, PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import write_offsets
 
-RESULT = "result"
+RESULT, APPROVED_BY = "result", "approved_by"
 _WARNINGS_MAX = 5
 
 
@@ -104,8 +105,10 @@ class RunReporter:
 
     def build_state(self, result: RunResult) -> dict[str, Any]:
         """Return the common part of every commit's state: the run, the versions it read, and its result."""
+        approver = self.request.apply_plan and self.request.apply_plan.approved_by
         return {
             TOKEN: self.request.run.model_dump(),
+            **({APPROVED_BY: approver} if approver else {}),
             **write_offsets(source.offset for source in self.sources.values()),
             RESULT: replace(result, version_before=self.version_before).to_state(),
         }
@@ -118,9 +121,17 @@ class RunReporter:
                 self.progress.log_line(f"warning: {text}")
 
     def build_report(
-        self, result: RunResult, *, version: int | None = None, changed: bool = False
+        self,
+        result: RunResult,
+        *,
+        version: int | None = None,
+        changed: bool = False,
+        plan: ChangeSummary | None = None,
     ) -> dict[str, Any]:
-        """Return the report of a successful run; ``version`` is the version that it committed."""
+        """Return the report of a successful run; ``version`` is the version that it committed.
+
+        ``plan`` are the changes of a run without a commit.
+        """
         sources = self._describe_sources()
         self.add_warnings(_build_empty_warning(name) for name, source in sources.items() if source.rows == 0)
         target = TargetReport(
@@ -142,6 +153,8 @@ class RunReporter:
             details=dict(result.details),
             seconds=self.progress.list_seconds(),
             warnings=self._select_warnings(),
+            approved_by=self.request.apply_plan.approved_by if changed and self.request.apply_plan else None,
+            plan=plan,
         )
         return report.model_dump()
 
@@ -159,7 +172,8 @@ class RunReporter:
         report = self.build_report(
             retry_result, version=commit.version, changed=commit.state.get("changed", True)
         )
-        return {**report, "target": {**report["target"], "version_before": result.version_before}}
+        target = {**report["target"], "version_before": result.version_before}
+        return {**report, "target": target, "approved_by": commit.state.get(APPROVED_BY)}
 
     def build_noop(self, reason: str) -> dict[str, Any]:
         """Return the report of a run without work: the target is as the previous run left it."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.population import WRITER
-from airflow_merge_provider.core.source_offset import SourceOffset
+from airflow_merge_provider.core.saved_plan import SavedPlan
+from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.core.table_history import HistoryEntry
 
 HISTORY_PAGE = 20
@@ -120,6 +121,22 @@ def pin_table(log: TableLog, dataset: Dataset) -> PinnedDataset:
         return PinnedDataset(dataset, None)
     version, table_id, location = table_version
     return PinnedDataset(dataset, version, table_id, location, log.read_commit_id(location, version))
+
+
+def pin_planned(pinned: PinnedDataset, plan: SavedPlan | None) -> PinnedDataset:
+    """Return a source at the version that a saved plan read.
+
+    Plain files have no versions, and a table may have been replaced: then the source is returned as it is
+    now, and the digest of the changes tells whether that makes a difference.
+    """
+    if plan is None or pinned.table_id is None or pinned.version is None:
+        return pinned
+    offset = find_offset(read_offsets(plan.offsets), pinned.offset)
+    if offset is None or offset.version is None or offset.table_id != pinned.table_id:
+        return pinned
+    if offset.version > pinned.version:
+        return pinned
+    return replace(pinned, version=offset.version, commit_id=offset.commit_id)
 
 
 def is_continued(log: TableLog, pinned: PinnedDataset, offset: SourceOffset) -> bool:

@@ -7,8 +7,9 @@ runs do not read them, and the next write reverts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -82,12 +83,12 @@ class SideTable:
             return None
         return read_dataset(self._spark, PinnedDataset(self.dataset, self.version))
 
-    def replace_rows(self, rows: DataFrame) -> CommitResult:
-        """Replace all rows, or create the table.
+    def replace_rows(self, rows: DataFrame, *, metadata: Mapping[str, Any] | None = None) -> CommitResult:
+        """Replace all rows, or create the table; ``metadata`` is added to that of the commit.
 
         :raises ConflictError: if another run has written to the table since it was found.
         """
-        return self._commit_write(partial(overwrite_table, self.dataset, rows), rows)
+        return self._commit_write(partial(overwrite_table, self.dataset, rows), rows, metadata)
 
     def append_rows(self, rows: DataFrame, *, new_columns: bool = False) -> CommitResult:
         """Append rows to those that belong to the target, or create the table.
@@ -109,13 +110,17 @@ class SideTable:
             partial(merge_rows, self._spark, self.dataset, keys, condition, clauses), keys
         )
 
-    def _commit_write(self, write: Callable[[], object], rows: DataFrame) -> CommitResult:
+    def _commit_write(
+        self, write: Callable[[], object], rows: DataFrame, metadata: Mapping[str, Any] | None = None
+    ) -> CommitResult:
         latest_version = self.latest_version
         if latest_version is None:
             write = partial(create_table, self.dataset, rows, self.owner)
         number, since = self._number + 1, -1 if latest_version is None else latest_version
-        metadata = {"capability": self.owner, "number": number, _RUN: self._next_number}
-        commit = commit_once(self._spark, self.dataset, self.owner, number, metadata, write, since=since)
+        own = {"capability": self.owner, "number": number, _RUN: self._next_number}
+        commit = commit_once(
+            self._spark, self.dataset, self.owner, number, {**(metadata or {}), **own}, write, since=since
+        )
         self.version, self._number = commit.version, number
         self._history = self._read_history(commit.version)
         return commit

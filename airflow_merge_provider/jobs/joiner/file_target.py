@@ -19,8 +19,11 @@ from airflow_merge_provider.jobs.joiner.schemas import read_schema
 from airflow_merge_provider.jobs.joiner.target import Target, WriteResult
 from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError
 from airflow_merge_provider.jobs.spark.formats import spark_format
+from airflow_merge_provider.jobs.spark.sql import quote_name
 
 _OURS: Mapping[str, Mapping[str, str]] = {"csv": {"header": "true"}, "json": {"ignoreNullFields": "false"}}
+# Files of these formats do not hold the types of their columns.
+_UNTYPED = ("csv", "json", "xml")
 _SHOWN = 3
 
 
@@ -85,10 +88,17 @@ class FileTarget(Target):
 
     def count_rows(self, spark: SparkSession) -> int:
         last = self.content.last
-        if last is None or not last.files:
-            return 0
-        reader = spark.read.format(spark_format(spark, last.state["format"])).options(**last.state["options"])
-        return reader.load([self.folder.build_uri(name) for name in last.files]).count()
+        return self.read_rows(spark).count() if last is not None and last.files else 0
+
+    def read_rows(self, spark: SparkSession) -> DataFrame:
+        last = self.content.last
+        state, files = (self.state, ()) if last is None else (last.state, last.files)
+        reader = spark.read.format(spark_format(spark, state["format"])).options(**state["options"])
+        if state["format"] in _UNTYPED:
+            reader = reader.schema(
+                ", ".join(f"{quote_name(name)} {kind}" for name, kind, _ in state["columns"])
+            )
+        return reader.load([self.folder.build_uri(name) for name in files])
 
     def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
         last = self.content.last

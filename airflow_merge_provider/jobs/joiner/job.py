@@ -36,9 +36,9 @@ from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import (
     build_row_counter,
     find_non_null_columns,
-    pin_dataset,
     read_dataset,
 )
+from airflow_merge_provider.jobs.joiner.changed_rows import list_changed_rows
 from airflow_merge_provider.jobs.joiner.counting import check_unique, count_input_records
 from airflow_merge_provider.jobs.joiner.file_target import FileTarget
 from airflow_merge_provider.jobs.joiner.report import build_details
@@ -47,7 +47,9 @@ from airflow_merge_provider.jobs.joiner.table_target import TableTarget
 from airflow_merge_provider.jobs.joiner.target import Target
 from airflow_merge_provider.jobs.joiner.transform import Frames, join_frames
 from airflow_merge_provider.jobs.joiner.unmatched import UNMATCHED, find_unmatched
+from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
+from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.session import override_settings
 
@@ -188,13 +190,20 @@ class _Join(JobRun):
             check_unique(join.frames, join.plan)
             reporter.source_rows = count_input_records(self.spark, join.frames, self.pinned)
         result = RunResult(run_mode, reason, counts={"records_in": sum(reporter.source_rows.values())})
-        if reporter.is_dry_run or self.request.max_change_ratio is not None:
-            # The number of joined rows is unknown before the join: with a change limit, the inputs are joined
-            # twice, first to count the rows and then to write them.
+        if self.needs_changes or self.request.max_change_ratio is not None:
+            # The number of joined rows is unknown before the join: with a change limit or a plan, the inputs
+            # are joined twice, first to count the rows and then to write them.
             outputs, unmatched_rows = self._count_rows()
             counted = self._build_result(result, outputs, unmatched_rows, self.describe_plan())
-            return self.commit_result(counted, partial(self._write_rows, result))
+            return self.commit_result(counted, partial(self._write_rows, result), self._list_changes)
         return self._write_rows(result)
+
+    def _list_changes(self) -> ChangeSet:
+        """Return the rows that the target gains and loses."""
+        if self.target.append or self.target.last is None:
+            return insert_rows(self.join.rows)
+        stored = self.target.read_rows(self.spark)
+        return list_changed_rows(stored, self.join.rows, self.join.frames, self.join.plan)
 
     def _write_rows(self, result: RunResult) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -259,7 +268,7 @@ def _resolve_inputs(
     with ThreadPoolExecutor() as pool:
         target = pool.submit(_find_target, spark, config, request)
         unmatched_table = pool.submit(_open_unmatched, spark, config, request)
-        pinned = _pin_inputs(spark, inputs, pool)
+        pinned = _pin_inputs(spark, inputs, request, pool)
         return target.result(), unmatched_table.result(), pinned
 
 
@@ -279,7 +288,7 @@ def _open_unmatched(spark: SparkSession, config: JoinerConfig, request: JobReque
 
 
 def _pin_inputs(
-    spark: SparkSession, inputs: Mapping[str, Dataset], pool: Executor
+    spark: SparkSession, inputs: Mapping[str, Dataset], request: JobRequest, pool: Executor
 ) -> dict[str, PinnedDataset]:
     """Pin every input to its current version."""
     datasets: list[Dataset] = []
@@ -287,5 +296,5 @@ def _pin_inputs(
         # A dataset that is joined to itself is read at one version.
         if dataset not in datasets:
             datasets.append(dataset)
-    versions = list(pool.map(lambda dataset: pin_dataset(spark, dataset), datasets))
+    versions = list(pool.map(lambda dataset: pin_source(spark, dataset, request), datasets))
     return {stage: versions[datasets.index(dataset)] for stage, dataset in inputs.items()}

@@ -68,6 +68,10 @@ class TableTarget(Target):
     def count_rows(self, spark: SparkSession) -> int:
         return count_live_rows(spark, PinnedDataset(self.dataset, self.last.version)) if self.last else 0
 
+    def read_rows(self, spark: SparkSession) -> DataFrame:
+        version = None if self.last is None else self.last.version
+        return read_dataset(spark, PinnedDataset(self.dataset, version))
+
     def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
         def write() -> None:
             if self.last is None:

@@ -52,6 +52,10 @@ class Target(ABC):
         """Return the number of rows in the target; 0 before the first run."""
 
     @abstractmethod
+    def read_rows(self, spark: SparkSession) -> DataFrame:
+        """Return the rows of a target that exists, as the run found them."""
+
+    @abstractmethod
     def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
         """Write the rows and the state of the run in one atomic commit.
 

@@ -29,10 +29,10 @@ from airflow_merge_provider.core.source_offset import (
     write_offsets,
 )
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.delta.table import SparkLog, build_row_counter, pin_dataset
+from airflow_merge_provider.jobs.delta.table import SparkLog, build_row_counter
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_engine import row_changes, side_tables, source_columns
-from airflow_merge_provider.jobs.merge_engine.counting import CountedChanges, count_changes
+from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges, count_changes
 from airflow_merge_provider.jobs.merge_engine.report import build_details
 from airflow_merge_provider.jobs.merge_engine.source import (
     DatasetSource,
@@ -41,7 +41,9 @@ from airflow_merge_provider.jobs.merge_engine.source import (
     still_there,
 )
 from airflow_merge_provider.jobs.merge_engine.target import DeltaTarget, Target
+from airflow_merge_provider.jobs.run.change_set import ChangeSet, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
+from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark.errors import first_line
 
 _BATCHES_MAX = 100
@@ -59,7 +61,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
         dataset = resolve_dataset(require_dataset("target", config.target), request.warehouse, at="target")
         target = DeltaTarget(spark, dataset, request, config)
         source = resolve_dataset(require_dataset("source", config.source), request.warehouse, at="source")
-        pinned = pin_dataset(spark, source)
+        pinned = pin_source(spark, source, request)
     return fold_source(spark, request, progress, config, target, DatasetSource(spark, config, pinned))
 
 
@@ -128,9 +130,17 @@ class _Fold(JobRun):
         return self.commit_result(
             result,
             lambda: self._write_changes(plan, rows, counted, result),
+            lambda: self._list_changes(plan, rows),
             # An empty first run also creates the table, because its commit records the source offset.
             is_needed=counted.is_needed or self.is_full,
         )
+
+    def _list_changes(self, plan: Plan, rows: DataFrame) -> ChangeSet:
+        """Return the rows of the target that the commit changes."""
+        if self.last is None or not self.is_full:
+            return row_changes.list_changed_rows(plan, rows)
+        results = row_changes.select_results(plan, rows).drop(CHANGE)
+        return replace_all_rows(self.target.read_rows(), results, plan.key)
 
     def _read_changes(self) -> IncrementalRead | None:
         with self.reporter.progress.time_step("read"):

@@ -23,8 +23,11 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     any_set,
     build_records,
 )
+from airflow_merge_provider.jobs.run.change_set import DELETED, INSERTED, UPDATED, ChangeSet, build_change
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import combine_with_or
+
+_CHANGE_KINDS = {"+I": INSERTED, "+U": UPDATED, "-D": DELETED}
 
 
 def fold_batch(
@@ -149,6 +152,23 @@ def select_changes(plan: Plan, folded_rows: DataFrame, kind: str = CHANGE) -> Da
         for name in plan.names
     ]
     return exploded.select(F.col("image.kind").alias(kind), *values)
+
+
+def list_changed_rows(plan: Plan, folded_rows: DataFrame) -> ChangeSet:
+    """Return the rows of the target that change, with the row kind of each change as its reason."""
+    changed = folded_rows.where(sql.quote_column(CHANGE).isNotNull())
+    kinds = F.create_map(*(F.lit(text) for pair in _CHANGE_KINDS.items() for text in pair))
+    images = {name: _build_row(plan, image) for name, image in (("before", BEFORE), ("after", AFTER))}
+    change = sql.quote_column(CHANGE)
+    return ChangeSet(changed.select(*build_change(kinds[change], change, **images)))
+
+
+def _build_row(plan: Plan, image: str) -> Column:
+    """Return the whole row of an image, with its key; null if there is none."""
+    row = sql.quote_column(image)
+    values = (sql.quote_column(name) if name in plan.key else row[name] for name in plan.names)
+    whole_row = F.struct(*(value.alias(name) for value, name in zip(values, plan.names, strict=True)))
+    return F.when(row.isNotNull(), whole_row)
 
 
 def _build_image(kind: str, row: str) -> Column:

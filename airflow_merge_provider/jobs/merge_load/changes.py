@@ -13,6 +13,19 @@ from pyspark.sql.types import StructField
 from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.columns import comparable_text, refer_to_columns, to_comparable
+from airflow_merge_provider.jobs.run.change_set import (
+    COLUMNS,
+    DELETED,
+    INSERTED,
+    PAIRED_BY,
+    UPDATED,
+    ChangeSet,
+    build_change,
+    find_row_type,
+    insert_rows,
+    pack_row,
+    pair_rows,
+)
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and, combine_with_or
 from airflow_merge_provider.jobs.spark.sql import quote_column
@@ -35,7 +48,7 @@ class Changes:
     the columns that updates set, all if empty; the others do not change. ``only`` is a condition on the
     target (OLD) that all affected stored rows satisfy, so that Delta can skip files. ``times`` are the load
     times to record for a history, always or if nothing changed; ``sequences`` are the sequence values that
-    later loads need.
+    later loads need. ``replaces_rows`` is set if a row may be deleted and inserted with the same address.
     """
 
     rows: DataFrame
@@ -47,6 +60,7 @@ class Changes:
     times: DataFrame | None = None
     remembers: Remembers = "never"
     sequences: DataFrame | None = None
+    replaces_rows: bool = False
 
     @property
     def written_rows(self) -> DataFrame:
@@ -91,6 +105,53 @@ class Changes:
             f"WHEN MATCHED AND {action} = '{UPDATE}' THEN UPDATE SET {sets}",
             f"WHEN NOT MATCHED AND {action} = '{INSERT}' THEN INSERT ({names}) VALUES ({values})",
         ]
+
+
+def list_changed_rows(changes: Changes, stored: DataFrame) -> ChangeSet:
+    """Return the changes with the stored rows that they affect."""
+    if not changes.address:
+        return insert_rows(
+            changes.rows.where(quote_column(ACTION) == INSERT).select(*refer_to_columns(changes.columns))
+        )
+    affected = changes.rows.where(quote_column(ACTION).isin(UPDATE, DELETE)).alias(NEW)
+    matches = stored.alias(OLD).join(affected, F.expr(changes.match_condition))
+    counted = F.col(sql.quote_name(NEW, COUNTED))
+    is_update = F.col(sql.quote_name(NEW, ACTION)) == UPDATE
+    images = {
+        "before": pack_row(stored.columns, OLD),
+        "after": F.when(is_update, _pack_updated_row(changes, stored)),
+    }
+    kind = F.when(is_update, F.lit(UPDATED)).otherwise(F.lit(DELETED))
+    overwritten = matches.select(*build_change(kind, counted, **images), *_refer_to_address(changes, OLD))
+    new_images = {
+        "before": F.lit(None).cast(find_row_type(stored)),
+        "after": pack_row(changes.columns),
+    }
+    inserted = changes.rows.where(quote_column(ACTION) == INSERT).select(
+        *build_change(INSERTED, quote_column(COUNTED), **new_images), *_refer_to_address(changes)
+    )
+    rows = overwritten.unionByName(inserted)
+    return ChangeSet(pair_rows(rows) if changes.replaces_rows else rows.select(*COLUMNS))
+
+
+def _pack_updated_row(changes: Changes, stored: DataFrame) -> Column:
+    """Return the row after an update; columns that the target does not have yet are NULL unless set."""
+
+    def find_value(name: str) -> Column:
+        if name in (changes.updated or changes.columns):
+            return F.col(sql.quote_name(NEW, name))
+        if name in stored.columns:
+            return F.col(sql.quote_name(OLD, name))
+        return F.lit(None).cast(changes.rows.schema[name].dataType)
+
+    return F.struct(*(find_value(name).alias(name) for name in changes.columns))
+
+
+def _refer_to_address(changes: Changes, alias: str | None = None) -> list[Column]:
+    """Return the address of a row as one column, by which a deletion is paired with its insertion."""
+    if not changes.replaces_rows:
+        return []
+    return [F.to_json(pack_row([field.name for field in changes.address], alias)).alias(PAIRED_BY)]
 
 
 def add_action(

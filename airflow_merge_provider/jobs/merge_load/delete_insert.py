@@ -96,7 +96,8 @@ def _pair_by_key(load: StagedLoad, replaced_rows: DataFrame, config: DeleteInser
     inserted = add_action(load.live.join(hinted_pairs.where(_LOADED), keys), INSERT, replaced)
     inserted = inserted.select(*refer_to_columns((*load.layout.names, *MARKS)))
     deleted = deleted.select(*refer_to_columns((*keys, *MARKS)))
-    return Changes(union_rows([inserted, deleted]), load.layout.select_fields(keys), load.layout.names)
+    address = load.layout.select_fields(keys)
+    return Changes(union_rows([inserted, deleted]), address, load.layout.names, replaces_rows=True)
 
 
 def _pair_by_content(load: StagedLoad, replaced_rows: DataFrame) -> Changes:

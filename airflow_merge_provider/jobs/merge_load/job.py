@@ -33,8 +33,9 @@ from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import (
     RunMode,
 )
-from airflow_merge_provider.jobs.delta.table import build_row_counter, pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.table import build_row_counter, read_dataset
 from airflow_merge_provider.jobs.merge_load import dispatch
+from airflow_merge_provider.jobs.merge_load.changes import list_changed_rows
 from airflow_merge_provider.jobs.merge_load.nested import ListTables, NestedLists
 from airflow_merge_provider.jobs.merge_load.report import (
     add_elements,
@@ -55,8 +56,10 @@ from airflow_merge_provider.jobs.merge_load.staging import (
 )
 from airflow_merge_provider.jobs.merge_load.strategies import Strategy, choose_strategy
 from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
-from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, select_inserts
+from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
+from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -79,7 +82,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
         return invariants.run_check(spark, request, config, target, progress)
     source = resolve_dataset(config.source, request.warehouse, at="source")
     with progress.time_step("resolve inputs"):
-        pinned = pin_dataset(spark, source)
+        pinned = pin_source(spark, source, request)
     if config.dispatch_by is not None:
         return _load_parts(spark, request, progress, config, target, pinned)
     with progress.time_step("resolve inputs"):
@@ -210,7 +213,9 @@ class _Load(JobRun):
                 run_mode, reason, self.count_rows(**kinds), build_counts(counted_changes), build_details()
             )
             return self.commit_result(
-                result, partial(self._write_changes, counted_changes, result, strategy, lists)
+                result,
+                partial(self._write_changes, counted_changes, result, strategy, lists),
+                partial(self._list_changes, counted_changes, stored),
             )
 
     def count_live_rows(self) -> int:
@@ -260,6 +265,16 @@ class _Load(JobRun):
         stored = self.target.read_rows()
         check_target_form(self.config, stored.schema.jsonValue()["fields"], self.target.dataset.id)
         return stored
+
+    def _list_changes(self, counted_changes: CountedChanges, stored: DataFrame | None) -> ChangeSet:
+        """Return the rows of the target that the commit changes."""
+        changes = counted_changes.changes
+        if stored is not None:
+            return (
+                insert_rows(stored.limit(0)) if counted_changes.empty else list_changed_rows(changes, stored)
+            )
+        rows_before = None if self.last is None else self.target.read_rows()
+        return replace_all_rows(rows_before, select_inserts(changes, None), self.config.identity_columns)
 
     def _write_changes(
         self,

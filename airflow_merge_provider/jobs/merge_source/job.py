@@ -32,7 +32,7 @@ from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import normalize_uri, read_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
-from airflow_merge_provider.jobs.delta.table import build_row_counter, pin_dataset
+from airflow_merge_provider.jobs.delta.table import build_row_counter
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.quarantine import QUARANTINE, build_quarantine_rows
 from airflow_merge_provider.jobs.merge_source.diff.comparison import ComparedClusters
@@ -46,13 +46,14 @@ from airflow_merge_provider.jobs.merge_source.diff.totals import (
 )
 from airflow_merge_provider.jobs.merge_source.model import FullScanRequired
 from airflow_merge_provider.jobs.merge_source.output import render
+from airflow_merge_provider.jobs.merge_source.output.changed_rows import list_changed_rows
 from airflow_merge_provider.jobs.merge_source.output.metrics import (
     ALL,
     EVALUATED,
     MetricsRun,
     build_metrics_row,
 )
-from airflow_merge_provider.jobs.merge_source.output.row_changes import RowChanges, compare_rows
+from airflow_merge_provider.jobs.merge_source.output.row_changes import ID, RowChanges, compare_rows
 from airflow_merge_provider.jobs.merge_source.output.shape import list_new_columns
 from airflow_merge_provider.jobs.merge_source.output.target import CAPABILITY, DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_source.report import build_counts, build_details
@@ -63,8 +64,11 @@ from airflow_merge_provider.jobs.merge_source.resolution import (
 )
 from airflow_merge_provider.jobs.merge_source.scan.incremental_scan import PreviousScan
 from airflow_merge_provider.jobs.merge_source.scan.overrides import read_overrides
+from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
 from airflow_merge_provider.jobs.merge_source.scan.sources import list_property_columns
+from airflow_merge_provider.jobs.run.change_set import ChangeSet, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
+from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.staging import create_dataframe, stage_table
 
@@ -84,7 +88,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
         target = DeltaTarget(
             spark, resolve_dataset(config.target or "", request.warehouse, at="target"), request
         )
-        pinned = [pin_dataset(spark, dataset) for dataset in list_datasets(config, request)]
+        pinned = [pin_source(spark, dataset, request) for dataset in list_datasets(config, request)]
     return merge_datasets(spark, request, progress, config, target, pinned)
 
 
@@ -123,7 +127,7 @@ class _Overrides:
         if self.config.overrides is None or self.request.until == "plan":
             return NO_OVERRIDES
         dataset = resolve_dataset(self.config.overrides, self.request.warehouse, at="overrides")
-        pinned = pin_dataset(self.spark, dataset)
+        pinned = pin_source(self.spark, dataset, self.request)
         return read_overrides(self.spark, pinned, self.config.dataset_ids, self.request.started_at)
 
 
@@ -180,8 +184,6 @@ class _Merge(JobRun):
         counts = build_counts(resolution, totals, everything)
         rows = self.count_rows(totals["live_rows"])
         result = RunResult(run_mode, reason, rows, counts, build_details(resolution))
-        if self.reporter.is_dry_run:
-            return self.reporter.build_report(result, changed=True)
         with (
             self.reporter.progress.time_step("merge and write"),
             render.render_outputs(self.spark, resolution, written_at=self.request.started_at) as rendered,
@@ -191,7 +193,18 @@ class _Merge(JobRun):
             if self.config.stable_id:
                 state["next_stable"] = outputs
             write = partial(self.target.overwrite_rows, rendered)
-            return self._commit_run(resolution, result, state, write, scope=ALL)
+            return self.commit_result(
+                result,
+                lambda: self._commit_run(resolution, result, state, write, scope=ALL),
+                lambda: self._list_all_changes(rendered),
+            )
+
+    def _list_all_changes(self, rendered: DataFrame) -> ChangeSet:
+        """Return all rows of a first run; of a reset, those that differ from the rows that they replace."""
+        if self.last is None:
+            return list_changed_rows(rendered, None)
+        stored = self.target.read_rows()
+        return replace_all_rows(stored.drop(MEMBERS), rendered.drop(MEMBERS), [ID])
 
     def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write the rows that differ from the target's rows; write nothing if no row differs."""
@@ -268,6 +281,7 @@ class _Merge(JobRun):
         return self.commit_result(
             result,
             lambda: self._commit_run(resolution, result, state, write, scope=scope, events=clustering.events),
+            lambda: list_changed_rows(changes.rows, self.target.read_rows()),
             is_needed=changes.any,
         )
 

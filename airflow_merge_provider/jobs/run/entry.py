@@ -58,9 +58,11 @@ def answer_request(
             run = jobs[request.job] if jobs else _import_job(request.job)
         with progress.time_step("session"):
             spark = _open_session(conf)
+        from airflow_merge_provider.jobs.run.plan_table import load_plan  # noqa: PLC0415 - needs pyspark
         from airflow_merge_provider.jobs.run.population import run_with_population  # noqa: PLC0415 - needs pyspark
         from airflow_merge_provider.jobs.run.retry import run_attempt  # noqa: PLC0415 - needs pyspark
 
+        request = load_plan(spark, request)
         report = run_with_population(spark, request, progress, partial(run_attempt, run=run))
         progress.log_line(summarize_report(report))
         return JobResult(report={**report, "seconds": progress.list_seconds()})

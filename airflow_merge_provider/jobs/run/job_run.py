@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from airflow_merge_provider.core.errors import Problem, RiskError
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.risk import Risk
@@ -13,6 +14,9 @@ from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run_mode import RunMode
+from airflow_merge_provider.core.saved_plan import SavedPlan
+from airflow_merge_provider.jobs.run.change_set import ChangeSet, summarize_changes
+from airflow_merge_provider.jobs.run.plan_table import save_plan
 
 
 class JobRun(ABC):
@@ -118,31 +122,95 @@ class JobRun(ABC):
             rows_before=rows_before, inserted=inserted, updated=updated, deleted=deleted
         )
 
+    @property
+    def needs_changes(self) -> bool:
+        """Whether the run may need its change set: to show it, to have it approved, or to compare it."""
+        request = self.request
+        return self.reporter.is_dry_run or request.approval != "never" or request.saved_plan is not None
+
     def commit_result(
-        self, result: RunResult, write: Callable[[], dict[str, Any]], *, is_needed: bool = True
+        self,
+        result: RunResult,
+        write: Callable[[], dict[str, Any]],
+        list_changes: Callable[[], ChangeSet],
+        *,
+        is_needed: bool = True,
     ) -> dict[str, Any]:
         """Write the result, unless the run may not or need not write, and return the report.
 
-        :raises RiskError: if the run would exceed the change limit.
+        :param list_changes: computes the change set, if the run needs it.
+        :raises RiskError: if the run would exceed the change limit, needs the approval of a person, or
+            applies a plan that is outdated; nothing is written then but the plan.
         """
-        self._check_change_limit(result)
-        return write() if is_needed and not self.reporter.is_dry_run else self.reporter.build_report(result)
-
-    def _check_change_limit(self, result: RunResult) -> None:
-        """Check the number of rows that the run would write against the change limit.
-
-        A dry run gets a warning. The report of a run that is stopped contains the planned changes, so that a
-        person can approve them.
-        """
+        risk = self._find_risk(result)
         limit = self.request.max_change_ratio
-        if limit is None or self.last is None:
-            return
+        if self.reporter.is_dry_run:
+            if risk is not None:
+                self.reporter.add_warnings(risk.list_warnings(limit))
+            return self._plan_changes(result, list_changes, is_saved=self.request.save_plan)
+        if self.request.saved_plan is not None:
+            self._require_planned_changes(result, self.request.saved_plan, list_changes)
+        elif self.request.approval == "never":
+            if risk is not None:
+                risk.check_limit(limit, lambda: self.reporter.build_report(result))
+        elif self.request.approval == "on_risk":
+            if risk is not None:
+                risk.check_limit(limit, lambda: self._plan_changes(result, list_changes, is_saved=True))
+        elif is_needed:
+            self._require_approval(result, list_changes)
+        return write() if is_needed else self.reporter.build_report(result)
+
+    def _find_risk(self, result: RunResult) -> Risk | None:
+        """Return how many rows of the target the run would write; None without a change limit or a target."""
+        if self.request.max_change_ratio is None or self.last is None:
+            return None
         rows_before, rows = self.count_live_rows(), result.rows
         if self.is_overwrite:
-            risk = Risk.for_overwrite(rows.inserted or 0, rows_before)
-        else:
-            risk = Risk((rows.inserted or 0) + (rows.updated or 0) + (rows.deleted or 0), rows_before)
-        if self.reporter.is_dry_run:
-            self.reporter.add_warnings(risk.list_warnings(limit))
-        elif risk.is_above(limit):
-            risk.check_limit(limit, self.reporter.build_report(result))
+            return Risk.for_overwrite(rows.inserted or 0, rows_before)
+        return Risk((rows.inserted or 0) + (rows.updated or 0) + (rows.deleted or 0), rows_before)
+
+    def _plan_changes(
+        self, result: RunResult, list_changes: Callable[[], ChangeSet], *, is_saved: bool
+    ) -> dict[str, Any]:
+        """Return the report with the changes of the run, and save them if that is required."""
+        with self.reporter.progress.time_step("list changes"), list_changes().hold_text() as text_rows:
+            summary = summarize_changes(text_rows)
+            if is_saved:
+                summary = save_plan(self.reporter, text_rows, summary)
+        return self.reporter.build_report(result, plan=summary)
+
+    def _require_approval(self, result: RunResult, list_changes: Callable[[], ChangeSet]) -> None:
+        """Stop a run that changes rows, so that a person can approve its plan.
+
+        :raises RiskError: if the run would change rows.
+        """
+        report = self._plan_changes(result, list_changes, is_saved=True)
+        if sum(report["plan"]["kinds"].values()):
+            hint = "approve it in the Airflow UI, or apply the saved plan"
+            problem = Problem("approve", "approval", "the run needs the approval of a person", hint)
+            raise RiskError.from_problem(problem, report)
+
+    def _require_planned_changes(
+        self, result: RunResult, saved_plan: SavedPlan, list_changes: Callable[[], ChangeSet]
+    ) -> None:
+        """Compare the changes of the run with those of the plan that it applies.
+
+        :raises RiskError: if they differ; the new changes are saved as a plan then.
+        """
+        settings = saved_plan.list_changed_settings(
+            self.request.config, full_refresh=self.request.full_refresh
+        )
+        with self.reporter.progress.time_step("compare with plan"), list_changes().hold_text() as text_rows:
+            summary = summarize_changes(text_rows)
+            if summary.digest == saved_plan.digest and not settings:
+                return
+            summary = save_plan(self.reporter, text_rows, summary)
+        version = self.reporter.version_before
+        reason = "the changes are not those of the plan"
+        if settings:
+            reason = f"the configuration has changed ({', '.join(settings)})"
+        elif version != saved_plan.target_version:
+            reason = f"the target was at version {saved_plan.target_version} and is at version {version} now"
+        hint = "nothing was committed; a new plan was saved: check it and apply it"
+        problem = Problem("plan", "outdated-plan", f"the plan is outdated: {reason}", hint)
+        raise RiskError.from_problem(problem, self.reporter.build_report(result, plan=summary))

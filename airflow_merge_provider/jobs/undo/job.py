@@ -24,8 +24,9 @@ from airflow_merge_provider.core.undo.choice import UndoChoice
 from airflow_merge_provider.core.undo.side_tables import SideTableVersion
 from airflow_merge_provider.jobs.delta.log import read_properties
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows
+from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, read_dataset
 from airflow_merge_provider.jobs.delta.writer import delete_all_rows, restore_table
+from airflow_merge_provider.jobs.run.change_set import ChangeSet, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.retry import commit_run
 
@@ -69,12 +70,20 @@ class _Undo(JobRun):
         if choice is None:
             raise ValueError("there is nothing to undo")
         write = partial(self._commit_undo, choice, result)
-        return self.commit_result(result, write)
+        return self.commit_result(result, write, partial(self._list_changes, choice))
 
     def count_live_rows(self) -> int:
         """Return how many rows the undo found in the target."""
         version = None if self.last is None else self.last.version
         return count_live_rows(self.spark, PinnedDataset(self.target, version))
+
+    def _list_changes(self, choice: UndoChoice) -> ChangeSet:
+        """Return the rows that the target loses and gets back."""
+        version = None if self.last is None else self.last.version
+        rows = read_dataset(self.spark, PinnedDataset(self.target, version))
+        if choice.version == NO_VERSION:
+            return replace_all_rows(rows, rows.limit(0))
+        return replace_all_rows(rows, read_dataset(self.spark, PinnedDataset(self.target, choice.version)))
 
     def _commit_undo(self, choice: UndoChoice, result: RunResult) -> dict[str, Any]:
         """Restore the side tables, then the target, whose commit names the version that it restores."""

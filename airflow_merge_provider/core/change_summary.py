@@ -1,0 +1,110 @@
+"""The summary of the rows that a run would change: counts, examples, and a digest of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from airflow_merge_provider.core.errors import format_count
+
+ChangeKind = Literal["inserted", "updated", "deleted", "kept"]
+KINDS: tuple[ChangeKind, ...] = ("inserted", "updated", "deleted", "kept")
+# The number of example rows of each kind.
+EXAMPLES_MAX = 20
+
+
+class _SummaryPart(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ChangeExample(_SummaryPart):
+    """One row that a run would change, before and after, without its NULLs."""
+
+    kind: ChangeKind = Field(description="The effect on the row; `kept` rows only get another state.")
+    reason: str = Field(description="The reason in a word of the capability, such as `closed`.")
+    detail: str = Field("", description="What led to the change of this row.")
+    before: dict[str, Any] | None = Field(None, description="The row before; null if it is new.")
+    after: dict[str, Any] | None = Field(None, description="The row after; null if it is deleted.")
+
+    def list_changed_columns(self) -> Iterator[tuple[str, Any, Any]]:
+        """Yield each column that differs, with its value before and after; None stands for NULL."""
+        before, after = self.before or {}, self.after or {}
+        for name in [*after, *(name for name in before if name not in after)]:
+            values = before.get(name), after.get(name)
+            if values[0] != values[1]:
+                yield name, *values
+
+
+class PlanReference(_SummaryPart):
+    """The table that holds the rows of a saved plan, and its version."""
+
+    dataset: str = Field(description="The dataset with the changed rows.")
+    uri: str = Field(description="The location of the dataset, or `table:` and the name of a catalog table.")
+    version: int = Field(description="The version of the dataset.")
+
+
+class ChangeSummary(_SummaryPart):
+    """The changes of a plan: how many rows by kind and reason, examples of each kind, and a digest."""
+
+    kinds: dict[ChangeKind, int] = Field(description="The number of rows of each kind.")
+    reasons: dict[str, int] = Field(description="The number of rows by reason.")
+    examples: list[ChangeExample] = Field(description="At most 20 rows of each kind.")
+    digest: str = Field(description="The digest of all changed rows: equal plans have equal digests.")
+    saved: PlanReference | None = Field(None, description="The saved plan; null if it was not saved.")
+
+    @property
+    def count(self) -> int:
+        """The number of rows that would be written or deleted."""
+        return sum(self.kinds.values())
+
+
+def describe_counts(counts: Mapping[Any, int]) -> str:
+    """Return counts as text, without zeros.
+
+    >>> describe_counts({"updated": 2, "deleted": 1, "inserted": 0})
+    '2 updated, 1 deleted'
+    """
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+
+
+def describe_share(kinds: Mapping[ChangeKind, int], rows_before: int | None) -> str:
+    """Return the changes as a share of the rows of the target; rows that keep their values do not count.
+
+    >>> describe_share({"updated": 2, "deleted": 1}, 3)
+    'changes 100 % of 3 rows: 2 updated, 1 deleted'
+    >>> describe_share({"inserted": 2}, 0)
+    'adds 2 rows to a target without rows'
+    """
+    changed_kinds = {kind: count for kind, count in kinds.items() if kind != "kept"}
+    changed = sum(changed_kinds.values())
+    counts = describe_counts(changed_kinds) or "no row"
+    if rows_before is None:
+        return f"changes {format_count(changed, 'row')}: {counts}"
+    if not rows_before:
+        return f"adds {format_count(changed, 'row')} to a target without rows"
+    return f"changes {_format_share(changed, rows_before)} of {format_count(rows_before, 'row')}: {counts}"
+
+
+def select_examples(examples: Iterable[ChangeExample], limit: int) -> list[ChangeExample]:
+    """Return at most ``limit`` examples, of each kind about as many.
+
+    >>> examples = [ChangeExample(kind=kind, reason="") for kind in ("inserted", "inserted", "deleted")]
+    >>> [example.kind for example in select_examples(examples, 2)]
+    ['inserted', 'deleted']
+    """
+    queues: dict[ChangeKind, list[ChangeExample]] = {kind: [] for kind in KINDS}
+    for example in examples:
+        queues[example.kind].append(example)
+    selected: list[ChangeExample] = []
+    while len(selected) < limit and any(queues.values()):
+        for queue in queues.values():
+            if queue and len(selected) < limit:
+                selected.append(queue.pop(0))
+    return sorted(selected, key=lambda example: KINDS.index(example.kind))
+
+
+def _format_share(changed: int, rows_before: int) -> str:
+    share = 100 * changed / rows_before
+    return f"{share:.0f} %" if share >= 1 or not changed else f"{share:.2g} %"

@@ -1,0 +1,63 @@
+"""The changes of a plan as text: counts, and example rows as a diff."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from airflow_merge_provider.core.change_summary import (
+    KINDS,
+    ChangeExample,
+    ChangeKind,
+    ChangeSummary,
+    describe_counts,
+)
+from airflow_merge_provider.core.errors import format_count
+from airflow_merge_provider.core.explanation.values import escape_text, format_value
+
+_SIGNS: Mapping[ChangeKind, str] = {"inserted": "+", "updated": "~", "deleted": "-", "kept": "="}
+# Limits for one row: the columns that are shown, and the characters of a value.
+_COLUMNS_MAX = 12
+_VALUE_MAX_CHARS = 80
+
+
+def format_changes(summary: ChangeSummary) -> Iterator[str]:
+    """Yield the changes as a text for people: the counts, then the examples of each kind.
+
+    ``+`` is a new row, ``-`` a deleted one, ``~`` a row with other values and ``=`` one with another state.
+    """
+    if not summary.count:
+        yield "no row would change"
+        return
+    yield f"{format_count(summary.count, 'row')} would change: {describe_counts(summary.kinds)}"
+    if set(summary.reasons) != {kind for kind, count in summary.kinds.items() if count}:
+        yield f"reasons: {describe_counts(summary.reasons)}"
+    for kind in KINDS:
+        examples = [example for example in summary.examples if example.kind == kind]
+        for example in examples:
+            yield from format_example(example)
+        more = summary.kinds.get(kind, 0) - len(examples)
+        if more > 0:
+            yield f"{_SIGNS[kind]} {more} more {kind}"
+
+
+def format_example(example: ChangeExample) -> Iterator[str]:
+    """Yield one row: its columns, why it changes, and on further lines the columns that differ."""
+    row = (example.after if example.before is None else example.before) or {}
+    is_in_place = example.before is not None and example.after is not None
+    changed = list(example.list_changed_columns()) if is_in_place else []
+    changed_names = {name for name, *_ in changed}
+    names = [name for name in row if name not in changed_names]
+    cells = [f"{escape_text(name)} = {format_cell(row[name])}" for name in names[:_COLUMNS_MAX]]
+    if len(names) > _COLUMNS_MAX:
+        cells.append(f"and {len(names) - _COLUMNS_MAX} more columns")
+    why = f"{example.reason}: {example.detail}" if example.detail else example.reason
+    yield f"{_SIGNS[example.kind]} {', '.join(cells)}  [{escape_text(why)}]"
+    for name, value_before, value_after in changed:
+        yield f"    {escape_text(name)}: {format_cell(value_before)} -> {format_cell(value_after)}"
+
+
+def format_cell(value: Any) -> str:
+    """Return a value in at most 80 characters."""
+    text = format_value(value)
+    return text if len(text) <= _VALUE_MAX_CHARS else f"{text[: _VALUE_MAX_CHARS - 1]}…"

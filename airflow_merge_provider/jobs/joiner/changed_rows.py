@@ -1,0 +1,75 @@
+"""The rows that a join adds to its target and removes from it, with the inputs that have their keys.
+
+Source: docs/plan.md, Joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, functions as F
+
+from airflow_merge_provider.core.joiner.plan import JoinPlan, list_output_keys
+from airflow_merge_provider.jobs.joiner.transform import Frames
+from airflow_merge_provider.jobs.run.change_set import (
+    AFTER,
+    BEFORE,
+    COLUMNS,
+    DELETED,
+    DETAIL,
+    INSERTED,
+    KIND,
+    ChangeSet,
+    replace_all_rows,
+)
+from airflow_merge_provider.jobs.spark.sql import quote_column
+
+_KEY, _INPUT, _INPUTS = "__merge_key", "__merge_input", "__merge_inputs"
+
+
+def list_changed_rows(stored: DataFrame, joined: DataFrame, frames: Frames, plan: JoinPlan) -> ChangeSet:
+    """Return the difference between the stored and the joined rows.
+
+    The detail of a removed row names the required inputs that have no row with its key, that of a new row the
+    inputs that have one; both only if the target has the columns of the key.
+    """
+    keys = list_output_keys(plan)
+    changes = replace_all_rows(stored, joined, keys)
+    if not keys:
+        return changes
+    # The changes are read twice: for their keys, and with what the inputs have for them.
+    rows = changes.rows.localCheckpoint(eager=False)
+    key_texts = [_build_key([F.col(image)[name] for name in keys]) for image in (AFTER, BEFORE)]
+    key = F.when(F.col(KIND) == INSERTED, key_texts[0]).when(F.col(KIND) == DELETED, key_texts[1])
+    rows = rows.withColumn(_KEY, key)
+    listed = rows.where(F.col(_KEY).isNotNull()).select(_KEY).distinct()
+    inputs = [
+        frames[stage]
+        .select(_build_key([quote_column(field) for field in fields]).alias(_KEY), F.lit(stage).alias(_INPUT))
+        .join(listed, _KEY, "left_semi")
+        for stage, fields in plan.keys.items()
+    ]
+    present = reduce(DataFrame.unionAll, inputs).groupBy(_KEY).agg(F.collect_set(_INPUT).alias(_INPUTS))
+    explained = rows.drop(DETAIL).join(present, _KEY, "left").withColumn(DETAIL, _describe_inputs(plan))
+    return ChangeSet(explained.select(*COLUMNS))
+
+
+def _describe_inputs(plan: JoinPlan) -> Column:
+    """Return which inputs have a row with the key of a new row, or which lack one for a removed row."""
+    present = F.coalesce(F.col(_INPUTS), F.array().cast("array<string>"))
+
+    def list_inputs(stages: Iterable[str], *, is_present: bool) -> Column:
+        listed = F.array(*map(F.lit, stages)).cast("array<string>")
+        names = F.array_intersect(listed, present) if is_present else F.array_except(listed, present)
+        return F.nullif(F.concat_ws(", ", names), F.lit(""))
+
+    required = [stage for stage in plan.order if stage in plan.required]
+    missing = F.concat(F.lit("no row in "), list_inputs(required, is_present=False))
+    matched = F.concat(F.lit("rows in "), list_inputs(plan.order, is_present=True))
+    return F.when(F.col(KIND) == DELETED, missing).when(F.col(KIND) == INSERTED, matched)
+
+
+def _build_key(values: Sequence[Column]) -> Column:
+    """Return key values as one text: the inputs may have them in other types and under other names."""
+    return F.to_json(F.struct(*(value.cast("string").alias(f"k{n}") for n, value in enumerate(values))))

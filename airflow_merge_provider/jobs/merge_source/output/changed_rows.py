@@ -1,0 +1,123 @@
+"""The rows of the target that a merge changes, with the members that joined and left each output.
+
+Source: docs/plan.md, Golden records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, functions as F
+
+from airflow_merge_provider.core import errors
+from airflow_merge_provider.core.explanation import values
+from airflow_merge_provider.core.merge_source import chain, explanation
+from airflow_merge_provider.core.merge_source.columns import REPLACED
+from airflow_merge_provider.jobs.merge_source.output.row_changes import HASH, ID
+from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
+from airflow_merge_provider.jobs.run.change_set import (
+    DELETED,
+    INSERTED,
+    KEPT,
+    UPDATED,
+    ChangeSet,
+    build_change,
+    pack_row,
+)
+from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
+from airflow_merge_provider.jobs.spark.sql import quote_name
+
+_OLD, _NEW = "__merge_old", "__merge_new"
+
+
+def list_changed_rows(changes: DataFrame, stored: DataFrame | None) -> ChangeSet:
+    """Return whole rows that a run writes with the stored rows that they replace.
+
+    The members of an output are internal: the detail names those that joined or left, with the rules and keys
+    that linked them.
+
+    :param changes: the rows, with all columns of the target.
+    :param stored: the rows of the target; None if the rows are the whole target.
+    """
+    old = changes.limit(0) if stored is None else stored
+    rows = changes.alias(_NEW).join(old.alias(_OLD), F.expr(f"{_OLD}.{ID} = {_NEW}.{ID}"), "left")
+    members = {alias: _sort_members(alias) for alias in (_OLD, _NEW)}
+    was_there = _refer_to(_OLD, ID).isNotNull()
+    before = pack_row([name for name in old.columns if name != MEMBERS], _OLD)
+    return ChangeSet(
+        rows.select(
+            *build_change(
+                _classify_kind(),
+                _classify_reason(members),
+                before=F.when(was_there, before),
+                after=pack_row([name for name in changes.columns if name != MEMBERS], _NEW),
+                detail=_describe_members(members),
+                state=F.sha2(F.to_json(F.struct(members[_NEW])), 256),
+            )
+        )
+    )
+
+
+def _refer_to(alias: str, name: str) -> Column:
+    return F.col(quote_name(alias, name))
+
+
+def _is_live(alias: str) -> Column:
+    return _refer_to(alias, ID).isNotNull() & ~F.coalesce(_refer_to(alias, "_deleted"), F.lit(False))
+
+
+def _has_same_content() -> Column:
+    return _refer_to(_OLD, HASH).eqNullSafe(_refer_to(_NEW, HASH))
+
+
+def _classify_kind() -> Column:
+    """Return whether a row becomes live, stays live with other values, or is no longer live."""
+    return (
+        F.when(_is_live(_NEW) & ~_is_live(_OLD), F.lit(INSERTED))
+        .when(_is_live(_OLD) & ~_is_live(_NEW), F.lit(DELETED))
+        .when(_is_live(_NEW) & ~_has_same_content(), F.lit(UPDATED))
+        .otherwise(F.lit(KEPT))
+    )
+
+
+def _classify_reason(members: dict[str, Column]) -> Column:
+    ids = {alias: F.transform(column, _name_member) for alias, column in members.items()}
+    joined = F.size(F.array_except(ids[_NEW], ids[_OLD])) > 0
+    left = F.size(F.array_except(ids[_OLD], ids[_NEW])) > 0
+    return (
+        F.when(F.coalesce(_refer_to(_NEW, REPLACED), F.lit(False)), F.lit("replaced"))
+        .when(_is_live(_OLD) & ~_is_live(_NEW), F.lit("removed"))
+        .when(~_is_live(_OLD) & _is_live(_NEW), F.lit("new"))
+        .when(joined & left, F.lit("regrouped"))
+        .when(joined, F.lit("joined"))
+        .when(left, F.lit("split"))
+        .when(_has_same_content(), F.lit("members"))
+        .otherwise(F.lit("content"))
+    )
+
+
+def _name_member(member: Column) -> Column:
+    return F.to_json(F.struct(member["dataset"], member["id"]))
+
+
+def _sort_members(alias: str) -> Column:
+    """Return the members in a fixed order; they are stored in the order in which they were collected."""
+    column = _refer_to(alias, MEMBERS)
+    return F.array_sort(F.coalesce(column, F.filter(column, lambda _: F.lit(False))))
+
+
+def _describe_members(members: dict[str, Column]) -> Column:
+    describe = F.udf(_build_description(), "string", useArrow=True)
+    text = describe(_refer_to(_NEW, ID), members[_OLD], members[_NEW])
+    return F.nullif(text, F.lit(""))
+
+
+def _build_description() -> Callable[[str, list[Any] | None, list[Any] | None], str]:
+    pickle_by_value(errors, values, chain, explanation)
+    describe = explanation.describe_member_changes
+
+    def describe_output(output_id: str, before: list[Any] | None, after: list[Any] | None) -> str:
+        return describe(output_id, before or [], after or [])
+
+    return describe_output

@@ -1,0 +1,71 @@
+"""Save the change set of a run beside its target, and read the record of a saved plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.change_summary import ChangeSummary, PlanReference
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.reporter import RunReporter
+from airflow_merge_provider.core.run.table_log import PinnedDataset, parse_metadata, pin_planned
+from airflow_merge_provider.core.saved_plan import PLAN, PLAN_SUFFIX, SavedPlan
+from airflow_merge_provider.core.source_offset import write_offsets
+from airflow_merge_provider.jobs.delta.log import read_history
+from airflow_merge_provider.jobs.delta.side_table import SideTable
+from airflow_merge_provider.jobs.delta.table import pin_dataset
+
+
+def save_plan(reporter: RunReporter, text_rows: DataFrame, summary: ChangeSummary) -> ChangeSummary:
+    """Replace the rows of ``<target>__plan``, and return the summary with the version of that table.
+
+    :raises DataError: if the table belongs to another writer.
+    :raises ConflictError: if another run saves a plan of the same target at the same time.
+    """
+    request, dataset = reporter.request, _find_plan_table(reporter.target)
+    record = SavedPlan(
+        job=request.job,
+        config=request.config,
+        full_refresh=request.full_refresh,
+        target_version=reporter.version_before,
+        offsets=write_offsets(source.offset for source in reporter.sources.values()),
+        started_at=request.started_at,
+        digest=summary.digest,
+    )
+    table = SideTable(text_rows.sparkSession, dataset, PLAN, None)
+    commit = table.replace_rows(text_rows, metadata={PLAN: record.model_dump()})
+    reference = PlanReference(dataset=dataset.id, uri=dataset.uri, version=commit.version)
+    reporter.progress.log_line(f"saved the plan in {dataset.uri}, version {commit.version}")
+    return summary.model_copy(update={"saved": reference})
+
+
+def load_plan(spark: SparkSession, request: JobRequest) -> JobRequest:
+    """Return the request with the record of the plan that it applies, and with the time of that plan.
+
+    :raises DataError: if there is no such plan.
+    """
+    if request.apply_plan is None:
+        return request
+    target = resolve_dataset(request.config.get("target") or "", request.warehouse, at="target")
+    dataset, version = _find_plan_table(target), request.apply_plan.version
+    for entry in read_history(spark, dataset, None):
+        record = SavedPlan.from_metadata(parse_metadata(entry))
+        if record is not None and version in (None, entry.version):
+            return request.model_copy(update={"saved_plan": record, "started_at": record.started_at})
+    message = f"{dataset.uri} has no saved plan"
+    if version is not None:
+        message = f"{dataset.uri} has no saved plan at version {version}"
+    hint = "save one with plan='save', or with the command plan --save"
+    raise DataError.from_problems([Problem("plan", "missing", message, hint)])
+
+
+def pin_source(spark: SparkSession, dataset: Dataset, request: JobRequest) -> PinnedDataset:
+    """Return a source at the version that the run reads: the newest one, or that of the plan it applies."""
+    return pin_planned(pin_dataset(spark, dataset), request.saved_plan)
+
+
+def _find_plan_table(target: Dataset) -> Dataset:
+    return replace(target.with_suffix(PLAN_SUFFIX), format="delta", options={})

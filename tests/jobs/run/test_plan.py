@@ -1,0 +1,198 @@
+"""Test that a plan is what the run then does, and that a saved plan is applied exactly or not at all."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.errors import DataError, RiskError
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.saved_plan import PLAN_SUFFIX, PlanChoice
+from airflow_merge_provider.jobs.run.plan_table import load_plan
+from airflow_merge_provider.jobs.run.retry import run_attempt
+from tests.campaigns.workloads import Workload, build_workload
+from tests.reports import check_report
+
+pytestmark = pytest.mark.spark
+
+CASES = [
+    ("merge_load", 2), ("merge_load", 4), ("merge_load", 6), ("merge_engine", 6), ("merge_engine", 7),
+    ("merge_source", 2), ("merge_source", 5), ("joiner", 4),
+]  # fmt: skip
+
+
+class PlannedRuns:
+    """Plans and runs of a random workload."""
+
+    def __init__(self, spark: SparkSession, workload: Workload, folder: Path) -> None:
+        self._spark, self._workload, self.folder = spark, workload, folder
+        self.target = str(workload.config["target"])
+        self._run = importlib.import_module(f"airflow_merge_provider.jobs.{workload.capability}.job").run
+
+    def write_sources(self, step: int) -> None:
+        self._workload.write_sources(self.folder, step)
+
+    def run(self, step: int, run_id: str | None = None, **fields: Any) -> dict[str, Any]:
+        """Run a step, or plan it."""
+        request = load_plan(self._spark, self._workload.build_request(self.folder, step, run_id, **fields))
+        return check_report(run_attempt(self._spark, request, Progress(out=str), self._run))
+
+    def plan(self, step: int, *, save: bool = True) -> dict[str, Any]:
+        return self.run(step, until="transform", save_plan=save)
+
+    def apply(self, step: int, run_id: str | None = None) -> dict[str, Any]:
+        return self.run(step, run_id, apply_plan=PlanChoice(approved_by="ada"))
+
+    @property
+    def version(self) -> int | None:
+        path = str(self.folder / self.target)
+        return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else None
+
+    def read_target(self) -> Counter[str]:
+        """Return the rows of the target as JSON, without the internal members of merged outputs."""
+        if self.version is None:
+            return Counter()
+        rows = self._spark.read.format("delta").load(str(self.folder / self.target)).drop("_members")
+        return Counter(
+            _sort_columns(row["row"]) for row in rows.selectExpr("to_json(struct(*)) AS row").collect()
+        )
+
+    def list_plan(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the saved plan."""
+        path = str(self.folder / f"{self.target}{PLAN_SUFFIX}")
+        for row in self._spark.read.format("delta").load(path).collect():
+            yield row.asDict()
+
+
+@pytest.fixture
+def runs(spark: SparkSession, tmp_path: Path) -> PlannedRuns:
+    runs = PlannedRuns(spark, build_workload("merge_load", 6), tmp_path)
+    runs.write_sources(1)
+    return runs
+
+
+@pytest.mark.parametrize(("capability", "seed"), CASES)
+def test_a_plan_is_what_the_run_does(spark: SparkSession, tmp_path: Path, capability: str, seed: int) -> None:
+    """The rows before and after are those of the target, and the counts are those of the rows."""
+    runs = PlannedRuns(spark, build_workload(capability, seed), tmp_path)
+    runs.write_sources(1)
+    runs.run(1)
+    runs.write_sources(2)
+    before = runs.read_target()
+    planned = runs.plan(2)
+    changes = list(runs.list_plan())
+    assert runs.read_target() == before
+
+    report = runs.run(2)
+
+    lost, gained = (
+        Counter(_sort_columns(change[side]) for change in changes if change[side] is not None)
+        for side in ("before", "after")
+    )
+    assert changes
+    assert not lost - before
+    assert before - lost + gained == runs.read_target()
+    assert planned["rows"] == report["rows"]
+    assert planned["plan"]["kinds"].items() <= _count_kinds(changes).items()
+    assert sum(planned["plan"]["reasons"].values()) == len(changes)
+
+
+def test_a_plan_that_is_not_saved_writes_nothing(runs: PlannedRuns) -> None:
+    """The report has counts and examples; no table is written."""
+    report = runs.plan(1, save=False)
+
+    assert report["plan"]["saved"] is None
+    assert report["plan"]["examples"]
+    assert [path.name for path in runs.folder.iterdir() if runs.target in path.name] == []
+
+
+def test_a_plan_warns_of_the_change_limit(runs: PlannedRuns) -> None:
+    """A plan of a run that would be stopped has the same changes, and a warning."""
+    runs.run(1)
+    runs.write_sources(2)
+
+    report = runs.run(2, until="transform", max_change_ratio=0.01)
+
+    assert report["plan"]["examples"]
+    assert [warning for warning in report["warnings"] if "the limit is 0.01" in warning]
+
+
+@pytest.mark.parametrize(("capability", "seed"), [("merge_load", 2), ("merge_engine", 6), ("joiner", 4)])
+def test_a_saved_plan_is_applied_although_its_sources_have_grown(
+    spark: SparkSession, tmp_path: Path, capability: str, seed: int
+) -> None:
+    """The run commits the rows of the plan; the next run does the rest."""
+    runs = PlannedRuns(spark, build_workload(capability, seed), tmp_path)
+    runs.write_sources(1)
+    runs.run(1)
+    runs.write_sources(2)
+    planned = runs.plan(2)
+    before, changes = runs.read_target(), list(runs.list_plan())
+    runs.write_sources(3)
+
+    report = runs.apply(3, "applying")
+
+    lost, gained = (
+        Counter(_sort_columns(change[side]) for change in changes if change[side] is not None)
+        for side in ("before", "after")
+    )
+    assert runs.read_target() == before - lost + gained
+    assert (report["rows"], report["approved_by"]) == (planned["rows"], "ada")
+    again = runs.apply(3, "applying")
+    assert again["target"]["version"] == report["target"]["version"]
+    assert again["approved_by"] == "ada"
+    assert runs.run(3)["run_mode"] == "incremental" or capability == "joiner"
+
+
+def test_an_outdated_plan_is_planned_again(runs: PlannedRuns) -> None:
+    """A run whose changes are not those of the plan commits nothing, and saves the new plan."""
+    runs.run(1)
+    runs.write_sources(2)
+    runs.plan(2)
+    runs.run(2)
+    runs.write_sources(3)
+    version, rows = runs.version, runs.read_target()
+
+    with pytest.raises(
+        RiskError, match="the plan is outdated: the target was at version 0 and is at"
+    ) as error:
+        runs.apply(3, "applying")
+
+    assert (runs.version, runs.read_target()) == (version, rows)
+    assert error.value.report["plan"]["saved"]["version"] == 1
+    assert runs.apply(3, "again")["changed"]
+
+
+def test_a_plan_that_does_not_exist_is_an_error(runs: PlannedRuns) -> None:
+    """The error says how to save one."""
+    with pytest.raises(DataError, match=r"has no saved plan \(save one with plan='save'"):
+        runs.apply(1)
+
+
+def test_a_run_that_needs_approval_stops_with_a_saved_plan(runs: PlannedRuns) -> None:
+    """Nothing is committed before the plan is applied."""
+    with pytest.raises(RiskError, match="the run needs the approval of a person") as error:
+        runs.run(1, approval="always")
+    assert runs.version is None
+
+    saved = error.value.report["plan"]["saved"]
+    report = runs.run(1, approval="always", apply_plan=PlanChoice(version=saved["version"]))
+
+    assert report["changed"]
+
+
+def _sort_columns(row: str) -> str:
+    return json.dumps(json.loads(row), sort_keys=True)
+
+
+def _count_kinds(changes: list[dict[str, Any]]) -> dict[str, int]:
+    counts = Counter(change["kind"] for change in changes)
+    return {kind: counts[kind] for kind in ("inserted", "updated", "deleted", "kept")}
