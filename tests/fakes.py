@@ -27,6 +27,7 @@ REPORT = {
     "populated": None,
     "became_populated": False,
     "approved_by": None,
+    "plan": None,
     "truncated": [],
 }
 

@@ -18,11 +18,11 @@ from airflow_merge_provider.commands.arguments import (
     add_target,
     parse_settings,
 )
-from airflow_merge_provider.core.change_summary import ChangeSummary
+from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
+from airflow_merge_provider.core.change_plan.summary import ChangeSummary
 from airflow_merge_provider.core.explanation.changes import format_changes
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.core.report import truncate_report
-from airflow_merge_provider.core.saved_plan import PlanChoice
 from airflow_merge_provider.local_spark.client import run_job
 from airflow_merge_provider.run_file import (
     STDIN,
@@ -94,7 +94,7 @@ def _plan_file(options: argparse.Namespace) -> int:
         request = request.model_copy(update={"until": "plan", "full_refresh": True})
         return _run_request(request, options)
     report = _find_report(request.model_copy(update={"save_plan": options.save}), options)
-    if options.json or report["plan"] is None:
+    if options.json or not report.get("plan"):
         print(json.dumps(report, indent=2, ensure_ascii=False))
         return 0
     for line in format_changes(ChangeSummary.model_validate(report["plan"])):

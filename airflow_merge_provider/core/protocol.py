@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice, SavedPlan
 from airflow_merge_provider.core.errors import (
     ConfigError,
     ConflictError,
@@ -23,7 +24,6 @@ from airflow_merge_provider.core.errors import (
 )
 from airflow_merge_provider.core.population import Population
 from airflow_merge_provider.core.report import add_launch_seconds
-from airflow_merge_provider.core.saved_plan import PlanChoice, SavedPlan
 
 PROTOCOL_VERSION: Literal[1] = 1
 
@@ -131,6 +131,13 @@ class JobFailure(Message):
         kinds: tuple[type[MergeError], ...] = (ConfigError, DataError, SetupError, ConflictError)
         kind = next((kind for kind in kinds if kind.code == self.code), JobError)
         return kind(self.message, problems)
+
+
+def choose_approval(approve: str | None, on_risk: str) -> Approval:
+    """Return which runs need an approval, from the arguments of an operator."""
+    if approve is not None:
+        return "always"
+    return "on_risk" if on_risk == "ask" else "never"
 
 
 def read_request(path: Path) -> JobRequest:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from airflow_merge_provider.core.change_summary import ChangeSummary
+from airflow_merge_provider.core.change_plan.summary import ChangeSummary
 from airflow_merge_provider.core.run_mode import RunMode
 
 Scope = Literal["run", "target"]
@@ -20,6 +20,9 @@ Scope = Literal["run", "target"]
 REPORT_MAX_BYTES = 4096
 # The XCom key of the report.
 REPORT_KEY = "merge_report"
+# The XCom key of the changes of a plan, and the limit of its bytes.
+PLAN_KEY = "merge_plan"
+_PLAN_MAX_BYTES = 48 << 10
 # The time of a run outside its process, and the time inside the process that belongs to no step.
 LAUNCH, OTHER = "launch", "other"
 # Limits for a report that is too long: the bytes of JSON of a text, and the number of sources and warnings.
@@ -257,6 +260,18 @@ def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) ->
         if _count_bytes(result) <= limit:
             return result
     return {name: _cut_texts(value) for name, value in result.items()}
+
+
+def truncate_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes of a plan in at most 48 KiB of JSON: with all examples, or with the first ones."""
+    examples: list[Any] = []
+    size = _count_bytes({**plan, "examples": []})
+    for example in plan["examples"]:
+        size += _count_bytes(example) + 2
+        if size > _PLAN_MAX_BYTES:
+            break
+        examples.append(example)
+    return {**plan, "examples": examples}
 
 
 def _count_bytes(value: Any) -> int:

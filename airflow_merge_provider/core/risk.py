@@ -68,9 +68,24 @@ class Risk:
             raise RiskError.from_problem(problem, build_report())
 
 
-def find_problems(limit: Any, on_risk: Any) -> list[Problem]:
-    """Return the problems of a limit that is not a valid share, and of an unknown ``on_risk`` value."""
-    problems = []
+def find_problems(
+    limit: Any, on_risk: Any, *, plan: Any = None, approve: Any = None, on_reject: Any = "skip"
+) -> list[Problem]:
+    """Return the problems of a change limit, and of the settings of plans and approvals."""
+    settings: dict[str, tuple[Any, tuple[str | None, ...]]] = {
+        "plan": (plan, (None, "save", "apply")),
+        "approve": (approve, (None, "always")),
+        "on_reject": (on_reject, ("skip", "fail")),
+    }
+    problems = [
+        Problem(name, "value", f"must be {' or '.join(map(repr, valid))}, not {value!r}")
+        for name, (value, valid) in settings.items()
+        if value not in valid
+    ]
+    if approve == "always" and plan is not None:
+        message = f"'always' is not supported with plan={plan!r}"
+        hint = "use approve without plan: the task saves the plan, asks, and applies it"
+        problems.append(Problem("approve", "conflict", message, hint))
     is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
     if limit is not None and not (is_number and 0 <= limit <= 1):
         hint = "0.2 allows a run to change a fifth of the rows"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
@@ -18,6 +18,12 @@ class MergeReportLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Return a URL relative to the page's base address, so that it also works behind a URL prefix."""
+        return self.build_path(ti_key)
+
+    @staticmethod
+    def build_path(ti_key: Any) -> str:
+        """Return the path of the tab of a task instance, which has the attributes of its key."""
         dag, run, task = (quote(part, safe="") for part in (ti_key.dag_id, ti_key.run_id, ti_key.task_id))
-        mapped = f"/mapped/{ti_key.map_index}" if ti_key.map_index >= 0 else ""
+        is_mapped = ti_key.map_index is not None and ti_key.map_index >= 0
+        mapped = f"/mapped/{ti_key.map_index}" if is_mapped else ""
         return f"dags/{dag}/runs/{run}/tasks/{task}{mapped}/plugin/merge-report"

@@ -1,17 +1,20 @@
-"""Inspect operator arguments: detect literals and templates, and parse rendered templates."""
+"""Check operator arguments, detect literals and templates, and parse rendered templates."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
 
 from airflow_merge_provider.assets import dataset_text
-from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.model import Config
 
 _WORDS = {"true": True, "false": False, "none": None, "null": None, "": None}
 
@@ -87,3 +90,38 @@ def list_assets(value: Any) -> list[Asset]:
     if isinstance(value, (list, tuple)):
         return [asset for element in value for asset in list_assets(element)]
     return []
+
+
+def check_argument_names(operator: type, base: type, arguments: Mapping[str, Any]) -> None:
+    """Check for unknown arguments of an operator; the error of its ``base`` does not suggest a fix.
+
+    :raises RefusedArgumentsError: with every one of them.
+    """
+    names = own_parameters(operator, base)
+    base_names = inspect.signature(vars(base)["__init__"]).parameters
+    problems = [
+        Problem(name, "unknown", f"unknown argument {name!r}", did_you_mean(name, [*names, *base_names]))
+        for name in arguments
+        if name not in base_names and not name.startswith("_")
+    ]
+    if problems:
+        message = f"task {arguments.get('task_id')!r}: {ConfigError.from_problems(problems).message}"
+        raise RefusedArgumentsError(message, problems)
+
+
+def takes_text(config_class: type[Config], name: str) -> bool:
+    """Return whether the value of a configuration argument may be a text."""
+    if name not in config_class.model_fields:
+        return False
+    annotation = config_class.model_fields[name].annotation
+    kinds = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+    return str in kinds
+
+
+def find_reference_problems(ref: Any, warehouse: str | None, path: str) -> Sequence[Problem]:
+    """Return the problems of a dataset reference; ``path`` is the argument that errors name."""
+    try:
+        resolve_dataset(ref, warehouse, at=path)
+    except ConfigError as error:
+        return error.problems
+    return ()

@@ -1,45 +1,56 @@
-"""Ask a person in the Airflow UI to approve a run that exceeds the change limit, and read the answer."""
+"""Ask a person in the Airflow UI to approve the saved plan of a run, and read the answer."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, NoReturn
+from urllib.parse import urljoin
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, conf
 from airflow.sdk import Context
 
+from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
+from airflow_merge_provider.core.change_plan.summary import (
+    ChangeExample,
+    ChangeSummary,
+    describe_share,
+    select_examples,
+)
 from airflow_merge_provider.core.errors import RiskError
+from airflow_merge_provider.core.explanation.changes import format_cell
+from airflow_merge_provider.links.merge_report import MergeReportLink
 
 APPLY, REJECT = "Apply", "Reject"
-_SHOWN = ("rows", "counts")
-_SIZES = "cluster_sizes"
-_MARKDOWN = re.compile(r"[\\`*\[\]<>|!#&~]")
-_NEXT = "Nothing was written: start a new DAG run, which requests approval for the current counts"
+# The number of example rows in a question, and of columns of each row.
+_EXAMPLES_MAX = 10
+_COLUMNS_MAX = 8
+_MARKDOWN = re.compile(r"[\\`*_\[\]<>|!#&~]")
+_NEXT = "Nothing was written: start a new DAG run, which asks for the approval of the current plan"
 
 
 def ask_for_approval(
-    context: Context, target: str, risk: RiskError, *, timeout: timedelta | None, method: str
+    context: Context, risk: RiskError, *, timeout: timedelta | None, method: str
 ) -> NoReturn:
     """Ask in the Airflow UI and defer the task without a process; ``method`` resumes it with the answer.
 
-    If nobody answers before the ``timeout``, the run is rejected.
+    If nobody answers before the ``timeout``, the plan is rejected.
 
     :raises TaskAwaitingInput: if a person is asked; this exception defers the task in Airflow.
-    :raises AirflowFailException: if an earlier try requested approval for different counts, which Airflow
-        would show again.
+    :raises AirflowFailException: if an earlier try asked about another plan, which Airflow would show again.
     """
     # The top level of the SDK exports none of these names; only this module imports them.
     from airflow.sdk.exceptions import TaskAwaitingInput  # noqa: PLC0415 - only if a person is asked
     from airflow.sdk.execution_time import task_runner  # noqa: PLC0415
     from airflow.sdk.execution_time.comms import CreateHITLDetailPayload  # noqa: PLC0415
 
+    plan = ChangeSummary.model_validate(risk.report["plan"])
     question = CreateHITLDetailPayload(
         ti_id=context["ti"].id,
         options=[APPLY, REJECT],
-        subject=f"{target}: {risk.problems[0].message}",
-        body=build_body(risk.report),
+        subject=build_subject(risk.report, plan),
+        body=build_body(plan, risk.message, _find_report_url(context)),
         defaults=[REJECT],
         multiple=False,
         # The server rejects the question without these two fields.
@@ -50,57 +61,91 @@ def ask_for_approval(
     # Airflow keeps one question per task and DAG run, across tries and clears.
     if (stored_question.subject, stored_question.body) != (question.subject, question.body):
         raise AirflowFailException(
-            f"{question.subject}: an earlier try requested approval for different counts. {_NEXT}"
+            f"{question.subject}: an earlier try asked for the approval of another plan. {_NEXT}"
         )
-    reviewed = {"ratio": risk.report["change_ratio"]}
-    raise TaskAwaitingInput(method_name=method, kwargs={"reviewed": reviewed}, timeout=timeout)
+    version = None if plan.saved is None else plan.saved.version
+    raise TaskAwaitingInput(method_name=method, kwargs={"reviewed": {"version": version}}, timeout=timeout)
 
 
-def refuse_growth(target: str, risk: RiskError, *, approved: float) -> NoReturn:
-    """Stop a run that would change more than was approved.
+def refuse_outdated_plan(risk: RiskError) -> NoReturn:
+    """Stop a run whose approved plan is outdated; Airflow cannot ask another question in the same run.
 
     :raises AirflowFailException: always.
     """
-    growth = f"from {approved:g} to {risk.report['change_ratio']:g} of the rows"
-    raise AirflowFailException(f"{target}: the change has grown since the approval, {growth}. {_NEXT}")
+    target = risk.report["target"]["dataset"]
+    raise AirflowFailException(f"{target}: {risk.problems[0].message}. {_NEXT}")
 
 
-def find_approver(event: Mapping[str, Any]) -> str:
-    """Return the name of the user who approved the run.
+def choose_plan(event: Mapping[str, Any], reviewed: Mapping[str, Any], on_reject: str) -> PlanChoice:
+    """Return the plan that a person has approved, with the name of that person.
 
-    :raises AirflowSkipException: when nobody approved it; no asset event is emitted in this case.
+    :raises AirflowSkipException: if nobody has approved it; no asset event is emitted in this case.
+    :raises AirflowFailException: the same, if ``on_reject`` is ``fail``.
     """
     if event.get("chosen_options") != [APPLY]:
         late = " in time" if event.get("timedout") or "error" in event else ""
-        raise AirflowSkipException(f"The run was not approved{late}: nothing was written")
+        error_class = AirflowFailException if on_reject == "fail" else AirflowSkipException
+        raise error_class(f"The plan was not approved{late}: nothing was written")
     user = event.get("responded_by_user") or {}
-    return str(user.get("name") or user.get("id") or "unknown")
+    approver = str(user.get("name") or user.get("id") or "unknown")
+    return PlanChoice(version=reviewed["version"], approved_by=approver)
 
 
-def build_body(report: Mapping[str, Any]) -> str:
-    """Return the planned changes of the run as Markdown."""
-    lines = [
-        "| metric | value |",
-        "|---|---|",
-        f"| share of rows that change | {report['change_ratio']:g} |",
-    ]
-    for part in _SHOWN:
-        lines += [
-            f"| {part}: {_escape_markdown(name)} | {_escape_markdown(value)} |"
-            for name, value in report[part].items()
-            if value is not None
-        ]
-    sizes = report["details"].get(_SIZES) or {}
-    lines += [
-        f"| clusters of {_escape_markdown(size)} entities | {_escape_markdown(count)} |"
-        for size, count in sizes.items()
-    ]
+def build_subject(report: Mapping[str, Any], plan: ChangeSummary) -> str:
+    """Return the question in one line: the target, and the share of its rows that change."""
+    rows_before = [report["rows"][kind] for kind in ("updated", "deleted", "unchanged")]
+    is_known = None not in rows_before
+    share = describe_share(plan.kinds, sum(rows_before) if is_known else None)
+    return f"{report['target']['dataset']}: {share}"
+
+
+def build_body(plan: ChangeSummary, reason: str, report_url: str) -> str:
+    """Return the planned changes of a run as Markdown: counts, example rows, and where the plan is."""
+    lines = [_escape_markdown(reason), "", "| rows | |", "|---|---|"]
+    lines += [f"| {kind} | {count} |" for kind, count in plan.kinds.items() if count]
+    reasons = {name: count for name, count in plan.reasons.items() if name not in plan.kinds}
+    lines += [f"| … {_escape_markdown(name)} | {count} |" for name, count in reasons.items()]
+    examples = select_examples(plan.examples, _EXAMPLES_MAX)
+    if examples:
+        title = "All rows" if len(examples) == plan.count else f"{len(examples)} of {plan.count} rows"
+        lines += ["", f"{title}:", "", "| | before | after | why |", "|---|---|---|---|"]
+        lines += [f"| {' | '.join(_list_cells(example))} |" for example in examples]
+    saved = "" if plan.saved is None else f"All rows are in {_escape_markdown(plan.saved.uri)}. "
     note = (
-        "Apply allows the run to change at most this share of rows. The task fails if it would change more."
+        f"{saved}The [merge report]({report_url}) shows more of them. {APPLY} commits exactly this plan "
+        f"({plan.digest[:12]}), or nothing if the target or the configuration has changed since."
     )
     return "\n".join([*lines, "", note])
 
 
+def _list_cells(example: ChangeExample) -> Iterator[str]:
+    """Yield the cells of one row: an updated row shows its new values only."""
+    yield example.kind
+    changed = {name: value for name, _, value in example.list_changed_columns()}
+    is_in_place = example.before is not None and example.after is not None
+    yield _format_row(example.before, first=list(changed) if is_in_place else [])
+    yield _format_row(changed if is_in_place else example.after)
+    yield _escape_markdown(f"{example.reason}: {example.detail}" if example.detail else example.reason)
+
+
+def _format_row(row: Mapping[str, Any] | None, first: list[str] | None = None) -> str:
+    if row is None:
+        return ""
+    names = [*(first or []), *(name for name in row if name not in (first or []))]
+    cells = [
+        f"{name} = {format_cell(row.get(name))}" for name in sorted(names[:_COLUMNS_MAX], key=names.index)
+    ]
+    more = [f"and {len(names) - _COLUMNS_MAX} more columns"] if len(names) > _COLUMNS_MAX else []
+    return _escape_markdown(", ".join([*cells, *more]))
+
+
+def _find_report_url(context: Context) -> str:
+    """Return the address of the merge report of the task instance."""
+    base_url = conf.get("api", "base_url", fallback="/") or "/"
+    path = MergeReportLink.build_path(context["ti"])
+    return urljoin(base_url if base_url.endswith("/") else f"{base_url}/", path)
+
+
 def _escape_markdown(value: object) -> str:
-    """Escape a value for Markdown text and tables, because names may come from data."""
+    """Escape a value for Markdown text and tables, because names and values may come from data."""
     return _MARKDOWN.sub(r"\\\g<0>", " ".join(str(value).split()))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from types import UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import Asset, BaseOperator, Context
@@ -17,12 +15,18 @@ from airflow.sdk import Asset, BaseOperator, Context
 from airflow_merge_provider import lineage
 from airflow_merge_provider.assets import dataset_asset
 from airflow_merge_provider.core import risk
-from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError, did_you_mean
+from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
+from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, build_population
-from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, RunToken
-from airflow_merge_provider.core.report import REPORT_KEY, build_event_extra, truncate_report
+from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, choose_approval
+from airflow_merge_provider.core.report import (
+    PLAN_KEY,
+    REPORT_KEY,
+    build_event_extra,
+    truncate_plan,
+    truncate_report,
+)
 from airflow_merge_provider.core.source_offset import normalize_uri
 from airflow_merge_provider.core.spark_conf import find_misplaced
 from airflow_merge_provider.hooks._population_marks import find_marked, mark_populated
@@ -33,15 +37,22 @@ from airflow_merge_provider.operators import _review
 from airflow_merge_provider.operators._arguments import (
     RefusedArgumentsError,
     as_text,
+    check_argument_names,
+    find_reference_problems,
     is_literal,
     list_assets,
-    own_parameters,
     parse_rendered,
+    takes_text,
 )
-from airflow_merge_provider.operators._writers import list_conflicts
+from airflow_merge_provider.operators._dag import find_run_after, list_conflicts, run_token
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors.base import OperatorLineage
+
+
+_REVIEW_FIELDS = ("plan", "approve", "on_reject")
+# Arguments of every operator whose value is a text, also if it looks like a number.
+_TEXT_FIELDS = frozenset({"warehouse", "set_initial_offset", risk.ON_RISK, *_REVIEW_FIELDS})
 
 
 class SparkJobOperator(BaseOperator):
@@ -60,7 +71,14 @@ class SparkJobOperator(BaseOperator):
     :param full_refresh: process all input, not only the changes since the last run. (templated)
     :param max_change_ratio: the largest share of the target's rows, 0 to 1, that a run may write; the first
         run has no limit. (templated)
-    :param on_risk: what a run above this limit does: ``fail``, or ``ask`` a person in the Airflow UI.
+    :param on_risk: what a run above this limit does: ``fail``, or ``ask`` a person in the Airflow UI to
+        approve its plan. (templated)
+    :param plan: ``save``: save the rows that the run would change as ``<target>__plan``, and commit nothing;
+        ``apply``: commit exactly the newest saved plan, or fail if it is outdated. (templated)
+    :param approve: ``always``: ask a person to approve the plan of each run that changes rows. (templated)
+    :param on_reject: what a run does if its plan is rejected, or not approved in time: ``skip`` or ``fail``.
+        (templated)
+    :param approval_timeout: how long a person has for the answer; by default ``execution_timeout``.
     :param emit_asset: update the target's asset when a run changed it.
     :param allow_concurrent_writes: let other tasks of the DAG write the target at the same time: one fails.
     :param set_initial_offset: when the target becomes populated: ``if-source-populated``, ``never``,
@@ -81,6 +99,7 @@ class SparkJobOperator(BaseOperator):
         "set_initial_offset",
         "max_change_ratio",
         "on_risk",
+        *_REVIEW_FIELDS,
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"conf": "json"}
     operator_extra_links = (MergeReportLink(),)
@@ -96,12 +115,16 @@ class SparkJobOperator(BaseOperator):
         full_refresh: bool | str = False,
         max_change_ratio: float | str | None = None,
         on_risk: str = "fail",
+        plan: str | None = None,
+        approve: str | None = None,
+        on_reject: str = "skip",
+        approval_timeout: timedelta | None = None,
         emit_asset: bool = True,
         allow_concurrent_writes: bool = False,
         set_initial_offset: str = DEFAULT_OFFSET,
         **kwargs: Any,
     ) -> None:
-        self._check_argument_names(kwargs)
+        check_argument_names(type(self), BaseOperator, kwargs)
         super().__init__(**kwargs)
         self.warehouse = warehouse
         self.spark_conn_id = spark_conn_id
@@ -110,6 +133,10 @@ class SparkJobOperator(BaseOperator):
         self.full_refresh = full_refresh
         self.max_change_ratio = max_change_ratio
         self.on_risk = on_risk
+        self.plan = plan
+        self.approve = approve
+        self.on_reject = on_reject
+        self.approval_timeout = approval_timeout
         self.emit_asset = emit_asset
         self.allow_concurrent_writes = allow_concurrent_writes
         self.set_initial_offset = set_initial_offset
@@ -129,40 +156,49 @@ class SparkJobOperator(BaseOperator):
     def after_review(
         self, context: Context, event: Mapping[str, Any], reviewed: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Resume after a review: the run may write at most the share of rows that was shown to the person.
+        """Resume after a review: the run commits exactly the plan that was shown to the person.
 
-        :raises AirflowSkipException: when the run is rejected, or nobody answered in time.
+        :raises AirflowSkipException: when the plan is rejected, or nobody answered in time.
         """
-        approver = _review.find_approver(event)
-        return self._run_and_report(context, approved_ratio=float(reviewed["ratio"]), approved_by=approver)
+        return self._run_and_report(context, _review.choose_plan(event, reviewed, self.on_reject))
 
-    def _run_and_report(
-        self, context: Context, *, approved_ratio: float | None = None, approved_by: str | None = None
-    ) -> dict[str, Any]:
+    def _run_and_report(self, context: Context, approved: PlanChoice | None = None) -> dict[str, Any]:
         try:
-            report = self._run_job(context, approved_ratio)
+            report = self._run_job(context, approved)
         except MergeError as error:
-            if isinstance(error, RiskError) and self.on_risk == "ask":
-                name = error.report.get("target", {}).get("dataset", self.task_id)
-                if approved_ratio is not None:
-                    _review.refuse_growth(name, error, approved=approved_ratio)
-                method = self.after_review.__name__
-                _review.ask_for_approval(context, name, error, timeout=self.execution_timeout, method=method)
+            if isinstance(error, RiskError) and error.report.get("plan"):
+                self._push_report(context, error.report)
+                if approved is not None:
+                    _review.refuse_outdated_plan(error)
+                if choose_approval(self.approve, self.on_risk) != "never":
+                    timeout = self.approval_timeout or self.execution_timeout
+                    method = self.after_review.__name__
+                    _review.ask_for_approval(context, error, timeout=timeout, method=method)
             # Logged separately, because Airflow shows the exception at the end of a traceback.
             self.log.error("%s", error)  # noqa: TRY400 - Airflow logs the traceback
             error_class = AirflowException if error.retryable else AirflowFailException
             raise error_class(str(error)) from error
-        if approved_by is not None:
-            report = {**report, "approved_by": approved_by}
         # Lineage uses the full report with all columns; the report for the XCom may be truncated.
         self._report = report
+        xcom_report = self._push_report(context, report)
+        self._emit_asset(xcom_report, context)
+        return xcom_report
+
+    def _push_report(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
+        """Store the report and the plan as XComs, and return the report as it is stored."""
         xcom_report = truncate_report(report)
         if xcom_report["truncated"]:
             self.log.info("The report is too long for an XCom; full report: %s", json.dumps(report))
         context["ti"].xcom_push(key=REPORT_KEY, value=xcom_report)
+        if report.get("plan"):
+            context["ti"].xcom_push(key=PLAN_KEY, value=truncate_plan(report["plan"]))
         self.log.info("report: XCom %r, and the tab %r of this task instance", REPORT_KEY, "Merge report")
-        self._emit_asset(xcom_report, context)
         return xcom_report
+
+    @property
+    def _is_dry_run(self) -> bool:
+        """Whether the run commits nothing."""
+        return bool(self.dry_run_only) or self.plan == "save"
 
     def on_kill(self) -> None:
         """End the Spark process when the task is stopped."""
@@ -195,22 +231,6 @@ class SparkJobOperator(BaseOperator):
         return build_population(
             config, self.list_references(config), set_initial_offset=offset, marked=marked
         )
-
-    def _check_argument_names(self, arguments: Mapping[str, Any]) -> None:
-        """Check for unknown arguments; Airflow's own error does not suggest a fix.
-
-        :raises RefusedArgumentsError: with every one of them.
-        """
-        names = own_parameters(type(self), BaseOperator)
-        base_names = inspect.signature(BaseOperator.__init__).parameters
-        problems = [
-            Problem(name, "unknown", f"unknown argument {name!r}", did_you_mean(name, [*names, *base_names]))
-            for name in arguments
-            if name not in base_names and not name.startswith("_")
-        ]
-        if problems:
-            message = f"task {arguments.get('task_id')!r}: {ConfigError.from_problems(problems).message}"
-            raise RefusedArgumentsError(message, problems)
 
     def _declare_assets(self, target: Any, sources: Sequence[Any]) -> None:
         """Check literal arguments and declare assets; a subclass calls this at the end of its constructor.
@@ -254,7 +274,7 @@ class SparkJobOperator(BaseOperator):
         except ConfigError:
             return None
 
-    def _run_job(self, context: Context, approved_ratio: float | None) -> dict[str, Any]:
+    def _run_job(self, context: Context, approved: PlanChoice | None) -> dict[str, Any]:
         self._render_natively()
         config, arguments = self._parse_config()
         warehouse = self.warehouse or find_warehouse()
@@ -268,11 +288,14 @@ class SparkJobOperator(BaseOperator):
             run=run_token(context),
             warehouse=warehouse,
             started_at=time.time_ns() // 1000,
-            run_after=_find_run_after(context),
-            until="transform" if self.dry_run_only else "commit",
+            run_after=find_run_after(context),
+            until="transform" if self._is_dry_run else "commit",
             full_refresh=bool(self.full_refresh),
             population=self._build_population(config, find_marked(self.inlets, context)),
-            max_change_ratio=self.max_change_ratio if approved_ratio is None else approved_ratio,
+            max_change_ratio=self.max_change_ratio,
+            save_plan=self.plan == "save",
+            approval=choose_approval(self.approve, self.on_risk),
+            apply_plan=PlanChoice() if self.plan == "apply" else approved,
         )
         self._hook = SparkJobHook(self.spark_conn_id, conf=self.conf)
         outcome = self._hook.submit(request)
@@ -312,10 +335,17 @@ class SparkJobOperator(BaseOperator):
             for name, value in flags.items()
             if not isinstance(value, bool)
         ]
-        problems += risk.find_problems(self.max_change_ratio, self.on_risk)
-        if self.max_change_ratio is not None and not self.guarded:
+        settings = {"plan": self.plan, "approve": self.approve}
+        problems += risk.find_problems(
+            self.max_change_ratio, self.on_risk, **settings, on_reject=self.on_reject
+        )
+        if not self.guarded:
             message = "is not supported: this operator changes no rows"
-            problems.append(Problem(risk.LIMIT, "unsupported", message, "leave it out"))
+            problems += [
+                Problem(name, "unsupported", message, "leave it out")
+                for name, value in {risk.LIMIT: self.max_change_ratio, **settings}.items()
+                if value is not None
+            ]
         conf: Any = self.conf
         if conf is not None and not isinstance(conf, Mapping):
             problems.append(Problem("conf", "value", "must be an object of Spark settings"))
@@ -329,7 +359,7 @@ class SparkJobOperator(BaseOperator):
                 )
             )
         if self.warehouse is not None:
-            problems += _find_reference_problems("x", self.warehouse, "warehouse")
+            problems += find_reference_problems("x", self.warehouse, "warehouse")
         return problems
 
     def _check_datasets(self, config: Config, warehouse: str | None) -> None:
@@ -337,7 +367,7 @@ class SparkJobOperator(BaseOperator):
         problems = [
             problem
             for path, ref in self.list_references(config).items()
-            for problem in _find_reference_problems(ref, warehouse, path)
+            for problem in find_reference_problems(ref, warehouse, path)
         ]
         if problems:
             raise ConfigError.from_problems(problems)
@@ -346,53 +376,21 @@ class SparkJobOperator(BaseOperator):
         """Convert rendered text to booleans, numbers and lists, unless the argument is text."""
         for name in self._templated:
             value = getattr(self, name)
-            if isinstance(value, str) and not self._takes_text(name):
+            is_text = name in _TEXT_FIELDS or takes_text(self.config_class, name)
+            if isinstance(value, str) and not is_text:
                 setattr(self, name, parse_rendered(value))
             elif isinstance(value, (list, tuple, Mapping)) or list_assets(value):
                 setattr(self, name, as_text(value))
-
-    def _takes_text(self, name: str) -> bool:
-        if name not in self.config_class.model_fields:
-            return name in {"warehouse", "set_initial_offset", risk.ON_RISK}
-        annotation = self.config_class.model_fields[name].annotation
-        kinds = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
-        return str in kinds
 
     def _emit_asset(self, report: Mapping[str, Any], context: Context) -> None:
         """Update the target's asset; a run without changes removes the outlet and still succeeds."""
         if self._target_asset is None:
             return
-        if not self.dry_run_only:
+        if not self._is_dry_run:
             mark_populated(self._target_asset, report, context)
-        if (report.get("changed") or report.get("became_populated")) and not self.dry_run_only:
+        if (report.get("changed") or report.get("became_populated")) and not self._is_dry_run:
             context["outlet_events"][self._target_asset].extra = build_event_extra(report, context["run_id"])
             return
         task = context["ti"].task
         # Assign a new list: the old one belongs to the DAG, which this process may use again.
         task.outlets = [item for item in task.outlets if getattr(item, "uri", None) != self._target_asset.uri]
-
-
-def run_token(context: Context) -> RunToken:
-    """Return the token of the run that a task is part of; it is the same in every try."""
-    task = context["ti"]
-    return RunToken(
-        dag_id=task.dag_id,
-        run_id=task.run_id,
-        task_id=task.task_id,
-        map_index=-1 if task.map_index is None else task.map_index,
-        clear_number=int(getattr(context.get("dag_run"), "clear_number", 0) or 0),
-    )
-
-
-def _find_run_after(context: Context) -> int | None:
-    """Return the earliest possible start of any try of the run, in microseconds since 1970 UTC."""
-    run_after = getattr(context.get("dag_run"), "run_after", None)
-    return int(run_after.timestamp() * 1_000_000) if isinstance(run_after, datetime) else None
-
-
-def _find_reference_problems(ref: str, warehouse: str | None, path: str) -> Sequence[Problem]:
-    try:
-        resolve_dataset(ref, warehouse, at=path)
-    except ConfigError as error:
-        return error.problems
-    return ()

@@ -15,8 +15,8 @@ from airflow_merge_provider.core.merge_record.properties import from_properties
 from airflow_merge_provider.core.merge_record.units import UNLIMITED, period_text
 from airflow_merge_provider.hooks.warehouse import find_warehouse
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError
-from airflow_merge_provider.operators._schedule import is_by_assets_alone, longest_pause
-from airflow_merge_provider.operators._spark_job import SparkJobOperator, run_token
+from airflow_merge_provider.operators._dag import is_by_assets_alone, longest_pause, run_token
+from airflow_merge_provider.operators._spark_job import SparkJobOperator
 from airflow_merge_provider.triggers.landing import LandingTrigger
 
 NEXT_EXPIRY = "next_expiry"

@@ -6,6 +6,7 @@ approved run.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,21 +29,21 @@ class Orders:
     """A source, the target of its loads, and the approval requests of these loads."""
 
     def __init__(self, airflow: LocalAirflow, warehouse: Path) -> None:
-        self.airflow, self._warehouse = airflow, warehouse
+        self.airflow, self.warehouse = airflow, warehouse
         self.values: list[str] = []
 
     def change_values(self, count: int, value: str) -> None:
         """Write another value for some of the loaded orders."""
         self.values = [value] * count + self.read_values()[count:]
         rows = pa.table({"id": range(ROWS), "value": self.values})
-        write_deltalake(self._warehouse / "orders", rows, mode="overwrite")
+        write_deltalake(self.warehouse / "orders", rows, mode="overwrite")
 
     def read_values(self) -> list[str]:
         """Return the values in the target, or those of the first load if there is no target yet."""
-        if not DeltaTable.is_deltatable(str(self._warehouse / "loaded")):
+        if not DeltaTable.is_deltatable(str(self.warehouse / "loaded")):
             return ["a"] * ROWS
         # This reader supports deletion vectors.
-        query_builder = QueryBuilder().register("loaded", DeltaTable(self._warehouse / "loaded"))
+        query_builder = QueryBuilder().register("loaded", DeltaTable(self.warehouse / "loaded"))
         rows = query_builder.execute("SELECT value FROM loaded ORDER BY id")
         return list(pa.RecordBatchReader.from_stream(rows).read_all()["value"].to_pylist())
 
@@ -109,13 +110,16 @@ def test_an_approved_run_writes(orders: Orders) -> None:
     orders.answer_question(run, "Apply")
 
     orders.wait_for_state(run, "success")
-    assert question["subject"].startswith("loaded: the run would write 5 rows to a target of 10 rows")
-    assert "| rows: updated | 5 |" in question["body"]
+    assert question["subject"] == "loaded: changes 50 % of 10 rows: 5 updated"
+    assert "| updated | 5 |" in question["body"]
+    assert '| updated | value = "a", id = 0 | value = "approved" | updated |' in question["body"]
     assert question["options"] == ["Apply", "Reject"]
     assert "approved" not in before
     assert orders.read_values() == orders.values
     report = orders.airflow.read_xcom("approval", run, "load", "merge_report")
     assert (report["rows"]["updated"], bool(report["approved_by"])) == (5, True)
+    history = DeltaTable(str(orders.warehouse / "loaded")).history(1)
+    assert json.loads(history[0]["userMetadata"])["approved_by"] == report["approved_by"]
 
 
 def test_a_rejected_run_writes_nothing(orders: Orders) -> None:
@@ -130,22 +134,39 @@ def test_a_rejected_run_writes_nothing(orders: Orders) -> None:
     assert "rejected" not in orders.read_values()
 
 
-def test_a_run_that_has_grown_meanwhile_fails(orders: Orders) -> None:
-    """A run fails if its changes differ from the approved ones.
-
-    A new run requests approval of the new figures.
-    """
-    orders.change_values(3, "grown")
+def test_an_approved_plan_is_applied_although_its_source_has_grown(orders: Orders) -> None:
+    """The run commits exactly the rows that were shown; the next run requests approval of the others."""
+    orders.change_values(3, "shown")
     run = orders.start_run()
     orders.wait_for_state(run, "awaiting_input")
+    shown = orders.values
     orders.change_values(7, "grown")
 
     orders.answer_question(run, "Apply")
 
+    orders.wait_for_state(run, "success")
+    assert orders.read_values() == shown
+    again = orders.start_run()
+    orders.wait_for_state(again, "awaiting_input")
+    assert orders.read_question(again)["subject"] == "loaded: changes 70 % of 10 rows: 7 updated"
+    orders.answer_question(again, "Reject")
+    orders.wait_for_state(again, "skipped")
+
+
+def test_an_approved_plan_is_not_applied_to_another_target(orders: Orders) -> None:
+    """A run whose target has changed since the plan commits nothing, and a new run asks again."""
+    orders.change_values(4, "planned")
+    run = orders.start_run()
+    orders.wait_for_state(run, "awaiting_input")
+    loaded = DeltaTable(str(orders.warehouse / "loaded"))
+    loaded.update(predicate="id = 0", updates={"value": "'foreign'"})
+
+    orders.answer_question(run, "Apply")
+
     orders.wait_for_state(run, "failed")
-    assert "grown" not in orders.read_values()
+    assert "planned" not in orders.read_values()
     reason = orders.airflow.read_reason("approval", run)
-    assert reason.startswith("loaded: the change has grown since the approval, from 0.3 to 0.7 of the")
+    assert reason.startswith("loaded: the plan is outdated: the target was at version")
     again = orders.start_run()
     orders.wait_for_state(again, "awaiting_input")
     assert "the run would write 7 rows" in orders.read_question(again)["subject"]

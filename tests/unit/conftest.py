@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import tests.airflow_home  # noqa: F401
@@ -17,3 +21,32 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
     for name in ("a", "b", "s", "extract"):
         write_deltalake(str(folder / name), pa.table({"_id": ["1"], "id": [1], "x": [1]}))
     return str(folder)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Any:
+    """Write a value as a JSON file."""
+
+    def write_json(value: object) -> str:
+        path = tmp_path / "pipe.json"
+        path.write_text(value if isinstance(value, str) else json.dumps(value))
+        return str(path)
+
+    return write_json
+
+
+@pytest.fixture
+def job_run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Answer runs of the command line without Spark, and record the requests."""
+    from airflow_merge_provider.commands import runs
+    from airflow_merge_provider.core.protocol import JobResult
+
+    run_values: dict[str, Any] = {"answer": JobResult(report={"changed": True})}
+
+    def run_job(request: Any, **how: Any) -> Any:
+        run_values.update(how, request=request)
+        how["on_line"]("[merge +  0.1s] look: 0.1s")
+        return run_values["answer"]
+
+    monkeypatch.setattr(runs, "run_job", run_job)
+    return run_values

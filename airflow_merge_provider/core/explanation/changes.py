@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from airflow_merge_provider.core.change_summary import (
+from airflow_merge_provider.core.change_plan.summary import (
     KINDS,
     ChangeExample,
     ChangeKind,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from airflow_merge_provider.core.change_summary import ChangeSummary
+from airflow_merge_provider.core.change_plan.summary import ChangeSummary
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import (

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
+from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.population import WRITER
-from airflow_merge_provider.core.saved_plan import SavedPlan
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.core.table_history import HistoryEntry
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import DataType
 
-from airflow_merge_provider.core.change_summary import EXAMPLES_MAX, ChangeExample, ChangeSummary
+from airflow_merge_provider.core.change_plan.summary import EXAMPLES_MAX, ChangeExample, ChangeSummary
 from airflow_merge_provider.jobs.spark.sql import quote_name
 
 KIND, REASON, DETAIL, BEFORE, AFTER, STATE = COLUMNS = (

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan
 from airflow_merge_provider.core.errors import Problem, RiskError
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
@@ -14,7 +15,6 @@ from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.core.saved_plan import SavedPlan
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, summarize_changes
 from airflow_merge_provider.jobs.run.plan_table import save_plan
 

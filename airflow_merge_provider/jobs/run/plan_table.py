@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.change_summary import ChangeSummary, PlanReference
+from airflow_merge_provider.core.change_plan.saved_plan import PLAN, PLAN_SUFFIX, SavedPlan
+from airflow_merge_provider.core.change_plan.summary import ChangeSummary, PlanReference
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.core.run.table_log import PinnedDataset, parse_metadata, pin_planned
-from airflow_merge_provider.core.saved_plan import PLAN, PLAN_SUFFIX, SavedPlan
 from airflow_merge_provider.core.source_offset import write_offsets
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.side_table import SideTable

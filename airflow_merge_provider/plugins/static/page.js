@@ -36,6 +36,7 @@ export function time(text) {
 
 /** Return the result of a run from its report. */
 export function outcome(report) {
+  if (report.plan && !report.dry_run) return { kind: "warn", text: "Waits for approval" };
   if (report.dry_run) return { kind: "warn", text: "Dry run" };
   return report.changed ? { kind: "good", text: "Changed" } : { kind: "", text: "Nothing changed" };
 }
@@ -60,12 +61,17 @@ export async function api(path, query = {}) {
 export const part = encodeURIComponent;
 
 /** Return the report of one task instance, or null if it has none. */
-export async function reportOf({ dag_id, run_id, task_id, map_index }) {
-  const path = `dags/${part(dag_id)}/dagRuns/${part(run_id)}/taskInstances/${part(task_id)}/xcomEntries/merge_report`;
+export async function reportOf(task) {
+  return xcomOf(task, "merge_report");
+}
+
+/** Return an object that a task instance has pushed, or null if it has not. */
+export async function xcomOf({ dag_id, run_id, task_id, map_index }, key) {
+  const path = `dags/${part(dag_id)}/dagRuns/${part(run_id)}/taskInstances/${part(task_id)}/xcomEntries/${key}`;
   try {
     const { value } = await api(path, { map_index: map_index ?? -1 });
-    const report = typeof value === "string" ? JSON.parse(value) : value;
-    return isObject(report) ? report : null;
+    const content = typeof value === "string" ? JSON.parse(value) : value;
+    return isObject(content) ? content : null;
   } catch (error) {
     if (error.status === 404 || error instanceof SyntaxError) return null;
     throw error;

@@ -1,13 +1,14 @@
 // The page of one merge: its result, the versions that it read, its duration, and the previous runs.
 
 import {
-  api, badge, el, isObject, link, outcome, part, plain, reportOf, reports, show, taskPath, time, trouble, withReports, words,
+  api, badge, el, isObject, link, outcome, part, plain, reportOf, reports, show, taskPath, time, trouble, withReports, words, xcomOf,
 } from "./page.js";
 import { COUNTS, ROWS } from "./counts.js";
 
 const params = Object.fromEntries(new URLSearchParams(window.location.search));
 const mapped = Number.parseInt(params.map_index ?? "-1", 10);
 const task = { ...params, map_index: Number.isNaN(mapped) ? -1 : mapped };
+const KINDS = { inserted: "good", updated: "warn", deleted: "bad" };
 const OVER = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 
 function head(report, instance) {
@@ -102,6 +103,33 @@ function notes(lines) {
   return el("ul", { class: "notes" }, lines.map((line) => el("li", {}, plain(line))));
 }
 
+/** Show the rows that a plan changes: their kind and reason, and the values before and after. */
+function planned(plan) {
+  const cell = (row, name) => (row && row[name] !== undefined ? plain(row[name]) : "NULL");
+  const values = (example) => {
+    const names = [...new Set([...Object.keys(example.before ?? {}), ...Object.keys(example.after ?? {})])];
+    return names.map((name) => {
+      const [before, after] = [cell(example.before, name), cell(example.after, name)];
+      const text = (value) => el("span", {}, `${name} = ${value}`);
+      if (!example.before) return el("div", { class: "gained" }, text(after));
+      if (!example.after) return el("div", { class: "lost" }, text(before));
+      if (before === after) return el("div", {}, text(after));
+      return el("div", {}, el("span", { class: "lost" }, `${name} = ${before}`), " → ", el("span", { class: "gained" }, after));
+    });
+  };
+  const rows = plan.examples.map((example) => el("tr", {},
+    el("td", { class: "nowrap" }, badge({ kind: KINDS[example.kind] ?? "", text: words(example.kind) })),
+    el("td", {}, values(example)),
+    el("td", {}, words(example.reason), example.detail ? [el("br"), el("span", { class: "quiet" }, example.detail)] : null)));
+  const titles = el("tr", {}, ["Change", "Row", "Reason"].map((name) => el("th", {}, name)));
+  const total = Object.values(plan.kinds).reduce((sum, count) => sum + count, 0);
+  const where = plan.saved ? [" All of them are in ", el("code", {}, plan.saved.uri), `, version ${plain(plan.saved.version)}.`] : null;
+  return card("Planned changes", el("div", {},
+    tiles(Object.fromEntries(Object.entries(plan.reasons))),
+    el("p", { class: "quiet" }, `${plain(plan.examples.length)} of ${plain(total)} changed rows.`, where),
+    plan.examples.length ? el("table", { class: "changes" }, el("thead", {}, titles), el("tbody", {}, rows)) : null), true);
+}
+
 async function history() {
   const entries = await reports(task.dag_id, task.task_id, { limit: 10, map_index: task.map_index });
   const runs = await withReports(entries);
@@ -148,9 +176,10 @@ async function start() {
     return show(el("p", { class: "empty quiet" }, "Open this page from a task instance."));
   }
   try {
-    const [report, instance] = await Promise.all([reportOf(task), instanceOf()]);
+    const [report, instance, plan] = await Promise.all([reportOf(task), instanceOf(), xcomOf(task, "merge_plan")]);
     if (report === null) return absent(instance);
     const cards = el("div", { class: "cards" },
+      plan ? planned(plan) : null,
       report.warnings?.length ? card("Warnings", notes(report.warnings), true) : null,
       isObject(report.sources) && Object.keys(report.sources).length ? card("Sources", sources(report.sources)) : null,
       isObject(report.seconds) && Object.keys(report.seconds).length ? card("Seconds per step", bars(report.seconds, " s")) : null,

@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.change_plan.saved_plan import PLAN_SUFFIX, PlanChoice
 from airflow_merge_provider.core.errors import DataError, RiskError
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.saved_plan import PLAN_SUFFIX, PlanChoice
 from airflow_merge_provider.jobs.run.plan_table import load_plan
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from tests.campaigns.workloads import Workload, build_workload

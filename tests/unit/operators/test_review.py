@@ -14,9 +14,9 @@ from airflow.sdk.exceptions import TaskAwaitingInput
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from airflow_merge_provider.core.errors import ConfigError, RiskError
+from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
+from airflow_merge_provider.core.errors import ConfigError, Problem, RiskError
 from airflow_merge_provider.core.protocol import JobResult
-from airflow_merge_provider.core.risk import Risk
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
@@ -31,16 +31,43 @@ def build_operator(**kwargs: Any) -> Any:
     return MergeSourceOperator(**{"task_id": "merge", "target": "golden", **RULES, **kwargs})
 
 
-def raise_risk(rows: Any = 30) -> Any:
-    try:
-        Risk(rows, 100).check_limit(0.2, {**REPORT, "rows": {**REPORT["rows"], "inserted": rows}})
-    except RiskError as error:
-        return build_failure(error)
+PLAN: dict[str, Any] = {
+    "kinds": {"inserted": 30, "updated": 0, "deleted": 1},
+    "reasons": {"new": 30, "removed": 1},
+    "examples": [
+        {"kind": "inserted", "reason": "new", "detail": "", "before": None, "after": {"_id": "a|b", "n": 1}},
+        {
+            "kind": "deleted",
+            "reason": "removed",
+            "detail": "left: erp/1",
+            "before": {"_id": "c"},
+            "after": None,
+        },
+    ],
+    "digest": "0123456789abcdef",
+    "saved": {"dataset": "golden__plan", "uri": "/lake/golden__plan", "version": 3},
+}
+
+
+def raise_risk(digest: str = PLAN["digest"], code: str = "risk", **saved: Any) -> Any:
+    plan = {**PLAN, "digest": digest, "saved": {**PLAN["saved"], **saved}}
+    rows = {"inserted": 30, "updated": 0, "deleted": 1, "unchanged": 99}
+    problem = Problem("plan", code, f"the {code} of 31 rows", "a hint")
+    return build_failure(RiskError.from_problem(problem, {**REPORT, "rows": rows, "plan": plan}))
 
 
 @pytest.fixture
-def answering(monkeypatch: pytest.MonkeyPatch) -> Any:
+def xcoms() -> dict[str, Any]:
+    """Return the XComs that the task has pushed."""
+    return {}
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch, xcoms: dict[str, Any]) -> Any:
     """Replace Spark by a prepared answer, and return the requests and a context."""
+
+    def push_xcom(key: str, value: Any) -> None:
+        xcoms[key] = value
 
     def install_answer(answer: Any) -> Any:
         fake = FakeSparkJobHook.create_fake(answer)
@@ -51,7 +78,8 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Any:
             run_id="r",
             task_id="merge",
             map_index=-1,
-            xcom_push=lambda key, value: None,
+            xcom_push=push_xcom,
+            task=SimpleNamespace(outlets=[]),
         )
         return fake, {"ti": task, "run_id": "r", "outlet_events": OutletEventAccessors()}
 
@@ -65,13 +93,11 @@ def test_a_risky_run_fails_by_default(answering: Any, capsys: pytest.CaptureFixt
     """
     fake, context = answering(raise_risk())
 
-    with pytest.raises(AirflowFailException, match="30 rows to a target of 100 rows"):
+    with pytest.raises(AirflowFailException, match="the risk of 31 rows"):
         build_operator(max_change_ratio=0.2).execute(context)
 
     output = capsys.readouterr()
-    (line,) = [
-        line for line in (output.out + output.err).splitlines() if "30 rows to a target of 100 rows" in line
-    ]
+    (line,) = [line for line in (output.out + output.err).splitlines() if "the risk of 31 rows" in line]
     assert "error" in line
     assert fake.requests[0].max_change_ratio == 0.2
 
@@ -90,59 +116,105 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
     return questions
 
 
-def test_a_person_is_asked_with_the_figures(answering: Any, server: Any) -> None:
+def test_a_person_is_asked_with_the_plan(answering: Any, server: Any, xcoms: dict[str, Any]) -> None:
     """The task waits for the answer without a process. No answer in time counts as a rejection."""
-    _, context = answering(raise_risk())
+    fake, context = answering(raise_risk())
     task = build_operator(max_change_ratio=0.2, on_risk="ask", execution_timeout=timedelta(hours=1))
 
     with pytest.raises(TaskAwaitingInput) as waiting:
         task.execute(context)
 
     (question,) = server
+    assert fake.requests[0].approval == "on_risk"
     assert question.options == ["Apply", "Reject"]
     assert question.defaults == ["Reject"]
-    assert question.subject.startswith("golden: the run would write 30 rows")
-    assert "| rows: inserted | 30 |" in question.body
+    assert question.subject == "golden: changes 31 % of 100 rows: 30 inserted, 1 deleted"
+    assert "| inserted | 30 |" in question.body
+    assert r'| inserted |  | \_id = "a\|b", n = 1 | new |' in question.body
+    assert r'| deleted | \_id = "c" |  | removed: left: erp/1 |' in question.body
+    assert "dags/d/runs/r/tasks/merge/plugin/merge-report)" in question.body
+    assert r"All rows are in /lake/golden\_\_plan." in question.body
     assert waiting.value.method_name == "after_review"
-    assert waiting.value.kwargs == {"reviewed": {"ratio": 0.3}}
+    assert waiting.value.kwargs == {"reviewed": {"version": 3}}
     assert waiting.value.timeout == timedelta(hours=1)
+    assert xcoms["merge_plan"]["examples"] == PLAN["examples"]
+    assert xcoms["merge_report"]["plan"]["saved"]["version"] == 3
 
 
-def test_a_question_that_shows_other_figures_is_not_asked(answering: Any, server: Any) -> None:
-    """A question with other figures than the stored one is not asked.
+def test_every_run_is_reviewed_if_asked_for(answering: Any, server: Any) -> None:
+    """With approve='always', each run that changes rows waits; a time for the answer may be set."""
+    fake, context = answering(raise_risk(code="approval"))
+    task = build_operator(approve="always", approval_timeout=timedelta(minutes=5))
 
-    The person would approve figures that nobody has seen. The same figures may be asked again.
+    with pytest.raises(TaskAwaitingInput) as waiting:
+        task.execute(context)
+
+    assert fake.requests[0].approval == "always"
+    assert waiting.value.timeout == timedelta(minutes=5)
+
+
+def test_a_question_about_another_plan_is_not_asked(answering: Any, server: Any) -> None:
+    """A question about another plan than the stored one is not asked.
+
+    The person would approve a plan that nobody has seen. The same plan may be asked about again, although it
+    was saved again.
     """
     task = build_operator(max_change_ratio=0.2, on_risk="ask")
-    for _ in range(2):
-        with pytest.raises(TaskAwaitingInput):
-            task.execute(answering(raise_risk())[1])
+    for version in (3, 4):
+        with pytest.raises(TaskAwaitingInput) as waiting:
+            task.execute(answering(raise_risk(version=version))[1])
+        assert waiting.value.kwargs["reviewed"]["version"] == version
 
-    with pytest.raises(
-        AirflowFailException, match=r"write 40 rows .* an earlier try requested approval for different counts"
-    ):
-        task.execute(answering(raise_risk(40))[1])
+    with pytest.raises(AirflowFailException, match="an earlier try asked for the approval of another plan"):
+        task.execute(answering(raise_risk(digest="fedcba9876543210"))[1])
 
 
-def test_a_yes_lets_the_run_write_what_was_seen(answering: Any) -> None:
-    """After approval the limit is the share that was shown, and the report has the name of the person."""
+def test_a_yes_applies_the_plan_that_was_seen(answering: Any) -> None:
+    """After approval the run applies the version of the plan that was shown, in the name of the person."""
     fake, context = answering(JobResult(report=REPORT))
 
-    report = build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"ratio": 0.3})
+    build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"version": 3})
 
-    assert fake.requests[0].max_change_ratio == 0.3
-    assert report["approved_by"] == "ada"
+    assert fake.requests[0].apply_plan == PlanChoice(version=3, approved_by="ada")
 
 
-def test_a_run_that_has_grown_meanwhile_fails(answering: Any) -> None:
-    """A run that has grown after the question fails.
+def test_an_approved_plan_that_is_outdated_fails(answering: Any) -> None:
+    """The approval covers only what was shown, and Airflow cannot ask another question in the same run."""
+    _, context = answering(raise_risk(code="outdated-plan"))
 
-    The approval covers only what was shown, and a question cannot be changed.
-    """
-    _, context = answering(raise_risk())
+    with pytest.raises(
+        AirflowFailException, match=r"golden: the outdated-plan of 31 rows. Nothing was written"
+    ):
+        build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"version": 3})
 
-    with pytest.raises(AirflowFailException, match=r"golden: the change has grown .* from 0.25 to 0.3"):
-        build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"ratio": 0.25})
+
+def test_a_rejection_may_fail_the_task(answering: Any) -> None:
+    """With on_reject='fail', a rejected plan fails the task."""
+    _, context = answering(JobResult(report=REPORT))
+    task = build_operator(approve="always", on_reject="fail")
+
+    with pytest.raises(AirflowFailException, match="The plan was not approved: nothing was written"):
+        task.after_review(context, {**YES, "chosen_options": ["Reject"]}, {"version": 3})
+
+
+def test_a_plan_may_be_saved_and_applied_by_two_tasks(answering: Any, xcoms: dict[str, Any]) -> None:
+    """The first task commits nothing; the second one applies the newest plan."""
+    fake, context = answering(JobResult(report={**REPORT, "dry_run": True, "plan": PLAN}))
+
+    build_operator(plan="save").execute(context)
+    build_operator(plan="apply").execute(context)
+
+    first, second = fake.requests
+    assert (first.until, first.save_plan, first.apply_plan) == ("transform", True, None)
+    assert (second.until, second.save_plan, second.apply_plan) == ("commit", False, PlanChoice())
+
+
+def test_wrong_settings_are_refused_at_once() -> None:
+    """All problems are reported, each with its path."""
+    with pytest.raises(ConfigError) as refused:
+        build_operator(plan="keep", approve="sometimes", on_reject="ignore")
+
+    assert [problem.path for problem in refused.value.problems] == ["plan", "approve", "on_reject"]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +231,7 @@ def test_a_no_writes_nothing_and_emits_nothing(answering: Any, event: Any) -> No
     fake, context = answering(JobResult(report=REPORT))
 
     with pytest.raises(AirflowSkipException, match="nothing was written"):
-        build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, event, {"ratio": 0.3})
+        build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, event, {"version": 3})
 
     assert fake.requests == []
 

@@ -1,0 +1,1 @@
+"""Plans of changes: their summaries, and the records of saved plans."""

@@ -1,0 +1,72 @@
+"""Tests of the commands that plan a run and apply a saved plan."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider import cli
+from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
+from airflow_merge_provider.core.protocol import JobResult
+from tests.fakes import REPORT
+
+PIPE = {"_id": "golden", "type": "pipe", "source": {"type": "merge", "version": 2, "datasets": ["a a"]}}
+
+
+def test_a_plan_is_printed_as_a_diff(
+    lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The changes are a text for people: kinds, reasons, rows, and of updated rows what differs."""
+    changes = {
+        "kinds": {"inserted": 1, "updated": 1, "deleted": 0},
+        "reasons": {"opened": 1, "closed": 1},
+        "examples": [
+            {"kind": "inserted", "reason": "opened", "after": {"id": 2, "v": "b"}},
+            {
+                "kind": "updated", "reason": "closed", "detail": "by load 3",
+                "before": {"id": 1, "v": "a\x1b[2J"},
+                "after": {"id": 1, "v": "a\x1b[2J", "valid_to": "2024-01-02"},
+            },
+        ],
+        "digest": "d", "saved": None,
+    }  # fmt: skip
+    job_run["answer"] = JobResult(report={**REPORT, "dry_run": True, "plan": changes})
+
+    assert cli.main(["plan", file(PIPE), "--warehouse", lake, "--save"]) == 0
+
+    request = job_run["request"]
+    assert (request.until, request.save_plan, request.full_refresh) == ("transform", True, False)
+    assert capsys.readouterr().out.splitlines() == [
+        "2 rows would change: 1 inserted, 1 updated",
+        "reasons: 1 opened, 1 closed",
+        '+ id = 2, v = "b"  [opened]',
+        '~ id = 1, v = "a\\u001b[2J"  [closed: by load 3]',
+        '    valid_to: NULL -> "2024-01-02"',
+    ]
+
+
+def test_a_plan_without_rows_says_so(
+    lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that has nothing to do prints its report."""
+    assert cli.main(["plan", file(PIPE), "--warehouse", lake]) == 0
+
+    assert json.loads(capsys.readouterr().out) == {"changed": True}
+
+
+def test_a_saved_plan_is_applied(lake: str, file: Any, job_run: Any) -> None:
+    """The job finds the newest plan of the target."""
+    assert cli.main(["run", file(PIPE), "--warehouse", lake, "--apply-plan"]) == 0
+
+    assert job_run["request"].apply_plan == PlanChoice()
+
+
+def test_a_plan_reads_nothing(lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """`plan --no-rows` shows the steps without reading data, even if an earlier run has committed."""
+    config = {"job": "joiner", "inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
+
+    assert cli.main(["plan", file(config), "--warehouse", lake, "--no-rows"]) == 0
+    assert (job_run["request"].until, job_run["request"].full_refresh) == ("plan", True)
+    assert job_run["request"].config == {"inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
