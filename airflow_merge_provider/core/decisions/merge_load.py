@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.columns import (
     check_layout,
@@ -112,6 +113,17 @@ def decide_load(config: AnyLoad, source: PinnedDataset, reporter: RunReporter) -
     return LoadDecision(config, source, reporter)
 
 
+def check_dispatch(request: JobRequest) -> None:
+    """Check that a load of several tables needs no plan, which has one target.
+
+    :raises ConfigError: if it does.
+    """
+    if request.save_plan or request.apply_plan is not None or request.approval != "never":
+        message = "saved plans and approvals are not supported with dispatch_by"
+        hint = "use one operator for each table, or set on_risk='fail' without plan and approve"
+        raise ConfigError.from_problems([Problem("dispatch_by", "unsupported", message, hint)])
+
+
 def open_run(log: TableLog, request: JobRequest, progress: Progress) -> LoadDecision:
     """Find the source and the target of a load, and return the decision about it.
 
@@ -125,6 +137,7 @@ def open_run(log: TableLog, request: JobRequest, progress: Progress) -> LoadDeci
         raise RequiresSparkError("a check reads rows")
     source = pin_table(log, resolve_dataset(config.source, request.warehouse, at="source"))
     if config.dispatch_by is not None:
+        check_dispatch(request)
         raise RequiresSparkError("the rows name the targets")
     last = load_previous_run(log, target, CAPABILITY, request)
     sources = {source.dataset.id: source}

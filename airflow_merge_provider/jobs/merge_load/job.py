@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.decisions.merge_load import LoadDecision, decide_load
+from airflow_merge_provider.core.decisions.merge_load import LoadDecision, check_dispatch, decide_load
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.config import (
@@ -123,6 +123,7 @@ def _load_parts(
     pinned: PinnedDataset,
 ) -> dict[str, Any]:
     """Run one load for each table that the rows name, ordered by table name."""
+    check_dispatch(request)
     with progress.time_step("dispatch"):
         parts = dispatch.find_parts(spark, pinned, config, target)
     count_rows = build_row_counter(spark)
