@@ -16,12 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
 from airflow_merge_provider.capabilities import CAPABILITIES
-from tests.campaigns import limits
+from tests.campaigns import limits, plans
 from tests.campaigns.configurations import Tally, try_configurations
 from tests.campaigns.faults.processes import open_session
 from tests.campaigns.faults.server import ConnectServer
 from tests.campaigns.files import KINDS, FileTally, try_files
 from tests.campaigns.pipe_files import NAME, try_pipe_files
+from tests.campaigns.plans import PlanTally, try_plans
 from tests.campaigns.users import UserTally, try_sequences
 
 _ROUND = 500
@@ -125,6 +126,24 @@ def _try_users(minutes: float, first: int) -> int:
     return 1 if tally.failed else 0
 
 
+def _try_plans(minutes: float, first: int) -> int:
+    end, seed, tally = time.monotonic() + 60 * minutes, first, PlanTally()
+    with ConnectServer() as server, TemporaryDirectory() as folder:
+        spark = open_session(server.get_url())
+        while time.monotonic() < end:
+            failed = len(tally.failed)
+            for capability in plans.CAPABILITIES:
+                try_plans(spark, capability, seed, Path(folder) / f"{capability}-{seed}", tally)
+            print(f"  seed {seed}: {tally.ended.total()} plans, {dict(tally.ended)}", flush=True)
+            _print_failed(tally.failed[failed:])
+            seed += 1
+        spark.stop()
+    print(f"plans, seeds {first} to {seed - 1}: {dict(tally.ended)}, {len(tally.failed)} failed")
+    for name, count in sorted(tally.actions.items()):
+        print(f"  {name}: {count}")
+    return 1 if tally.failed else 0
+
+
 def _try_limits(_: float, __: int) -> int:
     print("limits:", flush=True)
     return limits.main([])
@@ -135,6 +154,7 @@ _CAMPAIGNS = {
     "files": _try_files,
     "faults": _try_faults,
     "users": _try_users,
+    "plans": _try_plans,
     "limits": _try_limits,
     "shared": _try_shared,
 }

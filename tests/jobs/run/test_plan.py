@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.change_plan.saved_plan import PLAN_SUFFIX, PlanChoice
+from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import DataError, RiskError
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.jobs.run.plan_table import load_plan
-from airflow_merge_provider.jobs.run.retry import run_attempt
-from tests.campaigns.workloads import Workload, build_workload
-from tests.reports import check_report
+from tests.campaigns.plans import PlannedRuns, count_images
+from tests.campaigns.workloads import build_workload
 
 pytestmark = pytest.mark.spark
 
@@ -27,49 +20,6 @@ CASES = [
     ("merge_load", 2), ("merge_load", 4), ("merge_load", 6), ("merge_engine", 6), ("merge_engine", 7),
     ("merge_source", 2), ("merge_source", 5), ("joiner", 4),
 ]  # fmt: skip
-
-
-class PlannedRuns:
-    """Plans and runs of a random workload."""
-
-    def __init__(self, spark: SparkSession, workload: Workload, folder: Path) -> None:
-        self._spark, self._workload, self.folder = spark, workload, folder
-        self.target = str(workload.config["target"])
-        self._run = importlib.import_module(f"airflow_merge_provider.jobs.{workload.capability}.job").run
-
-    def write_sources(self, step: int) -> None:
-        self._workload.write_sources(self.folder, step)
-
-    def run(self, step: int, run_id: str | None = None, **fields: Any) -> dict[str, Any]:
-        """Run a step, or plan it."""
-        request = load_plan(self._spark, self._workload.build_request(self.folder, step, run_id, **fields))
-        return check_report(run_attempt(self._spark, request, Progress(out=str), self._run))
-
-    def plan(self, step: int, *, save: bool = True) -> dict[str, Any]:
-        return self.run(step, until="transform", save_plan=save)
-
-    def apply(self, step: int, run_id: str | None = None) -> dict[str, Any]:
-        return self.run(step, run_id, apply_plan=PlanChoice(approved_by="ada"))
-
-    @property
-    def version(self) -> int | None:
-        path = str(self.folder / self.target)
-        return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else None
-
-    def read_target(self) -> Counter[str]:
-        """Return the rows of the target as JSON, without the internal members of merged outputs."""
-        if self.version is None:
-            return Counter()
-        rows = self._spark.read.format("delta").load(str(self.folder / self.target)).drop("_members")
-        return Counter(
-            _sort_columns(row["row"]) for row in rows.selectExpr("to_json(struct(*)) AS row").collect()
-        )
-
-    def list_plan(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows of the saved plan."""
-        path = str(self.folder / f"{self.target}{PLAN_SUFFIX}")
-        for row in self._spark.read.format("delta").load(path).collect():
-            yield row.asDict()
 
 
 @pytest.fixture
@@ -88,15 +38,12 @@ def test_a_plan_is_what_the_run_does(spark: SparkSession, tmp_path: Path, capabi
     runs.write_sources(2)
     before = runs.read_target()
     planned = runs.plan(2)
-    changes = list(runs.list_plan())
+    changes = runs.list_plan()
     assert runs.read_target() == before
 
     report = runs.run(2)
 
-    lost, gained = (
-        Counter(_sort_columns(change[side]) for change in changes if change[side] is not None)
-        for side in ("before", "after")
-    )
+    lost, gained = count_images(changes)
     assert changes
     assert not lost - before
     assert before - lost + gained == runs.read_target()
@@ -135,15 +82,12 @@ def test_a_saved_plan_is_applied_although_its_sources_have_grown(
     runs.run(1)
     runs.write_sources(2)
     planned = runs.plan(2)
-    before, changes = runs.read_target(), list(runs.list_plan())
+    before, changes = runs.read_target(), runs.list_plan()
     runs.write_sources(3)
 
     report = runs.apply(3, "applying")
 
-    lost, gained = (
-        Counter(_sort_columns(change[side]) for change in changes if change[side] is not None)
-        for side in ("before", "after")
-    )
+    lost, gained = count_images(changes)
     assert runs.read_target() == before - lost + gained
     assert (report["rows"], report["approved_by"]) == (planned["rows"], "ada")
     again = runs.apply(3, "applying")
@@ -187,10 +131,6 @@ def test_a_run_that_needs_approval_stops_with_a_saved_plan(runs: PlannedRuns) ->
     report = runs.run(1, approval="always", apply_plan=PlanChoice(version=saved["version"]))
 
     assert report["changed"]
-
-
-def _sort_columns(row: str) -> str:
-    return json.dumps(json.loads(row), sort_keys=True)
 
 
 def _count_kinds(changes: list[dict[str, Any]]) -> dict[str, int]:
