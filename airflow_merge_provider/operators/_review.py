@@ -50,7 +50,7 @@ def ask_for_approval(
         ti_id=context["ti"].id,
         options=[APPLY, REJECT],
         subject=build_subject(risk.report, plan),
-        body=build_body(plan, risk.message, _find_report_url(context)),
+        body=build_body(plan, risk.problems[0].message, _find_report_url(context)),
         defaults=[REJECT],
         multiple=False,
         # The server rejects the question without these two fields.
@@ -125,16 +125,17 @@ def _list_cells(example: ChangeExample) -> Iterator[str]:
     is_in_place = example.before is not None and example.after is not None
     yield _format_row(example.before, first=list(changed) if is_in_place else [])
     yield _format_row(changed if is_in_place else example.after)
-    yield _escape_markdown(f"{example.reason}: {example.detail}" if example.detail else example.reason)
+    reason = "" if example.reason == example.kind else example.reason
+    yield _escape_markdown(": ".join(filter(None, (reason, example.detail))))
 
 
 def _format_row(row: Mapping[str, Any] | None, first: list[str] | None = None) -> str:
     if row is None:
         return ""
-    names = [*(first or []), *(name for name in row if name not in (first or []))]
-    cells = [
-        f"{name} = {format_cell(row.get(name))}" for name in sorted(names[:_COLUMNS_MAX], key=names.index)
-    ]
+    names = list(row)
+    if first and len(names) > _COLUMNS_MAX:
+        names = [*first, *(name for name in names if name not in first)]
+    cells = [f"{name} = {format_cell(row.get(name))}" for name in names[:_COLUMNS_MAX]]
     more = [f"and {len(names) - _COLUMNS_MAX} more columns"] if len(names) > _COLUMNS_MAX else []
     return _escape_markdown(", ".join([*cells, *more]))
 
