@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -41,6 +42,7 @@ from airflow_merge_provider.jobs.merge_engine.source import (
     still_there,
 )
 from airflow_merge_provider.jobs.merge_engine.target import DeltaTarget, Target
+from airflow_merge_provider.jobs.merge_engine.winners import describe_winners
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.plan_table import pin_source
@@ -122,7 +124,8 @@ class _Fold(JobRun):
             return self.report_noop(NOTHING_CHANGED)
         plan, stored = self._plan_fold(read)
         with self.reporter.progress.time_step("aggregate"), still_there(self.source.pinned, self.since):
-            rows = self._fold_changes(plan, read, stored)
+            batch = source_columns.fit_rows(self.config, read.rows, plan.columns)
+            rows = self._fold_changes(plan, batch, stored)
             counted = count_changes(plan, rows)
         storage = compaction.count_storage(_find_storage(self.state), counted.rows, full=self.is_full)
         details = build_details(plan, read=read.how, storage=storage)
@@ -130,15 +133,18 @@ class _Fold(JobRun):
         return self.commit_result(
             result,
             lambda: self._write_changes(plan, rows, counted, result),
-            lambda: self._list_changes(plan, rows),
+            lambda: self._list_changes(plan, batch, stored, rows),
             # An empty first run also creates the table, because its commit records the source offset.
             is_needed=counted.is_needed or self.is_full,
         )
 
-    def _list_changes(self, plan: Plan, rows: DataFrame) -> ChangeSet:
+    def _list_changes(
+        self, plan: Plan, batch: DataFrame, stored: DataFrame | None, rows: DataFrame
+    ) -> ChangeSet:
         """Return the rows of the target that the commit changes."""
+        describe = partial(describe_winners, plan, batch, stored, self._read_removals(plan))
         if self.last is None or not self.is_full:
-            return row_changes.list_changed_rows(plan, rows)
+            return ChangeSet(row_changes.list_changed_rows(plan, rows), describe)
         results = row_changes.select_results(plan, rows).drop(CHANGE)
         return replace_all_rows(self.target.read_rows(), results, plan.key)
 
@@ -152,13 +158,16 @@ class _Fold(JobRun):
         schema = read.rows.schema if stored is None else stored.schema
         return source_columns.plan_for_table(self.config, read, schema), stored
 
-    def _fold_changes(self, plan: Plan, read: IncrementalRead, stored: DataFrame | None) -> DataFrame:
+    def _fold_changes(self, plan: Plan, batch: DataFrame, stored: DataFrame | None) -> DataFrame:
         """Fold once; a lazy checkpoint keeps the result for counting, change log and merge."""
-        batch = source_columns.fit_rows(self.config, read.rows, plan.columns)
-        removed = None
-        if not self.request.full_refresh:
-            removed = side_tables.read_removals(self.target.removals, plan, self.removals_since)
-        return row_changes.fold_batch(plan, batch, stored, removed).localCheckpoint(eager=False)
+        folded = row_changes.fold_batch(plan, batch, stored, self._read_removals(plan))
+        return folded.localCheckpoint(eager=False)
+
+    def _read_removals(self, plan: Plan) -> DataFrame | None:
+        """Return the recorded removals that are taken into account; None if there are none."""
+        if self.request.full_refresh:
+            return None
+        return side_tables.read_removals(self.target.removals, plan, self.removals_since)
 
     def count_live_rows(self) -> int:
         """Return how many rows the run found in the target."""

@@ -180,7 +180,7 @@ def _order_records(plan: Plan, records: DataFrame) -> DataFrame:
     if not plan.options.descending and not plan.folded_rules:
         position = F.struct(*map(sql.quote_column, (*plan.sequence, ARRIVAL, ADDS)))
     else:
-        position = F.row_number().over(_in_order(plan))
+        position = F.row_number().over(build_window(plan))
     return records.withColumn(POSITION, position)
 
 
@@ -188,7 +188,7 @@ def _of_key(plan: Plan) -> WindowSpec:
     return Window.partitionBy(*map(sql.quote_column, plan.key))
 
 
-def _in_order(plan: Plan, *, newest_first: bool = False) -> WindowSpec:
+def build_window(plan: Plan, *, newest_first: bool = False) -> WindowSpec:
     """Return a window that orders the records of a key; null is the oldest value in both directions."""
     up, down = Column.asc_nulls_first, Column.desc_nulls_first
     if newest_first:
@@ -203,7 +203,7 @@ def _compare_with_stored(plan: Plan, records: DataFrame) -> DataFrame:
     is_new = ~sql.quote_column(STORED) & ~sql.quote_column(IGNORED)
     late = tie = F.lit(False)
     # Both checks use the same order, so that Spark sorts the records of a key once.
-    newest_first = _in_order(plan, newest_first=True)
+    newest_first = build_window(plan, newest_first=True)
     if plan.groups:
         late = _late_in_groups(plan)
     elif plan.sequence:

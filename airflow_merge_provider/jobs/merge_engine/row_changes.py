@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     any_set,
     build_records,
 )
-from airflow_merge_provider.jobs.run.change_set import DELETED, INSERTED, UPDATED, ChangeSet, build_change
+from airflow_merge_provider.jobs.run.change_set import DELETED, INSERTED, UPDATED, build_change
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import combine_with_or
 
@@ -154,13 +154,13 @@ def select_changes(plan: Plan, folded_rows: DataFrame, kind: str = CHANGE) -> Da
     return exploded.select(F.col("image.kind").alias(kind), *values)
 
 
-def list_changed_rows(plan: Plan, folded_rows: DataFrame) -> ChangeSet:
+def list_changed_rows(plan: Plan, folded_rows: DataFrame) -> DataFrame:
     """Return the rows of the target that change, with the row kind of each change as its reason."""
     changed = folded_rows.where(sql.quote_column(CHANGE).isNotNull())
     kinds = F.create_map(*(F.lit(text) for pair in _CHANGE_KINDS.items() for text in pair))
     images = {name: _build_row(plan, image) for name, image in (("before", BEFORE), ("after", AFTER))}
     change = sql.quote_column(CHANGE)
-    return ChangeSet(changed.select(*build_change(kinds[change], change, **images)))
+    return changed.select(*build_change(kinds[change], change, **images))
 
 
 def _build_row(plan: Plan, image: str) -> Column:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -36,10 +36,12 @@ class ChangeSet:
 
     ``before`` and ``after`` are structs of the row's columns, null if there is no row. ``kind`` is the effect
     on the row, ``reason`` a word of the capability, and ``detail`` a text or null. ``state`` is a hash of the
-    columns that neither struct shows, null if there are none.
+    columns that neither struct shows, null if there are none. ``describe`` adds details to examples that
+    would cost too much for all rows.
     """
 
     rows: DataFrame
+    describe: Callable[[Sequence[ChangeExample]], Sequence[ChangeExample]] | None = None
 
     @contextmanager
     def hold_text(self) -> Iterator[DataFrame]:
@@ -50,6 +52,13 @@ class ChangeSet:
             yield text_rows
         finally:
             text_rows.unpersist()
+
+
+def describe_examples(changes: ChangeSet, summary: ChangeSummary) -> ChangeSummary:
+    """Return the summary with the details of its examples that are not in the rows."""
+    if changes.describe is None or not summary.examples:
+        return summary
+    return summary.model_copy(update={"examples": list(changes.describe(summary.examples))})
 
 
 def summarize_changes(text_rows: DataFrame) -> ChangeSummary:

@@ -15,7 +15,7 @@ from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.jobs.run.change_set import ChangeSet, summarize_changes
+from airflow_merge_provider.jobs.run.change_set import ChangeSet, describe_examples, summarize_changes
 from airflow_merge_provider.jobs.run.plan_table import save_plan
 
 
@@ -173,10 +173,12 @@ class JobRun(ABC):
         self, result: RunResult, list_changes: Callable[[], ChangeSet], *, is_saved: bool
     ) -> dict[str, Any]:
         """Return the report with the changes of the run, and save them if that is required."""
-        with self.reporter.progress.time_step("list changes"), list_changes().hold_text() as text_rows:
-            summary = summarize_changes(text_rows)
-            if is_saved:
-                summary = save_plan(self.reporter, text_rows, summary)
+        with self.reporter.progress.time_step("list changes"):
+            changes = list_changes()
+            with changes.hold_text() as text_rows:
+                summary = describe_examples(changes, summarize_changes(text_rows))
+                if is_saved:
+                    summary = save_plan(self.reporter, text_rows, summary)
         return self.reporter.build_report(result, plan=summary)
 
     def _require_approval(self, result: RunResult, list_changes: Callable[[], ChangeSet]) -> None:

@@ -6,13 +6,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import DataError, RiskError
 from tests.campaigns.plans import PlannedRuns, count_images
-from tests.campaigns.workloads import build_workload
+from tests.campaigns.workloads import Workload, build_workload
 
 pytestmark = pytest.mark.spark
 
@@ -59,6 +61,26 @@ def test_a_plan_that_is_not_saved_writes_nothing(runs: PlannedRuns) -> None:
     assert report["plan"]["saved"] is None
     assert report["plan"]["examples"]
     assert [path.name for path in runs.folder.iterdir() if runs.target in path.name] == []
+
+
+def test_a_plan_of_a_fold_names_the_winning_records(spark: SparkSession, tmp_path: Path) -> None:
+    """The detail of an example names the record that provides each changed value."""
+    write_rows(tmp_path / "changes", [(1, 1, "a", None), (2, 1, "z", None)])
+    config = {
+        "target": "t", "source": "changes", "primary_key": "k", "merge_engine": "partial-update",
+        "options": {"sequence.field": "s"},
+    }  # fmt: skip
+    runs = PlannedRuns(spark, Workload("merge_engine", 0, config, lambda *_: None), tmp_path)
+    runs.run(1)
+    write_rows(tmp_path / "changes", [(1, 3, None, "y"), (1, 2, "b", "x"), (3, 1, "c", None)])
+
+    report = runs.plan(2, save=False)
+
+    details = {example["after"]["k"]: example["detail"] for example in report["plan"]["examples"]}
+    assert set(details) == {1, 3}
+    assert "v: " in details[1]
+    assert "(record 2 of 3)" in details[1].split("; ")[1]
+    assert "(record 3 of 3)" in details[1].split("; ")[2]
 
 
 def test_a_plan_warns_of_the_change_limit(runs: PlannedRuns) -> None:
@@ -131,6 +153,12 @@ def test_a_run_that_needs_approval_stops_with_a_saved_plan(runs: PlannedRuns) ->
     report = runs.run(1, approval="always", apply_plan=PlanChoice(version=saved["version"]))
 
     assert report["changed"]
+
+
+def write_rows(path: Path, rows: list[tuple[int, int, str | None, str | None]]) -> None:
+    schema = pa.schema([("k", pa.int64()), ("s", pa.int64()), ("v", pa.string()), ("w", pa.string())])
+    records = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    write_deltalake(str(path), pa.Table.from_pylist(records, schema), mode="append")
 
 
 def _count_kinds(changes: list[dict[str, Any]]) -> dict[str, int]:

@@ -1,0 +1,93 @@
+"""Describe which record of a key provides each value that a fold changes, for the examples of a plan."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql import Column, DataFrame, functions as F
+
+from airflow_merge_provider.core.change_plan.summary import ChangeExample
+from airflow_merge_provider.core.merge_engine.fold import Record
+from airflow_merge_provider.core.merge_engine.plan import Plan
+from airflow_merge_provider.core.merge_engine.trace import KeyTrace, trace_records
+from airflow_merge_provider.jobs.merge_engine.records import (
+    ADDS,
+    CLEARS,
+    DELETES,
+    IGNORED,
+    STORED,
+    build_records,
+    build_window,
+)
+from airflow_merge_provider.jobs.spark import sql
+
+_KEY, _AT, _VALUES = "#text", "#at", "#values"
+
+
+def describe_winners(
+    plan: Plan,
+    batch: DataFrame,
+    stored: DataFrame | None,
+    removed: DataFrame | None,
+    examples: Sequence[ChangeExample],
+) -> list[ChangeExample]:
+    """Return the examples with the winning record of each changed column as their detail.
+
+    The records of a key are numbered from the oldest; the stored row is the oldest one.
+    Source: docs/semantics/merge_engine.md, Counts and traces.
+    """
+    keys = [_write_key(plan, example) for example in examples]
+    rows = build_records(plan, batch, stored, removed)
+    selected = rows.where(~sql.quote_column(IGNORED)).select(
+        _read_key(plan).alias(_KEY),
+        F.row_number().over(build_window(plan)).alias(_AT),
+        *(sql.quote_column(name) for name in (ADDS, DELETES, STORED, *([CLEARS] if plan.clears else []))),
+        F.struct(*map(sql.quote_column, plan.names)).alias(_VALUES),
+    )
+    records: defaultdict[str, list[Record]] = defaultdict(list)
+    for row in selected.where(F.col(_KEY).isin(keys)).orderBy(_AT).collect():
+        clears = frozenset(row[CLEARS] or ()) if plan.clears else frozenset[str]()
+        record = Record(row[_VALUES].asDict(), row[ADDS], row[DELETES], row[STORED], clears)
+        records[row[_KEY]].append(record)
+    return [
+        example.model_copy(update={"detail": "; ".join(_describe_columns(plan, example, records[key]))})
+        for example, key in zip(examples, keys, strict=True)
+    ]
+
+
+def _describe_columns(plan: Plan, example: ChangeExample, records: Sequence[Record]) -> Iterator[str]:
+    """Yield a text for each column that changes, or for the removal of the row."""
+    trace = trace_records(plan, records)
+    if not trace.is_live:
+        yield _describe_removal(trace, records)
+        return
+    for name, _, _ in example.list_changed_columns():
+        if name in trace.values:
+            source = trace.values[name]
+            numbers = ", ".join(_name_record(records, position) for position in source.records)
+            yield f"{name}: {source.why}{f' ({numbers})' if numbers else ''}"
+
+
+def _describe_removal(trace: KeyTrace, records: Sequence[Record]) -> str:
+    removing = [position for position, effect in enumerate(trace.did) if effect == "removed the row"]
+    position = removing[-1] if removing else len(records) - 1
+    return f"removed by {_name_record(records, position)}"
+
+
+def _name_record(records: Sequence[Record], position: int) -> str:
+    if records[position].stored:
+        return "the stored row"
+    return f"record {position + 1} of {len(records)}"
+
+
+def _read_key(plan: Plan) -> Column:
+    return F.to_json(F.struct(*map(sql.quote_column, plan.key)))
+
+
+def _write_key(plan: Plan, example: ChangeExample) -> str:
+    """Return the key of an example as Spark writes it."""
+    row = (example.before if example.after is None else example.after) or {}
+    key = {name: row[name] for name in plan.key if name in row}
+    return json.dumps(key, ensure_ascii=False, separators=(",", ":"))
