@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from airflow_merge_provider.core.errors import format_count
 
-ChangeKind = Literal["inserted", "updated", "deleted", "kept"]
-KINDS: tuple[ChangeKind, ...] = ("inserted", "updated", "deleted", "kept")
+ChangeKind = Literal["inserted", "updated", "deleted", "kept", "failed"]
+KINDS: tuple[ChangeKind, ...] = ("inserted", "updated", "deleted", "kept", "failed")
 # The number of example rows of each kind.
 EXAMPLES_MAX = 20
 
@@ -20,9 +20,12 @@ class _SummaryPart(BaseModel):
 
 
 class ChangeExample(_SummaryPart):
-    """One row that a run would change, before and after, without its NULLs."""
+    """One row that a run would change, before and after, without its NULLs; of a merge record, one bin."""
 
-    kind: ChangeKind = Field(description="The effect on the row; `kept` rows only get another state.")
+    kind: ChangeKind = Field(
+        description="The effect on the row; `kept` rows only get another state. The files of a `failed` bin"
+        " move to the failure folder."
+    )
     reason: str = Field(description="The reason in a word of the capability, such as `closed`.")
     detail: str = Field("", description="What led to the change of this row.")
     before: dict[str, Any] | None = Field(None, description="The row before; null if it is new.")

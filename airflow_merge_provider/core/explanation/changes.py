@@ -15,7 +15,13 @@ from airflow_merge_provider.core.change_plan.summary import (
 from airflow_merge_provider.core.errors import format_count
 from airflow_merge_provider.core.explanation.values import escape_text, format_value
 
-_SIGNS: Mapping[ChangeKind, str] = {"inserted": "+", "updated": "~", "deleted": "-", "kept": "="}
+_SIGNS: Mapping[ChangeKind, str] = {
+    "inserted": "+",
+    "updated": "~",
+    "deleted": "-",
+    "kept": "=",
+    "failed": "!",
+}
 # Limits for one row: the columns that are shown, and the characters of a value.
 _COLUMNS_MAX = 12
 _VALUE_MAX_CHARS = 80
@@ -25,6 +31,7 @@ def format_changes(summary: ChangeSummary) -> Iterator[str]:
     """Yield the changes as a text for people: the counts, then the examples of each kind.
 
     ``+`` is a new row, ``-`` a deleted one, ``~`` a row with other values and ``=`` one with another state.
+    In a merge record, ``+`` is a merged file, ``=`` an open bin and ``!`` a failed one.
     """
     if not summary.count:
         yield "no row would change"

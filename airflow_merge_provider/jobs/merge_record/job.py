@@ -46,6 +46,7 @@ from airflow_merge_provider.jobs.merge_record.report import (
     build_result,
     count_open,
     list_result_warnings,
+    summarize_plan,
 )
 from airflow_merge_provider.jobs.merge_record.routing import Folders
 
@@ -111,7 +112,9 @@ class _Run:
             )
         plan, new_file_count = self._plan_merges(state)
         self.plans.append(plan)
-        return self._build_report(self._build_result(state, new_file_count))
+        result = self._build_result(state, new_file_count)
+        self.reporter.add_warnings(list_result_warnings(result, self.config))
+        return self.reporter.build_report(result, plan=summarize_plan(plan))
 
     def carry_out(self) -> dict[str, Any]:
         """Complete an unfinished plan, then plan and merge new files, and return the report."""

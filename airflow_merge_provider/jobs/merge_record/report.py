@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 from typing import Any
 
+from airflow_merge_provider.core.change_plan.summary import EXAMPLES_MAX, ChangeExample, ChangeSummary
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedFailure, PlannedMerge, next_expiry
 from airflow_merge_provider.core.merge_record.reasons import EVICTED
 from airflow_merge_provider.core.merge_record.state import State
@@ -16,6 +21,7 @@ from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.run_mode import RunMode
 
 _BINS_MAX = 5
+_FILES_MAX = 10
 _MICROSECONDS = 1_000_000
 
 
@@ -87,6 +93,55 @@ def list_result_warnings(result: RunResult, config: MergeRecordConfig) -> list[s
     return [
         f"{evicted} bins were ended by max_bins {config.max_bins} before they were full: increase max_bins"
     ]
+
+
+def summarize_plan(plan: Plan) -> ChangeSummary:
+    """Return the bins of a plan: those that become a file, those that fail, and those that stay open."""
+    examples = [
+        *(
+            ChangeExample(
+                kind="inserted", reason=merge.reason.code, detail=merge.reason.text,
+                after={**_list_files(merge.sources), "records": merge.records, "bytes": merge.bytes},
+            )
+            for merge in plan.merges
+        ),
+        *(
+            ChangeExample(
+                kind="failed", reason=failure.reason.code, detail=_describe_culprit(failure),
+                before=_list_files(failure.sources),
+            )
+            for failure in plan.failures
+        ),
+        *(
+            ChangeExample(
+                kind="kept", reason="open",
+                after={**_list_files(bin_.sources), "records": bin_.records, "bytes": bin_.bytes},
+            )
+            for bin_ in plan.state.bins
+        ),
+    ]  # fmt: skip
+    digest = hashlib.sha256(json.dumps(plan.as_json(), sort_keys=True).encode()).hexdigest()[:32]
+    kinds = Counter({"inserted": 0, "failed": 0, "kept": 0} | Counter(one.kind for one in examples))
+    reasons = Counter(example.reason for example in examples)
+    shown = [
+        example for kind in kinds for example in [one for one in examples if one.kind == kind][:EXAMPLES_MAX]
+    ]
+    return ChangeSummary.model_validate(
+        {"kinds": kinds, "reasons": reasons, "examples": shown, "digest": digest}
+    )
+
+
+def _list_files(sources: Sequence[FlowFile]) -> dict[str, Any]:
+    names = [PurePosixPath(source.uri).name for source in sources]
+    more = [f"and {len(names) - _FILES_MAX} more"] if len(names) > _FILES_MAX else []
+    return {"files": [*names[:_FILES_MAX], *more]}
+
+
+def _describe_culprit(failure: PlannedFailure) -> str:
+    """Return why a bin fails, with the name of the file that made it fail."""
+    culprits = [source for source in failure.sources if source.uuid == failure.culprit]
+    names = "".join(f" ({PurePosixPath(source.uri).name})" for source in culprits)
+    return f"{failure.reason.text}{names}"
 
 
 def count_open(state: State) -> dict[str, int]:

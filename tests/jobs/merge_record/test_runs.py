@@ -90,6 +90,9 @@ def test_a_dry_run_tells_and_touches_nothing(tmp_path: Path) -> None:
     report = landing.run_job(until="transform")
 
     assert (report["dry_run"], report["changed"], report["counts"]["merged"]) == (True, False, 1)
+    assert report["plan"]["kinds"] == {"inserted": 1, "failed": 0, "kept": 0}
+    (example,) = report["plan"]["examples"]
+    assert (example["reason"], len(example["after"]["files"])) == ("FULL_ENOUGH", 1)
     assert landing.list_names("") == ["in/a.json"]
 
 
