@@ -15,7 +15,7 @@ from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.jobs.run.change_set import ChangeSet, describe_examples, summarize_changes
+from airflow_merge_provider.jobs.run.change_set import KEPT, ChangeSet, describe_examples, summarize_changes
 from airflow_merge_provider.jobs.run.plan_table import save_plan
 
 
@@ -187,7 +187,7 @@ class JobRun(ABC):
         :raises RiskError: if the run would change rows.
         """
         report = self._plan_changes(result, list_changes, is_saved=True)
-        if sum(report["plan"]["kinds"].values()):
+        if any(count for kind, count in report["plan"]["kinds"].items() if kind != KEPT):
             hint = "approve it in the Airflow UI, or apply the saved plan"
             problem = Problem("approve", "approval", "the run needs the approval of a person", hint)
             raise RiskError.from_problem(problem, report)
