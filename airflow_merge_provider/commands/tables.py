@@ -12,9 +12,11 @@ from pydantic import TypeAdapter
 
 from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.commands.arguments import AddCommand, add_target
+from airflow_merge_provider.core.explanation.values import escape_text
 from airflow_merge_provider.core.merge_source.explanation import format_key, format_links
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.core.report_schema import build_report_schema
+from airflow_merge_provider.core.run.reporter import APPROVED_BY
 from airflow_merge_provider.core.table_history import UNDO
 from airflow_merge_provider.explain.dispatch import explain_target
 from airflow_merge_provider.explain.merge_source import explain_between
@@ -86,9 +88,9 @@ def _print_history(options: argparse.Namespace) -> int:
         run_name = " ".join(str(token[key]) for key in ("dag_id", "task_id", "run_id") if key in token)
         kind = "undo" if UNDO in metadata else "run"
         number = f"{kind} {metadata['number']}" if "number" in metadata else ""
-        print(
-            f"{commit['version']:>6}  {timestamp}  {commit['operation']:<32} {number:<8} {run_name}".rstrip()
-        )
+        approver = f"  approved by {metadata[APPROVED_BY]}" if metadata.get(APPROVED_BY) else ""
+        run_text = escape_text(f"{number:<8} {run_name}{approver}")
+        print(f"{commit['version']:>6}  {timestamp}  {commit['operation']:<32} {run_text}".rstrip())
     return 0
 
 
