@@ -156,6 +156,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         run_tasks(folder, tally, options)
     finally:
         stop_servers()
+    ended = len(tally.memory) - 1 - tally.tried["killed servers"]
+    if ended > 0:
+        tally.failed.append(f"{ended} servers ended although nobody killed them")
     print_report(tally, time.monotonic() - began)
     if not tally.failed:
         shutil.rmtree(folder)
