@@ -137,6 +137,8 @@ def find_setting_problems(operator: Any) -> list[Problem]:
         "full_refresh": operator.full_refresh,
         "emit_asset": operator.emit_asset,
     }
+    if operator.openlineage_inject_parent_job_info is not None:
+        flags["openlineage_inject_parent_job_info"] = operator.openlineage_inject_parent_job_info
     problems = [
         Problem(name, "value", f"must be a boolean, not {value!r}")
         for name, value in flags.items()

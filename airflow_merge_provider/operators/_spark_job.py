@@ -16,7 +16,6 @@ from airflow.sdk import Asset, BaseOperator, Context
 from airflow_merge_provider.assets import dataset_asset
 from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.data_lineage.run_lineage import describe_run
 from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, build_population
@@ -38,7 +37,6 @@ from airflow_merge_provider.core.source_offset import normalize_uri
 from airflow_merge_provider.hooks._population_marks import find_marked, mark_populated
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import find_warehouse
-from airflow_merge_provider.lineage.facets import build_lineage
 from airflow_merge_provider.lineage.settings import add_parent_run, is_openlineage_enabled
 from airflow_merge_provider.links.merge_report import MergeReportLink
 from airflow_merge_provider.operators import _review
@@ -221,6 +219,10 @@ class SparkJobOperator(BaseOperator):
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any] | None:
         """Return the datasets of the run for OpenLineage; None if the arguments are invalid."""
+        # Imports all capabilities.
+        from airflow_merge_provider.core.data_lineage.run_lineage import describe_run  # noqa: PLC0415
+        from airflow_merge_provider.lineage.facets import build_lineage  # noqa: PLC0415
+
         rendered = copy.copy(self)
         rendered._render_natively()  # noqa: SLF001 - a copy of this operator
         try:

@@ -89,11 +89,11 @@ def test_every_column_is_traced(lake: Lake, name: str) -> None:
         lineage = lake.run_job(job, config, run_id)
 
         assert all(list_columns(dataset) == [*ROWS] for dataset in lineage.inputs)
-        target, *others = lineage.outputs
+        target, *side_tables = lineage.outputs
         if target.dataset.format == "delta":
             schema = DeltaTable(lake.folder / "t").schema()
             assert list_columns(target) == [field.name for field in schema.fields]
-            assert all(list_columns(dataset) for dataset in others)
+            assert all(list_columns(dataset) for dataset in side_tables)
         if list_columns(target):
             assert target.columns is not None
             assert set(list_columns(target)) - set(target.columns.columns) == own_columns

@@ -52,9 +52,11 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
             warehouse="relative",
             dry_run="yes",
             conf=["spark.x"],
+            openlineage_inject_parent_job_info="yes",
         )
 
     assert {problem.path for problem in refused.value.problems} == {
+        "openlineage_inject_parent_job_info",
         "identity",
         "max_merged",
         "equality[0]",
