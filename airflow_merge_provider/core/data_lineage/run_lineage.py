@@ -7,6 +7,7 @@ descriptions add what is known once the run has ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -32,6 +33,7 @@ from airflow_merge_provider.core.data_lineage.model import (
 )
 from airflow_merge_provider.core.data_lineage.names import DatasetName, name_dataset
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_load.config import load_config
@@ -159,8 +161,11 @@ class _DescribedRun:
         """Return the lineage; a dataset with two names in the configuration is contained once."""
         inputs = [self._build_input(name, dataset) for name, dataset in self.datasets.inputs.items()]
         columns: Mapping[str, ColumnLineage] = {}
-        if self.report is not None:
-            columns = self.capability.trace_columns(self.config, self._find_schemas())
+        # Columns that another program has changed meanwhile may not suit the configuration any more: then the
+        # event has all datasets, without their columns.
+        with suppress(MergeError):
+            if self.report is not None:
+                columns = self.capability.trace_columns(self.config, self._find_schemas())
         outputs = [
             self._build_output(name, dataset, columns.get(name))
             for name, dataset in self.datasets.outputs.items()

@@ -202,6 +202,17 @@ def test_descriptions_add_schemas_and_locations() -> None:
     assert lineage.input_names == {"source": people.name}
 
 
+def test_columns_that_do_not_suit_the_configuration_cost_only_their_lineage() -> None:
+    """If another program has dropped a key column meanwhile, the event still names and counts the datasets."""
+    config = {"source": "crm", "target": "golden", "primary_key": "id"}
+    descriptions = {"/lake/golden": DatasetDescription(fields=tuple(build_fields("other")))}
+
+    lineage = describe("merge_engine", config, report=REPORT, descriptions=descriptions)
+
+    (golden,) = lineage.outputs
+    assert (golden.columns, golden.counts.rows) == (None, 3)
+
+
 def test_before_the_end_only_names_are_known() -> None:
     """At the start, and if the run fails, datasets have names alone."""
     (source,) = describe().inputs
