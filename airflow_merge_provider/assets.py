@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from airflow.sdk import Asset, AssetWatcher
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.openlineage.facet import Dataset as LineageDataset
 
 GROUP = "merge"
 WAREHOUSE = "merge://warehouse"
@@ -92,16 +89,6 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
 def create_asset(*, dataset: str, extra: dict[str, Any] | None = None) -> Asset:
     """Create an asset of the ``merge`` scheme for callers that have only the scheme (hook lineage)."""
     return dataset_asset(dataset, extra=extra)
-
-
-def lineage_dataset(asset: Asset, lineage_context: Any) -> LineageDataset | None:  # noqa: ARG001 - Airflow passes it
-    """Convert an asset of the ``merge`` scheme to an OpenLineage dataset."""
-    from airflow.providers.common.compat.openlineage.facet import (  # noqa: PLC0415 - lineage is optional
-        Dataset as LineageDataset,
-    )
-
-    parts = urlsplit(asset.uri)
-    return LineageDataset(namespace=f"{parts.scheme}://{parts.netloc}", name=parts.path.removeprefix("/"))
 
 
 def _asset_uri(dataset: Dataset) -> str:

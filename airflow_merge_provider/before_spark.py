@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from airflow_merge_provider.core.data_lineage.descriptions import describe_datasets
 from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source, undo
 from airflow_merge_provider.core.protocol import Job, JobRequest, JobResult
 from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
@@ -61,11 +62,13 @@ def find_result(
         return None
     if report is None:
         return None
+    datasets = describe_datasets(log, request, report, progress)
     progress.log_line(summarize_report(report))
     for line in lines:
         on_line(line)
     seconds = progress.list_seconds()
-    return JobResult(report=add_launch_seconds({**report, "seconds": seconds}, sum(seconds.values())))
+    report = add_launch_seconds({**report, "seconds": seconds}, sum(seconds.values()))
+    return JobResult(report=report, datasets=datasets)
 
 
 def _find_report(log: TableLog, request: JobRequest, progress: Progress) -> dict[str, Any] | None:

@@ -82,13 +82,7 @@ class DeltaRsLog:
         return self._query_if_exists(dataset, lambda table: table.metadata().configuration)
 
     def read_fields(self, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
-        def read_schema(table: DeltaTable) -> Sequence[Mapping[str, Any]]:
-            if pinned.version is not None and table.version() != pinned.version:
-                table.load_as_version(pinned.version)
-            fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
-            return fields
-
-        return self._query(pinned.dataset, read_schema)
+        return self._query(pinned.dataset, lambda table: read_fields(table, pinned.version))
 
     def has_files(self, dataset: Dataset) -> bool:
         raise RequiresSparkError(f"{dataset.uri} consists of files without a log")
@@ -161,6 +155,14 @@ def parse_entry(line: Mapping[str, Any]) -> HistoryEntry:
         rows=None if row_count is None else int(row_count),
         timestamp=int(stamp.timestamp() * 1000) if isinstance(stamp, datetime) else int(stamp or 0),
     )
+
+
+def read_fields(table: DeltaTable, version: int | None) -> list[dict[str, Any]]:
+    """Return the columns of a table at a version, in Spark's JSON form; None is the version of the table."""
+    if version is not None and table.version() != version:
+        table.load_as_version(version)
+    fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
+    return fields
 
 
 def read_commit_id(location: Path, version: int) -> str | None:

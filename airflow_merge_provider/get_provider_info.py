@@ -42,7 +42,7 @@ def get_provider_info() -> dict[str, Any]:
                 "schemes": ["merge"],
                 "handler": f"{_PACKAGE}.assets.sanitize_uri",
                 "factory": f"{_PACKAGE}.assets.create_asset",
-                "to_openlineage_converter": f"{_PACKAGE}.assets.lineage_dataset",
+                "to_openlineage_converter": f"{_PACKAGE}.lineage.assets.convert_asset",
             }
         ],
         "config": {"merge": _config_section()},

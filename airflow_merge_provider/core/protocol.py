@@ -101,13 +101,31 @@ class JobRequest(Message):
     saved_plan: SavedPlan | None = Field(
         None, description="The record of that plan; the job reads it from the plan table."
     )
+    describes_datasets: bool = Field(
+        default=False,
+        description="Whether the result describes the datasets of the run, which only lineage needs.",
+    )
+
+
+class DatasetDescription(BaseModel):
+    """A dataset as a run has read or written it, as far as its log tells."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    fields: tuple[dict[str, Any], ...] | None = Field(None, description="The columns in Spark's JSON form.")
+    version: int | None = Field(None, description="The newest version, if the report contains none.")
+    location: str | None = Field(None, description="Where the rows of a catalog table are.")
 
 
 class JobResult(Message):
-    """The result of a successful run; ``report`` is shown to users (XCom ``merge_report``)."""
+    """The result of a successful run; ``report`` is shown to users (XCom ``merge_report``).
+
+    ``datasets`` are described by their URIs, if the request requires it.
+    """
 
     ok: Literal[True] = True
     report: dict[str, Any]
+    datasets: dict[str, DatasetDescription] = Field(default_factory=dict)
 
 
 class JobFailure(Message):
@@ -168,7 +186,7 @@ def read_result(path: Path, elapsed: float) -> JobResult | JobFailure:
     text = path.read_text(encoding="utf-8")
     try:
         result = JobResult.model_validate_json(text)
-        return JobResult(report=add_launch_seconds(result.report, elapsed))
+        return result.model_copy(update={"report": add_launch_seconds(result.report, elapsed)})
     except ValidationError:
         pass
     try:

@@ -24,6 +24,8 @@ from airflow_merge_provider.local_spark.settings import MEMORY_SETTING, LocalSpa
 # The settings that a session can change while its server runs, except the following. Any other setting
 # belongs to the server.
 _SESSION_PREFIXES = ("spark.sql.", "spark.databricks.delta.")
+# The parent run in OpenLineage differs in each run, which would otherwise have a server of its own.
+_PARENT_RUN = ("spark.openlineage.parent", "spark.openlineage.rootParent")
 # Spark's static SQL settings (StaticSQLConf), and those that a catalog or the metastore client reads once.
 _STATIC_SQL = re.compile(
     r"spark\.sql\.(extensions|catalog|artifact\.|warehouse|hive|cache\.serializer|queryExecutionListeners|"
@@ -101,7 +103,9 @@ def split_conf(conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]
 
 def is_session_setting(name: str) -> bool:
     """Return whether a session can change a setting; False for every name that is not known to be one."""
-    return name.startswith(_SESSION_PREFIXES) and not _STATIC_SQL.match(name)
+    return name.startswith(_PARENT_RUN) or (
+        name.startswith(_SESSION_PREFIXES) and not _STATIC_SQL.match(name)
+    )
 
 
 def build_spec(conf: Mapping[str, str], settings: LocalSparkSettings) -> ServerSpec:

@@ -12,9 +12,12 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
 
 from airflow_merge_provider.assets import dataset_text
+from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
 from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.population import OFFSETS
+from airflow_merge_provider.core.spark_conf import find_misplaced
 
 _WORDS = {"true": True, "false": False, "none": None, "null": None, "": None}
 
@@ -125,3 +128,45 @@ def find_reference_problems(ref: Any, warehouse: str | None, path: str) -> Seque
     except ConfigError as error:
         return error.problems
     return ()
+
+
+def find_setting_problems(operator: Any) -> list[Problem]:
+    """Return the problems of the arguments that all operators share."""
+    flags: dict[str, Any] = {
+        "dry_run": operator.dry_run_only,
+        "full_refresh": operator.full_refresh,
+        "emit_asset": operator.emit_asset,
+    }
+    if operator.openlineage_inject_parent_job_info is not None:
+        flags["openlineage_inject_parent_job_info"] = operator.openlineage_inject_parent_job_info
+    problems = [
+        Problem(name, "value", f"must be a boolean, not {value!r}")
+        for name, value in flags.items()
+        if not isinstance(value, bool)
+    ]
+    settings = {"plan": operator.plan, "approve": operator.approve}
+    problems += risk.find_problems(
+        operator.max_change_ratio, operator.on_risk, **settings, on_reject=operator.on_reject
+    )
+    if not operator.guarded:
+        message = "is not supported: this operator changes no rows"
+        problems += [
+            Problem(name, "unsupported", message, "leave it out")
+            for name, value in {risk.LIMIT: operator.max_change_ratio, **settings}.items()
+            if value is not None
+        ]
+    conf: Any = operator.conf
+    if conf is not None and not isinstance(conf, Mapping):
+        problems.append(Problem("conf", "value", "must be an object of Spark settings"))
+    elif conf is not None:
+        problems += find_misplaced(conf, "conf")
+    if operator.set_initial_offset not in OFFSETS and is_literal(operator.set_initial_offset):
+        names = ", ".join(map(repr, OFFSETS))
+        problems.append(
+            Problem(
+                "set_initial_offset", "value", f"must be one of {names}, not {operator.set_initial_offset!r}"
+            )
+        )
+    if operator.warehouse is not None:
+        problems += find_reference_problems("x", operator.warehouse, "warehouse")
+    return problems

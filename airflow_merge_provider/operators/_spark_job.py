@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from abc import abstractmethod
@@ -12,14 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import Asset, BaseOperator, Context
 
-from airflow_merge_provider import lineage
 from airflow_merge_provider.assets import dataset_asset
 from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError
 from airflow_merge_provider.core.model import Config
-from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, build_population
-from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, choose_approval
+from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, build_population
+from airflow_merge_provider.core.protocol import (
+    DatasetDescription,
+    Job,
+    JobFailure,
+    JobRequest,
+    choose_approval,
+)
 from airflow_merge_provider.core.report import (
     PLAN_KEY,
     REPORT_KEY,
@@ -28,10 +34,10 @@ from airflow_merge_provider.core.report import (
     truncate_report,
 )
 from airflow_merge_provider.core.source_offset import normalize_uri
-from airflow_merge_provider.core.spark_conf import find_misplaced
 from airflow_merge_provider.hooks._population_marks import find_marked, mark_populated
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import find_warehouse
+from airflow_merge_provider.lineage.settings import add_parent_run, is_openlineage_enabled
 from airflow_merge_provider.links.merge_report import MergeReportLink
 from airflow_merge_provider.operators import _review
 from airflow_merge_provider.operators._arguments import (
@@ -39,6 +45,7 @@ from airflow_merge_provider.operators._arguments import (
     as_text,
     check_argument_names,
     find_reference_problems,
+    find_setting_problems,
     is_literal,
     list_assets,
     parse_rendered,
@@ -81,6 +88,8 @@ class SparkJobOperator(BaseOperator):
     :param approval_timeout: how long a person has for the answer; by default ``execution_timeout``.
     :param emit_asset: update the target's asset when a run changed it.
     :param allow_concurrent_writes: let other tasks of the DAG write the target at the same time: one fails.
+    :param openlineage_inject_parent_job_info: give the Spark job this task as its parent in OpenLineage; by
+        default ``[openlineage] spark_inject_parent_job_info``.
     :param set_initial_offset: when the target becomes populated: ``if-source-populated``, ``never``,
         ``always``, ``initially`` or ``onload``. (templated)
     """
@@ -122,6 +131,7 @@ class SparkJobOperator(BaseOperator):
         emit_asset: bool = True,
         allow_concurrent_writes: bool = False,
         set_initial_offset: str = DEFAULT_OFFSET,
+        openlineage_inject_parent_job_info: bool | None = None,
         **kwargs: Any,
     ) -> None:
         check_argument_names(type(self), BaseOperator, kwargs)
@@ -140,9 +150,11 @@ class SparkJobOperator(BaseOperator):
         self.emit_asset = emit_asset
         self.allow_concurrent_writes = allow_concurrent_writes
         self.set_initial_offset = set_initial_offset
+        self.openlineage_inject_parent_job_info = openlineage_inject_parent_job_info
         self._target_asset: Asset | None = None
         self._templated: tuple[str, ...] = ()
         self._report: dict[str, Any] | None = None
+        self._descriptions: Mapping[str, DatasetDescription] = {}
         self._hook: SparkJobHook | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -178,7 +190,7 @@ class SparkJobOperator(BaseOperator):
             self.log.error("%s", error)  # noqa: TRY400 - Airflow logs the traceback
             error_class = AirflowException if error.retryable else AirflowFailException
             raise error_class(str(error)) from error
-        # Lineage uses the full report with all columns; the report for the XCom may be truncated.
+        # Lineage uses the full report; the report for the XCom may be truncated.
         self._report = report
         xcom_report = self._push_report(context, report)
         self._emit_asset(xcom_report, context)
@@ -205,9 +217,31 @@ class SparkJobOperator(BaseOperator):
         if self._hook is not None:
             self._hook.on_kill()
 
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any] | None:
+        """Return the datasets of the run for OpenLineage; None if the arguments are invalid."""
+        # Imports all capabilities.
+        from airflow_merge_provider.core.data_lineage.run_lineage import describe_run  # noqa: PLC0415
+        from airflow_merge_provider.lineage.facets import build_lineage  # noqa: PLC0415
+
+        rendered = copy.copy(self)
+        rendered._render_natively()  # noqa: SLF001 - a copy of this operator
+        try:
+            run = describe_run(
+                self.job,
+                rendered._parse_config()[1],  # noqa: SLF001
+                rendered.warehouse or find_warehouse(),
+                dry_run=rendered._is_dry_run,  # noqa: SLF001
+                full_refresh=bool(rendered.full_refresh),
+                report=self._report,
+                descriptions=self._descriptions,
+            )
+        except MergeError:
+            return None
+        return build_lineage(run)
+
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
-        """Return the datasets that the run read and wrote, for OpenLineage."""
-        return None if self._report is None else lineage.build_lineage(self._report)
+        """Return the same datasets with what the run did; without that, if the run failed or was skipped."""
+        return self.get_openlineage_facets_on_start()
 
     @abstractmethod
     def list_references(self, config: Any) -> dict[str, str]:
@@ -296,8 +330,10 @@ class SparkJobOperator(BaseOperator):
             save_plan=self.plan == "save",
             approval=choose_approval(self.approve, self.on_risk),
             apply_plan=PlanChoice() if self.plan == "apply" else approved,
+            describes_datasets=is_openlineage_enabled(),
         )
-        self._hook = SparkJobHook(self.spark_conn_id, conf=self.conf)
+        conf = add_parent_run(self.conf, context, requested=self.openlineage_inject_parent_job_info)
+        self._hook = SparkJobHook(self.spark_conn_id, conf=conf)
         outcome = self._hook.submit(request)
         if isinstance(outcome, JobFailure):
             error = outcome.to_error()
@@ -305,13 +341,14 @@ class SparkJobOperator(BaseOperator):
                 self.log.error("%s", error)
                 self.log.error("%s", outcome.trace)
             raise error
+        self._descriptions = outcome.datasets
         return outcome.report
 
     def _parse_config(self) -> tuple[Config, dict[str, Any]]:
         """Parse the arguments and report all problems at once."""
         arguments = {name: getattr(self, name) for name in self.config_fields}
         arguments = {name: value for name, value in arguments.items() if value is not None}
-        problems = self._common_problems()
+        problems = find_setting_problems(self)
         try:
             config = self.config_class.parse(arguments)
         except ConfigError as error:
@@ -323,44 +360,6 @@ class SparkJobOperator(BaseOperator):
         if problems:
             raise ConfigError.from_problems(problems)
         return config, arguments
-
-    def _common_problems(self) -> list[Problem]:
-        flags: dict[str, Any] = {
-            "dry_run": self.dry_run_only,
-            "full_refresh": self.full_refresh,
-            "emit_asset": self.emit_asset,
-        }
-        problems = [
-            Problem(name, "value", f"must be a boolean, not {value!r}")
-            for name, value in flags.items()
-            if not isinstance(value, bool)
-        ]
-        settings = {"plan": self.plan, "approve": self.approve}
-        problems += risk.find_problems(
-            self.max_change_ratio, self.on_risk, **settings, on_reject=self.on_reject
-        )
-        if not self.guarded:
-            message = "is not supported: this operator changes no rows"
-            problems += [
-                Problem(name, "unsupported", message, "leave it out")
-                for name, value in {risk.LIMIT: self.max_change_ratio, **settings}.items()
-                if value is not None
-            ]
-        conf: Any = self.conf
-        if conf is not None and not isinstance(conf, Mapping):
-            problems.append(Problem("conf", "value", "must be an object of Spark settings"))
-        elif conf is not None:
-            problems += find_misplaced(conf, "conf")
-        if self.set_initial_offset not in OFFSETS and is_literal(self.set_initial_offset):
-            names = ", ".join(map(repr, OFFSETS))
-            problems.append(
-                Problem(
-                    "set_initial_offset", "value", f"must be one of {names}, not {self.set_initial_offset!r}"
-                )
-            )
-        if self.warehouse is not None:
-            problems += find_reference_problems("x", self.warehouse, "warehouse")
-        return problems
 
     def _check_datasets(self, config: Config, warehouse: str | None) -> None:
         """Check before Spark starts that every dataset reference can be resolved."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset
 
-from airflow_merge_provider.assets import create_asset, dataset_asset, dataset_text, lineage_dataset
+from airflow_merge_provider.assets import create_asset, dataset_asset, dataset_text
 from airflow_merge_provider.core.errors import ConfigError
 
 
@@ -84,10 +84,3 @@ def test_a_wrong_uri_of_the_scheme_says_what_is_right(uri: Any) -> None:
 def test_the_factory_makes_the_same_asset() -> None:
     """The asset factory returns the same asset as the operators, for code that only uses the scheme."""
     assert create_asset(dataset="customers", extra={"a": 1}) == dataset_asset("customers", extra={"a": 1})
-
-
-def test_an_asset_is_a_dataset_of_lineage() -> None:
-    """The OpenLineage dataset of an asset has the root as namespace and the rest as name."""
-    dataset = lineage_dataset(dataset_asset("lake.crm.people"), None)
-
-    assert (dataset.namespace, dataset.name) == ("merge://catalog", "lake.crm.people")

@@ -12,6 +12,8 @@ from airflow_merge_provider.core.merge_source.equality import find_unknown_colum
 
 IDS, REPLACED, FILTERED = "$ids", "$replaced", "_filtered"
 ENTITY = "entity"
+# The columns of merge source targets besides properties, so that such a target can be merged again.
+_OF_TARGETS = ("$provenance", "$stable_id", "$replaced_by")
 # The key in the state of a run that holds the columns of each dataset.
 COLUMNS = "columns"
 
@@ -19,6 +21,12 @@ COLUMNS = "columns"
 def list_property_names(names: Sequence[str]) -> list[str]:
     """Return the columns of a dataset that are merged."""
     return [name for name in names if not name.startswith(("_", "$"))]
+
+
+def is_property(name: str, config: MergeSourceConfig) -> bool:
+    """Return whether a column is content; the ID column is, unless its name starts with an underscore."""
+    system_columns = (IDS, REPLACED, *_OF_TARGETS, config.deleted_column, config.sequence_column)
+    return not name.startswith("_") and name not in system_columns
 
 
 def check_lost_columns(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -126,6 +126,13 @@ def count_rows_of_version(spark: SparkSession, dataset: Dataset, version: int, *
     ``live`` leaves out rows that deletion vectors mark as deleted, unless the table is very large.
     """
     return query_delta_rs(spark, dataset, lambda table: delta_rs.count_rows(table, version, live=live))
+
+
+def read_fields_of_version(
+    spark: SparkSession, dataset: Dataset, version: int
+) -> Sequence[Mapping[str, Any]] | None:
+    """Return the columns of a version in Spark's JSON form; None if delta-rs cannot read them."""
+    return query_delta_rs(spark, dataset, lambda table: delta_rs.read_fields(table, version))
 
 
 def read_non_null_columns(spark: SparkSession, dataset: Dataset, version: int) -> frozenset[str]:

@@ -26,6 +26,7 @@ from airflow_merge_provider.jobs.delta.log import (
     find_newest_version,
     find_restored_version,
     read_commit_id,
+    read_fields_of_version,
     read_history,
     read_non_null_columns,
     read_properties,
@@ -83,8 +84,7 @@ class SparkLog:
             raise
 
     def read_fields(self, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
-        fields: list[dict[str, Any]] = read_dataset(self.spark, pinned).schema.jsonValue()["fields"]
-        return fields
+        return read_fields(self.spark, pinned)
 
     def has_rows(self, dataset: Dataset) -> bool:
         row_count = count_records(self.spark, pin_dataset(self.spark, dataset))
@@ -153,6 +153,16 @@ def count_records(spark: SparkSession, pinned: PinnedDataset, *, live: bool = Fa
 def build_row_counter(spark: SparkSession) -> CountRows:
     """Return the function that counts the rows of a dataset from its log, without deleted ones."""
     return partial(count_records, spark, live=True)
+
+
+def read_fields(spark: SparkSession, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
+    """Return the columns of a dataset at its version, in Spark's JSON form: from its log if possible."""
+    fields = None
+    if pinned.version is not None and pinned.dataset.format == "delta":
+        fields = read_fields_of_version(spark, pinned.dataset, pinned.version)
+    if fields is None:
+        fields = read_dataset(spark, pinned).schema.jsonValue()["fields"]
+    return fields
 
 
 def count_live_rows(spark: SparkSession, pinned: PinnedDataset) -> int:

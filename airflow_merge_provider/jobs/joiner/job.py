@@ -161,6 +161,7 @@ class _Join(JobRun):
         with self.reporter.progress.time_step("plan"):
             join = prepare_join(self.spark, self.request.config, self.pinned)
             self.target.check_columns(self.spark, output_schema(join.plan))
+            self._record_schemas(join)
             return join
 
     @property
@@ -219,6 +220,14 @@ class _Join(JobRun):
             )
         final_result = self._build_result(result, written.outputs, unmatched_rows, self.describe_plan())
         return self.reporter.build_report(final_result, version=written.version, changed=True)
+
+    def _record_schemas(self, join: Join) -> None:
+        """Record the known schemas; the columns of a table after the run are in its log."""
+        frames = {self.pinned[stage].dataset.uri: frame for stage, frame in join.frames.items()}
+        if self.target.dataset.format != "delta":
+            frames[self.target.dataset.uri] = join.rows
+        for uri, frame in frames.items():
+            self.reporter.progress.record_schema(uri, frame.schema.jsonValue()["fields"])
 
     def _build_result(
         self, result: RunResult, outputs: int | None, unmatched_rows: int, details: Mapping[str, Any]

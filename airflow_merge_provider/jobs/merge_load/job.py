@@ -192,6 +192,8 @@ class _Load(JobRun):
         with ExitStack() as held:
             with self.reporter.progress.time_step("read"):
                 source = filter_source(read_dataset(self.spark, self.pinned), config.source_filter)
+                fields = source.schema.jsonValue()["fields"]
+                self.reporter.progress.record_schema(self.pinned.dataset.uri, fields)
                 if self.part is not None:
                     source = source.where(quote_column(str(config.dispatch_by)).cast("string") == self.part)
                 lists = self._find_lists(source)

@@ -20,7 +20,7 @@ from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordC
 from airflow_merge_provider.core.merge_record.counts import COUNTS
 from airflow_merge_provider.core.merge_record.landing import Listing, sort_listing
 from airflow_merge_provider.core.merge_record.plan import NewFiles, Plan, plan_merges, reduce_plan
-from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.schema import Schema, unite_schemas
 from airflow_merge_provider.core.merge_record.sizes import estimate_sizes, learn_size
 from airflow_merge_provider.core.merge_record.state import (
     State,
@@ -309,7 +309,21 @@ class _Run:
                 "noop", "no new files, and no bin is due", unchanged, count_open(state), details
             )
         self.reporter.add_warnings(list_result_warnings(result, self.config))
+        self._record_schemas()
         return self.reporter.build_report(result, changed=bool(result.counts.get("merged")))
+
+    def _record_schemas(self) -> None:
+        """Record the fields of the merged files, and those of the files that were merged."""
+        merges = [merge for plan in self.plans for merge in plan.merges]
+        if not merges:
+            return
+        sources = unite_schemas(schema for plan in self.plans for schema in plan.schemas.values())
+        schemas = {
+            self.reporter.target.uri: unite_schemas(merge.schema for merge in merges),
+            next(iter(self.reporter.sources.values())).dataset.uri: sources,
+        }
+        for uri, schema in schemas.items():
+            self.progress.record_schema(uri, spark_schema(schema).jsonValue()["fields"])
 
 
 def _is_different(new_state: State, previous_state: State) -> bool:

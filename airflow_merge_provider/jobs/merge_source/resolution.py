@@ -147,8 +147,13 @@ def resolve_entities(
     def open_marked(rows: DataFrame, offset: int) -> Source:
         return mark_overrides(open_source(rows, offset, config), overrides, names)
 
+    def open_table(table: PinnedDataset) -> Source:
+        rows = read_dataset(spark, table)
+        progress.record_schema(table.dataset.uri, rows.schema.jsonValue()["fields"])
+        return open_marked(rows, offsets[table.dataset.id])
+
     with progress.time_step("open sources"):
-        sources = [open_marked(read_dataset(spark, table), offsets[table.dataset.id]) for table in pinned]
+        sources = [open_table(table) for table in pinned]
         typed = {source.offset: source.columns for source in sources if source.properties is not None}
         check_rule_columns(config, typed, is_complete=len(typed) == len(sources) > 0)
         if config.change_detection == "sequence":

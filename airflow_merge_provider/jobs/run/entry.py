@@ -16,7 +16,13 @@ from typing import Any
 
 from airflow_merge_provider.core.child_process import die_with_parent
 from airflow_merge_provider.core.errors import MergeError, RiskError, SetupError
-from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_request
+from airflow_merge_provider.core.protocol import (
+    DatasetDescription,
+    JobFailure,
+    JobRequest,
+    JobResult,
+    read_request,
+)
 from airflow_merge_provider.core.report import summarize_report
 from airflow_merge_provider.core.run.progress import Progress
 
@@ -64,8 +70,9 @@ def answer_request(
 
         request = load_plan(spark, request)
         report = run_with_population(spark, request, progress, partial(run_attempt, run=run))
+        datasets = _describe_datasets(spark, request, report, progress)
         progress.log_line(summarize_report(report))
-        return JobResult(report={**report, "seconds": progress.list_seconds()})
+        return JobResult(report={**report, "seconds": progress.list_seconds()}, datasets=datasets)
     except Exception as error:  # noqa: BLE001 - the boundary: every error goes into the result file
         return build_failure(error)
     except SystemExit:
@@ -101,6 +108,20 @@ def build_failure(error: Exception) -> JobFailure:
         trace=trace,
         report=merge_error.report if isinstance(merge_error, RiskError) else {},
     )
+
+
+def _describe_datasets(
+    spark: Any, request: JobRequest, report: Mapping[str, Any], progress: Progress
+) -> dict[str, DatasetDescription]:
+    if not request.describes_datasets:
+        return {}
+    from airflow_merge_provider.core.data_lineage.descriptions import (  # noqa: PLC0415 - imports all capabilities
+        describe_datasets,
+    )
+    from airflow_merge_provider.jobs.delta.table import SparkLog  # noqa: PLC0415 - needs pyspark
+
+    with progress.time_step("describe datasets"):
+        return describe_datasets(SparkLog(spark), request, report, progress)
 
 
 def _import_job(name: str) -> Run:

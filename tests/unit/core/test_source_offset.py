@@ -31,6 +31,11 @@ HERE = SourceOffset("/lake/a", 3, "id-a", "c3")
         ("s3n://bucket", "s3://bucket"),
         ("abfs://c@acc/wh/a", "abfss://c@acc/wh/a"),
         ("gs://bucket/a/../../b", "gs://bucket/b"),
+        ("gcs://bucket/a", "gs://bucket/a"),
+        ("wasb://c@acc/a", "wasbs://c@acc/a"),
+        ("s3:/bucket/a", "s3://bucket/a"),
+        ("dbfs:/mnt/a/", "dbfs:///mnt/a"),
+        ("hdfs:///data/a", "hdfs:///data/a"),
         ("table:lake.crm.a", "table:lake.crm.a"),
     ],
 )

@@ -30,6 +30,9 @@ def compute_digest(conf: Any = None, **settings: Any) -> str:
         ("spark.sql.shuffle.partitions", True),
         ("spark.sql.ansi.enabled", True),
         ("spark.databricks.delta.snapshotPartitions", True),
+        ("spark.openlineage.parentRunId", True),
+        ("spark.openlineage.rootParentJobName", True),
+        ("spark.openlineage.transport.url", False),
         ("spark.sql.extensions", False),
         ("spark.sql.catalog.lake", False),
         ("spark.sql.catalog.lake.uri", False),
@@ -75,6 +78,7 @@ def test_equal_settings_share_a_server(machine: FakeMachine, monkeypatch: pytest
     monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "token")
 
     assert compute_digest({"spark.sql.ansi.enabled": "false", "spark.app.name": "a"}) == digest
+    assert compute_digest({"spark.openlineage.parentRunId": "0190-a"}) == digest
     assert compute_digest(idle_seconds=1.0, warm_up=False) == digest
     assert compute_digest({"spark.driver.memory": "2g"}) == digest
 

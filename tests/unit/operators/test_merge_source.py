@@ -12,7 +12,7 @@ from airflow.sdk import Asset
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_merge_provider.core.errors import ConfigError, ConflictError, JobError, SetupError
-from airflow_merge_provider.core.protocol import JobFailure, JobResult
+from airflow_merge_provider.core.protocol import DatasetDescription, JobFailure, JobResult
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
 from tests.fakes import REPORT, FakeSparkJobHook, build_unchanged
@@ -52,9 +52,11 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
             warehouse="relative",
             dry_run="yes",
             conf=["spark.x"],
+            openlineage_inject_parent_job_info="yes",
         )
 
     assert {problem.path for problem in refused.value.problems} == {
+        "openlineage_inject_parent_job_info",
         "identity",
         "max_merged",
         "equality[0]",
@@ -228,15 +230,81 @@ def test_killing_before_the_start_is_harmless() -> None:
     assert build_operator().on_kill() is None
 
 
-def test_lineage_comes_from_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lineage has the sources and the target of the report, with their versions."""
+def list_names(lineage: Any) -> Any:
+    """Return the names of the inputs and of the outputs."""
+    return [[dataset.name for dataset in datasets] for datasets in (lineage.inputs, lineage.outputs)]
+
+
+def test_every_event_names_the_same_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lineage names the datasets of the configuration before and after the run; the report adds versions."""
     operator = build_operator(warehouse="/lake")
-    execute_operator(operator, JobResult(report=REPORT), monkeypatch)
+    started = operator.get_openlineage_facets_on_start()
+    fields = ({"name": "email", "type": "string"},)
+    datasets = {"/lake/crm": DatasetDescription(fields=fields)}
 
-    lineage = operator.get_openlineage_facets_on_complete(None)
+    execute_operator(operator, JobResult(report=REPORT, datasets=datasets), monkeypatch)
 
-    assert [dataset.name for dataset in lineage.inputs] == ["/lake/crm", "/lake/erp"]
-    assert [dataset.name for dataset in lineage.outputs] == ["/lake/golden"]
+    completed = operator.get_openlineage_facets_on_complete(None)
+    assert list_names(started) == list_names(completed) == [["/lake/crm", "/lake/erp"], ["/lake/golden"]]
+    assert started.inputs[0].facets == {}
+    assert completed.inputs[0].facets["version"].datasetVersion == "7"
+    assert completed.inputs[0].facets["schema"].fields[0].name == "email"
+
+
+def test_a_failed_run_names_its_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event of a failure names the same datasets as the one of the start, although there is no report."""
+    operator = build_operator(warehouse="/lake")
+    failure = JobFailure(code="data", message="duplicate output id 'a1'", retryable=False)
+    with pytest.raises(AirflowFailException):
+        execute_operator(operator, failure, monkeypatch)
+
+    failed = operator.get_openlineage_facets_on_complete(None)
+
+    assert list_names(failed) == list_names(operator.get_openlineage_facets_on_start())
+    assert failed.outputs[0].facets == {}
+
+
+def test_rendered_templates_are_read_without_changing_the_operator() -> None:
+    """Lineage reads rendered text as the run does, and leaves the arguments to the run."""
+    operator = build_operator(warehouse="/lake", datasets="{{ params.datasets }}")
+    operator.datasets = '["crm c", "erp e"]'  # as Airflow renders it
+
+    lineage = operator.get_openlineage_facets_on_start()
+
+    assert list_names(lineage) == [["/lake/crm", "/lake/erp"], ["/lake/golden"]]
+    assert operator.datasets == '["crm c", "erp e"]'
+
+
+def test_wrong_arguments_have_no_lineage() -> None:
+    """For arguments that the run will refuse, the inlets and outlets of the task are all that is known."""
+    operator = build_operator(warehouse="/lake", identity="{{ params.identity }}")
+    operator.identity = "second"
+
+    assert operator.get_openlineage_facets_on_start() is None
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_datasets_are_described_only_for_lineage(is_enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without OpenLineage, the job does not read the schemas that only lineage needs."""
+    if is_enabled:
+        monkeypatch.setenv("AIRFLOW__OPENLINEAGE__TRANSPORT", '{"type": "console"}')
+
+    fake, *_ = execute_operator(build_operator(warehouse="/lake"), JobResult(report=REPORT), monkeypatch)
+
+    assert fake.requests[0].describes_datasets is is_enabled
+
+
+def test_schemas_do_not_reach_the_xcom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of columns are part of the lineage, and not of the report that the XCom holds."""
+    fields = tuple({"name": f"column_{number}", "type": "string"} for number in range(500))
+    result = JobResult(report=REPORT, datasets={"/lake/golden": DatasetDescription(fields=fields)})
+    operator = build_operator(warehouse="/lake")
+
+    _, pushed, _, returned = execute_operator(operator, result, monkeypatch)
+
+    assert returned == pushed["merge_report"] == REPORT
+    (output,) = operator.get_openlineage_facets_on_complete(None).outputs
+    assert len(output.facets["schema"].fields) == 500
 
 
 PIPE = {

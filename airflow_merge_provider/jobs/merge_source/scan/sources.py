@@ -28,6 +28,7 @@ from airflow_merge_provider.core.merge_source.columns import (
     REPLACED,
     find_column_problems,
     find_entity_column,
+    is_property,
     list_property_names,
 )
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
@@ -44,8 +45,6 @@ CONTENT, TEXT = "__merge_content", "__merge_text"
 _OWN = "__merge_"
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _TIMES = (DateType, TimestampType, TimestampNTZType)
-# The columns of merge source targets besides properties, so that such a target can be merged again.
-_OURS = ("$provenance", "$stable_id", "$replaced_by")
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ def _find_problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> It
         return
     at = f"dataset {name!r}"
     for field in frame.schema:
-        if _is_property(field.name, config) and (unsupported := check_variant_type(field.dataType)):
+        if is_property(field.name, config) and (unsupported := check_variant_type(field.dataType)):
             yield Problem(
                 at,
                 "column-type",
@@ -186,7 +185,7 @@ def _find_problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> It
 def _open_typed(
     frame: DataFrame, offset: int, name: str, config: MergeSourceConfig, sequence: str | None
 ) -> Source:
-    properties = {field.name: field.dataType for field in frame.schema if _is_property(field.name, config)}
+    properties = {field.name: field.dataType for field in frame.schema if is_property(field.name, config)}
     own_ids = _get_ids(frame) if IDS in frame.columns else F.lit(None).cast("array<string>")
     frame = frame.withColumns(
         {
@@ -241,12 +240,6 @@ def _open_entities(
         }
     ).drop(content_column)
     return Source(offset, name, frame, None, sequence)
-
-
-def _is_property(name: str, config: MergeSourceConfig) -> bool:
-    """Return whether a column is content; the ID column is, unless its name starts with an underscore."""
-    system = (IDS, REPLACED, *_OURS, config.deleted_column, config.sequence_column)
-    return not name.startswith("_") and name not in system
 
 
 def _is_text(kind: DataType) -> bool:
