@@ -34,16 +34,15 @@ from airflow_merge_provider.launch import (
 _APPLICATION = SCRIPT.with_name("serve.py")
 _PLUGIN = {"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"}
 _SHARED_CLASSES = {"spark.sql.artifact.isolation.enabled": "false"}
-# Nobody looks at the history of a server without a UI, and by default it fills several hundred MB.
-_SHORT_HISTORY = {
+# By default, the heap of a server fills up in some hundred runs. Delta keeps the logs of 10,000 tables for an
+# hour, each with the session that read it first, and nobody looks at the executions of a server without a UI.
+_BOUNDED_MEMORY = {
+    "spark.databricks.delta.delta.log.cacheSize": "64",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
 }
-# Delta keeps the logs of 10,000 tables for an hour, each with the session that read it first: megabytes.
-_LOGS_MAX = 64
-_FEW_LOGS = {"spark.driver.extraJavaOptions": f"-Ddelta.log.cacheSize={_LOGS_MAX}"}
 _READY_POLL_SECONDS = 0.1
 
 
@@ -164,8 +163,8 @@ def build_server_conf(
     :raises SetupError: when Java, Spark or a jar is missing.
     """
     local, jars = is_local(master), list_jars(conf)
-    own = {**session_conf(local=local, jars=jars, user={}), **_SHARED_CLASSES, **_PLUGIN, **_SHORT_HISTORY}
-    settings = merge_settings(merge_settings(own, _FEW_LOGS), conf)
+    own = {**session_conf(local=local, jars=jars, user={}), **_SHARED_CLASSES, **_PLUGIN, **_BOUNDED_MEMORY}
+    settings = merge_settings(own, conf)
     if recording is not None:
         settings = add_recording_settings(settings, recording)
     else:

@@ -26,9 +26,9 @@ OVER_CONNECT = os.environ.get("TESTS_SPARK", "connect") == "connect"
 # The JVM of a suite runs for minutes, so both compilers save time; the JVM of a single job ends soon and uses
 # one. Most objects die young. The data that Spark keeps for its UI is never used.
 _PROCESS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m"
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m",
     # Delta caches tables for an hour, and a thousand fill the heap.
-    " -Ddelta.log.cacheSize=50",
+    "spark.databricks.delta.delta.log.cacheSize": "50",
     "spark.driver.memory": "3g",
     # By default every aggregate and every sort of ten rows allocates 64 MB, filled with zeros.
     "spark.buffer.pageSize": "256k",

@@ -16,8 +16,8 @@ from airflow_merge_provider.core.child_process import die_with_parent
 
 # Few rows: the Spark UI is not used, and Delta must not cache a thousand tables.
 _CONF = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn512m"
-    " -Ddelta.log.cacheSize=50",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn512m",
+    "spark.databricks.delta.delta.log.cacheSize": "50",
     "spark.driver.memory": "3g",
     "spark.buffer.pageSize": "256k",
     "spark.ui.enabled": "false",
