@@ -86,6 +86,10 @@ class RiskError(DataError):
         return cls(str(problem), [problem], report)
 
 
+class OutdatedPlanError(DataError):
+    """Raised when the changes of a run are not those of the plan that it applies; nothing was committed."""
+
+
 class SetupError(MergeError):
     """Raised when a prerequisite of the run is missing: Java, a jar, a warehouse, a connection."""
 

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.change_plan.saved_plan import PLAN_SUFFIX, PlanChoice
 from airflow_merge_provider.core.errors import RiskError
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.jobs.run.plan_table import load_plan
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from tests.campaigns.workloads import Workload, build_workload
 from tests.reports import check_report
@@ -51,7 +50,7 @@ class PlannedRuns:
 
     def run(self, step: int, run_id: str | None = None, **fields: Any) -> dict[str, Any]:
         """Run a step, or plan it."""
-        request = load_plan(self.spark, self._workload.build_request(self.folder, step, run_id, **fields))
+        request = self._workload.build_request(self.folder, step, run_id, **fields)
         return check_report(run_attempt(self.spark, request, Progress(out=str), self._run))
 
     def plan(self, step: int, *, save: bool = True) -> dict[str, Any]:

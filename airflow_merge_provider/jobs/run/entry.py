@@ -64,11 +64,9 @@ def answer_request(
             run = jobs[request.job] if jobs else _import_job(request.job)
         with progress.time_step("session"):
             spark = _open_session(conf)
-        from airflow_merge_provider.jobs.run.plan_table import load_plan  # noqa: PLC0415 - needs pyspark
         from airflow_merge_provider.jobs.run.population import run_with_population  # noqa: PLC0415 - needs pyspark
         from airflow_merge_provider.jobs.run.retry import run_attempt  # noqa: PLC0415 - needs pyspark
 
-        request = load_plan(spark, request)
         report = run_with_population(spark, request, progress, partial(run_attempt, run=run))
         datasets = _describe_datasets(spark, request, report, progress)
         progress.log_line(summarize_report(report))

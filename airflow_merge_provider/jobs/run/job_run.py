@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan
-from airflow_merge_provider.core.errors import Problem, RiskError
+from airflow_merge_provider.core.errors import OutdatedPlanError, Problem, RiskError
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.risk import Risk
@@ -149,7 +149,7 @@ class JobRun(ABC):
                 self.reporter.add_warnings(risk.list_warnings(limit))
             return self._plan_changes(result, list_changes, is_saved=self.request.save_plan)
         if self.request.saved_plan is not None:
-            self._require_planned_changes(result, self.request.saved_plan, list_changes)
+            self._require_planned_changes(self.request.saved_plan, list_changes)
         elif self.request.approval == "never":
             if risk is not None:
                 risk.check_limit(limit, lambda: self.reporter.build_report(result))
@@ -192,27 +192,24 @@ class JobRun(ABC):
             problem = Problem("approve", "approval", "the run needs the approval of a person", hint)
             raise RiskError.from_problem(problem, report)
 
-    def _require_planned_changes(
-        self, result: RunResult, saved_plan: SavedPlan, list_changes: Callable[[], ChangeSet]
-    ) -> None:
+    def _require_planned_changes(self, saved_plan: SavedPlan, list_changes: Callable[[], ChangeSet]) -> None:
         """Compare the changes of the run with those of the plan that it applies.
 
-        :raises RiskError: if they differ; the new changes are saved as a plan then.
+        :raises OutdatedPlanError: if they differ.
         """
         settings = saved_plan.list_changed_settings(
             self.request.config, full_refresh=self.request.full_refresh
         )
         with self.reporter.progress.time_step("compare with plan"), list_changes().hold_text() as text_rows:
-            summary = summarize_changes(text_rows)
-            if summary.digest == saved_plan.digest and not settings:
-                return
-            summary = save_plan(self.reporter, text_rows, summary)
+            is_same = summarize_changes(text_rows).digest == saved_plan.digest
+        if is_same and not settings:
+            return
         version = self.reporter.version_before
         reason = "the changes are not those of the plan"
         if settings:
             reason = f"the configuration has changed ({', '.join(settings)})"
         elif version != saved_plan.target_version:
             reason = f"the target was at version {saved_plan.target_version} and is at version {version} now"
-        hint = "nothing was committed; a new plan was saved: check it and apply it"
+        hint = "nothing was committed: check the new plan and apply it"
         problem = Problem("plan", "outdated-plan", f"the plan is outdated: {reason}", hint)
-        raise RiskError.from_problem(problem, self.reporter.build_report(result, plan=summary))
+        raise OutdatedPlanError.from_problems([problem])

@@ -8,13 +8,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import ConflictError
+from airflow_merge_provider.core.errors import ConflictError, OutdatedPlanError, RiskError
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import parse_metadata
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once, set_user_metadata
+from airflow_merge_provider.jobs.run.plan_table import load_plan
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import override_settings
 
@@ -26,12 +27,22 @@ class OwnAttemptWonError(ConflictError):
 
 
 def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, run: Run) -> dict[str, Any]:
-    """Run a job; if another attempt of the same run commits meanwhile, report that commit."""
+    """Run a job; if another attempt of the same run commits meanwhile, report that commit.
+
+    :raises RiskError: if the plan that the run applies is outdated; its report has the new plan, which was
+        computed from the sources as they are now.
+    """
+    planned = load_plan(spark, request)
     try:
-        return run(spark, request, progress)
+        return run(spark, planned, progress)
     except OwnAttemptWonError:
         progress.log_line("another attempt of this run has committed: reporting its commit")
-        return run(spark, request, progress)
+        return run(spark, planned, progress)
+    except OutdatedPlanError as error:
+        progress.log_line(f"{error.problems[0].message}: planning again")
+        changes = {"apply_plan": None, "approval": "never", "until": "transform", "save_plan": True}
+        report = run(spark, request.model_copy(update=changes), progress)
+        raise RiskError(error.message, error.problems, report) from error
 
 
 def commit_run(

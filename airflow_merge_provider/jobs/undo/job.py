@@ -69,6 +69,9 @@ class _Undo(JobRun):
         choice = self.decision.choice
         if choice is None:
             raise ValueError("there is nothing to undo")
+        if self.reporter.is_dry_run:
+            # As before Spark starts: a dry run of an undo reads no rows.
+            return self.reporter.build_report(result)
         write = partial(self._commit_undo, choice, result)
         return self.commit_result(result, write, partial(self._list_changes, choice))
 

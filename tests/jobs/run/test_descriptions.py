@@ -26,11 +26,11 @@ RULES = {"version": 2, "datasets": ["a a", "b b"], "equality": [["eq", "a.name",
 JOIN = {"inputs": {"a": "a", "b": "b"}, "join_keys": "a._id = b._id", "required_inputs": "a"}
 # The columns of each target that no source provides: values of the run itself.
 CONFIGS: dict[str, tuple[Any, dict[str, Any], set[str]]] = {
-    "entities": ("merge_source", RULES, {"_updated", "$replaced", "_previous", "_ts"}),
+    "entities": ("merge_source", RULES, {"_updated", "$replaced", "_previous", "_ts", "_deleted"}),
     "columns": (
         "merge_source",
         {**RULES, "values": "columns", "survivorship": {"name": "first"}},
-        {"_updated", "$replaced", "_previous", "_ts"},
+        {"_updated", "$replaced", "_previous", "_ts", "_deleted"},
     ),
     "upsert": ("merge_load", {"strategy": "upsert", "source": "a", "primary_key": ["_id"]}, set()),
     "versions": ("merge_load", {"strategy": "scd2", "source": "a"}, {"valid_from", "valid_to"}),

@@ -119,22 +119,33 @@ def test_a_saved_plan_is_applied_although_its_sources_have_grown(
 
 
 def test_an_outdated_plan_is_planned_again(runs: PlannedRuns) -> None:
-    """A run whose changes are not those of the plan commits nothing, and saves the new plan."""
+    """A run whose changes are not those of the plan commits nothing, and saves a plan of the newest sources."""
+    runs.run(1)
+    runs.write_sources(2)
+    runs.plan(2)
+    runs.write_sources(3)
+    runs.run(3)
+    runs.write_sources(4)
+    version, rows = runs.version, runs.read_target()
+
+    with pytest.raises(RiskError, match="outdated: the target was at version 0 and is at") as error:
+        runs.apply(4, "applying")
+
+    assert (runs.version, runs.read_target()) == (version, rows)
+    report = error.value.report
+    assert (report["plan"]["saved"]["version"], report["sources"]["rows"]["version"]) == (1, 3)
+    applied = runs.apply(4, "again")
+    assert (applied["changed"], applied["sources"]["rows"]["version"]) == (True, 3)
+
+
+def test_a_plan_whose_work_is_done_does_nothing(runs: PlannedRuns) -> None:
+    """If another run has made the changes of the plan, the run that applies it has nothing to do."""
     runs.run(1)
     runs.write_sources(2)
     runs.plan(2)
     runs.run(2)
-    runs.write_sources(3)
-    version, rows = runs.version, runs.read_target()
 
-    with pytest.raises(
-        RiskError, match="the plan is outdated: the target was at version 0 and is at"
-    ) as error:
-        runs.apply(3, "applying")
-
-    assert (runs.version, runs.read_target()) == (version, rows)
-    assert error.value.report["plan"]["saved"]["version"] == 1
-    assert runs.apply(3, "again")["changed"]
+    assert runs.apply(2, "applying")["run_mode"] == "noop"
 
 
 def test_a_plan_that_does_not_exist_is_an_error(runs: PlannedRuns) -> None:
