@@ -66,9 +66,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def events(lake: Path, airflow_home: MakeHome) -> Iterator[Events]:
-    """Return the events of two runs: for each run, those of each task in order."""
-    file = lake.parent / "events.jsonl"
-    transport = {"type": "file", "log_file_path": str(file), "append": True}
+    """Return the events of two runs: for each run, those of each task in order.
+
+    Each event has a file of its own, because several processes write at the same time.
+    """
+    folder = lake.parent / "events"
+    folder.mkdir()
+    transport = {"type": "file", "log_file_path": f"{folder}/event", "append": False}
     settings = {
         "AIRFLOW__OPENLINEAGE__DISABLED": "False",
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
@@ -80,14 +84,14 @@ def events(lake: Path, airflow_home: MakeHome) -> Iterator[Events]:
         for _ in range(RUNS):
             run_ids.append(airflow.trigger_run("lineage"))
             airflow.follow_run("lineage", run_ids[-1], print)
-        yield [group_events(file, run_id) for run_id in run_ids]
+        yield [group_events(folder, run_id) for run_id in run_ids]
 
 
-def group_events(file: Path, run_id: str) -> dict[str, list[Event]]:
-    """Return the events of the tasks of a run, by task."""
+def group_events(folder: Path, run_id: str) -> dict[str, list[Event]]:
+    """Return the events of the tasks of a run, by task; the names of the files are their times."""
     grouped_events: dict[str, list[Event]] = {}
-    for line in file.read_text(encoding="utf-8").splitlines():
-        event = json.loads(line)
+    for file in sorted(folder.iterdir()):
+        event = json.loads(file.read_text(encoding="utf-8"))
         facet = event["run"]["facets"].get("airflow", {})
         if "task" in facet and facet["dagRun"]["run_id"] == run_id:
             grouped_events.setdefault(facet["task"]["task_id"], []).append(event)
