@@ -203,7 +203,7 @@ def test_descriptions_add_schemas_and_locations() -> None:
 
 
 def test_columns_that_do_not_suit_the_configuration_cost_only_their_lineage() -> None:
-    """If another program has dropped a key column meanwhile, the event still names and counts the datasets."""
+    """If another program has dropped a key column, the event still names and counts the datasets."""
     config = {"source": "crm", "target": "golden", "primary_key": "id"}
     descriptions = {"/lake/golden": DatasetDescription(fields=tuple(build_fields("other")))}
 
