@@ -119,7 +119,7 @@ def test_a_saved_plan_is_applied_although_its_sources_have_grown(
 
 
 def test_an_outdated_plan_is_planned_again(runs: PlannedRuns) -> None:
-    """A run whose changes are not those of the plan commits nothing, and saves a plan of the newest sources."""
+    """A run whose changes are not those of the plan commits nothing, and plans the newest sources."""
     runs.run(1)
     runs.write_sources(2)
     runs.plan(2)
