@@ -12,6 +12,8 @@ from typing import Any
 
 from airflow_merge_provider.core.data_lineage.descriptions import describe_datasets
 from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source, undo
+from airflow_merge_provider.core.expectations.columns import require_columns
+from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
 from airflow_merge_provider.core.protocol import Job, JobRequest, JobResult
 from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
@@ -81,8 +83,21 @@ def _find_report(log: TableLog, request: JobRequest, progress: Progress) -> dict
     report = decision.find_report()
     if report is None:
         decision.check_inputs(log.read_fields)
+        _check_expectations(log, decision)
         return None
     return report if check is None else {**report, "populated": _require_same_flag(check)}
+
+
+def _check_expectations(log: TableLog, decision: RunDecision) -> None:
+    """Check the columns that expectations on sources name.
+
+    :raises DataError: with every column that a source does not have.
+    """
+    expectations = parse_expectations(decision.request.config.get(EXPECT))
+    for name, source in decision.reporter.sources.items():
+        if applicable := [item for item in expectations if item.applies_to(name)]:
+            columns = [str(field["name"]) for field in log.read_fields(source)]
+            require_columns(columns, applicable, f"the source {name!r}")
 
 
 def _require_same_flag(check: PopulationCheck) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from airflow_merge_provider.core.change_plan.summary import ChangeSummary
+from airflow_merge_provider.core.expectations.result import ExpectationResult
 from airflow_merge_provider.core.run_mode import RunMode
 
 Scope = Literal["run", "target"]
@@ -130,6 +131,9 @@ class Report(_ReportPart):
         description="The rows that a run without a commit would change; null for a run with a commit, and for"
         " one that reads no rows.",
     )
+    expectations: list[ExpectationResult] = Field(
+        [], description="The expectations that were checked, and how many rows do not meet them."
+    )
     truncated: list[str] = Field(
         [], description="The parts that were truncated because the report exceeds 4 KiB."
     )
@@ -227,8 +231,8 @@ def build_event_extra(report: Mapping[str, Any], run_id: str) -> dict[str, Any]:
 def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) -> dict[str, Any]:
     """Return a report of at most ``limit`` bytes of JSON, with the same keys.
 
-    The example rows of a plan are removed first, then the largest parts of ``details``. Then warnings and
-    sources are shortened, and finally long texts. ``truncated`` lists what was shortened.
+    The example rows of a plan and of expectations are removed first, then the largest parts of ``details``.
+    Then warnings and sources are shortened, and finally long texts. ``truncated`` lists what was shortened.
 
     >>> short = truncate_report({"details": {"sizes": "x" * 5000}, "truncated": []})
     >>> short["details"], short["truncated"]
@@ -241,6 +245,9 @@ def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) ->
     if result.get("plan") and result["plan"]["examples"]:
         result["plan"] = {**result["plan"], "examples": []}
         result["truncated"] = truncated = [*truncated, "plan.examples"]
+    if _count_bytes(result) > limit and any(item["examples"] for item in result.get("expectations") or ()):
+        result["expectations"] = [{**item, "examples": []} for item in result["expectations"]]
+        result["truncated"] = truncated = [*truncated, "expectations.examples"]
     result["details"] = details = dict(result.get("details") or {})
     for name in sorted(details, key=lambda key: (-_count_bytes(details[key]), key)):
         if _count_bytes(result) + _count_bytes(truncated) <= limit:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.data_lineage.model import (
+    Assertion,
     ColumnLineage,
     DatasetLineage,
     Fields,
@@ -51,6 +52,8 @@ def _build_input(dataset: DatasetLineage) -> InputDataset:
         facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
             **counts, producer=_PRODUCER
         )
+    if dataset.assertions:
+        facets["dataQualityAssertions"] = _build_assertions(dataset.assertions)
     return InputDataset(*dataset.name, facets=_build_facets(dataset), inputFacets=facets)
 
 
@@ -76,6 +79,24 @@ def _build_output(dataset: DatasetLineage, input_names: InputNames) -> OutputDat
             lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(change, producer=_PRODUCER)
         )
     return OutputDataset(*dataset.name, facets=dataset_facets, outputFacets=facets)
+
+
+def _build_assertions(assertions: Iterable[Assertion]) -> Any:
+    """Return the facet of the expectations that were checked on the rows of an input."""
+    from openlineage.client.facet_v2 import data_quality_assertions_dataset  # noqa: PLC0415
+
+    facets = [
+        data_quality_assertions_dataset.Assertion(
+            assertion="custom_sql" if item.kind == "condition" else item.kind,
+            success=item.success,
+            column=item.column,
+            severity="error" if item.blocks else "warn",
+            name=item.name,
+            content=item.condition,
+        )
+        for item in assertions
+    ]
+    return data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(facets, producer=_PRODUCER)
 
 
 def _list_counts(dataset: DatasetLineage) -> dict[str, int | None] | None:

@@ -21,6 +21,7 @@ _COMMON = (
     "nested",
     "schema_evolution",
     "dispatch_by",
+    "expect",
 )
 
 
@@ -35,6 +36,7 @@ class LoadJobOperator(SparkJobOperator):
         "source_filter": "sql",
         "destination_scope": "sql",
         "dedup_sort": "json",
+        "expect": "json",
     }
 
     def list_references(self, config: AnyConfig) -> dict[str, Any]:
@@ -65,6 +67,8 @@ class MergeLoadOperator(LoadJobOperator):
     :param schema_evolution: ``add`` new columns, ``error`` or ``ignore``; a column that is no longer in the
         source is an error, or NULL in the written rows with ``["add", "allow_missing"]``. (templated)
     :param dispatch_by: the column whose value is the name of the row's table inside the target. (templated)
+    :param expect: named conditions on the rows of the source or on the changed rows, and what to do with rows
+        that do not meet them: ``fail``, ``warn`` or ``quarantine``. (templated)
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class MergeLoadOperator(LoadJobOperator):
         nested: str = "columns",
         schema_evolution: str | Sequence[str] = "add",
         dispatch_by: str | None = None,
+        expect: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -91,6 +96,7 @@ class MergeLoadOperator(LoadJobOperator):
         self.nested = nested
         self.schema_evolution = schema_evolution
         self.dispatch_by = dispatch_by
+        self.expect = expect
 
 
 def list_fields(*names: str) -> tuple[str, ...]:

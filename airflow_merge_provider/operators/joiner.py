@@ -66,7 +66,8 @@ class JoinerOperator(SparkJobOperator):
     :param indicator: the name of a column that lists the inputs that each row comes from.
     :param key_columns: names of leading columns with the key from whichever input has it; one per key clause.
     :param unmatched: a dataset for the input rows that are in no output row.
-    :param expect: the key cardinality per input: ``one_to_one``, ``one_to_many``, ``many_to_one``.
+    :param expect: the key cardinality per input: ``one_to_one``, ``one_to_many``, ``many_to_one``; and named
+        conditions on the rows of inputs or on the changed rows.
     """
 
     job = "joiner"
@@ -136,7 +137,7 @@ class JoinerOperator(SparkJobOperator):
         indicator: str | None = None,
         key_columns: str | Sequence[str] | None = None,
         unmatched: str | Asset | None = None,
-        expect: Mapping[str, str] | None = None,
+        expect: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

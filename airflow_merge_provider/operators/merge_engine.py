@@ -11,7 +11,7 @@ from airflow_merge_provider.core.merge_engine.checks import list_warnings
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig, list_references
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
-_JSON = ("primary_key", "options", "order_by", "partition_by", "fail_on")
+_JSON = ("primary_key", "options", "order_by", "partition_by", "fail_on", "expect")
 
 
 class MergeEngineOperator(SparkJobOperator):
@@ -32,6 +32,8 @@ class MergeEngineOperator(SparkJobOperator):
     :param tombstone_retention: how long the sequence of removed keys is kept: days, or ``"12 hours"``.
     :param compact_ratio: compact the target when more than this share of its stored rows is outdated.
     :param batch_id: the id of the batch; a batch that was already folded is not folded again.
+    :param expect: named conditions on the rows of the source or on the changed rows, and what to do with rows
+        that do not meet them: ``fail``, ``warn`` or ``quarantine``.
     :param changelog: the table to which every run writes its net changes.
     :param fail_on: conditions that fail a run: ``tie``, ``null-sequence``, ``orphan-retract``,
         ``lone-update``.
@@ -54,6 +56,7 @@ class MergeEngineOperator(SparkJobOperator):
         "compact_ratio",
         "batch_id",
         "changelog",
+        "expect",
         "fail_on",
         "incremental",
     )
@@ -79,6 +82,7 @@ class MergeEngineOperator(SparkJobOperator):
         compact_ratio: float | str | None = None,
         batch_id: str | None = None,
         changelog: str | Asset | None = None,
+        expect: Mapping[str, Any] | None = None,
         fail_on: Sequence[str] | str = (),
         incremental: bool | str = True,
         **kwargs: Any,
@@ -97,6 +101,7 @@ class MergeEngineOperator(SparkJobOperator):
         self.compact_ratio = compact_ratio
         self.batch_id = batch_id
         self.changelog = changelog
+        self.expect = expect
         self.fail_on = fail_on
         self.incremental = incremental
         self._declare_assets(target, [source])

@@ -18,7 +18,7 @@ from airflow_merge_provider.operators._spark_job import SparkJobOperator
 from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger
 
 _LONGEST_WAIT = timedelta(days=7)
-_JSON = ("datasets", "equality", "equality_sets", "initial_datasets", "survivorship")
+_JSON = ("datasets", "equality", "equality_sets", "initial_datasets", "survivorship", "expect")
 
 
 class MergeSourceOperator(SparkJobOperator):
@@ -50,6 +50,8 @@ class MergeSourceOperator(SparkJobOperator):
     :param overrides: the dataset of manual decisions about which entities are the same, or are not.
     :param stable_id: add an id, ``$stable_id``, that is stable across cluster merges and splits.
     :param replaced_by: record the successors of ids that no longer exist, and list each such event.
+    :param expect: named conditions on the rows of the source or on the changed rows, and what to do with rows
+        that do not meet them: ``fail``, ``warn`` or ``quarantine``.
     :param metrics: the dataset to which each run adds a row with cluster quality metrics.
     :param values: ``entity`` (one VARIANT) or ``columns`` (lists of all members' values, by property).
     :param survivorship: rules that choose one surviving value, by property or group of properties.
@@ -88,6 +90,7 @@ class MergeSourceOperator(SparkJobOperator):
         "stable_id",
         "replaced_by",
         "metrics",
+        "expect",
         "values",
         "survivorship",
         "change_detection",
@@ -129,6 +132,7 @@ class MergeSourceOperator(SparkJobOperator):
         stable_id: bool | str = False,
         replaced_by: bool | str = False,
         metrics: str | Asset | None = None,
+        expect: Mapping[str, Any] | None = None,
         values: str = "entity",
         survivorship: Mapping[str, Any] | None = None,
         change_detection: str = "auto",
@@ -152,6 +156,7 @@ class MergeSourceOperator(SparkJobOperator):
         self.on_config_change, self.reset = on_config_change, reset
         self.max_key_fanout, self.on_over_merge = max_key_fanout, on_over_merge
         self.overrides, self.metrics = overrides, metrics
+        self.expect = expect
         self.stable_id, self.replaced_by = stable_id, replaced_by
         self.values, self.survivorship = values, survivorship
         self.change_detection = change_detection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from airflow_merge_provider.core.data_lineage.names import DatasetName
 from airflow_merge_provider.core.dataset import Dataset
@@ -72,14 +72,25 @@ class DatasetCounts:
     files: int | None = None
 
 
+class Assertion(NamedTuple):
+    """An expectation that was checked on rows of an input; ``column`` is None if it names none or several."""
+
+    name: str
+    kind: str
+    condition: str
+    column: str | None
+    success: bool
+    blocks: bool
+
+
 @dataclass(frozen=True, slots=True)
 class DatasetLineage:
     """A dataset of a run, at the version that the run has read or written.
 
     ``counts`` are the rows and files that an output got; those of an input are the rows of its version, and
     the files that were read. ``location`` is where the rows of a catalog table are. Only outputs have
-    ``columns`` and a ``lifecycle_change``, which is how the run has changed the dataset as a whole. What is
-    unknown is None.
+    ``columns`` and a ``lifecycle_change``, which is how the run has changed the dataset as a whole. Only
+    inputs have ``assertions``, the expectations on their rows. What is unknown is None.
     """
 
     dataset: Dataset
@@ -90,6 +101,7 @@ class DatasetLineage:
     location: DatasetName | None = None
     columns: ColumnLineage | None = None
     lifecycle_change: LifecycleChange | None = None
+    assertions: Sequence[Assertion] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from airflow_merge_provider.core.data_lineage import (
 )
 from airflow_merge_provider.core.data_lineage.model import (
     TARGET,
+    Assertion,
     ColumnLineage,
     DatasetCounts,
     DatasetLineage,
@@ -34,6 +35,12 @@ from airflow_merge_provider.core.data_lineage.model import (
 from airflow_merge_provider.core.data_lineage.names import DatasetName, name_dataset
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import MergeError
+from airflow_merge_provider.core.expectations.config import (
+    EXPECT,
+    REJECTED,
+    REJECTED_SUFFIX,
+    parse_expectations,
+)
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_load.config import load_config
@@ -116,7 +123,14 @@ def list_datasets(job: Job, config: Mapping[str, Any], warehouse: str | None) ->
     :raises ConfigError: if the configuration is not valid, or if a bare ID requires a warehouse.
     """
     capability = _CAPABILITIES[job]
-    return capability.list_datasets(capability.parse(config), partial(resolve_dataset, warehouse=warehouse))
+    resolve = partial(resolve_dataset, warehouse=warehouse)
+    datasets = capability.list_datasets(capability.parse(config), resolve)
+    inputs, outputs = dict(datasets.inputs), dict(datasets.outputs)
+    expectations = parse_expectations(config.get(EXPECT))
+    inputs |= {item.path: resolve(item.dataset) for item in expectations if item.kind == "foreign_key"}
+    if TARGET in outputs and any(item.action == "quarantine" for item in expectations):
+        outputs[REJECTED] = replace(outputs[TARGET].with_suffix(REJECTED_SUFFIX), format="delta", options={})
+    return RunDatasets(inputs, outputs)
 
 
 def describe_run(
@@ -185,7 +199,8 @@ class _DescribedRun:
                 read = self.capability.count_read(self.report).get(name, counts)
                 rows = source.get("rows")
                 counts = DatasetCounts(read.rows if rows is None else rows, read.files)
-        return self._describe(dataset, version, counts)
+        described = self._describe(dataset, version, counts)
+        return replace(described, assertions=self._list_assertions(dataset.uri))
 
     def _build_output(self, name: str, dataset: Dataset, columns: ColumnLineage | None) -> DatasetLineage:
         version, counts, change = None, DatasetCounts(), None
@@ -197,6 +212,24 @@ class _DescribedRun:
                 change = self._find_lifecycle_change(self.report)
         described = self._describe(dataset, version, counts)
         return replace(described, columns=columns, lifecycle_change=change)
+
+    def _list_assertions(self, uri: str) -> tuple[Assertion, ...]:
+        """Return the expectations that were checked on the rows of a source."""
+        if self.report is None:
+            return ()
+        sources = self.report["sources"]
+        return tuple(
+            Assertion(
+                item["name"],
+                item["kind"],
+                item["condition"],
+                item["columns"][0] if len(item["columns"]) == 1 else None,
+                success=item["failed"] == 0,
+                blocks=item["action"] == "fail",
+            )
+            for item in self.report.get("expectations") or ()
+            if item["source"] in sources and sources[item["source"]]["uri"] == uri
+        )
 
     def _describe(self, dataset: Dataset, version: int | None, counts: DatasetCounts) -> DatasetLineage:
         """Return a dataset with what its description tells."""

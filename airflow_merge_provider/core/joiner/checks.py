@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.expectations.config import CARDINALITIES, find_problems, is_cardinality
 from airflow_merge_provider.core.joiner.columns import Columns, list_unused_renames, select_columns
 from airflow_merge_provider.core.joiner.conditions import condition_problems, condition_warnings
 from airflow_merge_provider.core.joiner.hints import hint_problems, hint_warnings
@@ -197,7 +198,8 @@ def _key_column_problems(options: ParsedOptions, key_fields: Keys | None) -> Ite
 
 
 def _expect_problems(options: ParsedOptions) -> Iterator[Problem]:
-    expected = options["expect"] or {}
+    expected = list_cardinalities(options)
+    yield from _condition_problems(options)
     if expected and (options.cross or options.advanced):
         yield options.build_problem("expect", "config", "is supported only for joins by keys", "remove it")
     for stage in expected:
@@ -208,6 +210,21 @@ def _expect_problems(options: ParsedOptions) -> Iterator[Problem]:
             yield options.build_problem(
                 "expect", "config", message, "set the cardinality of the other inputs"
             )
+
+
+def _condition_problems(options: ParsedOptions) -> Iterator[Problem]:
+    """Yield the problems of expectations on rows; each names the inputs that it applies to."""
+    others = {name: value for name, value in (options["expect"] or {}).items() if not is_cardinality(value)}
+    for name in [name for name, value in others.items() if isinstance(value, str)]:
+        message = f"must be {' or '.join(map(repr, CARDINALITIES))}, or an object, not {others.pop(name)!r}"
+        hint = 'write a condition as {"condition": "amount > 0", "source": "orders"}'
+        yield options.build_problem(f"expect.{name}", "config", message, hint)
+    yield from find_problems(others, options.stages)
+
+
+def list_cardinalities(options: ParsedOptions) -> dict[str, str]:
+    """Return the expected cardinality of the keys of inputs, by the names of the inputs."""
+    return {stage: value for stage, value in (options["expect"] or {}).items() if is_cardinality(value)}
 
 
 def find_driving_input(options: ParsedOptions) -> str | None:

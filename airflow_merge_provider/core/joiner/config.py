@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field as Describe, ValidationError
 from pydantic_core import ErrorDetails
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
+from airflow_merge_provider.core.expectations.config import parse_expectations
 from airflow_merge_provider.core.joiner import avro, checks, option_parsing, schema
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions, Spelling
 from airflow_merge_provider.core.joiner.schema import Schemas
@@ -24,7 +25,6 @@ def _build_validator(reader: Callable[[Any], Any], written_as: Any) -> BeforeVal
 
 JoinType = Literal["innerjoin", "outerjoin", "leftouterjoin", "rightouterjoin", "fullouterjoin", "crossjoin"]
 Format = Literal["delta", "parquet", "csv", "json", "avro", "orc"]
-Expected = Literal["one_to_one", "one_to_many", "many_to_one"]
 Texts = str | list[str] | None
 Forms = str | list[str | dict[str, Any]] | dict[str, Any] | None
 Declared = str | list[list[Any] | dict[str, Any]] | dict[str, Any] | None
@@ -140,9 +140,10 @@ class JoinerConfig(Config):
         None,
         description="A dataset for input rows that are in no output row: name of the input, and row as JSON.",
     )
-    expect: dict[str, Expected] | None = Describe(
+    expect: dict[str, Any] | None = Describe(
         None,
-        description="The expected key cardinality: rows of the first required input to rows of this input.",
+        description="The key cardinality of inputs, by input: one_to_one, one_to_many or many_to_one; and"
+        " conditions on the rows of inputs, or on the rows that the run changes, by name.",
     )
 
     @classmethod
@@ -247,5 +248,7 @@ def compute_signature(config: JoinerConfig) -> str:
     content = config.model_dump(mode="json", exclude=set(_WITHOUT_EFFECT))
     # The order of the inputs determines the order of the columns, which sorted keys would lose.
     content["inputs"] = list(config.inputs.items())
+    if expectations := parse_expectations(config.expect):
+        content["expect"] = sorted(map(repr, expectations))
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

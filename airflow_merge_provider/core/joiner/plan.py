@@ -214,7 +214,7 @@ def _key_columns(options: ParsedOptions, key_fields: Keys) -> tuple[Field, ...]:
 
 def _list_unique_inputs(options: ParsedOptions) -> tuple[str, ...]:
     """Return the inputs in which each key must be unique."""
-    expected = options["expect"] or {}
+    expected = checks.list_cardinalities(options)
     driving_input = checks.find_driving_input(options)
     unique_inputs = {
         stage for stage, cardinality in expected.items() if cardinality in {"one_to_one", "many_to_one"}

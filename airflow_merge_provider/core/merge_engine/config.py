@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.expectations.config import find_problems
 from airflow_merge_provider.core.merge_engine.option_conflicts import find_contradictions, is_among
 from airflow_merge_provider.core.merge_engine.options import (
     AGGREGATION,
@@ -135,6 +136,10 @@ class MergeEngineConfig(Config):
     compact_ratio: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="Compact the target when more than this share of its stored rows is outdated."
     )
+    expect: dict[str, Any] | None = Field(
+        None,
+        description="Conditions on records of the source, or on the rows that the run changes, by name.",
+    )
     batch_id: Name | None = Field(
         None, description="The ID of the batch; a batch that was already folded is not folded again."
     )
@@ -165,6 +170,7 @@ class MergeEngineConfig(Config):
     @classmethod
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _reference_problems(fields)
+        yield from find_problems(fields.get("expect"))
         if "options" not in fields:
             return
         engine = fields.get("merge_engine")

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.merge_load.load import (
+    ABSENT_ROWS,
     Column,
     Columns,
     Condition,
@@ -57,6 +58,11 @@ class DeleteInsertConfig(LoadConfig):
     def appends(self) -> bool:
         """Whether the load only appends, as it has no key by which stored rows could be replaced."""
         return not (self.primary_key or self.merge_key or self.destination_scope)
+
+    @classmethod
+    def explain_absence(cls, fields: Mapping[str, Any]) -> str | None:
+        is_scoped = any(fields.get(name) is not None for name in ("merge_key", "destination_scope"))
+        return ABSENT_ROWS if is_scoped else None
 
     @classmethod
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
@@ -116,6 +122,10 @@ class UpsertConfig(LoadConfig):
     @property
     def is_idempotent(self) -> bool:
         return self.skip_unchanged_rows and is_timeless(self, self.destination_scope)
+
+    @classmethod
+    def explain_absence(cls, fields: Mapping[str, Any]) -> str | None:
+        return ABSENT_ROWS if fields.get("variant") == "cdc" else None
 
     @classmethod
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:

@@ -10,11 +10,13 @@ from pydantic import BeforeValidator, Field
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.expectations.config import find_problems
 from airflow_merge_provider.core.merge_load.conditions import check_condition
 from airflow_merge_provider.core.model import Config
 
 ALLOW_MISSING = "allow_missing"
 _NEW_COLUMNS = ("add", "error", "ignore")
+ABSENT_ROWS = "the load would delete or close the stored rows of a row that it leaves out"
 ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX = "_row_id", "_parent_id", "_root_id", "_list_index"
 
 
@@ -147,6 +149,10 @@ class LoadConfig(Config):
         None,
         description="The column whose value is the name of the row's table inside the target.",
     )
+    expect: dict[str, Any] | None = Field(
+        None,
+        description="Conditions on rows of the source, or on the rows that the run changes, by name.",
+    )
 
     @property
     def evolution(self) -> SchemaEvolution:
@@ -195,7 +201,13 @@ class LoadConfig(Config):
         return name, direction == "desc"
 
     @classmethod
+    def explain_absence(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return why a row of the source cannot be left out of a load; None if it can."""
+        return None
+
+    @classmethod
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from find_problems(fields.get("expect"), no_quarantine=cls.explain_absence(fields))
         for path in ("source", "target"):
             if path in fields:
                 yield from reference_problems(fields[path], path)

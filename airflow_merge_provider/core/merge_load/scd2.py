@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.merge_load.conditions import check_condition
 from airflow_merge_provider.core.merge_load.load import (
+    ABSENT_ROWS,
     ROW_ID,
     Column,
     Columns,
@@ -222,6 +223,13 @@ class Scd2Config(LoadConfig):
         """The columns that the target has in addition to those of the source."""
         optional = (self.current_column, self.mark_column, self.surrogate_key_column)
         return (*self.validity_column_names, *(name for name in optional if name), HASH_COLUMN)
+
+    @classmethod
+    def explain_absence(cls, fields: Mapping[str, Any]) -> str | None:
+        if fields.get("natural_key", "wrong") is None:
+            return ABSENT_ROWS
+        closes = fields.get("mode") == "snapshot" and fields.get("on_delete") != "ignore"
+        return f"{ABSENT_ROWS}; mode='changes' or on_delete='ignore' allows it" if closes else None
 
     @classmethod
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:

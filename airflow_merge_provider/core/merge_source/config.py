@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.expectations.config import find_problems
 from airflow_merge_provider.core.merge_source import survivorship
 from airflow_merge_provider.core.merge_source.dtl.expressions import ExpressionError
 from airflow_merge_provider.core.merge_source.equality import (
@@ -231,6 +232,10 @@ class MergeSourceConfig(Config):
         description="The dataset of manual decisions about which entities are the same, and which are not.",
     )
 
+    expect: dict[str, Any] | None = Field(
+        None, description="Conditions on rows of datasets, or on changed rows."
+    )
+
     @property
     def dataset_ids(self) -> tuple[str, ...]:
         """The datasets in order, without their aliases."""
@@ -254,13 +259,11 @@ class MergeSourceConfig(Config):
         action = fields.get("on_over_merge")
         quarantines = "quarantine" in (action.values() if isinstance(action, dict) else (action,))
         if quarantines and fields.get("max_key_fanout") is None:
-            yield Problem(
-                "on_over_merge",
-                "requires-option",
-                "'quarantine' requires max_key_fanout",
-                "set max_key_fanout",
-            )
+            message = "'quarantine' requires max_key_fanout"
+            yield Problem("on_over_merge", "requires-option", message, "set max_key_fanout")
         yield from _strategy_problems(fields)
+        names = [dataset.split()[0] for dataset in fields.get("datasets") or ()]
+        yield from find_problems(fields.get("expect"), names, reads_changes=True)
         if "datasets" not in fields:
             return
         pairs = [(parts[0], parts[1]) for parts in map(str.split, fields["datasets"])]

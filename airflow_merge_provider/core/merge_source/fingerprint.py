@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from airflow_merge_provider.core.expectations.config import parse_expectations
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import get_rule_setting, plan_rules
 from airflow_merge_provider.core.merge_source.survivorship import parse_choices
@@ -40,6 +41,8 @@ def compute_signature(config: MergeSourceConfig) -> str:
     for name in ("stable_id", "replaced_by"):
         if getattr(config, name):
             content[name] = True
+    if left_out := [repr(item) for item in parse_expectations(config.expect) if item.action == "quarantine"]:
+        content["expect"] = sorted(left_out)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -9,6 +9,14 @@ from typing import Any, Self
 
 from airflow_merge_provider.core.change_plan.summary import ChangeSummary
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
+from airflow_merge_provider.core.expectations.result import (
+    ExpectationResult,
+    build_result,
+    check_freshness,
+    list_warnings,
+    require_success,
+)
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import (
     Measure,
@@ -25,7 +33,7 @@ from airflow_merge_provider.core.run.table_log import CountRows, PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import write_offsets
 
-RESULT, APPROVED_BY = "result", "approved_by"
+RESULT, APPROVED_BY, EXPECTATIONS = "result", "approved_by", "expectations"
 _WARNINGS_MAX = 5
 
 
@@ -85,6 +93,7 @@ class RunReporter:
     previous: PreviousRun | None
     warnings: list[str] = field(default_factory=list)
     source_rows: dict[str, int] = field(default_factory=dict)
+    expectations: dict[tuple[str, str | None], ExpectationResult] = field(default_factory=dict)
 
     @property
     def is_dry_run(self) -> bool:
@@ -111,6 +120,11 @@ class RunReporter:
             **({APPROVED_BY: approver} if approver else {}),
             **write_offsets(source.offset for source in self.sources.values()),
             RESULT: replace(result, version_before=self.version_before).to_state(),
+            **(
+                {EXPECTATIONS: [item.model_dump(exclude={"examples"}) for item in self.expectations.values()]}
+                if self.expectations
+                else {}
+            ),
         }
 
     def add_warnings(self, texts: Iterable[str]) -> None:
@@ -119,6 +133,15 @@ class RunReporter:
             if text not in self.warnings:
                 self.warnings.append(text)
                 self.progress.log_line(f"warning: {text}")
+
+    def add_expectations(self, results: Iterable[ExpectationResult]) -> None:
+        """Add the results of expectations, and a warning for each that fails without stopping the run.
+
+        A run that reads a source again replaces the results of its first read.
+        """
+        for result in results:
+            self.expectations[result.name, result.source] = result
+        self.add_warnings(list_warnings(self.expectations.values()))
 
     def build_report(
         self,
@@ -155,6 +178,7 @@ class RunReporter:
             warnings=self._select_warnings(),
             approved_by=self.request.apply_plan.approved_by if changed and self.request.apply_plan else None,
             plan=plan,
+            expectations=list(self.expectations.values()),
         )
         return report.model_dump()
 
@@ -173,14 +197,46 @@ class RunReporter:
             retry_result, version=commit.version, changed=commit.state.get("changed", True)
         )
         target = {**report["target"], "version_before": result.version_before}
-        return {**report, "target": target, "approved_by": commit.state.get(APPROVED_BY)}
+        return {
+            **report,
+            "target": target,
+            "approved_by": commit.state.get(APPROVED_BY),
+            "expectations": [
+                ExpectationResult.model_validate(item).model_dump()
+                for item in commit.state.get(EXPECTATIONS) or ()
+            ],
+        }
 
     def build_noop(self, reason: str) -> dict[str, Any]:
-        """Return the report of a run without work: the target is as the previous run left it."""
+        """Return the report of a run without work: the target is as the previous run left it.
+
+        :raises DataError: if a source is not fresh, although nothing has changed in it.
+        """
+        self._check_freshness()
         last = RunResult.from_state(self.previous.state if self.previous else {})
         counts = clear_run_counts(self.measures, last.counts)
         rows = RowCounts.for_noop(unchanged=self.rows_before)
         return self.build_report(RunResult("noop", reason, rows, counts, last.details))
+
+    def _check_freshness(self) -> None:
+        """Compare the newest times that the previous run has read with the time of this run.
+
+        :raises DataError: if an expectation with the action ``fail`` fails.
+        """
+        if self.previous is None:
+            return
+        expectations = {item.name: item for item in parse_expectations(self.request.config.get(EXPECT))}
+        results = []
+        for stored in map(ExpectationResult.model_validate, self.previous.state.get(EXPECTATIONS) or ()):
+            item = expectations.get(stored.name)
+            if item is not None and item.kind == "freshness":
+                is_fresh = check_freshness(item, stored.newest, self.request.started_at)
+                failed = 0 if is_fresh else max(stored.rows, 1)
+                results.append(
+                    build_result(item, stored.source, rows=stored.rows, failed=failed, newest=stored.newest)
+                )
+        self.add_expectations(results)
+        require_success(results)
 
     def _select_warnings(self) -> list[str]:
         """Return the first warnings, and the number of further ones."""

@@ -164,6 +164,15 @@ class _Join(JobRun):
             self._record_schemas(join)
             return join
 
+    @cached_property
+    def kept_join(self) -> Join:
+        """The join of the rows that the run does not leave out; the inputs have been checked."""
+        join = self.join
+        frames = self.expectations.check_sources(join.frames)
+        if all(frames[stage] is join.frames[stage] for stage in frames):
+            return join
+        return replace(join, frames=frames, rows=join_frames(frames, join.plan))
+
     @property
     def is_overwrite(self) -> bool:
         """Whether the run's commit replaces all rows of the target."""
@@ -186,7 +195,7 @@ class _Join(JobRun):
 
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Check the keys, count the inputs, count or write the joined rows, and return the report."""
-        join, reporter = self.join, self.reporter
+        join, reporter = self.kept_join, self.reporter
         with reporter.progress.time_step("count inputs"):
             check_unique(join.frames, join.plan)
             reporter.source_rows = count_input_records(self.spark, join.frames, self.pinned)
@@ -202,9 +211,10 @@ class _Join(JobRun):
     def _list_changes(self) -> ChangeSet:
         """Return the rows that the target gains and loses."""
         if self.target.append or self.target.last is None:
-            return insert_rows(self.join.rows)
+            return insert_rows(self.kept_join.rows)
         stored = self.target.read_rows(self.spark)
-        return list_changed_rows(stored, self.join.rows, self.join.frames, self.join.plan)
+        join = self.kept_join
+        return list_changed_rows(stored, join.rows, join.frames, join.plan)
 
     def _write_rows(self, result: RunResult) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -212,11 +222,13 @@ class _Join(JobRun):
             "join": describe_join(self.config, self.join.plan, self.pinned),
         }
         unmatched_rows = self._write_unmatched(state)
+        if rejected := self.save_rejected_rows():
+            state[SIDE_TABLE_VERSIONS] = {**state.get(SIDE_TABLE_VERSIONS, {}), **rejected}
         # The details follow from the configuration, so the commit does not store them.
         stored = self._build_result(result, None, unmatched_rows, {})
         with self.reporter.progress.time_step("join and write"):
             written = self.target.commit_rows(
-                self.spark, self.join.rows, {**state, **self.reporter.build_state(stored)}
+                self.spark, self.kept_join.rows, {**state, **self.reporter.build_state(stored)}
             )
         final_result = self._build_result(result, written.outputs, unmatched_rows, self.describe_plan())
         return self.reporter.build_report(final_result, version=written.version, changed=True)
@@ -238,10 +250,10 @@ class _Join(JobRun):
     def _count_rows(self) -> tuple[int, int]:
         """Return the number of joined rows and, in a dry run, of unmatched rows (otherwise 0)."""
         with self.reporter.progress.time_step("count outputs"):
-            outputs = self.join.rows.count()
+            outputs = self.kept_join.rows.count()
             if self.unmatched_table is None or not self.reporter.is_dry_run:
                 return outputs, 0
-            return outputs, find_unmatched(self.join.frames, self.join.plan).count()
+            return outputs, find_unmatched(self.kept_join.frames, self.kept_join.plan).count()
 
     def _write_unmatched(self, state: dict[str, Any]) -> int:
         """Write the unmatched rows to the side table, and return their number.
@@ -252,7 +264,7 @@ class _Join(JobRun):
         if table is None:
             return 0
         with self.reporter.progress.time_step("write unmatched rows"):
-            written = table.replace_rows(find_unmatched(self.join.frames, self.join.plan))
+            written = table.replace_rows(find_unmatched(self.kept_join.frames, self.kept_join.plan))
         state[SIDE_TABLE_VERSIONS] = {UNMATCHED: table.version}
         state[SIDE_TABLE_LOCATIONS] = {UNMATCHED: table.dataset.uri}
         return written.rows or 0

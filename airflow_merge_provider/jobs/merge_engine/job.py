@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions.merge_engine import FoldDecision, decide_fold, require_dataset
@@ -34,6 +34,7 @@ from airflow_merge_provider.jobs.delta.table import SparkLog, build_row_counter
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_engine import row_changes, side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges, count_changes
+from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
 from airflow_merge_provider.jobs.merge_engine.report import build_details
 from airflow_merge_provider.jobs.merge_engine.source import (
     DatasetSource,
@@ -46,6 +47,7 @@ from airflow_merge_provider.jobs.merge_engine.winners import describe_winners
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.plan_table import pin_source
+from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line
 
 _BATCHES_MAX = 100
@@ -122,6 +124,7 @@ class _Fold(JobRun):
         read = self._read_changes()
         if read is None:
             return self.report_noop(NOTHING_CHANGED)
+        read = replace(read, rows=self._check_records(read.rows))
         plan, stored = self._plan_fold(read)
         with self.reporter.progress.time_step("aggregate"), still_there(self.source.pinned, self.since):
             batch = source_columns.fit_rows(self.config, read.rows, plan.columns)
@@ -135,8 +138,25 @@ class _Fold(JobRun):
             lambda: self._write_changes(plan, rows, counted, result),
             lambda: self._list_changes(plan, batch, stored, rows),
             # An empty first run also creates the table, because its commit records the source offset.
-            is_needed=counted.is_needed or self.is_full,
+            is_needed=counted.is_needed or self.is_full or self.has_rejected_rows(),
         )
+
+    def _check_records(self, rows: DataFrame) -> DataFrame:
+        """Check the records that add or update rows, and return all records that are not left out.
+
+        The conditions see the columns of the source by their names, the column of row kinds included.
+        """
+        name = self.source.pinned.dataset.id
+        if not self.expectations.list_for(name):
+            return rows
+        hidden = (ARRIVAL, KIND, CLEARS)
+        if KIND not in rows.columns:
+            return self.expectations.check_sources({name: rows}, hidden)[name]
+        kind = self.config.row_kind_column or KIND
+        named = rows.withColumnRenamed(KIND, kind)
+        adds = F.coalesce(sql.quote_column(kind), F.lit("+I")).isin("+I", "+U")
+        added = self.expectations.check_sources({name: named.where(adds)}, hidden)[name]
+        return added.unionByName(named.where(~adds)).withColumnRenamed(kind, KIND)
 
     def _list_changes(
         self, plan: Plan, batch: DataFrame, stored: DataFrame | None, rows: DataFrame
@@ -177,7 +197,7 @@ class _Fold(JobRun):
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, result: RunResult
     ) -> dict[str, Any]:
         state = self._build_state(result)
-        state[SIDE_TABLE_VERSIONS] |= self._write_side_tables(plan, rows, counted)
+        state[SIDE_TABLE_VERSIONS] |= self._write_side_tables(plan, rows, counted) | self.save_rejected_rows()
         with self.reporter.progress.time_step("merge"):
             committed = self.target.commit_rows(
                 plan, row_changes.select_results(plan, rows), counted, state, full=self.is_full

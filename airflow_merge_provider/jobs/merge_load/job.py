@@ -196,9 +196,10 @@ class _Load(JobRun):
                 self.reporter.progress.record_schema(self.pinned.dataset.uri, fields)
                 if self.part is not None:
                     source = source.where(quote_column(str(config.dispatch_by)).cast("string") == self.part)
+                name = self.pinned.dataset.id
+                source = self.expectations.check_sources({name: source})[name]
                 lists = self._find_lists(source)
                 rows = source if lists is None else lists.rows
-                name = self.pinned.dataset.id
                 load = stage_load(
                     rows, name, config, strategy.requirements, stored=schema, added=strategy.added, held=held
                 )
@@ -234,7 +235,7 @@ class _Load(JobRun):
             self.reporter.add_warnings(
                 [f"no row of the source {self.pinned.dataset.id!r} matches source_filter"]
             )
-        if self.config.on_empty is None and self.rows_before == 0:
+        if self.has_rejected_rows() or (self.config.on_empty is None and self.rows_before == 0):
             return False
         return _is_skipped_when_empty(self.config, self.pinned.dataset)
 
@@ -297,8 +298,8 @@ class _Load(JobRun):
         added: dict[str, int] = {}
         cleared: dict[str, int] = {}
         version = None
-        # Recorded sequences need a commit of the target that references them, even if it writes no row.
-        commits = changed or has_sequences
+        # Recorded sequences and rejected rows need a commit of the target, even if it writes no row.
+        commits = changed or has_sequences or self.has_rejected_rows()
         if commits:
             with self.reporter.progress.time_step("write"):
                 if lists is not None:
@@ -348,6 +349,7 @@ class _Load(JobRun):
         """Return the versions of side tables that the run's commit records."""
         versions = dict(self.last.side_table_versions) if self.last else {}
         versions |= tables.versions
+        versions |= self.save_rejected_rows()
         if has_times and self.target.times.version is not None:
             versions[TIMES] = self.target.times.version
         if self.target.sequences.version is not None:

@@ -177,7 +177,9 @@ class _Merge(JobRun):
 
     def overwrite(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write all rows of the target."""
-        resolution = resolve_entities(*self._inputs, None, self.overrides.valid)
+        resolution = resolve_entities(
+            *self._inputs, None, self.overrides.valid, expectations=self.expectations
+        )
         self._check_sources(resolution, everything=True)
         totals = count_totals(resolution.assignment)
         everything = {"entities_changed": totals["entities"], "rows_written": totals["outputs"]}
@@ -209,7 +211,9 @@ class _Merge(JobRun):
     def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write the rows that differ from the target's rows; write nothing if no row differs."""
         previous = self._build_before(last, everything=run_mode == "full")
-        resolution = resolve_entities(*self._inputs, previous, self.overrides.valid)
+        resolution = resolve_entities(
+            *self._inputs, previous, self.overrides.valid, expectations=self.expectations
+        )
         self._check_sources(resolution, everything=previous.everything)
         difference = resolution.clustering.difference
         at = self.request.started_at
@@ -282,7 +286,7 @@ class _Merge(JobRun):
             result,
             lambda: self._commit_run(resolution, result, state, write, scope=scope, events=clustering.events),
             lambda: list_changed_rows(changes.rows, self.target.read_rows()),
-            is_needed=changes.any,
+            is_needed=changes.any or self.has_rejected_rows(),
         )
 
     @property
@@ -374,19 +378,18 @@ class _Merge(JobRun):
             rows = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))
             writer = normalize_uri(self.target.dataset.uri)
             append_once(self.spark, dataset, CAPABILITY, writer, self.next_number, rows)
-        versions = {name: table.version for name, table in written.items()}
+        versions = {name: table.version for name, table in written.items()} | self.save_rejected_rows()
         state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: {**named, **versions}}
         commit = self.target.commit_state(state, write)
         return self.reporter.build_report(result, version=commit.version, changed=state["changed"])
 
     def _open_side_table(self, name: str, versions: Mapping[str, int]) -> SideTable:
-        last = self.last
         return SideTable(
             self.spark,
             self.target.dataset.with_suffix(f"__{name}"),
             CAPABILITY,
             versions.get(name),
-            run_number=last.run_number if last else 0,
+            run_number=self.last.run_number if self.last else 0,
             next_number=self.next_number,
         )
 

@@ -51,6 +51,7 @@ from airflow_merge_provider.jobs.merge_source.scan.overrides import mark_overrid
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import REACHED, load_previous_state
 from airflow_merge_provider.jobs.merge_source.scan.source_scan import ScanResult, SourceScan, scan_sources
 from airflow_merge_provider.jobs.merge_source.scan.sources import Source, open_source
+from airflow_merge_provider.jobs.run.expectations import RunExpectations
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
@@ -113,6 +114,8 @@ def resolve_entities(
     progress: Progress,
     previous_scan: None,
     overrides: Overrides,
+    *,
+    expectations: RunExpectations,
 ) -> Resolution[ClusteringResult]: ...
 
 
@@ -124,6 +127,8 @@ def resolve_entities(
     progress: Progress,
     previous_scan: PreviousScan,
     overrides: Overrides,
+    *,
+    expectations: RunExpectations,
 ) -> Resolution[ComparedClusters]: ...
 
 
@@ -134,6 +139,8 @@ def resolve_entities(
     progress: Progress,
     previous_scan: PreviousScan | None,
     overrides: Overrides,
+    *,
+    expectations: RunExpectations,
 ) -> Resolution[ClusteringResult]:
     """Read the inputs of clustering, and cluster the entities.
 
@@ -145,7 +152,10 @@ def resolve_entities(
     offsets = {name: offset for offset, name in enumerate(names)}
 
     def open_marked(rows: DataFrame, offset: int) -> Source:
-        return mark_overrides(open_source(rows, offset, config), overrides, names)
+        source = open_source(rows, offset, config)
+        rejection = expectations.build_rejection(source.name, rows)
+        opened = source if rejection is None else source.reject_rows(rejection)
+        return mark_overrides(opened, overrides, names)
 
     def open_table(table: PinnedDataset) -> Source:
         rows = read_dataset(spark, table)
@@ -170,6 +180,8 @@ def resolve_entities(
                 )
                 for table, source in zip(pinned, sources, strict=True)
             ]
+            if seed == _SEEDS[0]:
+                expectations.check_sources(_list_read_rows(readings))
             if (
                 is_full
                 and _can_distribute(config, overrides)
@@ -184,6 +196,11 @@ def resolve_entities(
             collisions.append(f"two values have the same hash with seed {seed}: all values were hashed again")
             progress.log_line(collisions[-1])
     raise JobError(f"hashes collided with {len(_SEEDS)} seeds in a row: report this error with the datasets")
+
+
+def _list_read_rows(readings: Sequence[SourceScan]) -> dict[str, DataFrame]:
+    """Return the rows that a run reads of each source: in an incremental run, those that have changed."""
+    return {reading.source.name: reading.read.frame for reading in readings if not reading.is_unchanged}
 
 
 def _check_places(sources: Sequence[Source]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cache, cached_property
 from typing import Any
 
 from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan
 from airflow_merge_provider.core.errors import OutdatedPlanError, Problem, RiskError
+from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.risk import Risk
@@ -16,6 +18,7 @@ from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.run.change_set import KEPT, ChangeSet, describe_examples, summarize_changes
+from airflow_merge_provider.jobs.run.expectations import RunExpectations
 from airflow_merge_provider.jobs.run.plan_table import save_plan
 
 
@@ -68,6 +71,11 @@ class JobRun(ABC):
     def next_number(self) -> int:
         """The transaction number of the run's commit."""
         return self.last.number + 1 if self.last else 1
+
+    @cached_property
+    def expectations(self) -> RunExpectations:
+        """The expectations of the run, and the rows that it leaves out."""
+        return RunExpectations(parse_expectations(self.request.config.get(EXPECT)), self.reporter)
 
     def run_to_end(self) -> dict[str, Any]:
         """Execute the run, and return the report.
@@ -126,7 +134,8 @@ class JobRun(ABC):
     def needs_changes(self) -> bool:
         """Whether the run may need its change set: to show it, to have it approved, or to compare it."""
         request = self.request
-        return self.reporter.is_dry_run or request.approval != "never" or request.saved_plan is not None
+        is_reviewed = request.approval != "never" or request.saved_plan is not None
+        return self.reporter.is_dry_run or is_reviewed or bool(self.expectations.on_changes)
 
     def commit_result(
         self,
@@ -139,9 +148,13 @@ class JobRun(ABC):
         """Write the result, unless the run may not or need not write, and return the report.
 
         :param list_changes: computes the change set, if the run needs it.
+        :raises DataError: if the changes do not meet an expectation; nothing is written then.
         :raises RiskError: if the run would exceed the change limit, needs the approval of a person, or
             applies a plan that is outdated; nothing is written then but the plan.
         """
+        list_changes = cache(list_changes)
+        if self.expectations.on_changes:
+            self.expectations.check_changes(list_changes().rows)
         risk = self._find_risk(result)
         limit = self.request.max_change_ratio
         if self.reporter.is_dry_run:
@@ -159,6 +172,14 @@ class JobRun(ABC):
         elif is_needed:
             self._require_approval(result, list_changes)
         return write() if is_needed else self.reporter.build_report(result)
+
+    def has_rejected_rows(self) -> bool:
+        """Return whether the run has to record rows that it leaves out."""
+        return self.expectations.has_rejected_rows(self.last)
+
+    def save_rejected_rows(self) -> dict[str, int]:
+        """Save the rows that the run leaves out, before its commit, which records the returned version."""
+        return self.expectations.save_rejected_rows(self.last, self.next_number)
 
     def _find_risk(self, result: RunResult) -> Risk | None:
         """Return how many rows of the target the run would write; None without a change limit or a target."""

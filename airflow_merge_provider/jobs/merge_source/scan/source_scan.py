@@ -87,11 +87,16 @@ class SourceScan:
         return build_source_keys(self.source, rules, native=self.native)
 
     @property
-    def opened(self) -> Source:
-        """The rows to read now."""
+    def read(self) -> Source:
+        """The rows to read now, with all versions of an entity."""
         if self.fed is not None:
-            return self.fed.rows.keep_latest()
-        return (self.source if self.position is None else self.source.keep_after(self.position)).keep_latest()
+            return self.fed.rows
+        return self.source if self.position is None else self.source.keep_after(self.position)
+
+    @property
+    def opened(self) -> Source:
+        """The rows to merge now: one row for each entity."""
+        return self.read.drop_rejected().keep_latest()
 
     @property
     def rendered(self) -> Source:

@@ -41,6 +41,7 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 
 # The columns that every opened source has; no property can have these names.
 ID, DELETED, OWN_IDS, OWN_REPLACED = "__merge_id", "__merge_deleted", "__merge_ids", "__merge_replaced"
+_REJECTED = "__merge_rejected"
 CONTENT, TEXT = "__merge_content", "__merge_text"
 _OWN = "__merge_"
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
@@ -67,6 +68,18 @@ class Source:
     def columns(self) -> list[str]:
         """The columns of the table itself."""
         return [name for name in self.frame.columns if not name.startswith(_OWN)]
+
+    def reject_rows(self, rejection: Column) -> Source:
+        """Merge rows that do not meet an expectation as deleted entities, in full and in incremental runs."""
+        frame = self.frame.withColumn(_REJECTED, rejection)
+        return replace(self, frame=frame.withColumn(DELETED, F.col(DELETED) | F.col(_REJECTED)))
+
+    def drop_rejected(self) -> Source:
+        """Drop rejected rows that have no ID: they are no entities."""
+        if _REJECTED not in self.frame.columns:
+            return self
+        is_unknown = F.col(ID).isNull() | (F.col(ID).cast("string") == "")
+        return replace(self, frame=self.frame.where(~(F.col(_REJECTED) & is_unknown)))
 
     def keep_latest(self) -> Source:
         """Keep the last version of every entity; keep all versions that tie, for the caller to refuse."""
