@@ -28,11 +28,11 @@ def find_unknown_columns(
     names: Iterable[str], columns: Sequence[str], path: str, where: str
 ) -> list[Problem]:
     """Return a problem for each name that is not a column; case is ignored, as in Spark."""
-    known = {column.casefold() for column in columns}
+    folded_names = {column.casefold() for column in columns}
     return [
         Problem(
             path, "unknown-column", f"{where} has no column {name!r}", suggest_name(name, columns, "columns")
         )
         for name in names
-        if name.casefold() not in known
+        if name.casefold() not in folded_names
     ]

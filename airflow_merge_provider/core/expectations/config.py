@@ -284,8 +284,8 @@ def _format_duration(duration: timedelta) -> str:
     '36 hours'
     """
     for unit in ("weeks", "days", "hours", "minutes"):
-        number, rest = divmod(duration, timedelta(**{unit: 1}))
-        if number and not rest:
+        number, remainder = divmod(duration, timedelta(**{unit: 1}))
+        if number and not remainder:
             return format_count(number, unit.removesuffix("s"))
     return f"{duration.total_seconds():g} seconds"
 

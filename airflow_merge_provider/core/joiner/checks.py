@@ -214,12 +214,16 @@ def _expect_problems(options: ParsedOptions) -> Iterator[Problem]:
 
 def _condition_problems(options: ParsedOptions) -> Iterator[Problem]:
     """Yield the problems of expectations on rows; each names the inputs that it applies to."""
-    others = {name: value for name, value in (options["expect"] or {}).items() if not is_cardinality(value)}
-    for name in [name for name, value in others.items() if isinstance(value, str)]:
-        message = f"must be {' or '.join(map(repr, CARDINALITIES))}, or an object, not {others.pop(name)!r}"
+    conditions = {
+        name: value for name, value in (options["expect"] or {}).items() if not is_cardinality(value)
+    }
+    for name in [name for name, value in conditions.items() if isinstance(value, str)]:
+        message = (
+            f"must be {' or '.join(map(repr, CARDINALITIES))}, or an object, not {conditions.pop(name)!r}"
+        )
         hint = 'write a condition as {"condition": "amount > 0", "source": "orders"}'
         yield options.build_problem(f"expect.{name}", "config", message, hint)
-    yield from find_problems(others, options.stages)
+    yield from find_problems(conditions, options.stages)
 
 
 def list_cardinalities(options: ParsedOptions) -> dict[str, str]:

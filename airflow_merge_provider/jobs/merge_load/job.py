@@ -30,9 +30,7 @@ from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, Ru
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
-from airflow_merge_provider.core.run_mode import (
-    RunMode,
-)
+from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.table import build_row_counter, read_dataset
 from airflow_merge_provider.jobs.merge_load import dispatch
 from airflow_merge_provider.jobs.merge_load.changes import list_changed_rows

@@ -57,11 +57,7 @@ from airflow_merge_provider.jobs.merge_source.output.row_changes import ID, RowC
 from airflow_merge_provider.jobs.merge_source.output.shape import list_new_columns
 from airflow_merge_provider.jobs.merge_source.output.target import CAPABILITY, DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_source.report import build_counts, build_details
-from airflow_merge_provider.jobs.merge_source.resolution import (
-    NO_OVERRIDES,
-    Resolution,
-    resolve_entities,
-)
+from airflow_merge_provider.jobs.merge_source.resolution import NO_OVERRIDES, Resolution, resolve_entities
 from airflow_merge_provider.jobs.merge_source.scan.incremental_scan import PreviousScan
 from airflow_merge_provider.jobs.merge_source.scan.overrides import read_overrides
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS

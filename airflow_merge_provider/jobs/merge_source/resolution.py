@@ -149,27 +149,21 @@ def resolve_entities(
     """
     names = config.dataset_ids
     rules = (*plan_rules(config), *overrides.build_rules(names))
-    offsets = {name: offset for offset, name in enumerate(names)}
 
     def open_marked(rows: DataFrame, offset: int) -> Source:
         source = open_source(rows, offset, config)
-        rejection = expectations.build_rejection(source.name, rows)
-        opened = source if rejection is None else source.reject_rows(rejection)
-        return mark_overrides(opened, overrides, names)
+        return mark_overrides(_mark_rejected(source, rows, expectations), overrides, names)
 
     def open_table(table: PinnedDataset) -> Source:
         rows = read_dataset(spark, table)
         progress.record_schema(table.dataset.uri, rows.schema.jsonValue()["fields"])
-        return open_marked(rows, offsets[table.dataset.id])
+        return open_marked(rows, names.index(table.dataset.id))
 
     with progress.time_step("open sources"):
         sources = [open_table(table) for table in pinned]
         typed = {source.offset: source.columns for source in sources if source.properties is not None}
         check_rule_columns(config, typed, is_complete=len(typed) == len(sources) > 0)
-        if config.change_detection == "sequence":
-            _check_places(sources)
-        if config.change_detection == "change_feed":
-            require_feeds(spark, pinned)
+        _check_change_detection(config, sources, pinned)
     is_full = previous_scan is None or previous_scan.everything
     collisions: list[str] = []
     for seed in _SEEDS:
@@ -198,18 +192,31 @@ def resolve_entities(
     raise JobError(f"hashes collided with {len(_SEEDS)} seeds in a row: report this error with the datasets")
 
 
+def _mark_rejected(source: Source, rows: DataFrame, expectations: RunExpectations) -> Source:
+    """Mark the rows that do not meet an expectation, if the run leaves such rows out."""
+    rejection = expectations.build_rejection(source.name, rows)
+    return source if rejection is None else source.reject_rows(rejection)
+
+
 def _list_read_rows(readings: Sequence[SourceScan]) -> dict[str, DataFrame]:
     """Return the rows that a run reads of each source: in an incremental run, those that have changed."""
     return {reading.source.name: reading.read.frame for reading in readings if not reading.is_unchanged}
 
 
-def _check_places(sources: Sequence[Source]) -> None:
-    """Refuse datasets whose changes can only be found by comparing contents."""
+def _check_change_detection(
+    config: MergeSourceConfig, sources: Sequence[Source], pinned: Sequence[PinnedDataset]
+) -> None:
+    """Refuse datasets whose changes can only be found by comparing contents.
+
+    :raises DataError: if the configuration does not allow that.
+    """
+    if config.change_detection == "change_feed" and sources:
+        require_feeds(sources[0].frame.sparkSession, pinned)
     hint = "set sequence_column to a column of integers or timestamps, or set change_detection to 'auto'"
     problems = [
         Problem(f"dataset {source.name!r}", "sequence", "has no usable sequence column", hint)
         for source in sources
-        if source.place is None
+        if config.change_detection == "sequence" and source.place is None
     ]
     if problems:
         raise DataError.from_problems(problems)

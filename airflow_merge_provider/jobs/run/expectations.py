@@ -81,23 +81,23 @@ class RunExpectations:
             return dict(sources)
         with self._reporter.progress.time_step("check expectations"):
             now = self._reporter.request.started_at
-            found = run_in_parallel(
+            result_groups = run_in_parallel(
                 next(iter(sources.values())).sparkSession,
                 lambda name: checked[name].count_failures(name, now),
                 checked,
             )
-            results = [result for group in found for result in group]
+            results = [result for group in result_groups for result in group]
         self._reporter.add_expectations(results)
         require_success(results)
-        kept = dict(sources)
-        for name, group in zip(checked, found, strict=True):
+        kept_rows = dict(sources)
+        for name, group in zip(checked, result_groups, strict=True):
             failed = [result.name for result in group if result.action == "quarantine" and result.failed]
             if failed:
-                kept[name], rejected = checked[name].split_rows(failed)
+                kept_rows[name], rejected = checked[name].split_rows(failed)
                 self._rejected[name] = self._describe_rejected(name, rejected)
             else:
                 self._rejected.pop(name, None)
-        return kept
+        return kept_rows
 
     def build_rejection(self, source: str, rows: DataFrame) -> Column | None:
         """Return whether the run leaves out a row of a source; None if it leaves out none.
@@ -257,12 +257,12 @@ class _MarkedRows:
         marked, failures = self._mark_rows(chosen, broadcast=True)
         is_rejected = combine_with_or(failures.values())
         columns = [quote_column(name) for name in self.rows.columns]
-        kept = marked.where(~is_rejected).select(*columns)
+        kept_rows = marked.where(~is_rejected).select(*columns)
         empty = F.array().cast("array<string>")
         failed = build_array([(value, [F.lit(name)]) for name, value in failures.items()], empty)
         text = F.to_json(F.struct(*map(quote_column, self._visible)), {"ignoreNullFields": "false"})
         rejected = marked.where(is_rejected).select(failed.alias(self.FAILED), text.alias(self.ROW))
-        return kept, rejected
+        return kept_rows, rejected
 
     def _mark_rows(
         self, expectations: Sequence[Expectation], *, broadcast: bool = False
@@ -295,8 +295,8 @@ class _MarkedRows:
 
     def _collect_examples(self, marked: DataFrame, item: Expectation, failed: Column) -> list[dict[str, Any]]:
         """Return some rows that do not meet an expectation: its columns, and the first other ones."""
-        others = [name for name in self._visible if name not in item.columns]
-        names = [*item.columns, *others][:_EXAMPLE_COLUMNS]
+        other_names = [name for name in self._visible if name not in item.columns]
+        names = [*item.columns, *other_names][:_EXAMPLE_COLUMNS]
         text = F.to_json(F.struct(*map(quote_column, names)), {"ignoreNullFields": "false"})
         rows = marked.where(failed).select(text.alias(self.ROW)).limit(EXAMPLES_MAX).collect()
         return [json.loads(row[self.ROW]) for row in rows]

@@ -103,6 +103,20 @@ function notes(lines) {
   return el("ul", { class: "notes" }, lines.map((line) => el("li", {}, plain(line))));
 }
 
+/** Show how many rows each expectation was checked on, how many failed, and what happened to them. */
+function expected(results) {
+  const rows = results.map((result) => el("tr", {},
+    el("td", {}, result.name, el("br"), el("code", { class: "quiet" }, result.condition)),
+    el("td", {}, result.source ?? "changes"),
+    el("td", {}, badge(result.failed ? { kind: result.action === "fail" ? "bad" : "warn", text: result.action } : { kind: "good", text: "met" })),
+    el("td", { class: "number" }, plain(result.failed)), el("td", { class: "number" }, plain(result.rows)),
+    el("td", {}, result.examples.map((example) => el("div", {}, el("code", {}, plain(example)))))));
+  const titles = ["Expectation", "Rows of", "Result", "Failed", "Rows", "Examples"];
+  return el("table", {},
+    el("thead", {}, el("tr", {}, titles.map((name) => el("th", { class: ["Failed", "Rows"].includes(name) ? "number" : "" }, name)))),
+    el("tbody", {}, rows));
+}
+
 /** Show the rows that a plan changes: their kind and reason, and the values before and after. */
 function planned(plan) {
   const cell = (row, name) => (row && row[name] !== undefined ? plain(row[name]) : "NULL");
@@ -181,6 +195,7 @@ async function start() {
     const cards = el("div", { class: "cards" },
       plan ? planned(plan) : null,
       report.warnings?.length ? card("Warnings", notes(report.warnings), true) : null,
+      report.expectations?.length ? card("Expectations", expected(report.expectations), true) : null,
       isObject(report.sources) && Object.keys(report.sources).length ? card("Sources", sources(report.sources)) : null,
       isObject(report.seconds) && Object.keys(report.seconds).length ? card("Seconds per step", bars(report.seconds, " s")) : null,
       Object.entries(report.details ?? {}).map(([name, value]) => more(name, value)),

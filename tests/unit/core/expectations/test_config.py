@@ -138,9 +138,9 @@ def test_every_capability_checks_expectations() -> None:
     merge = {"target": "t", "datasets": ["a a", "b b"]}
     join = {"target": "t", "inputs": {"a": "a", "b": "b"}, "join_keys": "a.x = b.x"}
 
-    assert load_config({**LOAD, "expect": {"x": QUARANTINE}})
-    assert MergeEngineConfig.parse({**engine, "expect": {"x": QUARANTINE}})
-    assert MergeSourceConfig.parse({**merge, "expect": {"x": {**QUARANTINE, "source": "a"}}})
+    load_config({**LOAD, "expect": {"x": QUARANTINE}})
+    MergeEngineConfig.parse({**engine, "expect": {"x": QUARANTINE}})
+    MergeSourceConfig.parse({**merge, "expect": {"x": {**QUARANTINE, "source": "a"}}})
     expect = {"b": "one_to_one", "x": {**QUARANTINE, "source": "a"}}
     assert [
         item.name for item in parse_expectations(JoinerConfig.parse({**join, "expect": expect}).expect)
