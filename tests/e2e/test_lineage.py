@@ -28,7 +28,7 @@ DATASETS = {
     "scd2": (["crm"], ["history"]),
     "scd2_check": (["history"], []),
     "upsert": (["crm"], ["customers"]),
-    "delete_insert": (["crm"], ["loaded"]),
+    "delete_insert": (["crm"], ["loaded", "loaded__rejected"]),
     "merge_record": (["landing"], ["failed", "merged", "merged_sources"]),
     "dry_run": (["crm"], []),
     "failing": (["absent"], ["never"]),
@@ -172,6 +172,18 @@ def test_other_outputs_are_counted(events: Events, lake: Path) -> None:
     assert originals["outputFacets"]["outputStatistics"]["fileCount"] == 3
     assert [field["name"] for field in merged["facets"]["schema"]["fields"]] == ["id", "v"]
     assert set(merged["facets"]["columnLineage"]["fields"]) == {"id", "v"}
+
+
+def test_expectations_are_assertions_of_their_source(events: Events, lake: Path) -> None:
+    """Each has its kind, its condition, its column and whether it was met."""
+    source = find_dataset(events[0]["delete_insert"][-1], "inputs", "crm", lake)
+
+    assertions = source["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert [(item["name"], item["assertion"], item["success"]) for item in assertions] == [
+        ("not_bob", "custom_sql", False),
+        ("has_email", "not_null", True),
+    ]
+    assert (assertions[0]["content"], assertions[1]["column"]) == ("name <> 'Bob'", "email")
 
 
 def test_an_undo_of_the_first_run_empties_the_target(events: Events, lake: Path) -> None:

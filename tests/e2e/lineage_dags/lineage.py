@@ -60,7 +60,16 @@ with DAG("lineage", schedule=None):
     upsert = UpsertOperator(
         task_id="upsert", source="crm", target=f"file:{LAKE}//customers", primary_key="_id"
     )
-    DeleteInsertOperator(task_id="delete_insert", source="crm", target="loaded", primary_key="_id")
+    DeleteInsertOperator(
+        task_id="delete_insert",
+        source="crm",
+        target="loaded",
+        primary_key="_id",
+        expect={
+            "not_bob": {"condition": "name <> 'Bob'", "action": "quarantine"},
+            "has_email": {"not_null": "email"},
+        },
+    )
     MergeRecordOperator(
         task_id="merge_record",
         source="landing",
