@@ -24,6 +24,8 @@ SECOND = 1_000_000
 # A valid file for every landing folder, and the content of invalid files.
 REUSED = "2-0.json"
 BAD = "{bad"
+# The share of workloads that leave out rows which do not meet an expectation.
+_EXPECTING_SHARE = 0.15
 # 2024-01-01, in seconds: the time of step 0.
 EPOCH = 1_704_067_200
 
@@ -166,6 +168,8 @@ def _build_merge_engine(random: Random) -> tuple[dict[str, Any], Any]:
     }
     if random.random() < 0.6:
         config["changelog"] = "log"
+    if random.random() < _EXPECTING_SHARE:
+        config["expect"] = {"small": {"condition": "v < 4", "action": "quarantine"}}
 
     def write_step(folder: Path, random: Random, step: int) -> None:
         for commit in range(random.choice((1, 2))):
@@ -214,10 +218,18 @@ _LOADS: tuple[tuple[dict[str, Any], str], ...] = (
 _COLUMNS = {"@": ("at",), "+": ("items",)}
 
 
+def _deletes_absent_rows(strategy: Mapping[str, Any]) -> bool:
+    """Return whether a load deletes or closes rows that it does not contain."""
+    is_snapshot = strategy["strategy"] == "scd2" and strategy.get("mode") != "changes"
+    return is_snapshot or "merge_key" in strategy or strategy.get("variant") == "cdc"
+
+
 def _build_merge_load(random: Random) -> tuple[dict[str, Any], Any]:
     strategy, letters = random.choice(_LOADS)
     config = {"source": "rows", "target": "table", **strategy}
     names = ["id", *(name for letter in letters for name in _COLUMNS.get(letter, (letter,)))]
+    if random.random() < _EXPECTING_SHARE and "v" in names and not _deletes_absent_rows(strategy):
+        config["expect"] = {"small": {"condition": "v < 3", "action": "quarantine"}}
     flag = strategy.get("hard_delete")
     schema = pa.schema([_LOAD.field(name) for name in (*names, *([flag] if flag else []))])
 

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from airflow_merge_provider.core.errors import DataError, Problem, format_count
 from airflow_merge_provider.core.expectations.config import Action, Expectation, Kind, Scope
 
-EXAMPLES_MAX = 3
 _CHANGES = "the changes of the run"
 
 

@@ -21,6 +21,8 @@ class Progress:
         self._out = out or _print_line
         self._start = time.monotonic()
         self.seconds: dict[str, float] = {}
+        # The seconds of the steps inside each step that is not over.
+        self._nested_seconds: list[float] = []
         self.schemas: dict[str, Sequence[Mapping[str, Any]]] = {}
 
     def log_line(self, text: str) -> None:
@@ -29,10 +31,19 @@ class Progress:
 
     @contextmanager
     def time_step(self, name: str) -> Iterator[None]:
-        """Measure the block and print its duration at the end; durations under the same name are added up."""
+        """Measure the block and print its duration at the end; durations under the same name are added up.
+
+        The steps inside the block are not part of its duration.
+        """
         start = time.monotonic()
-        yield
-        duration = time.monotonic() - start
+        self._nested_seconds.append(0.0)
+        try:
+            yield
+        finally:
+            elapsed = time.monotonic() - start
+            duration = elapsed - self._nested_seconds.pop()
+            if self._nested_seconds:
+                self._nested_seconds[-1] += elapsed
         self.seconds[name] = round(self.seconds.get(name, 0.0) + duration, 3)
         self.log_line(f"{name}: {duration:.1f}s")
 

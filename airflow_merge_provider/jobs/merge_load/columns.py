@@ -136,7 +136,8 @@ def filter_rows(frame: DataFrame, condition: str, path: str) -> DataFrame:
     """
     try:
         rows = frame.where(F.expr(condition))
-        rows.schema  # noqa: B018 - lets Spark look at the condition now
+        # Spark Connect knows the schema of filtered rows without analysing the filter.
+        rows.select(F.lit(1)).schema  # noqa: B018 - analyses the filter
     except AnalysisException as error:
         raise DataError.from_problems(
             [Problem(path, "condition", first_line(error), "correct the condition")]

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.expectations.config import parse_expectations
 from airflow_merge_provider.core.merge_load.columns import check_named_columns
 from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.report import RowCounts
@@ -20,6 +21,7 @@ from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.table import read_dataset
 from airflow_merge_provider.jobs.merge_load.report import build_details
 from airflow_merge_provider.jobs.merge_load.staging import filter_source
+from airflow_merge_provider.jobs.run.expectations import RunExpectations
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 # A column with more values than this is unlikely to hold table names.
@@ -66,6 +68,17 @@ def find_parts(
     if problems:
         raise DataError.from_problems(problems)
     return {value: _nest_dataset(target, value) for value in sorted(values)}
+
+
+def check_expectations(
+    spark: SparkSession, pinned: PinnedDataset, config: AnyLoad, reporter: RunReporter
+) -> None:
+    """Check the expectations on all rows of the source, before a table is written.
+
+    :raises DataError: if rows do not meet an expectation with the action ``fail``.
+    """
+    rows = filter_source(read_dataset(spark, pinned), config.source_filter)
+    RunExpectations(parse_expectations(config.expect), reporter).check_sources({pinned.dataset.id: rows})
 
 
 def merge_reports(reports: Mapping[str, Mapping[str, Any]], reporter: RunReporter) -> dict[str, Any]:

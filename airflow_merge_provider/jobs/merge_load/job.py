@@ -129,6 +129,7 @@ def _load_parts(
     reporter = RunReporter(count_rows, request, progress, COUNTS, target, sources, None)
     if not parts and request.until != "plan" and _is_skipped_when_empty(config, pinned.dataset):
         return reporter.build_noop(_NO_ROWS)
+    dispatch.check_expectations(spark, pinned, config, reporter)
     reports = {}
     for name, dataset in parts.items():
         with progress.time_step("resolve inputs"):

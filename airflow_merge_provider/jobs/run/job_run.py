@@ -175,7 +175,7 @@ class JobRun(ABC):
 
     def has_rejected_rows(self) -> bool:
         """Return whether the run has to record rows that it leaves out."""
-        return self.expectations.has_rejected_rows(self.last)
+        return self.expectations.has_rejected_rows(self.last, self.next_number)
 
     def save_rejected_rows(self) -> dict[str, int]:
         """Save the rows that the run leaves out, before its commit, which records the returned version."""

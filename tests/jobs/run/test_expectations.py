@@ -216,6 +216,22 @@ def test_a_dry_run_saves_no_rejected_rows(make_lake: MakeLake, name: str) -> Non
     assert (lake.version, lake.list_rejected()) == (None, [])
 
 
+def test_a_dispatched_load_checks_all_rows_first(make_lake: MakeLake) -> None:
+    """No table is written if a row of another table fails; each table has its own rejected rows."""
+    lake = make_lake("upsert")
+    lake.write_rows([("1", 1, "x"), ("2", -2, "y"), ("3", -3, "y")])
+    config = {"dispatch_by": "status"}
+
+    with pytest.raises(DataError, match="2 of 3 rows of the source 'a' do not meet: n > 0"):
+        lake.run({"positive": POSITIVE}, config=config)
+    assert not list((lake.folder / "t").glob("*"))
+
+    report = lake.run({"positive": {**POSITIVE, "action": "quarantine"}}, config=config)
+    assert [(item["rows"], item["failed"]) for item in report["expectations"]] == [(3, 2)]
+    assert [row["_id"] for row in lake.read_rows("t/x")] == ["1"]
+    assert len(lake.read_rows("t/y__rejected")) == 2
+
+
 def test_a_rejected_entity_leaves_its_golden_record(make_lake: MakeLake) -> None:
     """An entity whose new version is rejected is not merged, in a full run and in an incremental one."""
     lake = make_lake("merge_source")
@@ -303,8 +319,9 @@ def test_changes_are_checked_before_the_commit(make_lake: MakeLake, name: str) -
 @pytest.mark.parametrize(
     ("expect", "path", "message"),
     [
-        ({"x": "nn > 0"}, "expect.x", "'nn > 0': "),
-        ({"x": "n + 1"}, "expect.x", "is a value of type bigint, not a condition"),
+        ({"x": "nn > 0"}, "expect.x", "'nn > 0' is not a valid condition: "),
+        ({"x": "n + 1"}, "expect.x", "'n + 1' is not a valid condition: "),
+        ({"x": "sum(n) > 1"}, "expect.x", "'sum(n) > 1' is not a valid condition: "),
         ({"x": {"not_null": "nn"}}, "expect.x.not_null", "the source 'a' has no column 'nn'"),
         (
             {"x": {"foreign_key": {"columns": "n", "dataset": "none"}}}, "expect.x.foreign_key.dataset",

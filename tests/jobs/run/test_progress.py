@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
@@ -30,6 +31,21 @@ def test_a_name_used_twice_adds_up() -> None:
         pass
 
     assert progress.seconds["write"] >= 5.0
+
+
+def test_the_seconds_of_nested_steps_are_counted_once() -> None:
+    """The seconds of all steps add up to the duration, also after a nested step that fails."""
+    progress = Progress(lambda _: None)
+
+    with progress.time_step("read"):
+        with progress.time_step("check"):
+            time.sleep(0.05)
+        with pytest.raises(ValueError, match="no"), progress.time_step("filter"):
+            raise ValueError("no")
+
+    assert progress.seconds["check"] >= 0.05
+    assert progress.seconds["read"] < 0.05
+    assert sum(progress.list_seconds().values()) < 0.15
 
 
 def test_a_step_that_fails_is_not_said_to_be_done() -> None:
