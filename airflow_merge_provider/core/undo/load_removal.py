@@ -172,8 +172,11 @@ def _require_closing(run: RunCommit, config: Scd2Config) -> None:
 
     :raises DataError: if it does not.
     """
+    name = describe_run(run)["run_id"]
+    if config.scope is not None and config.hard_delete is not None:
+        raise _refuse(f"the run {name!r} has hard_delete, whose rows may delete keys outside its scope")
     if config.on_delete in ("ignore", "purge"):
-        raise _refuse(f"the run {describe_run(run)['run_id']!r} has on_delete={config.on_delete!r}")
+        raise _refuse(f"the run {name!r} has on_delete={config.on_delete!r}")
 
 
 def _refuse(message: str) -> DataError:

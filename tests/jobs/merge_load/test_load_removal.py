@@ -62,7 +62,7 @@ def remove_load(table: Loads, run_id: str) -> dict[str, int]:
     return dict(changes.counts)
 
 
-@pytest.mark.parametrize("settings", [{}, {"on_late": "repair"}, {"on_late": "repair", "on_delete": "mark"}])
+@pytest.mark.parametrize("settings", [{}, {"on_late": "repair", "on_delete": "mark"}])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_removed_snapshot_leaves_the_history_of_the_others(
     seed: int, settings: dict[str, Any], memory_loads: MakeLoads
@@ -72,11 +72,11 @@ def test_a_removed_snapshot_leaves_the_history_of_the_others(
     table = memory_loads(
         "scd2", natural_key="nk", current_column="now", surrogate_key_column="version", **settings
     )
-    days = random.sample(range(1, 28), 5)
+    days = random.sample(range(1, 28), 4)
     snapshots: dict[int, dict[int, Any]] = {}
     rows: dict[int, Any] = {}
     for number, day in enumerate(days if settings else sorted(days)):
-        if number != 2:
+        if number != 1:
             rows = {key: (random.choice("ab"),) for key in KEYS if random.random() < 0.6}
         snapshots[day] = rows
         load_snapshot(table, day, rows)
@@ -105,7 +105,7 @@ def test_a_removed_snapshot_of_groups_leaves_the_history_of_the_others(
     random = Random(seed)
     table = memory_loads("scd2", natural_key="nk", on_late="repair", scope=["g"])
     snapshots: dict[int, dict[int, Any]] = {}
-    for day in random.sample(range(1, 28), 5):
+    for day in random.sample(range(1, 28), 4):
         groups = random.sample("xyz", random.randint(1, 2))
         rows = {
             key: (random.choice(groups), random.choice("ab")) for key in KEYS if random.random() < 0.5
@@ -123,18 +123,15 @@ def test_a_removed_snapshot_of_groups_leaves_the_history_of_the_others(
     table.check_history()
 
 
-@pytest.mark.parametrize("on_delete", ["close", "mark"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_removed_changes_leave_the_history_of_the_others(
-    seed: int, on_delete: str, memory_loads: MakeLoads
-) -> None:
+def test_removed_changes_leave_the_history_of_the_others(seed: int, memory_loads: MakeLoads) -> None:
     """A state that a later load confirmed begins there; otherwise the state before it continues."""
-    random = Random(f"{seed}{on_delete}")
+    random, on_delete = Random(seed), "close" if seed % 2 else "mark"
     table = memory_loads(
         "scd2", natural_key="nk", mode="changes", on_late="repair", hard_delete="gone", on_delete=on_delete
     )
     loads: dict[int, dict[int, Any]] = {}
-    for day in random.sample(range(1, 28), 5):
+    for day in random.sample(range(1, 28), 4):
         loads[day] = {
             key: (random.choice("ab"),) if random.random() < 0.7 else None
             for key in KEYS
@@ -167,4 +164,6 @@ def load_changes(table: Loads, day: int, rows: dict[int, Any]) -> None:
 
 def fold_changes(loads: dict[int, dict[int, Any]]) -> dict[Any, list[Any]]:
     """Return the history of loads of changes."""
-    return oracle.fold_changes([[(key, day, state) for key, state in rows.items()] for day, rows in loads.items()])
+    return oracle.fold_changes(
+        [[(key, day, state) for key, state in rows.items()] for day, rows in loads.items()]
+    )
