@@ -87,24 +87,25 @@ def find_removal(
     foreign = [
         entry for entry in later_entries if entry.effect == "rows" and not list_commits([entry], capability)
     ]
-    refuse_foreign_changes(foreign, _HINT)
-    others = [other for other in list_runs(lineage.entries, capability) if other.version != run.version]
-    if not others:
+    version = max(run.version - 1, 0)
+    refuse_foreign_changes(foreign, f"set to_version to {version} to revert all changes since the run")
+    other_runs = [other for other in list_runs(lineage.entries, capability) if other.version != run.version]
+    if not other_runs:
         raise _refuse("no other run is in force")
     config, load_time = _read_load(run, capability)
     _require_exact(run, config)
     load_times = [
-        _check_other_load(other, run, capability, load_time) for other in _list_same_history(others, run)
+        _check_other_load(other, run, capability, load_time) for other in _list_same_history(other_runs, run)
     ]
-    return LoadRemoval(run, others[0], config, load_time, load_times)
+    return LoadRemoval(run, other_runs[0], config, load_time, load_times)
 
 
-def _list_same_history(others: Sequence[RunCommit], run: RunCommit) -> Iterator[RunCommit]:
+def _list_same_history(other_runs: Sequence[RunCommit], run: RunCommit) -> Iterator[RunCommit]:
     """Yield the other runs of the history, newest first.
 
     An earlier run that does not record its configuration is left out.
     """
-    for other in others:
+    for other in other_runs:
         is_earlier = other.version < run.version
         if not is_earlier or "config" in other.state:
             yield other

@@ -87,8 +87,8 @@ def test_a_removed_snapshot_leaves_the_history_of_the_others(
 
     remove_load(table, run_id)
 
-    others = [(other, rows) for other, rows in snapshots.items() if other != day]
-    assert read_history(table, on_delete) == build_history(oracle.fold_snapshots(others), on_delete)
+    other_loads = [(other, rows) for other, rows in snapshots.items() if other != day]
+    assert read_history(table, on_delete) == build_history(oracle.fold_snapshots(other_loads), on_delete)
     table.check_history()
     if settings:
         load_snapshot(table, day, snapshots[day])
@@ -119,7 +119,9 @@ def test_a_removed_snapshot_of_groups_leaves_the_history_of_the_others(
 
     del snapshots[list(snapshots)[int(run_id) - 1]]
     expected = oracle.fold_scoped_snapshots(snapshots.items())
-    assert table.read_history("nk", "g", "c") == {key: found for key, found in expected.items() if found}
+    assert table.read_history("nk", "g", "c") == {
+        key: versions for key, versions in expected.items() if versions
+    }
     table.check_history()
 
 
@@ -143,11 +145,23 @@ def test_removed_changes_leave_the_history_of_the_others(seed: int, memory_loads
 
     remove_load(table, run_id)
 
-    others = {other: rows for other, rows in loads.items() if other != day}
-    assert read_history(table, on_delete) == build_history(fold_changes(others), on_delete)
+    other_loads = {other: rows for other, rows in loads.items() if other != day}
+    assert read_history(table, on_delete) == build_history(fold_changes(other_loads), on_delete)
     table.check_history()
     load_changes(table, day, loads[day])
     assert read_history(table, on_delete) == build_history(fold_changes(loads), on_delete)
+
+
+def test_a_joined_version_has_the_newest_overwritten_value(memory_loads: MakeLoads) -> None:
+    """Overwritten columns of the valid version stay; untracked ones have the value of its beginning."""
+    table = memory_loads("scd2", natural_key="nk", track="c", overwrite="n")
+    for day, value in enumerate("aba", 1):
+        content = [{"nk": 1, "c": value, "n": day, "other": day}]
+        table.load_rows(content, boundary_timestamp=format_day(day))
+
+    assert remove_load(table, "2") == {"reopened": 1, "removed": 2}
+
+    assert table.read_history("nk", "c", "n", "other") == {1: [(1, None, ("a", 3, 1))]}
 
 
 def load_snapshot(table: Loads, day: int, rows: dict[int, Any]) -> None:

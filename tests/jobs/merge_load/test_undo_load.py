@@ -107,7 +107,8 @@ def test_loads_continue_after_the_undo_of_one(loads: MakeLoads) -> None:
         undo_load(table, None, run_id="u2", only=False)
     with pytest.raises(DataError, match="'r2', version 1, is already undone"):
         undo_load(table, run_id="u2")
-    load_snapshot(table, 2, SNAPSHOTS["r2"], "r2")
+    report = load_snapshot(table, 2, SNAPSHOTS["r2"], "r2")
+    assert (report["run_mode"], report["warnings"]) == ("incremental", [])
     assert table.read_history("id", "v") == rows
     # The load without changes of day 4 still limits a late load of day 3.
     undo_load(table, "r3", run_id="u3")
@@ -119,13 +120,13 @@ def test_loads_continue_after_the_undo_of_one(loads: MakeLoads) -> None:
 
 def test_a_history_without_late_loads_stays_one(loads: MakeLoads) -> None:
     """The time of the next load is recorded, because the history may not show it any more."""
-    table = loads("scd2", natural_key="id")
+    table = loads("scd2", natural_key="id", active_record_timestamp="9999-12-31")
     for day, value in enumerate((A, B, A), 1):
         load_snapshot(table, day, {1: value}, f"r{day}")
 
     undo_load(table)
 
-    assert table.read_history("id", "v") == {1: [(1, None, (A,))]}
+    assert table.read_history("id", "v") == {1: [(1, 31, (A,))]}
     with pytest.raises(DataError, match="is older than the load of 2024-01-03"):
         load_snapshot(table, 2, {1: B}, "r4")
 
@@ -138,7 +139,7 @@ def test_sequences_of_an_undone_load_are_forgotten(loads: MakeLoads) -> None:
     )  # fmt: skip
 
     def load_changes(run_id: str, day: int, *rows: tuple[int, str, int, bool]) -> None:
-        content = [{"id": key, "v": value, "n": n, "gone": gone} for key, value, n, gone in rows]
+        content = [{"id": key, "v": value, "n": n, "gone": is_deleted} for key, value, n, is_deleted in rows]
         table.load_rows(content, run_id=run_id, boundary_timestamp=f"2024-01-{day:02d}")
 
     load_changes("r1", 1, (1, A, 1, False), (2, A, 1, False), (3, A, 1, False))
