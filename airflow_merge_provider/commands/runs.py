@@ -71,6 +71,8 @@ def _add_undo(parser: argparse.ArgumentParser) -> None:
     choice.add_argument("--run", metavar="RUN", help=run_help)
     version_help = "restore version N of the target, with the changes of other programs"
     choice.add_argument("--to-version", type=int, metavar="N", help=version_help)
+    only_help = "undo the run of --run alone and keep all later ones (SCD2 histories with natural_key)"
+    parser.add_argument("--only", action="store_true", help=only_help)
     parser.add_argument("--dry-run", action="store_true", help="show what would be undone, and write nothing")
     add_remote(parser)
     add_spark(parser)
@@ -104,7 +106,7 @@ def _plan_file(options: argparse.Namespace) -> int:
 
 def _undo_run(options: argparse.Namespace) -> int:
     now = time.time_ns() // 1000
-    choice = {"run": options.run, "to_version": options.to_version}
+    choice = {"run": options.run, "to_version": options.to_version, "only": options.only or None}
     config = {name: value for name, value in choice.items() if value is not None}
     request = JobRequest(
         job="undo",

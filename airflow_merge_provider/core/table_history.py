@@ -12,6 +12,8 @@ Effect = Literal["none", "restore", "rows"]
 RESTORE = "RESTORE"
 # The key of an undo in the metadata of its commit, and of the version that it restores; -1 means no rows.
 UNDO, RESTORED_VERSION = "undo", "restored_version"
+# The key of the version of the only run that an undo has undone; later runs stay in force.
+UNDONE_VERSION = "undone_version"
 NO_VERSION = -1
 # Operations of Delta and delta-rs that change no rows. Any other operation may change rows.
 MAINTENANCE_OPERATIONS = frozenset({

@@ -22,12 +22,14 @@ class UndoOperator(SparkJobOperator):
         brings the runs back that it has undone. (templated)
     :param to_version: the version of the target to restore, together with the changes of other programs.
         (templated)
+    :param only: undo the run alone and keep all later ones: a load of an SCD2 history with ``natural_key``.
+        (templated)
     """
 
     job = "undo"
     guarded = False
     config_class = UndoConfig
-    config_fields = ("target", "run", "to_version")
+    config_fields = ("target", "run", "to_version", "only")
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
 
     def __init__(
@@ -36,12 +38,14 @@ class UndoOperator(SparkJobOperator):
         target: str | Asset,
         run: str | None = None,
         to_version: int | str | None = None,
+        only: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.target = target
         self.run = run
         self.to_version = to_version
+        self.only = only
         self._declare_assets(target, [])
 
     def list_references(self, config: UndoConfig) -> dict[str, str]:

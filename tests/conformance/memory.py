@@ -8,7 +8,7 @@ of each capability run on Delta from end to end.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,11 @@ class MemoryTarget:
         self.last = replace(
             self.last, own_commit=next(iter(own_commits), None), cleared_commit=next(iter(commits), None)
         )
+
+    @property
+    def commits(self) -> Sequence[RunCommit]:
+        """Return the commits, oldest first."""
+        return self._commits
 
     def read_rows(self) -> DataFrame:
         """Return the rows after the last run."""

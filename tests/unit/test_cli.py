@@ -361,3 +361,15 @@ def test_a_reader_that_has_had_enough_ends_the_output_in_silence() -> None:
     process = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
 
     assert (process.stdout, process.stderr) in {("{0\n", ""), ("{141\n", "")}
+
+
+def test_one_run_is_undone_alone(lake: str, job_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dry run of such an undo computes the versions that change, so Spark starts for it."""
+    monkeypatch.setattr(runs, "find_result", lambda *_args, **_named: None)
+
+    code = cli.main(["undo", "t", "--warehouse", lake, "--run", "r2", "--only", "--dry-run"])
+
+    assert code == 0
+    request = job_run["request"]
+    assert request.config == {"target": "t", "run": "r2", "only": True}
+    assert request.until == "transform"

@@ -14,7 +14,7 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.decision import RunDecision
-from airflow_merge_provider.core.run.previous_run import RunCommit, list_runs, load_previous_run
+from airflow_merge_provider.core.run.previous_run import RunCommit, list_state_commits, load_previous_run
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import TableLog, count_pinned, refuse_missing_dataset
@@ -23,6 +23,7 @@ from airflow_merge_provider.core.table_history import NO_VERSION, trace_lineage
 from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo, describe_run
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.core.undo.counts import COUNTS
+from airflow_merge_provider.core.undo.load_removal import LoadRemoval, find_removal
 from airflow_merge_provider.core.undo.side_tables import SideTableVersion, list_side_tables
 
 NOTHING_IN_FORCE = "no run of the target is in force"
@@ -33,7 +34,8 @@ _NAMED = 20
 class UndoDecision(RunDecision):
     """The decision about one undo.
 
-    ``restored_run`` is the run whose rows the target has afterwards; None if there is none.
+    ``restored_run`` is the run whose rows the target has afterwards; None if there is none. ``removal`` is
+    the load that is taken out of a history, instead of a version that is restored.
     """
 
     config: UndoConfig
@@ -41,9 +43,12 @@ class UndoDecision(RunDecision):
     choice: UndoChoice | None
     restored_run: RunCommit | None
     reporter: RunReporter
+    removal: LoadRemoval | None = None
 
     def choose_run_mode(self) -> tuple[RunMode, str]:
         """Return ``undo``, or ``noop`` if no run of the target is in force."""
+        if self.removal is not None:
+            return "undo", f"the load of {self.removal.load_time.isoformat()} is taken out of the history"
         if self.choice is None:
             return "noop", NOTHING_IN_FORCE
         self.reporter.add_warnings(
@@ -77,10 +82,33 @@ class UndoDecision(RunDecision):
         counts = {"runs": len(choice.undone), "side_tables": len(self.side_tables)}
         return RunResult(run_mode, reason, self._invert_rows(choice), counts, details)
 
+    def build_removal_result(
+        self, rows: RowCounts, versions: Mapping[str, int], side_tables: int
+    ) -> RunResult:
+        """Return the result of an undo that takes a load out of a history.
+
+        :param versions: how many versions change, by kind.
+        :param side_tables: how many side tables change.
+        """
+        if self.removal is None:
+            raise ValueError(NOTHING_IN_FORCE)
+        run_mode, reason = self.choose_run_mode()
+        details = {**self.describe_removal(self.removal), "versions": dict(versions)}
+        return RunResult(run_mode, reason, rows, {"runs": 1, "side_tables": side_tables}, details)
+
+    def describe_removal(self, removal: LoadRemoval) -> dict[str, Any]:
+        """Return the run that is undone alone, and the time of its load."""
+        return {
+            "undone": [describe_run(removal.run)],
+            "restored": [],
+            "restored_version": None,
+            "load_time": removal.load_time.isoformat(),
+        }
+
     def find_report(self) -> dict[str, Any] | None:
         """Return the report of an undo that has nothing to do, or that was asked not to do it."""
         report = super().find_report()
-        if report is None and self.reporter.is_dry_run:
+        if report is None and self.removal is None and self.reporter.is_dry_run:
             return self.reporter.build_report(self.build_result())
         return report
 
@@ -112,14 +140,17 @@ def open_run(log: TableLog, request: JobRequest, progress: Progress) -> UndoDeci
     history = log.read_history(target, None)
     lineage = trace_lineage(history, partial(log.find_restored_version, target))
     is_retry = last is not None and last.own_commit is not None
-    choice = None if is_retry else choose_undo(config, capability, history, lineage)
+    removal = None
+    if config.only and config.run is not None and not is_retry:
+        removal = find_removal(config.run, capability, history, lineage)
+    choice = None if is_retry or removal else choose_undo(config, capability, history, lineage)
     reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, {}, last)
     restored_run = None
     if choice is not None:
         then = [entry for entry in history if entry.version <= choice.version]
-        runs = list_runs(trace_lineage(then, partial(log.find_restored_version, target)).entries, capability)
-        restored_run = next(iter(runs), None)
-    return UndoDecision(config, capability, choice, restored_run, reporter)
+        lineage_then = trace_lineage(then, partial(log.find_restored_version, target))
+        restored_run = next(iter(list_state_commits(lineage_then.entries, capability)), None)
+    return UndoDecision(config, capability, choice, restored_run, reporter, removal)
 
 
 def _require_writer(uri: str, properties: Mapping[str, str]) -> str:

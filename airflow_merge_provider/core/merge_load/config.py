@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Self
 
 from pydantic import TypeAdapter
@@ -68,9 +69,14 @@ def list_warnings(config: AnyConfig) -> list[str]:
     return scd2.list_warnings(config) if isinstance(config, Scd2Config) else keyed_loads.list_warnings(config)
 
 
-def describe_load(config: LoadConfig) -> dict[str, Any]:
-    """Return the settings that explain the rows of a run; its commit records them under ``config``."""
+def describe_load(config: LoadConfig, boundary: datetime) -> dict[str, Any]:
+    """Return the settings that explain the rows of a run; its commit records them under ``config``.
+
+    :param boundary: the time from which rows without a time of their own are valid.
+    """
     settings = config.model_dump(mode="json", exclude={"source", "target"}, exclude_defaults=True)
+    if isinstance(config, Scd2Config) and config.time_given is None:
+        settings["boundary_timestamp"] = boundary.isoformat()
     return {"strategy": getattr(config, "strategy", None), **settings}
 
 

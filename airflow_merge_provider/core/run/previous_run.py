@@ -22,7 +22,13 @@ from airflow_merge_provider.core.run.table_log import (
     require_owner,
 )
 from airflow_merge_provider.core.run_mode import ALL_UNDONE, STATE_EXPIRED
-from airflow_merge_provider.core.table_history import UNDO, HistoryEntry, Lineage, trace_lineage
+from airflow_merge_provider.core.table_history import (
+    UNDO,
+    UNDONE_VERSION,
+    HistoryEntry,
+    Lineage,
+    trace_lineage,
+)
 
 # The clocks of writers may differ by this much, in milliseconds.
 _CLOCK_SKEW = 3_600_000
@@ -40,10 +46,16 @@ class RunCommit:
     state: Mapping[str, Any]
     rows: int | None = None
 
+    @property
+    def undone_version(self) -> int | None:
+        """The version of the only run that this commit has undone; None if it is not such an undo."""
+        version = (self.state.get(UNDO) or {}).get(UNDONE_VERSION)
+        return version if isinstance(version, int) else None
+
 
 @dataclass(frozen=True, slots=True)
 class PreviousRun:
-    """The last run whose rows the target holds.
+    """The last run whose rows the target holds, or the undo of one run among earlier ones.
 
     ``number`` is the newest transaction of the target, which a RESTORE does not revert; 0 if no run has
     committed yet. ``version`` is the newest version of the target, ``run_version`` the version that the
@@ -120,8 +132,8 @@ def load_previous_run(
         if limit == HISTORY_PAGE:
             require_owner(log, target, capability)
         lineage = trace_lineage(history, partial(log.find_restored_version, target))
-        commits = list_commits(lineage.entries, capability)
-        runs = [commit for commit in commits if UNDO not in commit.state]
+        commits = list_commits_in_force(lineage.entries, capability)
+        runs = list_state_commits(lineage.entries, capability)
         own_commits = [run for run in commits if request and request.run.is_same_run(run.state.get(TOKEN))]
         is_found = bool(own_commits) or request is None or _is_reaching(history, run_after)
         if len(history) != limit or (runs and is_found):
@@ -137,9 +149,10 @@ def _build_previous_run(
     log: TableLog, target: Dataset, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
 ) -> PreviousRun:
     version = history[0].version
-    newest = next(iter(list_runs(history, capability)), None)
+    commits = list_commits(history, capability)
+    newest = next((commit for commit in commits if UNDO not in commit.state), None)
     newest_state = {} if newest is None else newest.state
-    run = next(iter(list_runs(lineage.entries, capability)), None)
+    run = next(iter(list_state_commits(lineage.entries, capability)), None)
     changed_by = _find_foreign_change(lineage.entries, -1 if run is None else run.version)
     number = find_last_number(log, target, capability, history)
     if run is None:
@@ -149,8 +162,30 @@ def _build_previous_run(
 
 
 def list_runs(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:
-    """Return the commits of runs of a capability, without those of an undo."""
-    return [commit for commit in list_commits(entries, capability) if UNDO not in commit.state]
+    """Return the commits of the runs in force, without those of an undo.
+
+    :param entries: commits that the rows of one version are based on, newest first.
+    """
+    return [commit for commit in list_commits_in_force(entries, capability) if UNDO not in commit.state]
+
+
+def list_state_commits(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:
+    """Return the commits from whose state a run continues: those of runs in force, and undos of one run.
+
+    The undo of one run keeps later runs, so its commit carries the state of the newest of them.
+    """
+    return [
+        commit
+        for commit in list_commits_in_force(entries, capability)
+        if UNDO not in commit.state or commit.undone_version is not None
+    ]
+
+
+def list_commits_in_force(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:
+    """Return the commits of a capability without the runs that an undo has taken out from between others."""
+    commits = list_commits(entries, capability)
+    undone_versions = {commit.undone_version for commit in commits}
+    return [commit for commit in commits if commit.version not in undone_versions]
 
 
 def list_commits(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:

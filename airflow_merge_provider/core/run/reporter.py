@@ -32,6 +32,7 @@ from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import CountRows, PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import write_offsets
+from airflow_merge_provider.core.table_history import UNDO
 
 RESULT, APPROVED_BY, EXPECTATIONS = "result", "approved_by", "expectations"
 _WARNINGS_MAX = 5
@@ -213,7 +214,9 @@ class RunReporter:
         :raises DataError: if a source is not fresh, although nothing has changed in it.
         """
         self._check_freshness()
-        last = RunResult.from_state(self.previous.state if self.previous else {})
+        state = self.previous.state if self.previous else {}
+        # The result of an undo has the counts of another job.
+        last = RunResult.from_state({} if UNDO in state else state)
         counts = clear_run_counts(self.measures, last.counts)
         rows = RowCounts.for_noop(unchanged=self.rows_before)
         return self.build_report(RunResult("noop", reason, rows, counts, last.details))

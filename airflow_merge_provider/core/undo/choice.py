@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.run.previous_run import RunCommit, list_commits, list_runs
+from airflow_merge_provider.core.run.previous_run import (
+    RunCommit,
+    list_commits,
+    list_commits_in_force,
+    list_runs,
+)
 from airflow_merge_provider.core.table_history import NO_VERSION, UNDO, HistoryEntry, Lineage
 from airflow_merge_provider.core.undo.config import UndoConfig
 
@@ -37,20 +42,22 @@ def choose_undo(
 
     :param history: all commits of the target that its log describes, newest first.
     :param lineage: the commits that the rows of the target are based on.
-    :raises DataError: if there is no such run or version, or if another writer has changed rows since.
+    :raises DataError: if there is no such run or version, if another writer has changed rows since, or if a
+        run would be in force again that was undone alone.
     """
     if config.to_version is not None:
         return _choose_version(config.to_version, capability, history, lineage)
     in_force = list_runs(lineage.entries, capability)
     if config.run is None and not in_force:
         return None
-    commit = _find_run(config.run, capability, history, lineage) if config.run else in_force[0]
+    commit = find_run(config.run, capability, history, lineage) if config.run else in_force[0]
     if UNDO in commit.state:
         # The version before the undo is that of the runs that it had undone.
         return _build_choice(commit.version - 1, capability, history, lineage)
     version = _find_version_before(commit, lineage)
     choice = _build_choice(version, capability, history, lineage)
-    _refuse_foreign_changes(choice)
+    refuse_foreign_changes(choice.foreign, f"set to_version to {max(choice.version, 0)} to revert both")
+    _refuse_restored_run(choice, commit, lineage, capability)
     return choice
 
 
@@ -73,11 +80,11 @@ def _choose_version(
     newest, oldest = history[0].version, history[-1].version
     if not oldest <= version < newest:
         hint = f"set a version from {oldest} to {newest - 1}" if oldest < newest else "there is none before"
-        raise _build_refusal("to_version", f"{version} is not an earlier version of the target", hint)
+        raise build_refusal("to_version", f"{version} is not an earlier version of the target", hint)
     return _build_choice(version, capability, history, lineage)
 
 
-def _find_run(name: str, capability: str, history: Sequence[HistoryEntry], lineage: Lineage) -> RunCommit:
+def find_run(name: str, capability: str, history: Sequence[HistoryEntry], lineage: Lineage) -> RunCommit:
     """Return the newest commit of a run, by its ID or else by its number.
 
     :raises DataError: if it is not in the history, or not in force.
@@ -86,13 +93,13 @@ def _find_run(name: str, capability: str, history: Sequence[HistoryEntry], linea
     same = [commit for commit in commits if (commit.state.get("token") or {}).get("run_id") == name]
     same = same or [commit for commit in commits if str(commit.state.get("number")) == name]
     if not same:
-        raise _build_refusal(
+        raise build_refusal(
             "run", f"the target has no run {name!r}", "list its runs with `airflow_merge_provider history`"
         )
-    in_force = {entry.version for entry in lineage.entries}
+    in_force = {commit.version for commit in list_commits_in_force(lineage.entries, capability)}
     commit = next((commit for commit in same if commit.version in in_force), None)
     if commit is None:
-        raise _build_refusal(
+        raise build_refusal(
             "run", f"the run {name!r}, version {same[0].version}, is already undone", "choose another run"
         )
     return commit
@@ -108,7 +115,7 @@ def _find_version_before(commit: RunCommit, lineage: Lineage) -> int:
         return earlier[0]
     if lineage.is_complete:
         return NO_VERSION
-    raise _build_refusal(
+    raise build_refusal(
         "target",
         f"the version before version {commit.version} is no longer in the history of the target",
         "raise delta.logRetentionDuration for later runs; a full_refresh computes the target again",
@@ -118,10 +125,12 @@ def _find_version_before(commit: RunCommit, lineage: Lineage) -> int:
 def _build_choice(
     version: int, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
 ) -> UndoChoice:
-    from_now = {entry.version for entry in lineage.entries}
     from_then = _trace_from(version, history)
-    undone = [run for run in list_runs(lineage.entries, capability) if run.version not in from_then]
-    restored = [run for run in list_runs(history, capability) if run.version in from_then - from_now]
+    runs_now = list_runs(lineage.entries, capability)
+    runs_then = list_runs([entry for entry in history if entry.version in from_then], capability)
+    versions_now, versions_then = ({run.version for run in runs} for runs in (runs_now, runs_then))
+    undone = [run for run in runs_now if run.version not in versions_then]
+    restored = [run for run in runs_then if run.version not in versions_now]
     foreign = [
         entry
         for entry in lineage.entries
@@ -144,21 +153,43 @@ def _trace_from(version: int, history: Sequence[HistoryEntry]) -> set[int]:
     return versions
 
 
-def _refuse_foreign_changes(choice: UndoChoice) -> None:
+def refuse_foreign_changes(foreign: Sequence[HistoryEntry], hint: str) -> None:
     """Raise an error if an undo would revert changes of other writers, whom nobody has asked.
 
     :raises DataError: with the newest of these changes.
     """
-    if not choice.foreign:
+    if not foreign:
         return
-    entry = choice.foreign[0]
-    raise _build_refusal(
+    entry = foreign[0]
+    raise build_refusal(
         "target",
         f"another writer changed rows in version {entry.version} ({entry.operation}): the undo would revert"
         " this change too",
-        f"set to_version to {max(choice.version, 0)} to revert both, or revert the other change first",
+        f"{hint}, or revert the other change first",
     )
 
 
-def _build_refusal(path: str, message: str, hint: str) -> DataError:
+def _refuse_restored_run(choice: UndoChoice, commit: RunCommit, lineage: Lineage, capability: str) -> None:
+    """Raise an error if an undo would revert the undo of one run, and so bring that run back.
+
+    :raises DataError: with the newest of these runs.
+    """
+    if not choice.restored:
+        return
+    restored = choice.restored[0]
+    undo = next(
+        entry
+        for entry in list_commits(lineage.entries, capability)
+        if entry.undone_version == restored.version
+    )
+    run_id, undo_id = (describe_run(entry)["run_id"] for entry in (commit, undo))
+    raise build_refusal(
+        "run",
+        f"version {undo.version} has undone only the run {describe_run(restored)['run_id']!r}: the undo of"
+        f" {run_id!r} would bring it back",
+        f"set run to {run_id!r} and only to true, or first undo {undo_id!r}",
+    )
+
+
+def build_refusal(path: str, message: str, hint: str) -> DataError:
     return DataError.from_problems([Problem(path, "undo", message, hint)])

@@ -11,6 +11,7 @@ from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.model import Config
 
 Version = Annotated[int, Field(ge=0)]
+_FLAGS = {"True": True, "true": True, "False": False, "false": False, "None": False, "": False}
 
 
 def _parse_run(value: Any) -> Any:
@@ -18,6 +19,11 @@ def _parse_run(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return None if value in ("", "None") else value
+
+
+def _parse_flag(value: Any) -> Any:
+    """Return a flag; a template renders it as text."""
+    return _FLAGS.get(value, value) if isinstance(value, str) else value
 
 
 class UndoConfig(Config):
@@ -31,7 +37,15 @@ class UndoConfig(Config):
         None, description="The version of the target that is restored, with all changes of other writers."
     )
 
+    only: Annotated[bool, BeforeValidator(_parse_flag)] = Field(
+        default=False,
+        description="Undo the run alone and keep all later ones: a load of an SCD2 history with natural_key.",
+    )
+
     @classmethod
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         if fields.get("run") is not None and fields.get("to_version") is not None:
             yield Problem("to_version", "conflict", "cannot be combined with run", "remove one of them")
+        if fields.get("only") and fields.get("run", "wrong") is None:
+            hint = "set run to the ID or the number of a run"
+            yield Problem("only", "requires-option", "requires run", hint)

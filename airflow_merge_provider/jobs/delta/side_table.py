@@ -140,6 +140,21 @@ class SideTable:
             self._history = self._read_history(version)
         self.version = self.latest_version
 
+    def find_version_before(self, mark: str) -> int | None:
+        """Return the newest version before any write after ``version`` that has a mark in its metadata.
+
+        Without such a write, that is the newest version.
+        """
+        if self.version is None:
+            return self.latest_version
+        lineage = trace_lineage(self._history, partial(find_restored_version, self._spark, self.dataset))
+        marked = [
+            entry.version
+            for entry in lineage.entries
+            if entry.version > self.version and mark in parse_metadata(entry)
+        ]
+        return min(marked) - 1 if marked else self.latest_version
+
     def _is_uncommitted(self, entry: HistoryEntry) -> bool:
         """Return whether an entry is a write of a later run than the one whose rows the target holds.
 

@@ -310,7 +310,7 @@ class _Load(JobRun):
                 state = {
                     **self.reporter.build_state(result),
                     "fingerprint": compute_signature(self.config),
-                    "config": describe_load(self.config),
+                    "config": describe_load(self.config, self.boundary),
                     SIDE_TABLE_VERSIONS: versions,
                 }
                 if tables.tails:

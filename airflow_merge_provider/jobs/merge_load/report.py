@@ -16,12 +16,12 @@ _ROW_KINDS = {
     "updated": ("updated", "closed", "reopened", "changed"),
     "deleted": ("deleted", "removed"),
 }
-_VERSION_KINDS = ("opened", "closed", "reopened", "changed", "removed")
+VERSION_KINDS = ("opened", "closed", "reopened", "changed", "removed")
 
 
 def build_counts(counted_changes: CountedChanges) -> dict[str, int]:
     """Return the counts of a load of one table."""
-    versions = {kind: counted_changes.counts.get(kind, 0) for kind in _VERSION_KINDS}
+    versions = {kind: counted_changes.counts.get(kind, 0) for kind in VERSION_KINDS}
     return {
         "loaded": counted_changes.loaded,
         "duplicates": counted_changes.duplicates,

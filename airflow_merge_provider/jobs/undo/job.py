@@ -1,10 +1,14 @@
 """Undo runs: restore the side tables, then the target, in one commit that says so.
 
+A load in the middle of a history is taken out by changing the versions that it made instead.
+
 Source: docs/undo.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,20 +17,29 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.decisions.undo import UndoDecision, open_run
+from airflow_merge_provider.core.merge_load.target_form import check_target_form
 from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, TOKEN
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunResult
+from airflow_merge_provider.core.run.reporter import APPROVED_BY, RESULT, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.core.table_history import NO_VERSION, RESTORED_VERSION, UNDO
+from airflow_merge_provider.core.table_history import NO_VERSION, RESTORED_VERSION, UNDO, UNDONE_VERSION
 from airflow_merge_provider.core.undo.choice import UndoChoice
+from airflow_merge_provider.core.undo.load_removal import LoadRemoval
 from airflow_merge_provider.core.undo.side_tables import SideTableVersion
 from airflow_merge_provider.jobs.delta.log import read_properties
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, read_dataset
 from airflow_merge_provider.jobs.delta.writer import delete_all_rows, restore_table
-from airflow_merge_provider.jobs.run.change_set import ChangeSet, replace_all_rows
+from airflow_merge_provider.jobs.merge_load.changes import list_changed_rows
+from airflow_merge_provider.jobs.merge_load.report import VERSION_KINDS, count_rows
+from airflow_merge_provider.jobs.merge_load.scd2.load_times import TIMES, TimesTable
+from airflow_merge_provider.jobs.merge_load.scd2.removal import RemovedLoad
+from airflow_merge_provider.jobs.merge_load.sequences import SEQUENCES, SequencesTable
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, write_changes
+from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.retry import commit_run
 
@@ -61,10 +74,15 @@ class _Undo(JobRun):
 
     def describe_plan(self) -> dict[str, Any]:
         """Return the runs that would be undone."""
+        if self.decision.removal is not None:
+            return self.decision.describe_removal(self.decision.removal)
         return dict(self.decision.build_result().details)
 
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
-        """Restore the target and its side tables."""
+        """Restore the target and its side tables, or take a load out of the target."""
+        if self.decision.removal is not None:
+            with ExitStack() as held:
+                return self._remove_load(self.decision.removal, held)
         result = self.decision.build_result()
         choice = self.decision.choice
         if choice is None:
@@ -100,6 +118,62 @@ class _Undo(JobRun):
             restore = partial(restore_table, self.spark, self.target, choice.version)
         with self.reporter.progress.time_step("restore"):
             commit = commit_run(self.spark, self.target, self.decision.capability, self.last, state, restore)
+        return self.reporter.build_report(result, version=commit.version, changed=True)
+
+    def _remove_load(self, removal: LoadRemoval, held: ExitStack) -> dict[str, Any]:
+        """Compute the versions without a load, and commit them."""
+        times = TimesTable(self.spark, self.target, self.last)
+        sequences = SequencesTable(self.spark, self.target, self.last)
+        version = None if self.last is None else self.last.version
+        stored = read_dataset(self.spark, PinnedDataset(self.target, version))
+        check_target_form(removal.config, stored.schema.jsonValue()["fields"], self.target.id)
+        with self.reporter.progress.time_step("compare"):
+            load = RemovedLoad(removal, stored, sequences, held)
+            counted_changes, remaining_times = load.find_changes(times.read_times())
+            remaining_sequences = load.list_remaining_sequences()
+        versions = {kind: counted_changes.counts.get(kind, 0) for kind in VERSION_KINDS}
+        self.reporter.add_warnings(removal.list_warnings(versions["opened"]))
+        side_tables = [rows for rows in (remaining_times, remaining_sequences) if rows is not None]
+        rows = self.count_rows(**count_rows(counted_changes))
+        result = self.decision.build_removal_result(rows, versions, len(side_tables))
+
+        def list_changes() -> ChangeSet:
+            if counted_changes.empty:
+                return insert_rows(stored.limit(0))
+            return list_changed_rows(counted_changes.changes, stored)
+
+        def write() -> dict[str, Any]:
+            side_table_versions: dict[str, int | None] = {}
+            if self.last is not None:
+                side_table_versions |= self.last.side_table_versions
+            with self.reporter.progress.time_step("write side tables"):
+                if remaining_times is not None:
+                    times.replace_times(remaining_times)
+                    side_table_versions |= {TIMES: times.version}
+                if remaining_sequences is not None:
+                    sequences.save_rows(remaining_sequences, full=True, since=None)
+                    side_table_versions |= {SEQUENCES: sequences.version}
+            return self._commit_removal(removal, counted_changes, result, side_table_versions)
+
+        return self.commit_result(result, write, list_changes)
+
+    def _commit_removal(
+        self,
+        removal: LoadRemoval,
+        counted_changes: CountedChanges,
+        result: RunResult,
+        side_table_versions: Mapping[str, int | None],
+    ) -> dict[str, Any]:
+        """Write the versions in one commit, with the offsets and settings of the newest run in force."""
+        own = (TOKEN, RESULT, APPROVED_BY)
+        state = {
+            **self.reporter.build_state(result),
+            **{name: value for name, value in removal.base.state.items() if name not in own},
+            SIDE_TABLE_VERSIONS: side_table_versions,
+            UNDO: {UNDONE_VERSION: removal.run.version},
+        }
+        with self.reporter.progress.time_step("write"):
+            commit = write_changes(self.spark, self.target, self.last, counted_changes, state, full=False)
         return self.reporter.build_report(result, version=commit.version, changed=True)
 
     def _restore_side_table(self, side_table: SideTableVersion) -> None:

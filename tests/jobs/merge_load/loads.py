@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_load.job import run
-from tests.conformance.merge_load import MemoryLake
+from tests.conformance.merge_load import MemoryLake, MemoryTarget
 from tests.reports import check_report
 
 Rows = Sequence[Mapping[str, Any]]
@@ -119,6 +119,11 @@ class MemoryLoads(Loads):
     def __init__(self, spark: SparkSession, folder: Path, strategy: str, **settings: Any) -> None:
         super().__init__(spark, folder, strategy, **settings)
         self._lake = MemoryLake(spark, folder)
+
+    @property
+    def target_table(self) -> MemoryTarget:
+        """The target with its commits and side tables."""
+        return self._lake.target
 
     def read_version(self) -> int | None:
         """Return the number of commits after the first one, None if there is none."""

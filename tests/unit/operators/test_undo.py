@@ -23,6 +23,15 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
     assert {problem.path for problem in refused.value.problems} == {"to_version", "run"}
     with pytest.raises(ConfigError, match="to_version: cannot be combined with run"):
         build_operator(to_version=1, run="r1")
+    with pytest.raises(ConfigError, match="only: requires run"):
+        build_operator(only=True)
+
+
+def test_one_run_is_chosen_with_only() -> None:
+    """A param renders as text."""
+    assert build_operator(run="r1", only=True).only
+    assert UndoConfig.parse({"target": "t", "run": "r1", "only": "True"}).only
+    assert not UndoConfig.parse({"target": "t", "run": "r1", "only": "False"}).only
 
 
 @pytest.mark.parametrize(("value", "run"), [(None, None), ("None", None), ("", None), (3, "3"), ("r1", "r1")])

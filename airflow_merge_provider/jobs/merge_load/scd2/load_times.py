@@ -19,6 +19,8 @@ from airflow_merge_provider.jobs.delta.side_table import SideTable
 TIMES = "times"
 _SUFFIX = "__times"
 _OWNER = "merge_load_times"
+# The mark in the metadata of a write that removes a time, which counts only if the target names the version.
+_REMOVAL = "removes_time"
 
 
 class LoadTimes(Protocol):
@@ -57,12 +59,16 @@ class TimesTable:
         elif needed or (full and self._table.latest_version is not None):
             self._table.replace_rows(times)
 
+    def replace_times(self, times: DataFrame) -> None:
+        """Replace the times by those without the time of an undone load."""
+        self._table.replace_rows(times, metadata={_REMOVAL: True})
+
     @cached_property
     def _table(self) -> SideTable:
         """The table at its newest version, because loads without a target commit write to it, too.
 
         If the target was restored, it is the version that the restored run recorded: later times are
-        reverted.
+        reverted. So is the removal of a time by an undo that did not commit to the target.
         """
         previous = self._previous
         named = None if previous is None else previous.side_table_versions.get(TIMES)
@@ -70,5 +76,5 @@ class TimesTable:
         numbers = (previous.run_number, previous.number + 1) if previous else (0, 1)
         table = SideTable(self._spark, dataset, _OWNER, named, run_number=numbers[0], next_number=numbers[1])
         if previous is None or not previous.is_restored:
-            table.version = table.latest_version
+            table.version = table.find_version_before(_REMOVAL)
         return table
