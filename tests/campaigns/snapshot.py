@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from tests.campaigns.workloads import BAD
 
 Content = dict[str, list[str]]
+# Columns that count runs, or ids: values that an undone run assigned are not assigned again.
+NUMBERS_OF_RUNS = ("_run", "run", "_updated", "_previous")
+NUMBERS_OF_IDS = ("$stable_id", "_hash")
 # Folders of files that runs use internally.
 _HIDDEN = ("_", ".")
 
@@ -77,6 +81,23 @@ def list_record_ids(root: Path, *folders: str) -> Counter[str]:
 def list_ids(content: str) -> list[str]:
     """Return the ids of the records of a file; an invalid record has none."""
     return [] if content == BAD else [json.loads(line)["id"] for line in content.splitlines()]
+
+
+def drop_empty_tables(content: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the tables with rows: a table without rows is like none."""
+    return {name: rows for name, rows in content.items() if rows}
+
+
+def drop_columns(row: str, dropped: tuple[str, ...]) -> str:
+    """Return a row without the given columns and without those that are NULL."""
+    try:
+        values = json.loads(row)
+    except ValueError:
+        return row
+    if not isinstance(values, dict):
+        return row
+    kept_values = {name: value for name, value in values.items() if value is not None and name not in dropped}
+    return json.dumps(kept_values, sort_keys=True)
 
 
 def _list_rows(rows: Any) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ The error names a fix, and the run changes nothing.
 from __future__ import annotations
 
 import importlib
-import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -23,7 +22,14 @@ from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from airflow_merge_provider.jobs.undo import job as undo
-from tests.campaigns.snapshot import compare_folders, read_folder
+from tests.campaigns.snapshot import (
+    NUMBERS_OF_IDS,
+    NUMBERS_OF_RUNS,
+    compare_folders,
+    drop_columns,
+    drop_empty_tables,
+    read_folder,
+)
 from tests.campaigns.workloads import Workload, build_workload
 
 _STEPS = 4
@@ -36,9 +42,6 @@ _HEALING = ("merge_source", "joiner")
 # Capabilities whose sources still contain the rows of earlier steps.
 _CUMULATIVE = ("merge_source", "merge_engine", "joiner")
 
-# Columns that count runs, or ids: values that an undone run assigned are not assigned again.
-_NUMBERS_OF_RUNS = ("_run", "run", "_updated", "_previous")
-_NUMBERS_OF_IDS = ("$stable_id", "_hash")
 _UNDOING = "restore and run again"
 # After these actions one run merges what two runs had merged, or cannot detect rows that were deleted by
 # hand.
@@ -123,9 +126,9 @@ class Sequence:
             target = self._workload.config["target"]
             content = {name: rows for name, rows in content.items() if name in (target, *self._sources)}
             content[target] = [row for row in content.get(target, []) if '"_deleted": true' not in row]
-        dropped = _NUMBERS_OF_RUNS + (_NUMBERS_OF_IDS if is_history_lost or _UNDOING in action_names else ())
+        dropped = NUMBERS_OF_RUNS + (NUMBERS_OF_IDS if is_history_lost or _UNDOING in action_names else ())
         dropped += ("_ts",) if is_history_lost else ()
-        return {name: sorted(_drop_columns(row, dropped) for row in rows) for name, rows in content.items()}
+        return {name: sorted(drop_columns(row, dropped) for row in rows) for name, rows in content.items()}
 
     def run_disturbed(self, random: Random, action_names: list[str]) -> bool:
         """Execute an action before and after each run; return True if a run was rejected because of it.
@@ -163,7 +166,7 @@ class Sequence:
         request = request.model_copy(update={"job": "undo", "config": config})
         report = run_attempt(self._spark, request, Progress(out=str), undo.run)
         assert report["counts"]["runs"] == 1, report
-        compare_folders(_drop_empty(self._content_before), _drop_empty(self.read_content()))
+        compare_folders(drop_empty_tables(self._content_before), drop_empty_tables(self.read_content()))
         return True
 
     def _restore_before_run(self) -> bool:
@@ -276,20 +279,3 @@ class Sequence:
 
     def _run_sql(self, statement: str) -> None:
         self._spark.sql(statement).collect()
-
-
-def _drop_empty(content: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return the tables with rows: a table without rows is like none."""
-    return {name: rows for name, rows in content.items() if rows}
-
-
-def _drop_columns(row: str, dropped: tuple[str, ...]) -> str:
-    """Return a row without the given columns and without those that are NULL."""
-    try:
-        values = json.loads(row)
-    except ValueError:
-        return row
-    if not isinstance(values, dict):
-        return row
-    kept_values = {name: value for name, value in values.items() if value is not None and name not in dropped}
-    return json.dumps(kept_values, sort_keys=True)

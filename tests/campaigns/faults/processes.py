@@ -124,7 +124,7 @@ def import_jobs(remote: str) -> None:
     """Import what runs need, so that forked processes do not have to import it."""
     # PySpark decides by this variable what it imports.
     os.environ["SPARK_REMOTE"] = remote
-    for name in CAPABILITIES:
+    for name in (*CAPABILITIES, "undo"):
         importlib.import_module(f"airflow_merge_provider.jobs.{name}.job")
     importlib.import_module("pyspark.sql.connect.session")
 
