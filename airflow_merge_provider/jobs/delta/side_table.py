@@ -29,6 +29,7 @@ from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_o
 from airflow_merge_provider.jobs.delta.writer import (
     append_rows,
     create_table,
+    delete_all_rows,
     merge_rows,
     overwrite_table,
     restore_table,
@@ -110,11 +111,22 @@ class SideTable:
             partial(merge_rows, self._spark, self.dataset, keys, condition, clauses), keys
         )
 
+    def clear_rows(self) -> CommitResult:
+        """Delete all rows of a table that exists, as a write of this run, which ``restore`` can revert.
+
+        :raises ConflictError: if another run has written to the table since it was found.
+        """
+        return self._commit_write(partial(delete_all_rows, self._spark, self.dataset))
+
     def _commit_write(
-        self, write: Callable[[], object], rows: DataFrame, metadata: Mapping[str, Any] | None = None
+        self,
+        write: Callable[[], object],
+        rows: DataFrame | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> CommitResult:
+        """Commit a write, or create the table with ``rows`` if there is none."""
         latest_version = self.latest_version
-        if latest_version is None:
+        if latest_version is None and rows is not None:
             write = partial(create_table, self.dataset, rows, self.owner)
         number, since = self._number + 1, -1 if latest_version is None else latest_version
         own = {"capability": self.owner, "number": number, _RUN: self._next_number}

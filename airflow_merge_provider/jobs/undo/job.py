@@ -191,4 +191,4 @@ class _Undo(JobRun):
         if version is not None:
             table.restore()
         elif table.latest_version is not None:
-            delete_all_rows(self.spark, dataset)
+            table.clear_rows()

@@ -170,6 +170,25 @@ def test_an_undo_of_all_runs_leaves_no_rows(spark: SparkSession, tmp_path: Path,
     assert lake.read_tables(numbers=False) == rows
 
 
+@pytest.mark.parametrize("name", ["merge_source", "nested", "merge_engine", "joiner"])
+def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """The undo of an undo brings back the rows of side tables too, also after another first run."""
+    lake = Lake(spark, tmp_path, name)
+    for number in (1, 2):
+        lake.run(f"first-{number}")
+        rows = lake.read_tables()
+        lake.undo(f"undo-{number}")
+        assert lake.read_tables() == {}
+
+    lake.undo(run="undo-2")
+
+    assert lake.read_tables() == rows
+    lake.change_rows()
+    lake.run()
+    lake.undo()
+    assert lake.read_tables() == rows
+
+
 def test_undos_go_back_run_by_run(lake: Lake) -> None:
     """A second undo undoes the run before, and an undo of an undo brings its run back."""
     contents = []
