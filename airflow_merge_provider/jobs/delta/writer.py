@@ -99,8 +99,10 @@ def restore_table(spark: SparkSession, target: Dataset, version: int) -> None:
 
 
 def delete_all_rows(spark: SparkSession, target: Dataset) -> None:
-    """Delete all rows, in a commit of its own; the table and its history are kept."""
-    spark.sql(f"DELETE FROM {sql.quote_table(target)}").collect()
+    """Delete all rows, in a commit of its own; the table, its schema and its history are kept."""
+    # A DELETE that finds no rows does not commit.
+    no_rows = spark.table(sql.quote_table(target)).limit(0)
+    no_rows.writeTo(sql.quote_table(target)).overwrite(lit(True))
 
 
 @dataclass(frozen=True, slots=True)

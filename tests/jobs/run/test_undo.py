@@ -189,6 +189,38 @@ def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, nam
     assert lake.read_tables() == rows
 
 
+def test_a_first_run_without_rows_is_undone(lake: Lake) -> None:
+    """The undo commits although there are no rows to delete."""
+    lake.write_rows([], [])
+    lake.run()
+
+    report = lake.undo()
+
+    assert (report["run_mode"], lake.version) == ("undo", 1)
+    assert lake.undo()["run_mode"] == "noop"
+
+
+@pytest.mark.parametrize("name", ["nested", "merge_engine", "joiner"])
+def test_an_undo_that_died_is_repeated(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """An undo that died after it had emptied the side tables is done by the next attempt."""
+    lake = Lake(spark, tmp_path, name)
+    lake.run()
+    with monkeypatch.context() as context:
+        context.setattr(undo, "commit_run", _die)
+        with pytest.raises(MemoryError):
+            lake.undo("u")
+
+    assert lake.undo("u")["run_mode"] == "undo"
+
+    assert lake.read_tables() == {}
+
+
+def _die(*_: Any) -> None:
+    raise MemoryError
+
+
 def test_undos_go_back_run_by_run(lake: Lake) -> None:
     """A second undo undoes the run before, and an undo of an undo brings its run back."""
     contents = []
