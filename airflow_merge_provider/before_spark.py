@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_merge_provider.core.data_lineage.descriptions import describe_datasets
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source, undo
+from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.expectations.columns import require_columns
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
 from airflow_merge_provider.core.protocol import Job, JobRequest, JobResult
@@ -21,14 +23,31 @@ from airflow_merge_provider.core.run.population_check import PopulationCheck, ch
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import TableLog
 from airflow_merge_provider.delta_rs import DeltaRsLog
+from airflow_merge_provider.explain.merge_record import find_state_folders
 
 _Open = Callable[[TableLog, JobRequest, Progress], RunDecision]
+
+
+def _open_undo(log: TableLog, request: JobRequest, progress: Progress) -> RunDecision:
+    """Return the decision about an undo.
+
+    :raises RequiresSparkError: if the target is a folder of a merge record, whose files a job moves.
+    """
+    try:
+        return undo.open_run(log, request, progress)
+    except DataError:
+        target = resolve_dataset(str(request.config["target"]), request.warehouse, at="target")
+        if target.path is not None and (not target.path.startswith("/") or find_state_folders(target)):
+            raise RequiresSparkError("the target may be a folder of a merge record") from None
+        raise
+
+
 _OPENERS: Mapping[Job, _Open] = {
     "joiner": joiner.open_run,
     "merge_engine": merge_engine.open_run,
     "merge_load": merge_load.open_run,
     "merge_source": merge_source.open_run,
-    "undo": undo.open_run,
+    "undo": _open_undo,
 }
 # With this setting, Spark does not look for absolute paths on this machine.
 _DEFAULT_STORE = "spark.hadoop.fs.defaultFS"

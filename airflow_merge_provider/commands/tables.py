@@ -6,12 +6,14 @@ import argparse
 import json
 import time
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.commands.arguments import AddCommand, add_target
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.explanation.values import escape_text
 from airflow_merge_provider.core.merge_source.explanation import format_key, format_links
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
@@ -19,8 +21,9 @@ from airflow_merge_provider.core.report_schema import build_report_schema
 from airflow_merge_provider.core.run.reporter import APPROVED_BY
 from airflow_merge_provider.core.table_history import UNDO
 from airflow_merge_provider.explain.dispatch import explain_target
+from airflow_merge_provider.explain.merge_record import find_state_folders
 from airflow_merge_provider.explain.merge_source import explain_between
-from airflow_merge_provider.explain.target import open_target
+from airflow_merge_provider.explain.target import is_table, open_target
 from airflow_merge_provider.run_file import (
     choose_warehouse,
     resolve_relative_path,
@@ -78,8 +81,8 @@ def _print_schema(options: argparse.Namespace) -> int:
 
 
 def _print_history(options: argparse.Namespace) -> int:
-    _, table = open_target(resolve_relative_path(options.target), choose_warehouse(options.warehouse))
-    for commit in table.history(options.limit):
+    target, warehouse = resolve_relative_path(options.target), choose_warehouse(options.warehouse)
+    for commit in _list_commits(target, warehouse, options.limit):
         metadata: dict[str, Any] = {}
         with suppress(ValueError):
             metadata = json.loads(commit.get("userMetadata") or "{}")
@@ -92,6 +95,15 @@ def _print_history(options: argparse.Namespace) -> int:
         run_text = escape_text(f"{number:<8} {run_name}{approver}")
         print(f"{commit['version']:>6}  {timestamp}  {commit['operation']:<32} {run_text}".rstrip())
     return 0
+
+
+def _list_commits(target: str, warehouse: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return the newest commits of a table, or the states of a merge record, newest first."""
+    dataset = resolve_dataset(target, warehouse, at="target")
+    if dataset.path is not None and not is_table(dataset.path) and (folders := find_state_folders(dataset)):
+        return [commit for folder in folders for commit in islice(folder.list_commits(), limit)]
+    _, table = open_target(target, warehouse)
+    return list(table.history(limit))
 
 
 def _print_explanation(options: argparse.Namespace) -> int:

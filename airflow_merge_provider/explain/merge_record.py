@@ -17,7 +17,7 @@ from airflow_merge_provider.core.explanation.files import (
     explain_file,
     list_file_names,
 )
-from airflow_merge_provider.core.merge_record.state import find_state_file
+from airflow_merge_provider.core.merge_record.state import find_state_file, list_generations, state_file
 from airflow_merge_provider.explain.folder import Folder
 
 _LEDGER, _LINES = "ledger", ".jsonl"
@@ -71,6 +71,21 @@ class StateFolder(Folder):
             return dict(json.loads(content)["state"])
         except (ValueError, KeyError, TypeError) as error:
             raise self.refuse_file(name, error) from None
+
+    def list_commits(self) -> Iterator[dict[str, Any]]:
+        """Yield the states that still exist like the commits of a Delta table's history, newest first."""
+        for generation in list_generations(self.list_names()):
+            name = state_file(generation)
+            try:
+                run_data = dict(json.loads(self.read_file(name))["told"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise self.refuse_file(name, error) from None
+            yield {
+                "version": generation,
+                "timestamp": self.get_modification_time(name).timestamp() * 1000,
+                "operation": "MERGE RECORD",
+                "userMetadata": json.dumps({**run_data, "number": generation}),
+            }
 
     def read_ledger(self) -> Iterator[FileEvent]:
         """Yield the lines of the ledger, oldest first."""

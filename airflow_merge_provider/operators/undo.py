@@ -17,10 +17,12 @@ class UndoOperator(SparkJobOperator):
     The next run of the target does the work of the undone run again, from its sources as they are then. A
     second undo undoes the run before. Put this operator in a DAG that people start, with ``run`` as a param.
 
-    :param target: the Delta table whose runs are undone. (templated)
+    :param target: the Delta table whose runs are undone, or the ``merged`` folder or the ``state_path`` of a
+        merge record. (templated)
     :param run: the ID or the number of a run, which is undone together with all later ones; the ID of an undo
         brings the runs back that it has undone. (templated)
-    :param to_version: the version of the target to restore, together with the changes of other programs.
+    :param to_version: the version of the target to restore, together with the changes of other programs; the
+        number of the state of a merge record.
         (templated)
     :param only: undo the run alone and keep all later ones: a load of an SCD2 history with ``natural_key``.
         (templated)

@@ -21,7 +21,11 @@ FORMAT = 1
 STATE_PREFIX = "state"
 # The file in which earlier versions of this package overwrote the previous state.
 _FIRST_STATE = "state.json"
-_STATE = re.compile(r"state-\d{12}\.json")
+_STATE = re.compile(r"state-(\d{12})\.json")
+# The key of the folders of a run in what its state tells about it.
+FOLDERS = "folders"
+# The number of runs that can be undone: the states before them are not deleted.
+UNDOABLE_RUNS = 10
 _GROUPING = (
     "merge_strategy", "correlation_attribute_name", "reader", "writer", "attributes", "attribute_sources",
     "partition_by", "schema_identity", "schema_merge",
@@ -116,12 +120,18 @@ def find_state_file(names: Iterable[str]) -> str | None:
 
 
 def list_old_states(names: Iterable[str], generation: int) -> list[str]:
-    """Return the state files that are obsolete once a state is written: all but it and the one before."""
+    """Return the state files that are obsolete once a state is written: those that no undo needs."""
     all_names = list(names)
     if state_file(generation) not in all_names:
         return []
-    last = state_file(generation - 1)
-    return [name for name in all_names if name == _FIRST_STATE or (_STATE.fullmatch(name) and name < last)]
+    oldest = state_file(max(0, generation - UNDOABLE_RUNS))
+    return [name for name in all_names if name == _FIRST_STATE or (_STATE.fullmatch(name) and name < oldest)]
+
+
+def list_generations(names: Iterable[str]) -> list[int]:
+    """Return the generations whose states are among the names of a folder, newest first."""
+    matches = (_STATE.fullmatch(name) for name in names)
+    return sorted((int(match[1]) for match in matches if match), reverse=True)
 
 
 def compute_fingerprint(config: MergeRecordConfig) -> str:

@@ -35,13 +35,22 @@ class UndoChoice:
     foreign: Sequence[HistoryEntry] = ()
 
 
+_EXPIRED_HINT = "raise delta.logRetentionDuration for later runs; a full_refresh computes the target again"
+
+
 def choose_undo(
-    config: UndoConfig, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
+    config: UndoConfig,
+    capability: str,
+    history: Sequence[HistoryEntry],
+    lineage: Lineage,
+    *,
+    expired_hint: str = _EXPIRED_HINT,
 ) -> UndoChoice | None:
     """Return what an undo does; None if no run is in force.
 
     :param history: all commits of the target that its log describes, newest first.
     :param lineage: the commits that the rows of the target are based on.
+    :param expired_hint: what to do if the history does not reach back to the version before a run.
     :raises DataError: if there is no such run or version, if another writer has changed rows since, or if a
         run would be in force again that was undone alone.
     """
@@ -54,7 +63,7 @@ def choose_undo(
     if UNDO in commit.state:
         # The version before the undo is that of the runs that it had undone.
         return _build_choice(commit.version - 1, capability, history, lineage)
-    version = _find_version_before(commit, lineage)
+    version = _find_version_before(commit, lineage, expired_hint)
     choice = _build_choice(version, capability, history, lineage)
     refuse_foreign_changes(choice.foreign, f"set to_version to {max(choice.version, 0)} to revert both")
     _refuse_restored_run(choice, commit, lineage, capability)
@@ -105,7 +114,7 @@ def find_run(name: str, capability: str, history: Sequence[HistoryEntry], lineag
     return commit
 
 
-def _find_version_before(commit: RunCommit, lineage: Lineage) -> int:
+def _find_version_before(commit: RunCommit, lineage: Lineage, expired_hint: str) -> int:
     """Return the version on which a run was based; -1 if it was the first commit.
 
     :raises DataError: if the history does not contain it any more.
@@ -118,7 +127,7 @@ def _find_version_before(commit: RunCommit, lineage: Lineage) -> int:
     raise build_refusal(
         "target",
         f"the version before version {commit.version} is no longer in the history of the target",
-        "raise delta.logRetentionDuration for later runs; a full_refresh computes the target again",
+        expired_hint,
     )
 
 

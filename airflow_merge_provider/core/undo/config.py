@@ -29,7 +29,9 @@ def _parse_flag(value: Any) -> Any:
 class UndoConfig(Config):
     """A validated undo; without ``run`` and ``to_version`` it undoes the newest run in force."""
 
-    target: Annotated[str, Field(min_length=1)] = Field(description="The Delta table whose runs are undone.")
+    target: Annotated[str, Field(min_length=1)] = Field(
+        description="The Delta table whose runs are undone, or a folder of a merge record."
+    )
     run: Annotated[str | None, BeforeValidator(_parse_run)] = Field(
         None, description="The ID or the number of a run, which is undone together with all later ones."
     )

@@ -43,7 +43,7 @@ class SideTable:
     """A side table of a target, at the version that the target's last commit names.
 
     ``version`` is that version, None if the target names none. After a write it is the version written, which
-    the target's next commit has to name.
+    the target's next commit has to name. ``next_number`` is the number of the run that writes now.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class SideTable:
         :raises DataError: if the table exists and belongs to another writer.
         """
         self._spark, self.owner, self.dataset = spark, owner, dataset
-        self._run_number, self._next_number = run_number, next_number
+        self._run_number, self.next_number = run_number, next_number
         self._history = self._read_history(version)
         self.version = version if self._history else None
         self._number = 0
@@ -129,7 +129,7 @@ class SideTable:
         if latest_version is None and rows is not None:
             write = partial(create_table, self.dataset, rows, self.owner)
         number, since = self._number + 1, -1 if latest_version is None else latest_version
-        own = {"capability": self.owner, "number": number, _RUN: self._next_number}
+        own = {"capability": self.owner, "number": number, _RUN: self.next_number}
         commit = commit_once(
             self._spark, self.dataset, self.owner, number, {**(metadata or {}), **own}, write, since=since
         )
@@ -148,7 +148,7 @@ class SideTable:
         is_named = is_old or any(entry.version == version for entry in lineage.entries)
         later = [entry for entry in lineage.entries if entry.version > version]
         if not is_named or any(map(self._is_uncommitted, later)):
-            restore_table(self._spark, self.dataset, version)
+            restore_table(self._spark, self.dataset, self._find_last_write(version))
             self._history = self._read_history(version)
         self.version = self.latest_version
 
@@ -166,6 +166,18 @@ class SideTable:
             if entry.version > self.version and mark in parse_metadata(entry)
         ]
         return min(marked) - 1 if marked else self.latest_version
+
+    def _find_last_write(self, version: int) -> int:
+        """Return the last of the writes from a version on that belong to the run whose rows the target holds.
+
+        A run names a version before it removes outdated rows.
+        """
+        by_version = {entry.version: parse_metadata(entry) for entry in self._history}
+        while (metadata := by_version.get(version + 1, {})).get("capability") == self.owner:
+            if metadata.get(_RUN) != self._run_number:
+                break
+            version += 1
+        return version
 
     def _is_uncommitted(self, entry: HistoryEntry) -> bool:
         """Return whether an entry is a write of a later run than the one whose rows the target holds.

@@ -263,6 +263,7 @@ class _Join(JobRun):
         table = self.unmatched_table
         if table is None:
             return 0
+        table.next_number = self.next_number
         with self.reporter.progress.time_step("write unmatched rows"):
             written = table.replace_rows(find_unmatched(self.kept_join.frames, self.kept_join.plan))
         state[SIDE_TABLE_VERSIONS] = {UNMATCHED: table.version}

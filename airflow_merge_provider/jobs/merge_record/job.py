@@ -5,7 +5,7 @@ Source: docs/semantics/merge_record.md, Steps of a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +23,7 @@ from airflow_merge_provider.core.merge_record.plan import NewFiles, Plan, plan_m
 from airflow_merge_provider.core.merge_record.schema import Schema, unite_schemas
 from airflow_merge_provider.core.merge_record.sizes import estimate_sizes, learn_size
 from airflow_merge_provider.core.merge_record.state import (
+    FOLDERS,
     State,
     compute_fingerprint,
     dissolve_bins,
@@ -38,7 +39,7 @@ from airflow_merge_provider.jobs.merge_record import routing
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.listing import build_queue
-from airflow_merge_provider.jobs.merge_record.files.storage import Storage, find_storage_options, open_storage
+from airflow_merge_provider.jobs.merge_record.files.storage import Open, find_storage_options, open_storage
 from airflow_merge_provider.jobs.merge_record.publishing import Publisher, PublishResult
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import convert_schema, spark_schema
 from airflow_merge_provider.jobs.merge_record.report import (
@@ -49,8 +50,8 @@ from airflow_merge_provider.jobs.merge_record.report import (
     summarize_plan,
 )
 from airflow_merge_provider.jobs.merge_record.routing import Folders
+from airflow_merge_provider.jobs.merge_record.withdrawal import finish_undo
 
-Open = Callable[[str], Storage]
 _NAMED = 3
 
 
@@ -76,7 +77,10 @@ def run_with(
     works = _Run(engine, opened, config, request, progress)
     dry = request.until != "commit"
     with nullcontext() if dry else works.journal.lease.hold_lease(request.run.model_dump()):
-        return works.preview_run() if dry else works.carry_out()
+        if dry:
+            return works.preview_run()
+        finish_undo(works.journal, opened, progress)
+        return works.carry_out()
 
 
 @dataclass
@@ -229,12 +233,11 @@ class _Run:
         if plan.is_idle:
             self.plans.append(plan)
             result = self._build_result(previous_state, new_file_count)
-            self.journal.save_state(previous_state, plan.state, self.reporter.build_state(result))
+            self.journal.save_state(previous_state, plan.state, self._build_report_data(result, config))
             return result
         if not is_resumed:
-            self.journal.write_plan(
-                plan, {"token": self.request.run.model_dump(), "config": _to_raw_config(config)}
-            )
+            stored = {"config": _to_raw_config(config), "plan": plan.as_json()}
+            self.journal.write_plan(plan.state.generation, {"token": self.request.run.model_dump(), **stored})
         folders = self._open_folders(config)
         published = self._publish_merges(plan, folders, config, is_resumed=is_resumed)
         if len(published.manifests) < len(plan.merges):
@@ -250,11 +253,16 @@ class _Run:
         result = self._build_result(previous_state, new_file_count, ledger=ledger_uri)
         written = (sum(manifest[name] for manifest in manifests) for name in ("records", "bytes"))
         self.journal.save_state(
-            previous_state, learn_size(plan.state, config, *written), self.reporter.build_state(result)
+            previous_state, learn_size(plan.state, config, *written), self._build_report_data(result, config)
         )
         if published.error is not None:
             raise published.error
         return result
+
+    def _build_report_data(self, result: RunResult, config: MergeRecordConfig) -> dict[str, Any]:
+        """Return what the state tells about the run: its report for a retry, and its folders for an undo."""
+        folders = {name: getattr(config, name) for name in PLACES}
+        return {**self.reporter.build_state(result), FOLDERS: folders}
 
     def _publish_merges(
         self, plan: Plan, folders: Folders, config: MergeRecordConfig, *, is_resumed: bool

@@ -21,6 +21,8 @@ from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.writing import StagedFile
 
 _PREFIX = "merged"
+# Where the folders of originals and failures keep the sidecars that their files arrived with, for an undo.
+_ARRIVED = "_sidecars"
 # The number of characters that remain of the stem, and of the ending, of a name that is too long.
 _SHORT = 20
 
@@ -144,7 +146,13 @@ def _build_line(ended: PlannedMerge | PlannedFailure, now: int) -> dict[str, Any
         "code": ended.reason.code,
         "reason": ended.reason.text,
         "sources": [
-            {"uri": source.uri, "uuid": source.uuid, "records": source.records, "part": source.part}
+            {
+                "uri": source.uri,
+                "uuid": source.uuid,
+                "records": source.records,
+                "part": source.part,
+                "version": source.version,
+            }
             for source in ended.sources
         ],
     }
@@ -154,14 +162,15 @@ def _build_original_step(
     source: FlowFile, ids: Iterable[str], folders: Folders, config: MergeRecordConfig
 ) -> Callable[[], None]:
     name = _build_name(source, folders)
+    target = None if config.original_action == "delete" else folders.original
 
     def route_original() -> None:
         if claimed := folders.source.claim_file(name, source.version):
-            if config.original_action == "delete" or folders.original is None:
+            if target is None:
                 folders.source.delete_path(claimed)
             else:
-                _move_claimed(source, claimed, folders, folders.original, {"merge.uuid": ",".join(ids)})
-        _delete_sidecar(source, name, folders)
+                _move_claimed(source, claimed, folders, target, {"merge.uuid": ",".join(ids)})
+        _route_sidecar(source, name, folders, target)
 
     return route_original
 
@@ -179,16 +188,29 @@ def _build_failure_step(source: FlowFile, failure: PlannedFailure, folders: Fold
     def route_failure() -> None:
         if claimed := folders.source.claim_file(name, source.version):
             _move_claimed(source, claimed, folders, folders.failure, added)
-        _delete_sidecar(source, name, folders)
+        _route_sidecar(source, name, folders, folders.failure)
 
     return route_failure
 
 
-def _delete_sidecar(source: FlowFile, name: str, folders: Folders) -> None:
-    """Delete the sidecar that was read with a file, but not a newer one that belongs to a future file."""
+def _route_sidecar(source: FlowFile, name: str, folders: Folders, target: Storage | None) -> None:
+    """Move the sidecar that was read with a file, or delete it if there is no target.
+
+    A newer sidecar, which belongs to a future file, stays.
+    """
     sidecar = f"{name}{SIDECAR}"
-    if source.sidecar and (claimed := folders.source.claim_file(sidecar, source.sidecar)):
+    if not source.sidecar or not (claimed := folders.source.claim_file(sidecar, source.sidecar)):
+        return
+    if target is None:
         folders.source.delete_path(claimed)
+        return
+    with suppress(FileNotFoundError):
+        folders.source.move_file(claimed, target, build_arrived_name(source.uuid))
+
+
+def build_arrived_name(uuid: str) -> str:
+    """Return the name under which the sidecar is kept with which a file arrived."""
+    return f"{_ARRIVED}/{uuid}{SIDECAR}"
 
 
 def _move_claimed(
@@ -201,16 +223,22 @@ def _move_claimed(
     """
     target_name = _build_name(source, folders)
     if _is_too_long(target_name) or target.find_entry(target_name) is not None:
-        folder, slash, last = target_name.rpartition("/")
-        stem, dot, ending = last.partition(".")
-        target_name = f"{folder}{slash}{stem}-{source.uuid}{dot}{ending}"
-        if _is_too_long(target_name):
-            target_name = f"{folder}{slash}{stem[:_SHORT]}-{source.uuid}{dot}{ending[-_SHORT:]}"
+        target_name = build_unique_name(target_name, source.uuid)
     target.write_sidecar(
         f"{target_name}{SIDECAR}", _write_json({**source.attributes, "uuid": source.uuid, **added})
     )
     with suppress(FileNotFoundError):
         folders.source.move_file(claimed, target, target_name)
+
+
+def build_unique_name(name: str, uuid: str) -> str:
+    """Return the name of a file whose own name is taken or too long, with the UUID of its FlowFile."""
+    folder, slash, last = name.rpartition("/")
+    stem, dot, ending = last.partition(".")
+    unique_name = f"{folder}{slash}{stem}-{uuid}{dot}{ending}"
+    if _is_too_long(unique_name):
+        unique_name = f"{folder}{slash}{stem[:_SHORT]}-{uuid}{dot}{ending[-_SHORT:]}"
+    return unique_name
 
 
 def _is_too_long(name: str) -> bool:

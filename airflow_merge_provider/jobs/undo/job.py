@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.decisions.undo import UndoDecision, open_run
 from airflow_merge_provider.core.merge_load.target_form import check_target_form
 from airflow_merge_provider.core.population import WRITER
@@ -27,6 +27,7 @@ from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.table_history import NO_VERSION, RESTORED_VERSION, UNDO, UNDONE_VERSION
 from airflow_merge_provider.core.undo.choice import UndoChoice
+from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.core.undo.load_removal import LoadRemoval
 from airflow_merge_provider.core.undo.side_tables import SideTableVersion
 from airflow_merge_provider.jobs.delta.log import read_properties
@@ -39,9 +40,11 @@ from airflow_merge_provider.jobs.merge_load.scd2.load_times import TIMES, TimesT
 from airflow_merge_provider.jobs.merge_load.scd2.removal import RemovedLoad
 from airflow_merge_provider.jobs.merge_load.sequences import SEQUENCES, SequencesTable
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, write_changes
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage, find_storage_options, open_storage
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.retry import commit_run
+from airflow_merge_provider.jobs.undo.files import find_journal, undo_files
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
@@ -51,9 +54,17 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises DataError: when the undo is not possible; nothing is written then.
     :raises ConflictError: when another run committed first.
     """
+    target = resolve_dataset(UndoConfig.parse(request.config).target, request.warehouse, at="target")
+    opened = partial(_open_storage, spark)
+    if (journal := find_journal(target, opened)) is not None:
+        return undo_files(journal, opened, request, progress)
     with progress.time_step("resolve inputs"):
         decision = open_run(SparkLog(spark), request, progress)
     return _Undo(spark, decision).run_to_end()
+
+
+def _open_storage(spark: SparkSession, location: str) -> Storage:
+    return open_storage(location, find_storage_options(spark, location))
 
 
 @dataclass(frozen=True)

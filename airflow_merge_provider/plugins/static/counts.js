@@ -74,6 +74,8 @@ export const COUNTS = {
   },
   "undo": {
     "runs": "Runs that were undone. (runs)",
-    "side_tables": "Side tables that were restored. (tables)"
+    "side_tables": "Side tables that were restored. (tables)",
+    "outputs": "Merged files that were withdrawn. (files)",
+    "files": "Source files that wait again. (files)"
   }
 };

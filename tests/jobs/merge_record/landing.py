@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
@@ -18,15 +19,15 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
 from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue, QueuedFile
-from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open_storage
+from airflow_merge_provider.jobs.merge_record.files.storage import Open, Storage, open_storage
 from airflow_merge_provider.jobs.merge_record.job import _resolve_config, run_with
 from airflow_merge_provider.jobs.merge_record.writing import StagedFile
+from airflow_merge_provider.jobs.undo.files import find_journal, undo_files
 from tests.reports import check_report
 
 SECOND = 1_000_000
 START = 1_700_000_000
 SCHEMA = Schema(({"name": "id", "type": "long"},))
-Open = Callable[[str], Storage]
 
 
 class PlainEngine:
@@ -112,6 +113,30 @@ class Landing:
             return check_report(report)
         finally:
             self.engine.close()
+
+    def undo(
+        self, target: str = "merged", *, opened: Open = open_storage, run_id: str = "", **changes: Any
+    ) -> dict[str, Any]:
+        """Undo runs of the task, and return the report."""
+        self.runs += 1
+        run = RunToken(dag_id="d", run_id=run_id or f"u{self.runs}", task_id="undo")
+        until = changes.pop("until", "commit")
+        request = JobRequest(
+            job="undo",
+            config={"target": target, **changes},
+            run=run,
+            warehouse=str(self.root),
+            started_at=START * SECOND + self.runs,
+            until=until,
+        )
+        journal = find_journal(resolve_dataset(target, str(self.root)), opened)
+        assert journal is not None
+        return check_report(undo_files(journal, opened, request, Progress(out=str)))
+
+    def read_files(self) -> dict[str, bytes]:
+        """Return the bytes of every file outside the state."""
+        contents = self.read_everything()
+        return {name: content for name, content in contents.items() if not name.startswith("state/")}
 
     def read_merged(self) -> list[str]:
         """Return the contents of the merged files, in no defined order."""

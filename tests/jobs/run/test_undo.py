@@ -73,7 +73,8 @@ class Lake:
 
     def change_rows(self) -> None:
         """Change a row, delete one and add one."""
-        self.write_rows([("1", "xx", 10), ("4", "z", 4)], [("1", "x", 1), ("3", "z", 3), ("4", "z", 4)])
+        first = [("1", "xx", 10), ("4", "z", 4)]
+        self.write_rows(first, [("1", "x", 1), ("3", "z", 3), ("4", "z", 4), ("5", "v", 5)])
 
     def run(self, run_id: str = "") -> dict[str, Any]:
         """Run the configuration."""
@@ -174,6 +175,7 @@ def test_an_undo_of_all_runs_leaves_no_rows(spark: SparkSession, tmp_path: Path,
 def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """The undo of an undo brings back the rows of side tables too, also after another first run."""
     lake = Lake(spark, tmp_path, name)
+    rows: dict[str, list[str]] = {}
     for number in (1, 2):
         lake.run(f"first-{number}")
         rows = lake.read_tables()

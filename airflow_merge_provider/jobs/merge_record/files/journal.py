@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow_merge_provider.core.errors import ConflictError, DataError
-from airflow_merge_provider.core.merge_record.plan import Plan
 from airflow_merge_provider.core.merge_record.relocation import LOCATION, find_roots, relocate_files
 from airflow_merge_provider.core.merge_record.state import (
     STATE_PREFIX,
     State,
     find_state_file,
+    list_generations,
     list_old_states,
     plan_file,
     state_file,
@@ -52,6 +52,22 @@ class Journal:
         raw = None if name is None else self._read_json(name)
         return (State(), {}) if raw is None else (State.from_json(raw["state"]), raw["told"])
 
+    def list_report_data(self) -> dict[int, dict[str, Any]]:
+        """Return the report data of the runs whose states still exist, by generation, newest first."""
+        generations = list_generations(self._storage.list_prefixed(STATE_PREFIX))
+        contents = ((generation, self._read_json(state_file(generation))) for generation in generations)
+        return {generation: content["told"] for generation, content in contents if content is not None}
+
+    def read_earlier_state(self, generation: int) -> State:
+        """Return a state that still exists; that of generation 0 is empty.
+
+        :raises ConflictError: when it has been deleted meanwhile.
+        """
+        raw = self._read_json(state_file(generation)) if generation else None
+        if generation and raw is None:
+            raise ConflictError(f"other runs have written newer states in {self.location}: retry the task")
+        return State() if raw is None else State.from_json(raw["state"])
+
     def save_state(self, previous_state: State, new_state: State, report_data: Mapping[str, Any]) -> None:
         """Write the next state, and delete the plan that led to it.
 
@@ -71,22 +87,23 @@ class Journal:
     def find_unfinished_plan(self, state: State) -> dict[str, Any] | None:
         """Return the content of the plan file that an earlier run left unfinished, or None.
 
-        The key ``plan`` holds the plan.
+        The key ``plan`` holds the plan of a merge, the key ``undo`` that of an undo.
         """
         return self._read_json(plan_file(state.generation + 1))
 
-    def write_plan(self, plan: Plan, run_metadata: Mapping[str, Any]) -> None:
-        """Write a plan exactly once; from then on, this run or a later one executes it.
+    def write_plan(self, generation: int, content: Mapping[str, Any]) -> None:
+        """Write the plan of a merge or an undo exactly once; this run or a later one executes it.
 
+        :param generation: that of the state to which the plan leads.
         :raises ConflictError: when another run has written one.
         """
         self.lease.check_lease()
-        name = plan_file(plan.state.generation)
-        if not self._create_file(name, {**run_metadata, "plan": plan.as_json()}):
+        name = plan_file(generation)
+        if not self._create_file(name, content):
             raise ConflictError(f"another run has written a plan in {self.location}: retry the task")
         # If this run hangs here, other runs may use this number and remove their plan file. The number must
         # not be used a second time.
-        if self.read_state()[0].generation >= plan.state.generation:
+        if self.read_state()[0].generation >= generation:
             self._storage.delete_path(name)
             raise ConflictError(f"other runs have written newer states in {self.location}: retry the task")
 
@@ -117,17 +134,31 @@ class Journal:
         :raises ConflictError: when it has been published meanwhile.
         """
         self.lease.check_lease()
-        nothing = {"merge_id": merge_id, WITHDRAWN: True, "uri": None, "records": 0, "sources": []}
-        if not self._create_file(_manifest_name(merge_id), nothing):
+        if not self._create_file(_manifest_name(merge_id), _build_withdrawn(merge_id)):
             manifest = self.read_manifest(merge_id) or {}
             if not manifest.get(WITHDRAWN):
                 raise ConflictError(f"another run has published a merge in {self.location}: retry the task")
 
+    def withdraw_published(self, merge_id: str, token: Mapping[str, Any]) -> None:
+        """Mark the manifest of a published merge as withdrawn, by the run that undoes it."""
+        self.lease.check_lease()
+        content = {**_build_withdrawn(merge_id), "undone_by": dict(token), LOCATION: self.location}
+        self._storage.write_file(_manifest_name(merge_id), to_json(content))
+
     def write_ledger(self, generation: int, lines: Iterable[Mapping[str, Any]]) -> str:
         """Write the ledger lines of a run, one for each ended bin, and return the URI of the file."""
-        name = f"ledger/{generation:012d}.jsonl"
+        name = _ledger_name(generation)
         self._storage.write_file(name, b"".join(to_json(line) + b"\n" for line in lines))
         return self._storage.build_uri(name)
+
+    def read_ledger(self, generation: int) -> list[dict[str, Any]] | None:
+        """Return the ledger lines of a run, with the current locations of its files; None if it has none."""
+        content = self._storage.read_file(_ledger_name(generation))
+        if content is None:
+            return None
+        lines = [json.loads(line) for line in content.splitlines()]
+        state = json.loads(self._storage.read_file(state_file(generation)) or b"{}")
+        return [self._relocate_content(line, state.get(LOCATION)) for line in lines]
 
     def _find_state_file(self) -> str | None:
         return find_state_file(self._storage.list_prefixed(STATE_PREFIX))
@@ -149,14 +180,26 @@ class Journal:
             raise DataError(
                 f"{self._storage.build_uri(name)} is damaged: restore it from a backup ({error})"
             ) from None
-        written_at = raw.get(LOCATION, self.location)
-        if written_at != self.location:
-            raw = relocate_files(raw, *find_roots(written_at, self.location))
-        return raw
+        return self._relocate_content(raw, raw.get(LOCATION))
+
+    def _relocate_content(self, raw: dict[str, Any], written_at: str | None) -> dict[str, Any]:
+        """Return JSON that was written at another location with the locations that its files have now."""
+        if written_at is None or written_at == self.location:
+            return raw
+        relocated: dict[str, Any] = relocate_files(raw, *find_roots(written_at, self.location))
+        return relocated
 
 
 def _manifest_name(merge_id: str) -> str:
     return f"manifests/{merge_id}.json"
+
+
+def _build_withdrawn(merge_id: str) -> dict[str, Any]:
+    return {"merge_id": merge_id, WITHDRAWN: True, "uri": None, "records": 0, "sources": []}
+
+
+def _ledger_name(generation: int) -> str:
+    return f"ledger/{generation:012d}.jsonl"
 
 
 def to_json(content: Any, indent: int | None = None) -> bytes:

@@ -100,6 +100,20 @@ class Storage(ABC):
         """Call a function for each item, in any order, and return the results in the order of the items."""
         return [call(item) for item in items]
 
+    def move_new(self, name: str, target: Storage, target_name: str) -> bool:
+        """Move a file to a name that is not in use; return False if another file has it.
+
+        An attempt that was killed in between may be repeated.
+        """
+        entry, target_entry = self.find_entry(name), target.find_entry(target_name)
+        if target_entry is None:
+            self.move_file(name, target, target_name)
+            return True
+        is_same = entry is not None and entry.version == target_entry.version
+        if is_same:
+            self.delete_path(name)
+        return is_same
+
     def write_sidecar(self, name: str, content: bytes) -> None:
         """Write a sidecar, not necessarily atomically.
 
@@ -140,7 +154,7 @@ class LocalStorage(Storage):
         try:
             with os.scandir(self.location) as entries:
                 return sorted(entry.name for entry in entries if entry.name.startswith(prefix))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def claim_file(self, name: str, version: str) -> str | None:
@@ -196,6 +210,15 @@ class LocalStorage(Storage):
             os.lstat(source_path)
             target_path.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(source_path, target_path)
+
+    def move_new(self, name: str, target: Storage, target_name: str) -> bool:
+        if isinstance(target, LocalStorage):
+            new_path = Path(target.resolve_path(target_name))
+            new_path.parent.mkdir(parents=True, exist_ok=True)
+            # If the target is on another disk, or has no hard links, the name is checked before the move.
+            with contextlib.suppress(OSError):
+                os.link(self.resolve_path(name), new_path, follow_symlinks=False)
+        return super().move_new(name, target, target_name)
 
     def write_stream(self, name: str, content: BinaryIO) -> None:
         with NewFile(Path(self.resolve_path(name))) as new:
@@ -306,6 +329,10 @@ class RemoteStorage(Storage):
     def resolve_path(self, name: str) -> str:
         """Return the path of a file within its file system."""
         return f"{self._root}/{name}"
+
+
+# Opens the folder at a location.
+Open = Callable[[str], Storage]
 
 
 def open_storage(location: str, options: Mapping[str, Any] | None = None) -> Storage:

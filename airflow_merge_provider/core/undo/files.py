@@ -1,0 +1,179 @@
+"""Choose the runs of a merge record that an undo reverts, and what becomes of their files.
+
+A state of a merge record is to an undo what a version is to a table: its data say which run has written it,
+or which earlier state it has restored. The state before the first run has the number 0.
+
+Source: docs/undo.md, Files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_record.state import FOLDERS, UNDOABLE_RUNS, State
+from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.run.reporter import RESULT, RunResult
+from airflow_merge_provider.core.table_history import (
+    RESTORE,
+    RESTORED_VERSION,
+    UNDO,
+    HistoryEntry,
+    trace_lineage,
+)
+from airflow_merge_provider.core.undo.choice import UndoChoice, build_refusal, choose_undo, describe_run
+from airflow_merge_provider.core.undo.config import UndoConfig
+
+_CAPABILITY = "merge_record"
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawnOutput:
+    """A merged file that an undo removes: its merge, and its folder and name."""
+
+    merge_id: str
+    folder: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedFile:
+    """A source file that an undo moves back: the folder and name where it is, and its own.
+
+    ``uuid`` is that of the FlowFile in the sidecar that the run gave the file.
+    """
+
+    folder: str
+    name: str
+    source: str
+    source_name: str
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilesUndo:
+    """The plan of an undo: a stored plan is carried out and not computed again.
+
+    ``state`` is the state afterwards, ``undone`` are the generations whose merges are withdrawn, and
+    ``report_data`` is what the state tells about the undo.
+    """
+
+    now: int
+    state: State
+    undone: tuple[int, ...]
+    outputs: tuple[WithdrawnOutput, ...]
+    files: tuple[ReturnedFile, ...]
+    report_data: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan in its stored form."""
+        return {
+            "now": self.now,
+            "state": self.state.as_json(),
+            "undone": list(self.undone),
+            "outputs": [_write_slots(output) for output in self.outputs],
+            "files": [_write_slots(file) for file in self.files],
+            "report_data": dict(self.report_data),
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> FilesUndo:
+        """Parse the form that ``as_json`` returns."""
+        return cls(
+            now=raw["now"],
+            state=State.from_json(raw["state"]),
+            undone=tuple(raw["undone"]),
+            outputs=tuple(WithdrawnOutput(**output) for output in raw["outputs"]),
+            files=tuple(ReturnedFile(**file) for file in raw["files"]),
+            report_data=raw["report_data"],
+        )
+
+
+def choose_files_undo(config: UndoConfig, report_data: Mapping[int, Mapping[str, Any]]) -> UndoChoice | None:
+    """Return the runs that an undo reverts, and the generation that it restores; None if none is in force.
+
+    :param report_data: what each state tells about the run that wrote it, by generation, newest first.
+    :raises DataError: if there is no such run, or if the undo is not possible.
+    """
+    if config.only:
+        raise build_refusal("only", "files have no history from which one run could be taken", "remove only")
+    history = list(_list_entries(report_data))
+    lineage = trace_lineage(history, lambda _: None)
+    hint = f"the states of {UNDOABLE_RUNS} runs are kept: move the files by hand"
+    choice = choose_undo(config, _CAPABILITY, history, lineage, expired_hint=hint)
+    if choice is None:
+        return None
+    if choice.restored:
+        hint = "run the task: it merges the waiting files again"
+        raise build_refusal("run", "an undo of files cannot be undone", hint)
+    if old := [run.version for run in choice.undone if FOLDERS not in run.state]:
+        message = f"state {old[0]} was written by an earlier release, which did not record its folders"
+        raise build_refusal("run", message, "undo later runs only")
+    return choice
+
+
+def refuse_files(problems: Sequence[tuple[str, str, Sequence[str]]]) -> None:
+    """Raise an error if files prevent an undo.
+
+    :param problems: what is wrong, a remedy, and the files; those without files are none.
+    :raises DataError: with all problems.
+    """
+    found_problems = [
+        Problem("target", "undo", f"{len(names)} {text}: {_list_names(names)}", hint)
+        for text, hint, names in problems
+        if names
+    ]
+    if found_problems:
+        raise DataError.from_problems(found_problems)
+
+
+def build_files_result(choice: UndoChoice, *, records: int, outputs: int, files: int) -> RunResult:
+    """Return the result of an undo, for its state and its report.
+
+    :param records: the records of the withdrawn outputs.
+    :param files: the source files that wait again.
+    """
+    details = {
+        "undone": [describe_run(run) for run in choice.undone],
+        "restored": [],
+        "restored_version": choice.version,
+    }
+    counts = {"runs": len(choice.undone), "side_tables": 0, "outputs": outputs, "files": files}
+    reason = f"the bins are as in state {choice.version}" if choice.version else "as before the first run"
+    return RunResult("undo", reason, RowCounts(inserted=0, updated=0, deleted=records), counts, details)
+
+
+def build_undone_lines(
+    lines: Sequence[Mapping[str, Any]], now: int, token: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield the ledger lines of an undo: those of the undone merges and failures, with its own run."""
+    for line in lines:
+        if line["outcome"] in ("merged", "failed"):
+            yield {**line, "outcome": "undone", "at": now, "run": dict(token)}
+
+
+def _list_entries(report_data: Mapping[int, Mapping[str, Any]]) -> Iterator[HistoryEntry]:
+    """Yield the states like the versions of a table, with one for the empty state before the first run."""
+    for generation, run_data in report_data.items():
+        metadata = {**run_data, "capability": _CAPABILITY, "number": generation}
+        records = ((run_data.get(RESULT) or {}).get("counts") or {}).get("outputs")
+        undo = run_data.get(UNDO)
+        parameters = {} if undo is None else {"version": str(undo[RESTORED_VERSION])}
+        yield HistoryEntry(
+            generation, RESTORE if undo else "WRITE", parameters, json.dumps(metadata), records
+        )
+    if 1 in report_data:
+        yield HistoryEntry(0, "Empty Commit")
+
+
+def _list_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
+
+
+def _write_slots(value: WithdrawnOutput | ReturnedFile) -> dict[str, Any]:
+    return {slot: getattr(value, slot) for slot in value.__slots__}
