@@ -89,6 +89,15 @@ def _try_shared(minutes: float, first: int) -> int:
     return subprocess.run([sys.executable, "-m", "tests.campaigns.shared", *options], check=False).returncode
 
 
+def _try_undos(minutes: float, first: int) -> int:
+    # Each run is a process forked from one without threads.
+    print("undos:", flush=True)
+    options = ["--sequences", "100000", "--minutes", str(minutes), "--seed", str(first)]
+    return subprocess.run(
+        [sys.executable, "-m", "tests.campaigns.faults.undos", *options], check=False
+    ).returncode
+
+
 def _try_files(minutes: float, first: int) -> int:
     end, seed, tally = time.monotonic() + 60 * minutes, first, FileTally()
     folder = Path(mkdtemp(prefix="files-"))
@@ -153,6 +162,7 @@ _CAMPAIGNS = {
     "inputs": _try_inputs,
     "files": _try_files,
     "faults": _try_faults,
+    "undos": _try_undos,
     "users": _try_users,
     "plans": _try_plans,
     "limits": _try_limits,

@@ -15,10 +15,6 @@ from airflow_merge_provider.core.explanation.values import escape_text, format_t
 
 Line = Mapping[str, Any]
 _SOURCES_MAX = 20
-_OUTCOMES = {
-    "lost": "changed or vanished while it waited, removed from its bin",
-    "undone": "undone, the sources wait again",
-}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -52,7 +48,7 @@ class FileEvent:
 
     def _describe_outcome(self) -> str:
         outcome = str(self.line["outcome"])
-        return _OUTCOMES.get(outcome, outcome)
+        return "changed or vanished while it waited, removed from its bin" if outcome == "lost" else outcome
 
     def _describe_bin(self) -> str:
         """Return the values that the reason refers to."""

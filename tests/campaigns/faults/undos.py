@@ -34,7 +34,7 @@ from tests.campaigns.snapshot import (
 )
 from tests.campaigns.workloads import build_workload
 
-CAPABILITIES = ("merge_load", "merge_engine", "merge_source", "joiner")
+CAPABILITIES = ("merge_load", "merge_engine", "merge_source", "joiner", "merge_record")
 _STEPS = 5
 _ATTEMPTS_MAX = 6
 _UNDO_SHARE, _UNDO_AGAIN_SHARE, _KILL_SHARE = 0.7, 0.3, 0.35
@@ -75,9 +75,15 @@ class UndoSequence:
 
     @property
     def has_undos(self) -> bool:
-        """Whether the workload writes one Delta table."""
+        """Whether the workload writes one Delta table, or files whose originals are not deleted."""
         config = self._workload.config
+        if self._has_files:
+            return bool(config["original_action"] != "delete")
         return config.get("target_format", "delta") == "delta" and "dispatch_by" not in config
+
+    @property
+    def _has_files(self) -> bool:
+        return self._workload.capability == "merge_record"
 
     def try_sequence(self) -> None:
         """Run and undo, then repeat the runs in force without the others, and compare."""
@@ -108,7 +114,8 @@ class UndoSequence:
         before = self._read_content(lake)
         report = self._run_disturbed(self._workload.build_request(lake, step), "run")
         self._actions.append(f"run {step}")
-        if report["changed"]:
+        # A merge record also takes back a run that has only opened bins.
+        if report["changed"] or (self._has_files and report["run_mode"] != "noop"):
             self._runs.append(ForcedRun(step, f"run-{step}", before))
 
     def _undo_runs(self, lake: Path, step: int) -> None:
@@ -116,9 +123,9 @@ class UndoSequence:
         depth = self._random.randint(1, len(self._runs))
         runs, content = list(self._runs), self._read_content(lake)
         undo_id = self._undo(lake, step, runs[-depth].run_id if depth > 1 else None, depth)
-        compare_folders(runs[-depth].before, self._read_content(lake))
+        compare_folders(*map(_drop_arrivals, (runs[-depth].before, self._read_content(lake))))
         self._runs = runs[:-depth]
-        if self._random.random() < _UNDO_AGAIN_SHARE:
+        if not self._has_files and self._random.random() < _UNDO_AGAIN_SHARE:
             self._undo(lake, step, undo_id, 0)
             compare_folders(content, self._read_content(lake))
             self._runs = runs
@@ -128,7 +135,7 @@ class UndoSequence:
         undo_id = f"undo-{next(self._numbers)}"
         request = self._workload.build_request(lake, step, undo_id)
         choice = {} if run_id is None else {"run": run_id}
-        config = {"target": request.config["target"], **choice}
+        config = {"target": request.config["state_path" if self._has_files else "target"], **choice}
         report = self._run_disturbed(request.model_copy(update={"job": "undo", "config": config}), "undo")
         self._actions.append(f"undo {depth}" if depth else "undo the undo")
         self._tally.tried[f"undos of {depth} runs" if depth else "undos of undos"] += 1
@@ -169,6 +176,8 @@ class UndoSequence:
     def _read_content(self, folder: Path) -> Content:
         """Return the rows of the target and of its side tables, without numbers of runs and IDs."""
         content: Content = call_in_process(read_folder, self._folder, str(folder))
+        if self._has_files:
+            return content
         target = str(self._workload.config["target"])
         named = {self._workload.config.get(name) for name in ("changelog", "unmatched")}
         own = {name: rows for name, rows in content.items() if name.startswith(target) or name in named}
@@ -176,6 +185,11 @@ class UndoSequence:
         return drop_empty_tables(
             {name: sorted(drop_columns(row, dropped) for row in rows) for name, rows in own.items()}
         )
+
+
+def _drop_arrivals(content: Content) -> Content:
+    """Return the content without the folder in which source files wait: more have arrived meanwhile."""
+    return {name: rows for name, rows in content.items() if name.split()[0] != "in"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -319,7 +319,7 @@ def test_the_history_lists_runs_and_undos(tmp_path: Path, capsys: pytest.Capture
     assert newest.endswith("undo 2   d undo u")
     assert oldest.endswith("run 1    d merge r1")
     assert cli.main(["explain", "merged", "a.json", "--warehouse", str(tmp_path)]) == 0
-    assert "undone, the sources wait again by state 2" in capsys.readouterr().out
+    assert "undone by state 2" in capsys.readouterr().out
 
 
 def test_a_job_undoes_files_and_a_dry_run_needs_spark(tmp_path: Path, spark: SparkSession) -> None:
