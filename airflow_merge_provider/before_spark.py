@@ -13,7 +13,6 @@ from typing import Any
 from airflow_merge_provider.core.data_lineage.descriptions import describe_datasets
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source, undo
-from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.expectations.columns import require_columns
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
 from airflow_merge_provider.core.protocol import Job, JobRequest, JobResult
@@ -22,8 +21,10 @@ from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDeci
 from airflow_merge_provider.core.run.population_check import PopulationCheck, check_population
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import TableLog
+from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.delta_rs import DeltaRsLog
 from airflow_merge_provider.explain.merge_record import find_state_folders
+from airflow_merge_provider.explain.target import is_table
 
 _Open = Callable[[TableLog, JobRequest, Progress], RunDecision]
 
@@ -33,13 +34,14 @@ def _open_undo(log: TableLog, request: JobRequest, progress: Progress) -> RunDec
 
     :raises RequiresSparkError: if the target is a folder of a merge record, whose files a job moves.
     """
-    try:
-        return undo.open_run(log, request, progress)
-    except DataError:
-        target = resolve_dataset(str(request.config["target"]), request.warehouse, at="target")
-        if target.path is not None and (not target.path.startswith("/") or find_state_folders(target)):
-            raise RequiresSparkError("the target may be a folder of a merge record") from None
-        raise
+    target = resolve_dataset(UndoConfig.parse(request.config).target, request.warehouse, at="target")
+    if target.path is not None and target.path.startswith("/"):
+        has_files = not is_table(target.path) and bool(find_state_folders(target))
+    else:
+        has_files = target.path is not None and log.find_properties(target) is None
+    if has_files:
+        raise RequiresSparkError("an undo of a merge record moves files")
+    return undo.open_run(log, request, progress)
 
 
 _OPENERS: Mapping[Job, _Open] = {

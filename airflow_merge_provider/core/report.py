@@ -178,8 +178,8 @@ def summarize_report(report: Mapping[str, Any]) -> str:
 
 def _summarize_undo(report: Mapping[str, Any]) -> str:
     target, runs = report["target"], report["counts"]["runs"]
-    verb = "would undo" if report["dry_run"] else "undid"
     is_dry_run = report["dry_run"]
+    verb = "would undo" if is_dry_run else "undid"
     version_text = "" if is_dry_run or target["version"] is None else f"; version {target['version']}"
     number = "1 run" if runs == 1 else f"{runs} runs"
     return f"{verb} {number} of {target['dataset']}: {report['run_mode_reason']}{version_text}"

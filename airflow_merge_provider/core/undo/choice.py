@@ -20,6 +20,8 @@ from airflow_merge_provider.core.run.previous_run import (
 from airflow_merge_provider.core.table_history import NO_VERSION, UNDO, HistoryEntry, Lineage
 from airflow_merge_provider.core.undo.config import UndoConfig
 
+_EXPIRED_HINT = "raise delta.logRetentionDuration for later runs; a full_refresh computes the target again"
+
 
 @dataclass(frozen=True, slots=True)
 class UndoChoice:
@@ -33,9 +35,6 @@ class UndoChoice:
     undone: Sequence[RunCommit]
     restored: Sequence[RunCommit] = ()
     foreign: Sequence[HistoryEntry] = ()
-
-
-_EXPIRED_HINT = "raise delta.logRetentionDuration for later runs; a full_refresh computes the target again"
 
 
 def choose_undo(

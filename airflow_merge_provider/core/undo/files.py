@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_merge_provider.core.errors import DataError, Problem
@@ -75,8 +75,8 @@ class FilesUndo:
             "now": self.now,
             "state": self.state.as_json(),
             "undone": list(self.undone),
-            "outputs": [_write_slots(output) for output in self.outputs],
-            "files": [_write_slots(file) for file in self.files],
+            "outputs": [asdict(output) for output in self.outputs],
+            "files": [asdict(file) for file in self.files],
             "report_data": dict(self.report_data),
         }
 
@@ -103,8 +103,8 @@ def choose_files_undo(config: UndoConfig, report_data: Mapping[int, Mapping[str,
         raise build_refusal("only", "files have no history from which one run could be taken", "remove only")
     history = list(_list_entries(report_data))
     lineage = trace_lineage(history, lambda _: None)
-    hint = f"the states of {UNDOABLE_RUNS} runs are kept: move the files by hand"
-    choice = choose_undo(config, _CAPABILITY, history, lineage, expired_hint=hint)
+    expired_hint = f"the states of {UNDOABLE_RUNS} runs are kept: move the files by hand"
+    choice = choose_undo(config, _CAPABILITY, history, lineage, expired_hint=expired_hint)
     if choice is None:
         return None
     if choice.restored:
@@ -173,7 +173,3 @@ def _list_entries(report_data: Mapping[int, Mapping[str, Any]]) -> Iterator[Hist
 def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
-
-
-def _write_slots(value: WithdrawnOutput | ReturnedFile) -> dict[str, Any]:
-    return {slot: getattr(value, slot) for slot in value.__slots__}

@@ -152,6 +152,7 @@ def _build_line(ended: PlannedMerge | PlannedFailure, now: int) -> dict[str, Any
                 "records": source.records,
                 "part": source.part,
                 "version": source.version,
+                "size": source.size,
             }
             for source in ended.sources
         ],

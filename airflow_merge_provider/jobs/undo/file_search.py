@@ -16,7 +16,7 @@ from airflow_merge_provider.core.run.previous_run import RunCommit
 from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.undo.files import ReturnedFile, WithdrawnOutput, refuse_files
 from airflow_merge_provider.jobs.merge_record.files.journal import WITHDRAWN, Journal
-from airflow_merge_provider.jobs.merge_record.files.storage import Open, Storage
+from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, Open, Storage
 from airflow_merge_provider.jobs.merge_record.routing import build_unique_name
 
 # The URI and the version of a file.
@@ -110,16 +110,16 @@ class FileSearch:
         missing: list[str],
     ) -> None:
         """Find the sources of merges or failures: in place, or in the folders to which they were moved."""
-        uuids: dict[_Version, list[str]] = {}
+        parts: dict[_Version, list[Mapping[str, Any]]] = {}
         for part in (part for line in lines for part in line["sources"]):
-            uuids.setdefault((part["uri"], part["version"]), []).append(part["uuid"])
-        versions = [version for version in uuids if version not in self.sources]
+            parts.setdefault((part["uri"], part["version"]), []).append(part)
+        versions = [version for version in parts if version not in self.sources]
 
-        def find_place(version: _Version) -> _Location:
-            return _find_place(version, uuids[version], source, folders)
+        def find_location(version: _Version) -> _Location:
+            return _find_location(version, parts[version], source, folders)
 
         names = {(file.source, file.source_name) for file in self.files}
-        for version, location in zip(versions, source.for_each(find_place, versions), strict=True):
+        for version, location in zip(versions, source.for_each(find_location, versions), strict=True):
             if not location.is_in_place and location.file is None:
                 missing.append(version[0])
                 continue
@@ -135,7 +135,7 @@ class FileSearch:
 class _Location:
     """Where a source file is: in the source folder, in another one, or nowhere.
 
-    ``is_taken`` is True if another file has its name in the source folder.
+    ``is_taken`` is True if another file, or its sidecar, has its name in the source folder.
     """
 
     is_in_place: bool = False
@@ -143,22 +143,37 @@ class _Location:
     file: ReturnedFile | None = None
 
 
-def _find_place(
-    version: _Version, uuids: Sequence[str], source: Storage, folders: Sequence[Storage]
+def _find_location(
+    version: _Version, parts: Sequence[Mapping[str, Any]], source: Storage, folders: Sequence[Storage]
 ) -> _Location:
+    """Find a source file that was merged or has failed, from its parts in the ledger."""
     name = version[0].removeprefix(f"{source.location}/")
     entry = source.find_entry(name)
     if entry is not None and entry.version == version[1]:
         return _Location(is_in_place=True)
     candidates = (
-        ReturnedFile(folder.location, moved_name, source.location, name, uuid)
+        ReturnedFile(folder.location, moved_name, source.location, name, part["uuid"])
         for folder in folders
-        for uuid in uuids
-        for moved_name in (name, build_unique_name(name, uuid))
-        if _read_uuid(folder, moved_name) == uuid and folder.find_entry(moved_name) is not None
+        for part in parts
+        for moved_name in (name, build_unique_name(name, part["uuid"]))
+        if _is_moved_file(folder, moved_name, part)
     )
     file = next(candidates, None)
-    return _Location(is_taken=file is not None and entry is not None, file=file)
+    has_sidecar = source.find_entry(f"{name}{SIDECAR}") is not None
+    return _Location(is_taken=file is not None and (entry is not None or has_sidecar), file=file)
+
+
+def _is_moved_file(folder: Storage, name: str, part: Mapping[str, Any]) -> bool:
+    """Return whether a file is the one that a run has moved, and unchanged since.
+
+    A local file keeps its version when it is moved; in an object store, its copy may have another tag.
+    """
+    if _read_uuid(folder, name) != part["uuid"]:
+        return False
+    entry = folder.find_entry(name)
+    if entry is None or entry.version == part["version"]:
+        return entry is not None
+    return not isinstance(folder, LocalStorage) and entry.size == part["size"]
 
 
 def _read_uuid(folder: Storage, name: str) -> str | None:

@@ -64,7 +64,8 @@ class PlainEngine:
         staging: Storage,
     ) -> dict[str, StagedFile]:
         for merge in merges:
-            contents = [Path(file.uri).read_bytes() for file in merge.sources]
+            names = [file.uri.removeprefix(f"{source.location}/") for file in merge.sources]
+            contents = [source.read_file(name) or b"" for name in names]
             staging.write_file(f"write-0/{merge.id}", b"".join(contents))
         return {merge.id: StagedFile(f"write-0/{merge.id}", ".json", merge.bytes) for merge in merges}
 
@@ -114,7 +115,7 @@ class Landing:
         finally:
             self.engine.close()
 
-    def undo(
+    def undo_runs(
         self, target: str = "merged", *, opened: Open = open_storage, run_id: str = "", **changes: Any
     ) -> dict[str, Any]:
         """Undo runs of the task, and return the report."""

@@ -1,10 +1,11 @@
-"""Test that an undo of a merge record withdraws outputs and moves sources back, and when it is refused."""
+"""Test that an undo of a merge record withdraws outputs and moves sources back, also if it dies."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider import cli
 from airflow_merge_provider.before_spark import find_result
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
-from airflow_merge_provider.core.merge_record.state import UNDOABLE_RUNS
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage
+from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, open_storage
+from airflow_merge_provider.jobs.merge_record.job import _resolve_config, run_with
 from airflow_merge_provider.jobs.undo import job as undo
-from tests.jobs.merge_record.landing import Landing
+from airflow_merge_provider.jobs.undo.files import find_journal, undo_files
+from tests.jobs.merge_record.landing import Landing, PlainEngine
 from tests.jobs.merge_record.test_crash import Killed, Mortal
 
 
@@ -52,9 +55,9 @@ def test_an_undo_leaves_the_files_as_before_the_run(tmp_path: Path, action: str)
     landing.run_job(at=2)
     merged = landing.read_ids()
 
-    planned = landing.undo(until="transform")
+    planned = landing.undo_runs(until="transform")
     assert landing.read_ids() == merged
-    report = landing.undo()
+    report = landing.undo_runs()
 
     assert landing.read_files() == before
     assert planned["counts"] == report["counts"]
@@ -78,13 +81,13 @@ def test_undos_go_back_run_by_run(tmp_path: Path) -> None:
 
     reports = []
     for content in reversed(contents):
-        reports.append(landing.undo())
+        reports.append(landing.undo_runs())
         undone = {name: text for name, text in landing.read_files().items() if name in content}
         assert undone == content
 
     assert [report["details"]["undone"][0]["run_id"] for report in reports] == ["r4", "r3", "r2", "r1"]
     assert landing.read_ids() == []
-    assert landing.undo()["run_mode"] == "noop"
+    assert landing.undo_runs()["run_mode"] == "noop"
     landing.run_job(at=9)
     assert [sorted(ids) for ids in landing.read_ids()] == [["A", "a"], ["B", "b"], ["C", "c"]]
 
@@ -98,13 +101,13 @@ def test_several_runs_are_undone_at_once(tmp_path: Path) -> None:
         contents.append(landing.list_names("original"))
         landing.run_job()
 
-    report = landing.undo("state", run="r2")
+    report = landing.undo_runs("state", run="r2")
 
     assert [run["run_id"] for run in report["details"]["undone"]] == ["r3", "r2"]
     assert landing.list_names("original") == contents[1]
     with pytest.raises(DataError, match="'r3', version 3, is already undone"):
-        landing.undo(run="r3")
-    assert landing.undo(to_version=0)["counts"]["runs"] == 1
+        landing.undo_runs(run="r3")
+    assert landing.undo_runs(to_version=0)["counts"]["runs"] == 1
     assert landing.list_names("original") == []
     assert landing.list_names("in") == ["A.json", "B.json", "C.json", "a.json", "b.json", "c.json"]
 
@@ -117,7 +120,7 @@ def test_an_open_bin_keeps_its_age(tmp_path: Path) -> None:
     put_files(landing, "A", at=20)
     landing.run_job(at=30)
 
-    landing.undo()
+    landing.undo_runs()
 
     (tmp_path / "in" / "A.json").unlink()
     assert landing.run_job(at=69)["counts"]["merged"] == 0
@@ -136,7 +139,7 @@ def test_an_undo_killed_at_any_step_is_completed(tmp_path: Path, by: str, *, bef
         landing.run_job(run_id="r")
         Mortal.dies_at(change, before=before)
         try:
-            landing.undo(opened=Mortal, run_id="u")
+            landing.undo_runs(opened=Mortal, run_id="u")
             break
         except Killed:
             pass
@@ -150,21 +153,10 @@ def test_an_undo_killed_at_any_step_is_completed(tmp_path: Path, by: str, *, bef
             assert landing.list_names("original") == ["A.json", "a.json"], change
             assert landing.list_names("failure") == ["d.json"], change
         else:
-            assert landing.undo(run_id="u")["counts"]["runs"] == 1, change
+            assert landing.undo_runs(run_id="u")["counts"]["runs"] == 1, change
             assert landing.read_files() == content, change
         shutil.rmtree(tmp_path / "lake")
     assert change > 15
-
-
-def test_an_undo_is_not_undone(tmp_path: Path) -> None:
-    """The undo of an undo is refused, with what to do instead."""
-    landing = build_landing(tmp_path)
-    put_files(landing, "aA")
-    landing.run_job()
-    landing.undo(run_id="u")
-
-    with pytest.raises(DataError, match="an undo of files cannot be undone"):
-        landing.undo(run="u")
 
 
 def test_a_retry_of_an_undo_undoes_nothing_more(tmp_path: Path) -> None:
@@ -173,74 +165,47 @@ def test_a_retry_of_an_undo_undoes_nothing_more(tmp_path: Path) -> None:
     for names in ("aA", "bB"):
         put_files(landing, names)
         landing.run_job()
-    landing.undo(run_id="u")
+    landing.undo_runs(run_id="u")
     landing.run_job()
     content = landing.read_files()
 
-    report = landing.undo(run_id="u")
+    report = landing.undo_runs(run_id="u")
 
     assert landing.read_files() == content
     assert "an earlier attempt" in report["run_mode_reason"]
     assert report["counts"]["runs"] == 1
 
 
-def test_what_cannot_be_taken_back_is_refused_at_once(tmp_path: Path) -> None:
-    """All problems are reported together, and nothing is changed."""
-    landing = build_landing(tmp_path)
-    put_files(landing, "aAbBcC")
-    landing.run_job()
-    landing.list_outputs()[0].unlink()
-    (tmp_path / "original" / "a.json").unlink()
-    landing.put_records("b.json", {"id": "new"})
-    content = landing.read_files()
-
-    with pytest.raises(DataError) as refused:
-        landing.undo()
-
-    texts = [problem.message for problem in refused.value.problems]
-    assert [text.partition(":")[0] for text in texts] == [
-        "1 outputs that were changed or removed since, whose records may be in use",
-        "1 merged source files that no longer exist or have changed",
-        "1 new files in the source folder with the names of files to move back",
+def test_files_of_a_store_are_moved_back() -> None:
+    """An undo moves the files of an object store, which has no atomic moves."""
+    root = f"memory://{uuid.uuid4().hex}"
+    folders = {name: f"{root}/{name}" for name in ("source", "merged", "failure", "original")}
+    token = RunToken(dag_id="d", run_id="r", task_id="t")
+    config = {**folders, "state_path": f"{root}/state", "reader": "json", "min_records": 2, "max_records": 2}
+    source = open_storage(folders["source"])
+    for name in "ab":
+        source.write_file(f"{name}.json", f'{{"id": "{name}"}}\n'.encode())
+        source.write_file(f"{name}.json{SIDECAR}", b'{"k": "1"}')
+    requests = [
+        JobRequest(job="merge_record", config=config, run=token, started_at=2**60),
+        JobRequest(job="undo", config={"target": folders["merged"]}, run=token, started_at=2**60),
     ]
-    assert landing.read_files() == content
+    run_with(PlainEngine(), open_storage, _resolve_config(requests[0]), requests[0], Progress(out=str))
+    assert source.list_files() == []
+    journal = find_journal(resolve_dataset(folders["merged"], None), open_storage)
+    assert journal is not None
 
+    report = undo_files(journal, open_storage, requests[1], Progress(out=str))
 
-def test_deleted_originals_cannot_be_taken_back(tmp_path: Path) -> None:
-    """Nothing is withdrawn if the sources do not exist any more."""
-    landing = build_landing(tmp_path, original_action="delete")
-    put_files(landing, "aA")
-    landing.run_job()
-
-    with pytest.raises(DataError, match="no longer exist"):
-        landing.undo()
-
-    assert len(landing.read_ids()) == 1
-
-
-def test_kept_originals_that_changed_are_not_taken_back(tmp_path: Path) -> None:
-    """A kept source with other content is not what was merged."""
-    landing = build_landing(tmp_path, original_action="keep")
-    put_files(landing, "aA")
-    landing.run_job()
-    landing.put_records("a.json", {"id": "other"}, at=5)
-
-    with pytest.raises(DataError, match="no longer exist or have changed"):
-        landing.undo()
-
-
-def test_an_unfinished_run_is_completed_first(tmp_path: Path) -> None:
-    """An undo does not guess what a dead run has left."""
-    landing = build_landing(tmp_path)
-    put_files(landing, "aA")
-    landing.run_job()
-    put_files(landing, "bB")
-    Mortal.dies_at(4, before=True)
-    with pytest.raises(Killed):
-        landing.run_job(opened=Mortal)
-
-    with pytest.raises(DataError, match="a run has left an unfinished plan"):
-        landing.undo("state")
+    assert report["counts"]["files"] == 2
+    contents = {entry.name: source.read_file(entry.name) for entry in source.list_files()}
+    assert contents == {
+        "a.json": b'{"id": "a"}\n', f"a.json{SIDECAR}": b'{"k": "1"}',
+        "b.json": b'{"id": "b"}\n', f"b.json{SIDECAR}": b'{"k": "1"}',
+    }  # fmt: skip
+    assert [
+        entry for name in ("merged", "original") for entry in open_storage(folders[name]).list_files()
+    ] == []
 
 
 def test_a_new_file_that_takes_the_name_meanwhile_is_not_lost(tmp_path: Path) -> None:
@@ -256,7 +221,7 @@ def test_a_new_file_that_takes_the_name_meanwhile_is_not_lost(tmp_path: Path) ->
     put_files(landing, "aA")
     landing.run_job()
 
-    landing.undo(opened=Racing)
+    landing.undo_runs(opened=Racing)
 
     names = landing.list_names("in")
     assert len(names) == 3
@@ -273,7 +238,7 @@ def test_files_that_a_failure_folder_no_longer_has_are_warned_of(tmp_path: Path)
     landing.run_job()
     (tmp_path / "failure" / "d.json").unlink()
 
-    report = landing.undo()
+    report = landing.undo_runs()
 
     assert "are not in the failure folder any more" in report["warnings"][0]
     assert landing.list_names("in") == ["A.json", "a.json"]
@@ -288,22 +253,9 @@ def test_a_moved_lake_is_undone(tmp_path: Path) -> None:
     (tmp_path / "old").rename(tmp_path / "new")
 
     moved = build_landing(tmp_path / "new")
-    moved.undo("merged")
+    moved.undo_runs("merged")
 
     assert moved.read_files() == content
-
-
-def test_only_some_runs_are_kept_for_an_undo(tmp_path: Path) -> None:
-    """States before the last runs are deleted, and an undo beyond them is refused."""
-    landing = build_landing(tmp_path)
-    for number in range(UNDOABLE_RUNS + 3):
-        put_files(landing, "aA", at=number)
-        landing.run_job(at=number)
-
-    with pytest.raises(DataError, match=f"the states of {UNDOABLE_RUNS} runs are kept"):
-        landing.undo(run="r3")
-    with pytest.raises(DataError, match="has no run 'r2'"):
-        landing.undo(run="r2")
 
 
 def test_the_history_lists_runs_and_undos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,7 +263,7 @@ def test_the_history_lists_runs_and_undos(tmp_path: Path, capsys: pytest.Capture
     landing = build_landing(tmp_path)
     put_files(landing, "aA")
     landing.run_job()
-    landing.undo(run_id="u")
+    landing.undo_runs(run_id="u")
 
     assert cli.main(["history", "merged", "--warehouse", str(tmp_path)]) == 0
     newest, oldest = capsys.readouterr().out.splitlines()

@@ -191,6 +191,21 @@ def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, nam
     assert lake.read_tables() == rows
 
 
+@pytest.mark.parametrize("name", ["nested", "merge_engine", "joiner"])
+def test_an_undone_second_run_comes_back(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """The undo of an undo leaves out what the run had removed from side tables after its commit."""
+    lake = Lake(spark, tmp_path, name)
+    lake.run()
+    lake.change_rows()
+    lake.run()
+    rows = lake.read_tables()
+    lake.undo("undo")
+
+    lake.undo(run="undo")
+
+    assert lake.read_tables() == rows
+
+
 def test_a_first_run_without_rows_is_undone(lake: Lake) -> None:
     """The undo commits although there are no rows to delete."""
     lake.write_rows([], [])

@@ -156,8 +156,9 @@ class Journal:
         content = self._storage.read_file(_ledger_name(generation))
         if content is None:
             return None
-        lines = [json.loads(line) for line in content.splitlines()]
-        state = json.loads(self._storage.read_file(state_file(generation)) or b"{}")
+        lines = [self._parse_json(_ledger_name(generation), line) for line in content.splitlines()]
+        state_name = state_file(generation)
+        state = self._parse_json(state_name, self._storage.read_file(state_name) or b"{}")
         return [self._relocate_content(line, state.get(LOCATION)) for line in lines]
 
     def _find_state_file(self) -> str | None:
@@ -174,13 +175,17 @@ class Journal:
         content = self._storage.read_file(name)
         if content is None:
             return None
+        raw = self._parse_json(name, content)
+        return self._relocate_content(raw, raw.get(LOCATION))
+
+    def _parse_json(self, name: str, content: bytes) -> dict[str, Any]:
         try:
             raw: dict[str, Any] = json.loads(content)
         except ValueError as error:
             raise DataError(
                 f"{self._storage.build_uri(name)} is damaged: restore it from a backup ({error})"
             ) from None
-        return self._relocate_content(raw, raw.get(LOCATION))
+        return raw
 
     def _relocate_content(self, raw: dict[str, Any], written_at: str | None) -> dict[str, Any]:
         """Return JSON that was written at another location with the locations that its files have now."""

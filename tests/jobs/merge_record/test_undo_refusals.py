@@ -1,0 +1,129 @@
+"""Test that an undo of a merge record is refused if it could not take everything back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.merge_record.landing import SIDECAR
+from airflow_merge_provider.core.merge_record.state import UNDOABLE_RUNS
+from tests.jobs.merge_record.test_crash import Killed, Mortal
+from tests.jobs.merge_record.test_undo import build_landing, put_files
+
+
+def test_an_undo_is_not_undone(tmp_path: Path) -> None:
+    """The undo of an undo is refused, with what to do instead."""
+    landing = build_landing(tmp_path)
+    put_files(landing, "aA")
+    landing.run_job()
+    landing.undo_runs(run_id="u")
+
+    with pytest.raises(DataError, match="an undo of files cannot be undone"):
+        landing.undo_runs(run="u")
+
+
+def test_what_cannot_be_taken_back_is_refused_at_once(tmp_path: Path) -> None:
+    """All problems are reported together, and nothing is changed."""
+    landing = build_landing(tmp_path)
+    put_files(landing, "aAbBcC")
+    landing.run_job()
+    landing.list_outputs()[0].unlink()
+    (tmp_path / "original" / "a.json").unlink()
+    landing.put_records("b.json", {"id": "new"})
+    content = landing.read_files()
+
+    with pytest.raises(DataError) as refused:
+        landing.undo_runs()
+
+    texts = [problem.message for problem in refused.value.problems]
+    assert [text.partition(":")[0] for text in texts] == [
+        "1 outputs that were changed or removed since, whose records may be in use",
+        "1 merged source files that no longer exist or have changed",
+        "1 new files in the source folder with the names of files to move back",
+    ]
+    assert landing.read_files() == content
+
+
+def test_deleted_originals_cannot_be_taken_back(tmp_path: Path) -> None:
+    """Nothing is withdrawn if the sources do not exist any more."""
+    landing = build_landing(tmp_path, original_action="delete")
+    put_files(landing, "aA")
+    landing.run_job()
+
+    with pytest.raises(DataError, match="no longer exist"):
+        landing.undo_runs()
+
+    assert len(landing.read_ids()) == 1
+
+
+def test_kept_originals_that_changed_are_not_taken_back(tmp_path: Path) -> None:
+    """A kept source with other content is not what was merged."""
+    landing = build_landing(tmp_path, original_action="keep")
+    put_files(landing, "aA")
+    landing.run_job()
+    landing.put_records("a.json", {"id": "other"}, at=5)
+
+    with pytest.raises(DataError, match="no longer exist or have changed"):
+        landing.undo_runs()
+
+
+def test_moved_originals_that_changed_are_not_taken_back(tmp_path: Path) -> None:
+    """An original with other content is not what was merged, although its sidecar is still there."""
+    landing = build_landing(tmp_path)
+    put_files(landing, "aA")
+    landing.run_job()
+    (tmp_path / "original" / "a.json").write_text('{"id": "other"}\n')
+
+    with pytest.raises(DataError, match="no longer exist or have changed"):
+        landing.undo_runs()
+
+
+def test_the_sidecar_of_a_file_to_come_is_not_replaced(tmp_path: Path) -> None:
+    """A producer that has written a sidecar for a new file of the same name is about to write the file."""
+    landing = build_landing(tmp_path)
+    put_files(landing, "aA")
+    landing.run_job()
+    (tmp_path / "in" / f"a.json{SIDECAR}").write_text('{"k": "new"}')
+
+    with pytest.raises(DataError, match="with the names of files to move back"):
+        landing.undo_runs()
+
+
+def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
+    """An undo does not guess what a run has merged."""
+    landing = build_landing(tmp_path)
+    put_files(landing, "aA")
+    landing.run_job()
+    (tmp_path / "state" / "ledger" / "000000000001.jsonl").write_text("{")
+
+    with pytest.raises(DataError, match=r"000000000001\.jsonl is damaged"):
+        landing.undo_runs()
+
+
+def test_an_unfinished_run_is_completed_first(tmp_path: Path) -> None:
+    """An undo does not guess what a dead run has left."""
+    landing = build_landing(tmp_path)
+    put_files(landing, "aA")
+    landing.run_job()
+    put_files(landing, "bB")
+    Mortal.dies_at(4, before=True)
+    with pytest.raises(Killed):
+        landing.run_job(opened=Mortal)
+
+    with pytest.raises(DataError, match="a run has left an unfinished plan"):
+        landing.undo_runs("state")
+
+
+def test_only_some_runs_are_kept_for_an_undo(tmp_path: Path) -> None:
+    """States before the last runs are deleted, and an undo beyond them is refused."""
+    landing = build_landing(tmp_path)
+    for number in range(UNDOABLE_RUNS + 3):
+        put_files(landing, "aA", at=number)
+        landing.run_job(at=number)
+
+    with pytest.raises(DataError, match=f"the states of {UNDOABLE_RUNS} runs are kept"):
+        landing.undo_runs(run="r3")
+    with pytest.raises(DataError, match="has no run 'r2'"):
+        landing.undo_runs(run="r2")
