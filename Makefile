@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test test-e2e quick lint docs fix bench campaign clean
+.PHONY: help install demo ui test test-e2e quick lint docs wheel fix bench campaign clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(shell $(name) -c \
 	'import sys; 0x30b <= sys.hexversion >> 16 < 0x30e and print("$(name)")' 2>/dev/null)))
@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python is missing: install Python 3.11, 3.12 or 3.13, or set PYTHON" >&2; exit 1; }
 	@$(PYTHON) -c "$$NEED_JAVA"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,openlineage,examples,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,s3,openlineage,examples,dev]'
 	$(BIN)/python -m airflow_merge_provider prepare
 	@touch $@
 
@@ -49,7 +49,7 @@ demo: $(STAMP)  ## Run the example DAGs in a real Airflow over real data, and sh
 ui: $(STAMP)  ## Start that Airflow with its runs and print its address (Ctrl-C stops it)
 	@cd dags && $(BIN)/python -m demo ui
 
-test: $(STAMP)  ## Run every test but those of test-e2e (20 minutes on two cores; ARGS="-k words" picks some)
+test: $(STAMP)  ## Run every test but those of test-e2e (30 minutes on two cores; ARGS="-k words" picks some)
 	$(PYTEST) $(COVERAGE) --durations=15 -m "not e2e" $(ARGS)
 
 test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluster and killed processes (15 minutes)
@@ -68,6 +68,10 @@ lint: $(STAMP)  ## Check style, types, the import rule, spelling and Markdown
 
 docs: $(STAMP)  ## Write the parts of the pages that come from the code
 	$(BIN)/python docs/generate.py
+
+wheel: $(STAMP)  ## Build the wheel into dist, with the log store for S3 compiled from its source
+	$(BIN)/python -m airflow_merge_provider.jvm.log_store.jar
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 fix: $(STAMP)  ## Mend what can be mended by a program
 	$(BIN)/ruff check --fix .

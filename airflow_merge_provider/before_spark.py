@@ -22,9 +22,8 @@ from airflow_merge_provider.core.run.population_check import PopulationCheck, ch
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import TableLog
 from airflow_merge_provider.core.undo.config import UndoConfig
-from airflow_merge_provider.delta_rs import DeltaRsLog
+from airflow_merge_provider.delta_rs import DeltaRsLog, is_table
 from airflow_merge_provider.explain.merge_record import find_state_folders
-from airflow_merge_provider.explain.target import is_table
 
 _Open = Callable[[TableLog, JobRequest, Progress], RunDecision]
 

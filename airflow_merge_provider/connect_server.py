@@ -162,7 +162,8 @@ def build_server_conf(
 
     :raises SetupError: when Java, Spark or a jar is missing.
     """
-    local, jars = is_local(master), list_jars(conf)
+    local = is_local(master)
+    jars = list_jars(conf, local=local)
     own = {**session_conf(local=local, jars=jars, user={}), **_SHARED_CLASSES, **_PLUGIN, **_BOUNDED_MEMORY}
     settings = merge_settings(own, conf)
     if recording is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.object_store.clients import complete_options
 from airflow_merge_provider.core.run.decision import RequiresSparkError
 from airflow_merge_provider.core.run.table_log import PinnedDataset, TableVersion
 from airflow_merge_provider.core.table_history import HistoryEntry
@@ -124,16 +125,34 @@ class DeltaRsLog:
 
 def find_table(path: str, storage_options: Mapping[str, str] | None = None) -> DeltaTable | None:
     """Open the newest version of a table; return None if there is no table."""
-    from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        return DeltaTable(path, storage_options=dict(storage_options or {}) or None)
+        return open_table(path, storage_options=storage_options)
     except TableNotFoundError as error:
         # delta-rs also raises this error for an unknown URI scheme.
         if str(error).startswith("Unknown scheme"):
             raise
         return None
+
+
+def open_table(
+    path: str, version: int | None = None, *, storage_options: Mapping[str, str] | None = None
+) -> DeltaTable:
+    """Open a table at a version; the environment adds the address of its store to the options.
+
+    :raises TableNotFoundError: if there is no table.
+    """
+    from deltalake import DeltaTable
+
+    return DeltaTable(path, version=version, storage_options=complete_options(path, storage_options) or None)
+
+
+def is_table(path: str) -> bool:
+    """Return whether a location contains a Delta table."""
+    from deltalake import DeltaTable
+
+    return DeltaTable.is_deltatable(path, complete_options(path))
 
 
 def read_history(table: DeltaTable, limit: int | None) -> list[HistoryEntry] | None:
@@ -210,7 +229,7 @@ def _count_deleted(table: DeltaTable) -> int:
 def _read_remote_commit_id(location: str, version: int, options: Mapping[str, str]) -> str | None:
     from deltalake.fs import DeltaStorageHandler
 
-    handler = DeltaStorageHandler(location, dict(options))
+    handler = DeltaStorageHandler(location, complete_options(location, options))
     name = f"_delta_log/{version:020d}.json"
     try:
         content = handler.open_input_file(name).read()

@@ -62,21 +62,45 @@ def _connection_type() -> dict[str, Any]:
         "hook-class-name": f"{_PACKAGE}.hooks.warehouse.WarehouseHook",
         "hook-name": "Merge store",
         "ui-field-behaviour": {
-            "hidden-fields": ["schema", "login", "password", "port", "extra"],
-            "relabeling": {"host": "Warehouse"},
+            "hidden-fields": ["schema", "port", "extra"],
+            "relabeling": {
+                "host": "Warehouse",
+                "login": "Access key ID (S3)",
+                "password": "Secret access key (S3)",
+            },
             "placeholders": {"host": "/data/warehouse or s3://bucket/warehouse"},
         },
         "conn-fields": {
-            "storage_options": {
-                "label": "Storage options",
-                "description": (
-                    "A JSON object of options for reading table metadata from an object store, for example "
-                    '{"AWS_REGION": "eu-west-1"}. Spark jobs use the Spark settings instead.'
-                ),
-                "schema": {"type": ["string", "null"], "format": "password"},
-            }
+            "aws_conn_id": _text_field(
+                "AWS connection",
+                "A connection of type aws with the keys and the region, instead of those of this connection.",
+            ),
+            "region": _text_field("Region", "The region of the bucket, such as eu-west-1."),
+            "endpoint_url": _text_field(
+                "Endpoint", "The address of a store that is not Amazon's, such as http://minio:9000."
+            ),
+            "path_style": _text_field(
+                "Path style",
+                "Whether the bucket is in the path of the address (true or false); by default true with an "
+                "endpoint of your own.",
+            ),
+            "session_token": _text_field("Session token", "The token of temporary keys.", secret=True),
+            "storage_options": _text_field(
+                "Storage options",
+                "A JSON object of further options of delta-rs, for stores other than S3, for example "
+                '{"AZURE_STORAGE_ACCOUNT_NAME": "lake"}. Spark jobs use the Spark settings instead.',
+                secret=True,
+            ),
         },
     }
+
+
+def _text_field(label: str, description: str, *, secret: bool = False) -> dict[str, Any]:
+    """Return a text field of the connection form."""
+    schema: dict[str, Any] = {"type": ["string", "null"]}
+    if secret:
+        schema["format"] = "password"
+    return {"label": label, "description": description, "schema": schema}
 
 
 def _config_section() -> dict[str, Any]:

@@ -25,6 +25,7 @@ from airflow_merge_provider.core.child_process import (
     make_work_folder,
 )
 from airflow_merge_provider.core.errors import JobError, SetupError
+from airflow_merge_provider.core.object_store.clients import has_log_store
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
 from airflow_merge_provider.jvm.class_archive import (
@@ -32,6 +33,8 @@ from airflow_merge_provider.jvm.class_archive import (
     one_shot,
 )
 from airflow_merge_provider.jvm.jars import delta_jars, find_java, spark_home
+from airflow_merge_provider.jvm.log_store.jar import find_log_store_jar
+from airflow_merge_provider.jvm.s3_client import s3_jars
 
 SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
@@ -44,6 +47,7 @@ _GRACE = 10.0
 _OUT_OF_MEMORY, _KILLED = (52,), (-signal.SIGKILL, 128 + signal.SIGKILL)
 _NO_MEMORY = "java.lang.OutOfMemoryError"
 _NOISE = ("WARNING: Using incubator modules",)
+_JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
 
 def run_job(
@@ -154,19 +158,32 @@ def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
     :raises SetupError: when Java, Spark or a jar is missing.
     """
     program = find_java()
-    jars = list_jars(user)
+    jars = list_jars(user, local=local)
     conf = session_conf(local=local, jars=jars, user=user)
     return one_shot(conf, archive_file(program, spark_home(), jars)) if local else conf
 
 
-def list_jars(conf: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the Delta jars to add; none if the user's settings or Spark's jars folder provide them."""
-    settings = (conf.get("spark.jars", ""), conf.get("spark.jars.packages", ""))
-    if any("delta-spark" in setting for setting in settings) or list(
-        spark_home().glob("jars/delta-spark_*.jar")
-    ):
-        return ()
-    return delta_jars()
+def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]:
+    """Return the jars to add: those of Delta, and for S3 the log store, and on this machine the S3 client.
+
+    Jars that the user's settings or Spark's jars folder provide are not added.
+
+    :raises SetupError: when a jar is missing and cannot be downloaded.
+    """
+    jars = () if _provides("delta-spark", conf) else delta_jars()
+    if has_log_store(conf):
+        jars += (str(find_log_store_jar()),)
+        # A cluster has the S3 client that suits its Hadoop.
+        jars += s3_jars() if local and not _provides("hadoop-aws", conf) else ()
+    return jars
+
+
+def _provides(artifact: str, conf: Mapping[str, str]) -> bool:
+    """Return whether the user's settings or Spark's jars folder contain an artifact."""
+    settings = (conf.get(name, "") for name in _JAR_SETTINGS)
+    return any(artifact in setting for setting in settings) or bool(
+        list(spark_home().glob(f"jars/{artifact}[-_]*.jar"))
+    )
 
 
 def describe_exit(code: int | None, last_lines: Sequence[str] = ()) -> str:

@@ -40,7 +40,7 @@ class FakeSparkJobHook:
     answer: ClassVar[JobResult | JobFailure | Exception] = JobResult(report=REPORT)
     killed: ClassVar[int] = 0
 
-    def __init__(self, conn_id: str, *, conf: Any = None) -> None:
+    def __init__(self, conn_id: str, merge_store_conn_id: str = "", *, conf: Any = None) -> None:
         type(self).init_arguments.append((conn_id, conf))
 
     def submit(self, request: JobRequest) -> JobResult | JobFailure:

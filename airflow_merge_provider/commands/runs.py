@@ -21,6 +21,8 @@ from airflow_merge_provider.commands.arguments import (
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.change_plan.summary import ChangeSummary
 from airflow_merge_provider.core.explanation.changes import format_changes
+from airflow_merge_provider.core.object_store.clients import add_spark_settings
+from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.core.report import truncate_report
 from airflow_merge_provider.local_spark.client import run_job
@@ -31,6 +33,8 @@ from airflow_merge_provider.run_file import (
     read_run_file,
     resolve_relative_path,
 )
+
+_SINGLE_WRITER = "write a table on S3 although two writers could overwrite each other's commits"
 
 
 def add_commands(add_command: AddCommand) -> None:
@@ -43,6 +47,7 @@ def add_commands(add_command: AddCommand) -> None:
     run.add_argument("--run-id", metavar="ID", help="the ID of the run; a run with the same ID is a retry")
     apply_help = "commit exactly the newest saved plan of the target, or nothing if it is outdated"
     run.add_argument("--apply-plan", action="store_true", help=apply_help)
+    run.add_argument("--allow-single-writer", action="store_true", help=_SINGLE_WRITER)
     add_remote(run)
     add_spark(run)
     _add_plan(add_command("plan", _plan_file, "show the rows that a run would change, and why"))
@@ -59,6 +64,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     no_rows_help = "show the steps and the output columns of a full run, without reading any rows"
     parser.add_argument("--no-rows", action="store_true", help=no_rows_help)
     parser.add_argument("--full-refresh", action="store_true", help="process all input, not only the changes")
+    parser.add_argument("--allow-single-writer", action="store_true", help=_SINGLE_WRITER)
     parser.set_defaults(dry_run=True, until=None, run_id=None)
     add_remote(parser)
     add_spark(parser)
@@ -74,6 +80,7 @@ def _add_undo(parser: argparse.ArgumentParser) -> None:
     only_help = "undo the run of --run alone and keep all later ones (SCD2 histories with natural_key)"
     parser.add_argument("--only", action="store_true", help=only_help)
     parser.add_argument("--dry-run", action="store_true", help="show what would be undone, and write nothing")
+    parser.add_argument("--allow-single-writer", action="store_true", help=_SINGLE_WRITER)
     add_remote(parser)
     add_spark(parser)
 
@@ -115,6 +122,7 @@ def _undo_run(options: argparse.Namespace) -> int:
         warehouse=choose_warehouse(options.warehouse),
         started_at=now,
         until="transform" if options.dry_run else "commit",
+        allow_single_writer=options.allow_single_writer,
     )
     return _run_request(request, options)
 
@@ -128,9 +136,16 @@ def _run_request(request: JobRequest, options: argparse.Namespace) -> int:
 def _find_report(request: JobRequest, options: argparse.Namespace) -> dict[str, Any]:
     """Run a request, before Spark starts if that suffices, and return its report."""
     conf = parse_settings(options.conf)
+    settings = S3Settings.from_environment()
+    if options.remote is None:
+        conf = add_spark_settings(conf, [request.warehouse, request.config], settings)
     is_local = options.remote is None and options.master.startswith("local")
     result: JobResult | JobFailure | None = find_result(
-        request, conf=conf, is_local=is_local, on_line=_print_progress
+        request,
+        conf=conf,
+        is_local=is_local,
+        storage_options=settings.as_delta_rs(),
+        on_line=_print_progress,
     )
     if result is None:
         result = run_job(
@@ -182,6 +197,8 @@ def _build_request(options: argparse.Namespace, file: RunFile) -> JobRequest:
             or ("transform" if options.dry_run else request_fields.get("until", "commit")),
             "full_refresh": options.full_refresh or bool(request_fields.get("full_refresh")),
             "population": file.find_population(),
+            "allow_single_writer": options.allow_single_writer
+            or bool(request_fields.get("allow_single_writer")),
             "max_change_ratio": request_fields.get("max_change_ratio"),
         }
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from airflow_merge_provider.commands.arguments import AddCommand, add_spark, parse_settings
 from airflow_merge_provider.connect_server import run_connect_server
 from airflow_merge_provider.connect_token import CONNECT_PORT, TOKEN_VARIABLE
+from airflow_merge_provider.jvm.log_store.jar import find_log_store_jar
 from airflow_merge_provider.local_spark.administration import list_servers, stop_servers
 from airflow_merge_provider.local_spark.archive_recording import record_archive
 
@@ -20,7 +21,9 @@ def add_commands(add_command: AddCommand) -> None:
         add_command("connect-server", _connect_server, "start a Spark Connect server on this machine")
     )
     add_command(
-        "prepare", _prepare_archive, "download the Delta jars, and create a class archive for faster starts"
+        "prepare",
+        _prepare_archive,
+        "download or compile the jars, and create a class archive for faster starts",
     )
     servers_help = "list or stop the shared Spark servers of this user on this machine"
     _add_servers(add_command("local-spark", _manage_servers, servers_help))
@@ -64,6 +67,7 @@ def _connect_server(options: argparse.Namespace) -> int:
 
 
 def _prepare_archive(_: argparse.Namespace) -> int:
+    find_log_store_jar()
     archive = record_archive(on_line=lambda line: print(line, file=sys.stderr, flush=True))
     print(
         f"class archive: {archive}"

@@ -20,10 +20,11 @@ from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResu
 from airflow_merge_provider.core.report_schema import build_report_schema
 from airflow_merge_provider.core.run.reporter import APPROVED_BY
 from airflow_merge_provider.core.table_history import UNDO
+from airflow_merge_provider.delta_rs import is_table
 from airflow_merge_provider.explain.dispatch import explain_target
 from airflow_merge_provider.explain.merge_record import find_state_folders
 from airflow_merge_provider.explain.merge_source import explain_between
-from airflow_merge_provider.explain.target import is_table, open_target
+from airflow_merge_provider.explain.target import open_target
 from airflow_merge_provider.run_file import (
     choose_warehouse,
     resolve_relative_path,

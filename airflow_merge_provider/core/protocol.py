@@ -101,6 +101,10 @@ class JobRequest(Message):
     saved_plan: SavedPlan | None = Field(
         None, description="The record of that plan; the job reads it from the plan table."
     )
+    allow_single_writer: bool = Field(
+        default=False,
+        description="Whether the run may write a table on S3 without a log store that refuses lost races.",
+    )
     describes_datasets: bool = Field(
         default=False,
         description="Whether the result describes the datasets of the run, which only lineage needs.",

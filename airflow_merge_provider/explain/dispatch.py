@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.delta_rs import is_table
 from airflow_merge_provider.explain.joiner import explain_joined_row, has_file_runs
 from airflow_merge_provider.explain.merge_engine import explain_key
 from airflow_merge_provider.explain.merge_load import explain_row
 from airflow_merge_provider.explain.merge_record import explain_merged_file, find_state_folders
 from airflow_merge_provider.explain.merge_source import explain_output_or_entity
-from airflow_merge_provider.explain.target import find_owner, is_table, refuse_owner
+from airflow_merge_provider.explain.target import find_owner, refuse_owner
 
 
 class AnyExplanation(Protocol):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from airflow_merge_provider.core.errors import DataError, SetupError
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.object_store.clients import complete_arguments, refuse_location
 
 
 class Folder:
@@ -18,10 +19,11 @@ class Folder:
 
         self.location = location.rstrip("/")
         try:
-            self._files, self._root = fsspec.core.url_to_fs(self.location)
+            self._files, self._root = fsspec.core.url_to_fs(
+                self.location, **complete_arguments(self.location)
+            )
         except (ImportError, ValueError) as error:
-            message = f"{location}: no library for this kind of location is installed ({error})"
-            raise SetupError(message) from None
+            raise refuse_location(location, error) from None
 
     def list_names(self, folder: str = "") -> list[str]:
         """Return the names of the files and folders in a subfolder; an empty list if it does not exist."""

@@ -23,6 +23,7 @@ from airflow_merge_provider.core.explanation.joins import (
 from airflow_merge_provider.core.explanation.rows import trace_changes
 from airflow_merge_provider.core.explanation.values import to_json_value
 from airflow_merge_provider.core.source_offset import SourceOffset, read_offsets
+from airflow_merge_provider.delta_rs import is_table
 from airflow_merge_provider.explain.folder import Folder
 from airflow_merge_provider.explain.reading import (
     ROWS_MAX,
@@ -36,7 +37,7 @@ from airflow_merge_provider.explain.reading import (
     read_states,
     render_key,
 )
-from airflow_merge_provider.explain.target import is_table, open_target, require_owner
+from airflow_merge_provider.explain.target import open_target, require_owner
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -30,6 +30,7 @@ from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.merge_engine.trace import KeyTrace, trace_records
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineage
+from airflow_merge_provider.delta_rs import open_table
 from airflow_merge_provider.explain.target import open_target
 
 if TYPE_CHECKING:
@@ -177,7 +178,6 @@ def _read_records(
     runs: Sequence[Mapping[str, Any]],
 ) -> Iterator[SourceRecord]:
     """Yield the records of a key that each source contained at its last fold."""
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     table_id = (runs[-1].get("tables") or {}).get(uri)
@@ -189,7 +189,7 @@ def _read_records(
         if read_offset is not None and read_offset.version is not None
     ]
     try:
-        dataset = DeltaTable(uri, version=folded[-1]).to_pyarrow_dataset()
+        dataset = open_table(uri, folded[-1]).to_pyarrow_dataset()
     except DeltaError as error:
         raise DataError(f"{uri} cannot be read at version {folded[-1]}: {error}") from None
     commits = _Commits(uri, folded[-1])
@@ -280,12 +280,11 @@ class _Commits:
         return low
 
     def _list_files(self, version: int) -> frozenset[str]:
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
         if version not in self._files:
             try:
-                uris = DeltaTable(self._uri, version=version).file_uris()
+                uris = open_table(self._uri, version).file_uris()
             except DeltaError:
                 # The log no longer contains this version, so no commit can be found for its files.
                 uris = []

@@ -17,7 +17,7 @@ from airflow_merge_provider.core.explanation.values import format_value, to_json
 from airflow_merge_provider.core.explanation.variant import decode_variants
 from airflow_merge_provider.core.source_offset import SourceOffset
 from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
-from airflow_merge_provider.delta_rs import parse_entry
+from airflow_merge_provider.delta_rs import open_table, parse_entry
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -32,10 +32,8 @@ Key = Mapping[str, str | None]
 
 def read_lineage(dataset: Dataset, table: DeltaTable) -> Lineage:
     """Return the commits on which the opened version of a table is based, newest first."""
-    from deltalake import DeltaTable
-
     # At an older version, delta-rs gives the newest commits the numbers of that version and those before.
-    history = DeltaTable(str(dataset.path)).history()
+    history = open_table(str(dataset.path)).history()
     entries = [
         parse_entry({"timestamp": 0, **line}) for line in history if line["version"] <= table.version()
     ]
@@ -179,11 +177,10 @@ def open_version(dataset: Dataset, version: int) -> DeltaTable:
 
     :raises DataError: if the version cannot be read any more.
     """
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        return DeltaTable(str(dataset.path), version=version)
+        return open_table(str(dataset.path), version)
     except DeltaError as error:
         raise DataError(f"{dataset.uri} cannot be read at version {version}: {error}") from error
 

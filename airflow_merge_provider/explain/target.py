@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.population import WRITER
+from airflow_merge_provider.delta_rs import open_table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -18,7 +19,6 @@ def open_target(target: str, warehouse: str | None, version: int | None = None) 
     :raises ConfigError: when it has no location.
     :raises DataError: when it is not a Delta table.
     """
-    from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     dataset = resolve_dataset(target, warehouse, at="target")
@@ -31,7 +31,7 @@ def open_target(target: str, warehouse: str | None, version: int | None = None) 
         )
         raise ConfigError.from_problems([problem])
     try:
-        return dataset, DeltaTable(dataset.path, version=version)
+        return dataset, open_table(dataset.path, version)
     except TableNotFoundError:
         raise DataError(f"{dataset.uri} is not a Delta table: check the name and the warehouse") from None
 
@@ -51,13 +51,6 @@ def refuse_owner(dataset: Dataset, writer: str | None, owner: str) -> DataError:
     message = f"{dataset.uri} was written by {writer or 'another program'}, not by {owner}"
     hint = "set target to the target of a task, and check the warehouse"
     return DataError.from_problems([Problem("target", "foreign-target", message, hint)])
-
-
-def is_table(path: str) -> bool:
-    """Return whether a location holds a Delta table."""
-    from deltalake import DeltaTable
-
-    return DeltaTable.is_deltatable(path)
 
 
 def find_owner(target: str, warehouse: str | None) -> str | None:

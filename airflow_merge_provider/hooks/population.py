@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import fsspec
 from airflow.sdk import Asset
 
 from airflow_merge_provider.assets import dataset_asset
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.object_store.clients import complete_arguments
 from airflow_merge_provider.core.population import FLAG, State, list_unpopulated, table_state
 from airflow_merge_provider.hooks._population_marks import is_marked, is_marked_async
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
@@ -125,17 +126,12 @@ def _has_rows(table: DeltaTable) -> bool:
 
 def _has_files(hook: WarehouseHook, path: str) -> bool:
     """Return whether the path is a file, or a folder that contains a file that is not hidden."""
-    if path.startswith("/"):
-        location: Any = Path(path)
-    else:
-        from airflow.sdk import ObjectStoragePath  # noqa: PLC0415 - needed only for object stores
-
-        location = ObjectStoragePath(path, **hook.storage_options)
     try:
-        if location.is_file():
+        files, root = fsspec.core.url_to_fs(path, **complete_arguments(path, hook.s3_settings))
+        if files.isfile(root):
             return True
-        return location.is_dir() and any(
-            file.is_file() for file in location.rglob("*") if not file.name.startswith((".", "_"))
+        return files.isdir(root) and any(
+            not found_path.rpartition("/")[2].startswith((".", "_")) for found_path in files.find(root)
         )
     except (OSError, ValueError, ImportError) as error:
         raise SetupError(f"{path} cannot be read: {error}") from error

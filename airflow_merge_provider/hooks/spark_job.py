@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
 
 from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.object_store.clients import add_spark_settings, is_secret
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.launch import JobProcess
@@ -32,14 +33,22 @@ class SparkJobHook(BaseHook):
     :param conn_id: a connection of type ``spark`` or ``spark_connect``. If the default connection does not
         exist, Spark runs on this machine (the stock hook would use YARN).
     :param conf: Spark settings, which override those of this package.
+    :param merge_store_conn_id: the connection with the credentials of object stores; it may not exist.
     """
 
     conn_name_attr = "conn_id"
     default_conn_name = "spark_default"
     hook_name = "Spark merge job"
 
-    def __init__(self, conn_id: str = default_conn_name, *, conf: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        conn_id: str = default_conn_name,
+        merge_store_conn_id: str = WarehouseHook.default_conn_name,
+        *,
+        conf: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
+        self.merge_store_conn_id = merge_store_conn_id
         self.conn_id = conn_id
         self.conf = {str(name): _format_setting(value) for name, value in (conf or {}).items()}
         self._process: Process | None = None
@@ -56,13 +65,19 @@ class SparkJobHook(BaseHook):
         """
         from airflow_merge_provider import before_spark  # noqa: PLC0415 - import time
 
+        for name in filter(is_secret, self.conf):
+            self.log.warning("conf contains %s: keys belong in the connection of the warehouse", name)
         connection = self._find_connection()
+        store = WarehouseHook(self.merge_store_conn_id)
+        # A Spark Connect server has its own settings and jars.
+        if connection is None or connection.conn_type != "spark_connect":
+            self.conf = add_spark_settings(self.conf, [request.warehouse, request.config], store.s3_settings)
         process = self._choose_process(request, connection)
         result = before_spark.find_result(
             request,
             conf=self.conf,
             is_local=connection is None,
-            storage_options=WarehouseHook().storage_options,
+            storage_options=store.storage_options,
             on_line=self._log_line,
         )
         if result is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,16 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, SetupError
+from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
     from deltalake import DeltaTable
+
+# Extras of an aws connection from which only Airflow's own hook makes keys.
+_ASSUMED = ("role_arn", "profile_name", "assume_role_method")
+# Extras of the connection of the warehouse, by the names of the options of delta-rs.
+_S3_EXTRAS = ("region", "endpoint_url", "session_token")
 
 
 class WarehouseHook(BaseHook):
@@ -45,11 +52,53 @@ class WarehouseHook(BaseHook):
         return conf.get("merge", "warehouse", fallback="") or None
 
     @cached_property
+    def s3_settings(self) -> S3Settings:
+        """The address and credentials of S3, of the connections and the environment.
+
+        :raises ConfigError: when an extra of the connection is not valid.
+        :raises AirflowNotFoundException: when the connection that ``aws_conn_id`` names does not exist.
+        :raises SetupError: when it cannot be used.
+        """
+        conn_id = self._aws_conn_id
+        return self._read_settings(self.get_connection(conn_id) if conn_id else None)
+
+    def _read_settings(self, aws_connection: Connection | None) -> S3Settings:
+        """Return the settings of both connections and the environment; the first that has one counts."""
+        connection = self._connection
+        if connection is None:
+            return S3Settings.from_environment()
+        extra = connection.extra_dejson
+        options = {name: str(extra.get(name) or "") for name in _S3_EXTRAS}
+        settings = S3Settings.from_options(
+            {
+                **options,
+                "ACCESS_KEY_ID": connection.login or "",
+                "SECRET_ACCESS_KEY": connection.password or "",
+            }
+        )
+        style = extra.get("path_style")
+        settings = replace(settings, path_style=None if style in {None, ""} else str(style).lower() == "true")
+        settings = settings.merge(S3Settings.from_options(self._extra_options))
+        if aws_connection is not None:
+            settings = settings.merge(_read_aws_connection(aws_connection))
+        return settings.merge(S3Settings.from_environment())
+
+    @property
     def storage_options(self) -> dict[str, str]:
-        """The options for reading an object store.
+        """The options of delta-rs for an object store.
 
         :raises ConfigError: when the connection's storage options are not a JSON object.
         """
+        return {**self.s3_settings.as_delta_rs(), **self._extra_options}
+
+    @property
+    def _aws_conn_id(self) -> str | None:
+        """The connection of type ``aws`` that the connection of the warehouse names."""
+        return (self._connection.extra_dejson.get("aws_conn_id") or None) if self._connection else None
+
+    @cached_property
+    def _extra_options(self) -> dict[str, str]:
+        """The connection's options of delta-rs, which other stores than S3 need."""
         options: Any = self._connection.extra_dejson.get("storage_options") if self._connection else None
         if isinstance(options, str):
             options = _parse_json(options)
@@ -93,12 +142,15 @@ class WarehouseHook(BaseHook):
         return None if table is None else table.transaction_version(f"airflow-merge/{job}")
 
     async def fetch_connection(self) -> None:
-        """Fetch the connection asynchronously, so that later calls do not block the event loop."""
+        """Fetch the connections asynchronously, so that later calls do not block the event loop."""
         try:
             connection: Connection | None = await self.aget_connection(self.merge_store_conn_id)
         except AirflowNotFoundException:
             connection = None
         self.__dict__["_connection"] = connection
+        conn_id = self._aws_conn_id
+        aws_connection = await self.aget_connection(conn_id) if conn_id else None
+        self.__dict__["s3_settings"] = self._read_settings(aws_connection)
 
     def test_connection(self) -> tuple[bool, str]:
         """Check whether the warehouse can be reached; for the Test button in the UI."""
@@ -149,6 +201,28 @@ def _parse_json(text: str) -> Any:
         return text
 
 
-def find_warehouse() -> str | None:
-    """Return the default warehouse: of the default connection, else of the configuration."""
-    return WarehouseHook().warehouse
+def find_warehouse(merge_store_conn_id: str = WarehouseHook.default_conn_name) -> str | None:
+    """Return the default warehouse: of the connection, else of the configuration."""
+    return WarehouseHook(merge_store_conn_id).warehouse
+
+
+def _read_aws_connection(connection: Connection) -> S3Settings:
+    """Return the settings of a connection of type ``aws``.
+
+    :raises SetupError: when it has no keys but a role or a profile.
+    """
+    extra = connection.extra_dejson
+    if assumed := [name for name in _ASSUMED if extra.get(name)]:
+        raise SetupError(
+            f"connection {connection.conn_id!r} has {assumed[0]}, which is not supported: use keys, or give "
+            "the role to the machine of the workers and leave out aws_conn_id"
+        )
+    return S3Settings.from_options(
+        {
+            "ACCESS_KEY_ID": connection.login or "",
+            "SECRET_ACCESS_KEY": connection.password or "",
+            "SESSION_TOKEN": extra.get("aws_session_token") or "",
+            "REGION": extra.get("region_name") or "",
+            "ENDPOINT_URL": extra.get("endpoint_url") or "",
+        }
+    )

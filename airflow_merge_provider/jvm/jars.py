@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from airflow_merge_provider.core.child_process import build_child_environment
@@ -100,10 +102,31 @@ def java_version(program: Path) -> int | None:
 
 
 def _fetch_jars(jars: list[Path]) -> None:
-    """Resolve the jars into a private folder and move them in one by one, so that parallel calls are safe."""
+    """Download the jars and move them in one by one, so that parallel calls are safe."""
+    packages = [f"io.delta:{artifact}:{_DELTA}" for artifact in _ARTIFACTS]
+    names = " and ".join(jar.name for jar in jars)
+    remedy = f"copy {names} to {jars[0].parent}"
+    with download_packages(
+        "The Delta jars", packages, _NOT_NEEDED, jars[0].parent, remedy
+    ) as downloaded_jars:
+        for jar in jars:
+            (downloaded_jars / f"io.delta_{jar.name}").replace(jar)
+
+
+@contextmanager
+def download_packages(
+    title: str, packages: Sequence[str], excluded: str, folder: Path, remedy: str
+) -> Iterator[Path]:
+    """Download packages of Maven Central with Spark's own resolver, and yield the folder of their jars.
+
+    :param title: what the packages are, for errors.
+    :param packages: their coordinates; what they depend on is downloaded too, except ``excluded``.
+    :param folder: where the temporary folder is made: jars can be moved from it to this folder.
+    :param remedy: what else to do if they cannot be downloaded.
+    :raises SetupError: when Java or Spark is missing, or a package cannot be downloaded.
+    """
     find_java()
     submit = spark_home() / "bin" / "spark-submit"
-    folder = jars[0].parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix="fetch-", dir=folder))
@@ -113,24 +136,23 @@ def _fetch_jars(jars: list[Path]) -> None:
             f"writable folder ({error.strerror})"
         ) from None
     try:
-        output = _resolve_jars(submit, work)
-        for jar in jars:
-            downloaded_jar = work / "jars" / f"io.delta_{jar.name}"
-            if not downloaded_jar.is_file():
-                raise SetupError(_describe_failed_download(jars, output))
-            downloaded_jar.replace(jar)
+        output = _resolve_packages(submit, work, packages, excluded)
+        names = [package.split(":") for package in packages]
+        expected_jars = [work / "jars" / f"{group}_{name}-{version}.jar" for group, name, version in names]
+        if not all(jar.is_file() for jar in expected_jars):
+            raise SetupError(_describe_failed_download(title, remedy, output))
+        yield work / "jars"
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _resolve_jars(submit: Path, work: Path) -> str:
+def _resolve_packages(submit: Path, work: Path, packages: Sequence[str], excluded: str) -> str:
     script = work / "nothing.py"
     script.write_text("", encoding="utf-8")
-    packages = ",".join(f"io.delta:{artifact}:{_DELTA}" for artifact in _ARTIFACTS)
     command = [
         str(submit),
         *("--master", "local[1]", "--conf", f"spark.jars.ivy={work}"),
-        *("--packages", packages, "--exclude-packages", _NOT_NEEDED, str(script)),
+        *("--packages", ",".join(packages), "--exclude-packages", excluded, str(script)),
     ]
     home = str(submit.parent.parent)
     env = build_child_environment(SPARK_HOME=home, PYSPARK_DRIVER_PYTHON=sys.executable)
@@ -140,17 +162,13 @@ def _resolve_jars(submit: Path, work: Path) -> str:
     return process.stdout
 
 
-def _describe_failed_download(jars: list[Path], output: str) -> str:
-    names = " and ".join(jar.name for jar in jars)
+def _describe_failed_download(title: str, remedy: str, output: str) -> str:
     reasons = [
         line.strip()
         for line in output.splitlines()
         if re.search(r"error|fail|not found", line, re.IGNORECASE)
     ]
-    first_line = (
-        f"The Delta jars cannot be downloaded from Maven Central: allow access to it, "
-        f"or copy {names} to {jars[0].parent}"
-    )
+    first_line = f"{title} cannot be downloaded from Maven Central: allow access to it, or {remedy}"
     return "\n".join([first_line, *reasons[:8]])
 
 

@@ -36,7 +36,7 @@ from airflow_merge_provider.core.report import (
 from airflow_merge_provider.core.source_offset import normalize_uri
 from airflow_merge_provider.hooks._population_marks import find_marked, mark_populated
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
-from airflow_merge_provider.hooks.warehouse import find_warehouse
+from airflow_merge_provider.hooks.warehouse import WarehouseHook, find_warehouse
 from airflow_merge_provider.lineage.settings import add_parent_run, is_openlineage_enabled
 from airflow_merge_provider.links.merge_report import MergeReportLink
 from airflow_merge_provider.operators import _review
@@ -69,8 +69,9 @@ class SparkJobOperator(BaseOperator):
     starts. Configuration, data and setup errors and an exceeded change limit fail the task without a retry;
     other errors can be retried. A retry that finds its own commit reports it instead of merging again.
 
-    :param warehouse: the location of datasets with a bare id; by default that of the
-        ``merge_store_default`` connection, then ``[merge] warehouse``. (templated)
+    :param warehouse: the location of datasets with a bare id; by default that of the connection, then
+        ``[merge] warehouse``. (templated)
+    :param merge_store_conn_id: the connection with the warehouse and its credentials; it may not exist.
     :param spark_conn_id: a connection of type ``spark`` or ``spark_connect``; by default
         ``spark_default``, or Spark on this machine if that connection does not exist.
     :param conf: Spark settings, which override those of this package. (templated)
@@ -88,6 +89,7 @@ class SparkJobOperator(BaseOperator):
     :param approval_timeout: how long a person has for the answer; by default ``execution_timeout``.
     :param emit_asset: update the target's asset when a run changed it.
     :param allow_concurrent_writes: let other tasks of the DAG write the target at the same time: one fails.
+    :param allow_single_writer: write to S3 with a Spark that cannot refuse the second of two writers.
     :param openlineage_inject_parent_job_info: give the Spark job this task as its parent in OpenLineage; by
         default ``[openlineage] spark_inject_parent_job_info``.
     :param set_initial_offset: when the target becomes populated: ``if-source-populated``, ``never``,
@@ -118,6 +120,7 @@ class SparkJobOperator(BaseOperator):
         self,
         *,
         warehouse: str | None = None,
+        merge_store_conn_id: str = WarehouseHook.default_conn_name,
         spark_conn_id: str = "spark_default",
         conf: Mapping[str, Any] | None = None,
         dry_run: bool | str = False,
@@ -130,6 +133,7 @@ class SparkJobOperator(BaseOperator):
         approval_timeout: timedelta | None = None,
         emit_asset: bool = True,
         allow_concurrent_writes: bool = False,
+        allow_single_writer: bool = False,
         set_initial_offset: str = DEFAULT_OFFSET,
         openlineage_inject_parent_job_info: bool | None = None,
         **kwargs: Any,
@@ -137,6 +141,7 @@ class SparkJobOperator(BaseOperator):
         check_argument_names(type(self), BaseOperator, kwargs)
         super().__init__(**kwargs)
         self.warehouse = warehouse
+        self.merge_store_conn_id = merge_store_conn_id
         self.spark_conn_id = spark_conn_id
         self.conf = conf
         self.dry_run_only = dry_run  # BaseOperator has a method dry_run
@@ -149,6 +154,7 @@ class SparkJobOperator(BaseOperator):
         self.approval_timeout = approval_timeout
         self.emit_asset = emit_asset
         self.allow_concurrent_writes = allow_concurrent_writes
+        self.allow_single_writer = allow_single_writer
         self.set_initial_offset = set_initial_offset
         self.openlineage_inject_parent_job_info = openlineage_inject_parent_job_info
         self._target_asset: Asset | None = None
@@ -229,7 +235,7 @@ class SparkJobOperator(BaseOperator):
             run = describe_run(
                 self.job,
                 rendered._parse_config()[1],  # noqa: SLF001
-                rendered.warehouse or find_warehouse(),
+                rendered.warehouse or find_warehouse(rendered.merge_store_conn_id),
                 dry_run=rendered._is_dry_run,  # noqa: SLF001
                 full_refresh=bool(rendered.full_refresh),
                 report=self._report,
@@ -311,7 +317,7 @@ class SparkJobOperator(BaseOperator):
     def _run_job(self, context: Context, approved: PlanChoice | None) -> dict[str, Any]:
         self._render_natively()
         config, arguments = self._parse_config()
-        warehouse = self.warehouse or find_warehouse()
+        warehouse = self.warehouse or find_warehouse(self.merge_store_conn_id)
         self._check_datasets(config, warehouse)
         for warning in self.list_warnings(config):
             self.log.warning("%s", warning)
@@ -331,9 +337,10 @@ class SparkJobOperator(BaseOperator):
             approval=choose_approval(self.approve, self.on_risk),
             apply_plan=PlanChoice() if self.plan == "apply" else approved,
             describes_datasets=is_openlineage_enabled(),
+            allow_single_writer=self.allow_single_writer,
         )
         conf = add_parent_run(self.conf, context, requested=self.openlineage_inject_parent_job_info)
-        self._hook = SparkJobHook(self.spark_conn_id, conf=conf)
+        self._hook = SparkJobHook(self.spark_conn_id, self.merge_store_conn_id, conf=conf)
         outcome = self._hook.submit(request)
         if isinstance(outcome, JobFailure):
             error = outcome.to_error()

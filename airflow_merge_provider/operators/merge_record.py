@@ -207,13 +207,19 @@ class MergeRecordOperator(SparkJobOperator):
         try:
             _, raw_config = self._parse_config()
             references = self.list_references(MergeRecordConfig.parse(raw_config))
+            warehouse = self.warehouse or find_warehouse(self.merge_store_conn_id)
             paths = {
-                name: resolve_dataset(reference, self.warehouse or find_warehouse(), at=name).path
+                name: resolve_dataset(reference, warehouse, at=name).path
                 for name, reference in references.items()
             }
         except MergeError:
             return None
-        return LandingTrigger({**raw_config, **paths}, self.poll_interval, run_token(context).model_dump())
+        return LandingTrigger(
+            {**raw_config, **paths},
+            self.poll_interval,
+            run_token(context).model_dump(),
+            self.merge_store_conn_id,
+        )
 
     def list_references(self, config: MergeRecordConfig) -> dict[str, str]:
         return {name: location for name in PLACES if (location := getattr(config, name)) is not None}

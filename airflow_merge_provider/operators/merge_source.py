@@ -188,7 +188,9 @@ class MergeSourceOperator(SparkJobOperator):
         """Wait in the triggerer, without a worker slot, until the source is populated."""
         refs = list_awaited(config) if config.require_populated_input else ()
         ignore = config.ignore_non_existent_datasets
-        statuses = get_status(WarehouseHook(warehouse=self.warehouse), refs, warehouse=self.warehouse)
+        statuses = get_status(
+            WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse), refs, warehouse=self.warehouse
+        )
         missing = list_missing(with_marks(statuses, ignore_non_existent=ignore), ignore_non_existent=ignore)
         # The job checks catalog tables, which only Spark can read, and fails if they are not populated.
         if all(status.origin == "catalog" for status in missing):

@@ -19,33 +19,55 @@ from airflow_merge_provider.core.merge_record.landing import (
     walk_folder,
 )
 from airflow_merge_provider.core.merge_record.state import State, find_state_file, plan_file
+from airflow_merge_provider.core.object_store.clients import complete_arguments
+from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+from airflow_merge_provider.hooks.warehouse import WarehouseHook
 
 
 class LandingTrigger(BaseTrigger):
     """Wait until a run has something to do: new files, an expired bin, or an unfinished plan.
 
-    Folders are read with fsspec, without Spark; an object store's credentials come from the environment.
+    Folders are read with fsspec, without Spark.
 
     :param config: the arguments of the operator, with its folders as absolute locations.
     :param poll_interval: seconds between two checks.
     :param token: the run that waits; if an earlier try of it has completed, the trigger fires at once.
+    :param merge_store_conn_id: the connection with the credentials of the object store; it may not exist.
     """
 
     def __init__(
-        self, config: Mapping[str, Any], poll_interval: float = 60.0, token: Mapping[str, Any] | None = None
+        self,
+        config: Mapping[str, Any],
+        poll_interval: float = 60.0,
+        token: Mapping[str, Any] | None = None,
+        merge_store_conn_id: str = WarehouseHook.default_conn_name,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # untyped in Airflow
         self.config = dict(config)
         self.poll_interval = poll_interval
         self.token = token
+        self.merge_store_conn_id = merge_store_conn_id
+        self._settings = S3Settings()
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and arguments from which Airflow creates this trigger again."""
         name = f"{type(self).__module__}.{type(self).__qualname__}"
-        return name, {"config": self.config, "poll_interval": self.poll_interval, "token": self.token}
+        return name, {
+            "config": self.config,
+            "poll_interval": self.poll_interval,
+            "token": self.token,
+            "merge_store_conn_id": self.merge_store_conn_id,
+        }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Check at every interval; the event contains the reason to run."""
+        hook = WarehouseHook(self.merge_store_conn_id)
+        try:
+            await hook.fetch_connection()
+        except Exception as error:  # noqa: BLE001 - the run reports the error
+            yield TriggerEvent(f"the connection of the store cannot be read: {error}")  # type: ignore[no-untyped-call]
+            return
+        self._settings = hook.s3_settings
         while (reason := await asyncio.to_thread(self.find_reason)) is None:  # noqa: ASYNC110 - polls files
             await asyncio.sleep(self.poll_interval)
         yield TriggerEvent(reason)  # type: ignore[no-untyped-call] # untyped in Airflow
@@ -58,7 +80,7 @@ class LandingTrigger(BaseTrigger):
             return f"the landing folder cannot be checked: {error}"
 
     def _find_reason_to_run(self, config: MergeRecordConfig, now: int) -> str | None:
-        files, folder = fsspec.core.url_to_fs(str(config.state_path))
+        files, folder = self._open_folder(str(config.state_path))
         files.invalidate_cache()
         paths = files.ls(folder, detail=False) if files.exists(folder) else ()
         name = find_state_file(str(path).rstrip("/").rpartition("/")[2] for path in paths)
@@ -70,20 +92,25 @@ class LandingTrigger(BaseTrigger):
             return "a previous run left an unfinished plan"
         location = str(config.source)
         return find_reason_to_run(
-            state, sort_listing(_list_entries(location), location, config, now), now, config
+            state, sort_listing(self._list_entries(location), location, config, now), now, config
         )
 
+    def _list_entries(self, location: str) -> list[FileEntry]:
+        if location.startswith("/"):
+            return list(walk_folder(location))
+        files, folder = self._open_folder(location)
+        folder = folder.rstrip("/")
+        files.invalidate_cache()
+        if not files.exists(folder):
+            return []
+        stats = files.find(folder, detail=True)
+        return [FileEntry.from_stat(path[len(folder) + 1 :], stat) for path, stat in stats.items()]
 
-def _list_entries(location: str) -> list[FileEntry]:
-    if location.startswith("/"):
-        return list(walk_folder(location))
-    files, folder = fsspec.core.url_to_fs(location)
-    folder = folder.rstrip("/")
-    files.invalidate_cache()
-    if not files.exists(folder):
-        return []
-    stats = files.find(folder, detail=True)
-    return [FileEntry.from_stat(path[len(folder) + 1 :], stat) for path, stat in stats.items()]
+    def _open_folder(self, location: str) -> tuple[Any, str]:
+        folder: tuple[Any, str] = fsspec.core.url_to_fs(
+            location, **complete_arguments(location, self._settings)
+        )
+        return folder
 
 
 def _parse_json(files: Any, path: str) -> Any:

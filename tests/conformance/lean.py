@@ -17,6 +17,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.connect_token import add_token
+from airflow_merge_provider.core.object_store.clients import add_spark_settings
+from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.jobs.spark.session import get_session, local_session
 from airflow_merge_provider.launch import submit_conf
 
@@ -58,6 +60,8 @@ def start_session(folder: Path) -> SparkSession:
         "spark.local.dir": str(folder / "scratch"),
         "spark.app.name": "tests",
     }
+    # With Hadoop's client for S3 and the log store, as in a run that uses S3; tests set the address.
+    user = add_spark_settings(user, "s3://", S3Settings())
     if OVER_CONNECT:
         return activate_session(_start_server(user))
     return activate_session(local_session(submit_conf(user, local=True)))

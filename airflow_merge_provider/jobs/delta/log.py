@@ -25,6 +25,7 @@ from airflow_merge_provider.jobs.spark.errors import (
     error_condition,
 )
 from airflow_merge_provider.jobs.spark.session import is_local
+from airflow_merge_provider.jobs.spark.storage import build_options
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -164,7 +165,8 @@ def read_transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int 
         path = dataset.path
         if path is None:
             path = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(dataset)}").collect()[0]["location"]
-        return DeltaTable(str(path)).transaction_version(app_id) or 0
+        table = DeltaTable(str(path), storage_options=build_options(spark, str(path)) or None)
+        return table.transaction_version(app_id) or 0
     except Exception:  # noqa: BLE001 - no read access, an unsupported store, an unsupported table feature
         return None
 

@@ -22,8 +22,8 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.jobs.spark.storage import build_storage_options, remove_busy_folder
+from airflow_merge_provider.core.object_store.clients import refuse_location
+from airflow_merge_provider.jobs.spark.storage import build_arguments, remove_busy_folder
 
 # Spark and most other readers of folders skip names with these prefixes.
 _HIDDEN = ("_", ".")
@@ -64,9 +64,7 @@ class Folder:
         try:
             self._fs, root = fsspec.core.url_to_fs(location, **(options or {}))
         except (ImportError, ValueError) as error:
-            raise SetupError(
-                f"{location}: no library for this kind of location is installed ({error})"
-            ) from None
+            raise refuse_location(location, error) from None
         self._root = root.rstrip("/")
 
     def build_uri(self, name: str) -> str:
@@ -212,7 +210,7 @@ def open_folder(spark: SparkSession, location: str) -> Folder:
 
     Options that these settings lack come from the environment.
     """
-    return Folder(location, build_storage_options(spark, location))
+    return Folder(location, build_arguments(spark, location))
 
 
 def _is_hidden(name: str) -> bool:

@@ -39,7 +39,7 @@ from airflow_merge_provider.jobs.merge_record import routing
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.listing import build_queue
-from airflow_merge_provider.jobs.merge_record.files.storage import Open, find_storage_options, open_storage
+from airflow_merge_provider.jobs.merge_record.files.storage import Open, open_storage
 from airflow_merge_provider.jobs.merge_record.publishing import Publisher, PublishResult
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import convert_schema, spark_schema
 from airflow_merge_provider.jobs.merge_record.report import (
@@ -51,6 +51,7 @@ from airflow_merge_provider.jobs.merge_record.report import (
 )
 from airflow_merge_provider.jobs.merge_record.routing import Folders
 from airflow_merge_provider.jobs.merge_record.withdrawal import finish_undo
+from airflow_merge_provider.jobs.spark.storage import build_arguments
 
 _NAMED = 3
 
@@ -394,4 +395,4 @@ def _to_raw_config(config: MergeRecordConfig) -> dict[str, Any]:
 
 
 def _build_opener(spark: SparkSession) -> Open:
-    return lambda location: open_storage(location, find_storage_options(spark, location))
+    return lambda location: open_storage(location, build_arguments(spark, location))

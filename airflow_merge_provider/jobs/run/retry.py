@@ -14,6 +14,7 @@ from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import parse_metadata
 from airflow_merge_provider.jobs.delta.log import read_history
+from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once, set_user_metadata
 from airflow_merge_provider.jobs.run.plan_table import load_plan
 from airflow_merge_provider.jobs.spark import sql
@@ -29,9 +30,11 @@ class OwnAttemptWonError(ConflictError):
 def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, run: Run) -> dict[str, Any]:
     """Run a job; if another attempt of the same run commits meanwhile, report that commit.
 
+    :raises SetupError: if another writer of the target could overwrite its commit.
     :raises RiskError: if the plan that the run applies is outdated; its report has the new plan, which was
         computed from the sources as they are now.
     """
+    require_safe_commits(spark, request)
     planned = load_plan(spark, request)
     try:
         return run(spark, planned, progress)

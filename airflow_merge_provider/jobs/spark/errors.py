@@ -19,6 +19,14 @@ from airflow_merge_provider.core.errors import (
 # in both kinds of session, Python classes are not.
 _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     (
+        r"does not support conditional writes|cannot write on a condition",
+        SetupError,
+        (
+            "two writers of this table could overwrite each other's commits: use a store that supports "
+            "conditional writes, and hadoop-aws 3.4.2 or later"
+        ),
+    ),
+    (
         (
             r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|"
             r"Concurrent(Append|Write|Transaction|DeleteRead|DeleteDelete|Modification)Exception|"

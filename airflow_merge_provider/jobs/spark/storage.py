@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.object_store.clients import complete_arguments, complete_options, is_s3
+from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+
 _REMOVALS_MAX = 5
-# The settings of Hadoop's S3 client, and their names in fsspec.
-_S3_OPTIONS = {
-    "access.key": "key",
-    "secret.key": "secret",
-    "session.token": "token",
-    "endpoint": "endpoint_url",
-}
 
 
-def build_storage_options(spark: SparkSession, location: str) -> dict[str, str]:
-    """Return fsspec's options for a location; options that Spark does not set come from the environment."""
-    if not location.startswith(("s3://", "s3a://")):
-        return {}
-    options = {
-        option: spark.conf.get(f"spark.hadoop.fs.s3a.{name}", None) for name, option in _S3_OPTIONS.items()
-    }
-    return {name: value for name, value in options.items() if value}
+def build_arguments(spark: SparkSession, location: str) -> dict[str, Any]:
+    """Return fsspec's arguments for a location; what Spark does not set comes from the environment."""
+    return complete_arguments(location, _read_settings(spark)) if is_s3(location) else {}
+
+
+def build_options(spark: SparkSession, location: str) -> dict[str, str]:
+    """Return the options of delta-rs for a location; what Spark does not set comes from the environment."""
+    return complete_options(location, _read_settings(spark).as_delta_rs()) if is_s3(location) else {}
+
+
+def _read_settings(spark: SparkSession) -> S3Settings:
+    return S3Settings.from_spark(lambda name: spark.conf.get(name, None))
 
 
 def remove_busy_folder(remove: Callable[[], object]) -> None:

@@ -40,10 +40,11 @@ from airflow_merge_provider.jobs.merge_load.scd2.load_times import TIMES, TimesT
 from airflow_merge_provider.jobs.merge_load.scd2.removal import RemovedLoad
 from airflow_merge_provider.jobs.merge_load.sequences import SEQUENCES, SequencesTable
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, write_changes
-from airflow_merge_provider.jobs.merge_record.files.storage import Storage, find_storage_options, open_storage
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open_storage
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.retry import commit_run
+from airflow_merge_provider.jobs.spark.storage import build_arguments
 from airflow_merge_provider.jobs.undo.files import find_journal, undo_files
 
 
@@ -64,7 +65,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
 
 
 def _open_storage(spark: SparkSession, location: str) -> Storage:
-    return open_storage(location, find_storage_options(spark, location))
+    return open_storage(location, build_arguments(spark, location))
 
 
 @dataclass(frozen=True)

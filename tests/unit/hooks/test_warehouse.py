@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from airflow_merge_provider.core.errors import ConfigError, SetupError
+from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.hooks.warehouse import WarehouseHook, find_warehouse
+
+SECRET = "s3cr3t-value"  # noqa: S105 - not a secret
 
 
 @pytest.fixture
@@ -62,7 +66,8 @@ def test_storage_options_are_json_or_an_object(written: Any, monkeypatch: pytest
     """Storage options may be JSON text, as from the UI, or an object, as from a secrets backend."""
     define_connection(monkeypatch, extra={"storage_options": written})
 
-    assert WarehouseHook().storage_options == {"REGION": "eu", "TIMEOUT": "3"}
+    assert WarehouseHook().storage_options == {"AWS_REGION": "eu", "REGION": "eu", "TIMEOUT": "3"}
+    assert WarehouseHook().s3_settings.region == "eu"
 
 
 @pytest.mark.parametrize("written", ["", None])
@@ -104,3 +109,42 @@ def test_the_connection_test_says_whether_the_warehouse_is_there(
     assert WarehouseHook().test_connection() == (True, f"{lake} can be reached")
     define_connection(monkeypatch, host=str(tmp_path / "missing"))
     assert WarehouseHook().test_connection()[0] is False
+
+
+def test_the_connection_has_the_keys_of_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Login and password are the keys, and the extras are the address; each client gets the same."""
+    extra = {"region": "eu-west-1", "endpoint_url": "https://minio:9000", "path_style": "false"}
+    define_connection(monkeypatch, login="key", password=SECRET, extra=extra)
+
+    hook = WarehouseHook()
+
+    assert hook.s3_settings == S3Settings("key", SECRET, None, "eu-west-1", "https://minio:9000", False)
+    assert hook.storage_options["AWS_SECRET_ACCESS_KEY"] == SECRET
+    assert SECRET not in repr(hook.s3_settings)
+
+
+def test_an_aws_connection_completes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys can be in a connection of type aws, which other operators use too."""
+    define_connection(monkeypatch, extra={"aws_conn_id": "lake", "region": "eu-west-1"})
+    aws = {"region_name": "us-west-2", "aws_session_token": "token", "endpoint_url": "http://minio"}
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_LAKE",
+        json.dumps({"conn_type": "aws", "login": "key", "password": SECRET, "extra": aws}),
+    )
+    expected = S3Settings("key", SECRET, "token", "eu-west-1", "http://minio")
+
+    assert WarehouseHook().s3_settings == expected
+    hook = WarehouseHook()
+    asyncio.run(hook.fetch_connection())
+    assert hook.__dict__["s3_settings"] == expected
+
+
+def test_an_aws_connection_with_a_role_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A role that only the amazon provider can assume is an error, and not a request without keys."""
+    define_connection(monkeypatch, extra={"aws_conn_id": "lake"})
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "aws", "extra": {"role_arn": "arn:aws:iam::1:role/r"}})
+    )
+
+    with pytest.raises(SetupError, match="connection 'lake' has role_arn, which is not supported: use keys"):
+        _ = WarehouseHook().s3_settings

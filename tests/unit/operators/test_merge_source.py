@@ -206,7 +206,7 @@ def test_a_bare_id_without_warehouse_is_refused_before_spark(monkeypatch: pytest
 
     The error names every dataset without a location, and the ways to configure one.
     """
-    monkeypatch.setattr(_spark_job, "find_warehouse", lambda: None)
+    monkeypatch.setattr(_spark_job, "find_warehouse", lambda _: None)
 
     with pytest.raises(AirflowFailException) as failed:
         execute_operator(build_operator(), JobResult(report=REPORT), monkeypatch)

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 import fsspec
-from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.merge_record.landing import FileEntry, walk_folder
+from airflow_merge_provider.core.object_store.clients import refuse_location
 from airflow_merge_provider.jobs.merge_record.files.new_file import NewFile
-from airflow_merge_provider.jobs.spark.storage import build_storage_options, remove_busy_folder
+from airflow_merge_provider.jobs.spark.storage import remove_busy_folder
 
 _UNPACKERS: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 PACKED = tuple(_UNPACKERS)
@@ -258,9 +257,7 @@ class RemoteStorage(Storage):
         try:
             self.fs, root = fsspec.core.url_to_fs(location, **(options or {}))
         except (ImportError, ValueError) as error:
-            raise SetupError(
-                f"{location}: no library for this kind of location is installed ({error})"
-            ) from None
+            raise refuse_location(location, error) from None
         self._root = root.rstrip("/")
 
     def for_each(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
@@ -341,12 +338,6 @@ def open_storage(location: str, options: Mapping[str, Any] | None = None) -> Sto
     :raises SetupError: when no library for this kind of location is installed.
     """
     return LocalStorage(location) if location.startswith("/") else RemoteStorage(location, options)
-
-
-def find_storage_options(spark: SparkSession, location: str) -> dict[str, Any]:
-    """Return the fsspec options that Spark's settings have for an object store."""
-    is_s3 = location.startswith(("s3://", "s3a://"))
-    return {**build_storage_options(spark, location), **({"use_listings_cache": False} if is_s3 else {})}
 
 
 def _move_between_stores(source: Storage, name: str, target: Storage, target_name: str) -> None:

@@ -1,0 +1,1 @@
+"""Access to object stores: one set of settings for all clients."""

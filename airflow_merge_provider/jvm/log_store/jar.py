@@ -1,0 +1,105 @@
+"""Find the jar of the log store, and build it from its source.
+
+The wheel contains the jar, so that users need no compiler. In a checkout, ``make install`` builds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from airflow_merge_provider.core.child_process import build_child_environment
+from airflow_merge_provider.core.errors import MergeError, SetupError
+from airflow_merge_provider.jvm.jars import cache_folder, delta_jars, download_packages, find_java, spark_home
+
+SOURCE = Path(__file__).with_name("ConditionalWriteLogStore.java")
+PACKAGED_JAR = Path(__file__).with_name("log_store.jar")
+# The compiler of Eclipse needs only a Java runtime, and writes the same bytes on every machine.
+_COMPILER = "ecj"
+_COMPILER_VERSION = "3.44.0"
+_JAVA_VERSION = "17"
+_EARLIEST = (1980, 1, 1, 0, 0, 0)
+_DIGEST_CHARACTERS = 12
+
+
+def find_log_store_jar() -> Path:
+    """Return the jar of the log store; without a packaged one, it is built once per machine and source.
+
+    :raises SetupError: when it has to be built, and what that needs is missing.
+    """
+    if PACKAGED_JAR.is_file():
+        return PACKAGED_JAR
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:_DIGEST_CHARACTERS]
+    jar = cache_folder() / "jars" / f"log-store-{digest}.jar"
+    if not jar.is_file():
+        build_jar(jar)
+    return jar
+
+
+def build_jar(jar: Path) -> None:
+    """Compile the source, and write a jar that depends on nothing but the source and the compiler.
+
+    :raises SetupError: when Java, Spark or the compiler is missing, or the source cannot be compiled.
+    """
+    library = _find_compiler()
+    jar.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=jar.parent) as folder:
+        classes = Path(folder, "classes")
+        class_path = [*delta_jars(), *map(str, spark_home().glob("jars/hadoop-client-api-*.jar"))]
+        command = [
+            *(str(find_java()), "-jar", str(library), "-nowarn", "-proc:none", "-encoding", "UTF-8"),
+            *("-source", _JAVA_VERSION, "-target", _JAVA_VERSION, "-classpath", ":".join(class_path)),
+            *("-d", str(classes), str(SOURCE)),
+        ]
+        process = subprocess.run(  # noqa: S603 - our own command, no shell
+            command,
+            env=build_child_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if process.returncode:
+            raise SetupError(f"The log store for S3 cannot be compiled: {process.stdout.strip()}")
+        part = Path(folder, jar.name)
+        _pack_classes(classes, part)
+        part.replace(jar)
+
+
+def _find_compiler() -> Path:
+    library = cache_folder() / "jars" / f"{_COMPILER}-{_COMPILER_VERSION}.jar"
+    if not library.is_file():
+        group = "org.eclipse.jdt"
+        packages = [f"{group}:{_COMPILER}:{_COMPILER_VERSION}"]
+        remedy = f"copy {library.name} to {library.parent}"
+        with download_packages("The Java compiler", packages, "none:none", library.parent, remedy) as jars:
+            (jars / f"{group}_{library.name}").replace(library)
+    return library
+
+
+def _pack_classes(classes: Path, jar: Path) -> None:
+    """Write class files into a jar, in the order of their names and with one fixed time."""
+    with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(classes.rglob("*.class")):
+            entry = zipfile.ZipInfo(path.relative_to(classes).as_posix(), _EARLIEST)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def main() -> int:
+    """Build the jar into the package, for the wheel, and print its path."""
+    try:
+        build_jar(PACKAGED_JAR)
+    except MergeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{PACKAGED_JAR}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Tests of the jar of the log store, and of the jars that a run over S3 adds."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider import launch
+from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.object_store.clients import LOG_STORE, add_spark_settings
+from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+from airflow_merge_provider.jvm import s3_client
+from airflow_merge_provider.jvm.log_store import jar
+
+
+@pytest.mark.spark
+def test_two_builds_give_the_same_jar(tmp_path: Path) -> None:
+    """The jar depends on the source and the compiler only, and contains the class that Delta looks for."""
+    first, second = tmp_path / "first.jar", tmp_path / "other" / "second.jar"
+
+    jar.build_jar(first)
+    jar.build_jar(second)
+
+    assert first.read_bytes() == second.read_bytes()
+    with zipfile.ZipFile(first) as archive:
+        assert archive.namelist() == [f"{LOG_STORE.replace('.', '/')}.class"]
+        assert archive.infolist()[0].date_time == (1980, 1, 1, 0, 0, 0)
+
+
+@pytest.mark.spark
+def test_a_source_that_cannot_be_compiled_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error has the message of the compiler, and no jar is written."""
+    source = tmp_path / "ConditionalWriteLogStore.java"
+    source.write_text("class ConditionalWriteLogStore { int number = text; }")
+    monkeypatch.setattr(jar, "SOURCE", source)
+
+    with pytest.raises(SetupError, match=r"log store for S3 cannot be compiled: (.|\n)*text"):
+        jar.build_jar(tmp_path / "log_store.jar")
+    assert not (tmp_path / "log_store.jar").exists()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Create a machine whose Spark has no jars, and whose other jars are found."""
+    (tmp_path / "jars").mkdir()
+    monkeypatch.setattr(launch, "spark_home", lambda: tmp_path)
+    monkeypatch.setattr(launch, "delta_jars", lambda: ("/delta.jar",))
+    monkeypatch.setattr(launch, "find_log_store_jar", lambda: Path("/log_store.jar"))
+    monkeypatch.setattr(launch, "s3_jars", lambda: ("/hadoop-aws.jar",))
+    return tmp_path
+
+
+def _list_jars(conf: dict[str, str], **more: Any) -> tuple[str, ...]:
+    return launch.list_jars(add_spark_settings(conf, "s3://lake", S3Settings()), **more)
+
+
+def test_a_run_over_s3_adds_its_jars(machine: Path) -> None:
+    """A run on this machine gets the log store and the S3 client; a cluster has a client of its own."""
+    assert _list_jars({}) == ("/delta.jar", "/log_store.jar", "/hadoop-aws.jar")
+    assert _list_jars({}, local=False) == ("/delta.jar", "/log_store.jar")
+    assert launch.list_jars({}) == ("/delta.jar",)
+
+
+def test_jars_of_the_user_are_not_added_again(machine: Path) -> None:
+    """Neither jars of the settings nor those of Spark's own folder are added."""
+    packages = {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0"}
+    assert _list_jars(packages) == ("/delta.jar", "/log_store.jar")
+    assert _list_jars({"spark.driver.extraClassPath": "/mine/delta-spark_4.2.jar"})[0] == "/log_store.jar"
+    (machine / "jars" / "hadoop-aws-3.5.0.jar").touch()
+    assert _list_jars({}) == ("/delta.jar", "/log_store.jar")
+
+
+def test_a_spark_with_another_hadoop_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The S3 client has to be of the version of Hadoop: the error names the setting."""
+    monkeypatch.setattr(s3_client, "spark_home", lambda: tmp_path)
+
+    with pytest.raises(SetupError, match=r"does not have Hadoop 3\.5\.0: add hadoop-aws"):
+        s3_client.s3_jars()
+
+
+def test_jars_that_cannot_be_downloaded_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the exact packages."""
+    (tmp_path / "bin").mkdir()
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.write_text("#!/bin/sh\necho 'unresolved dependency: not found'; exit 1\n")
+    submit.chmod(0o755)
+    (tmp_path / "jars").mkdir()
+    for name in ("hadoop-client-api-3.5.0.jar", "spark-core_2.13-4.2.0.jar"):
+        (tmp_path / "jars" / name).touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", str(tmp_path / "cache"))
+
+    with pytest.raises(
+        SetupError, match=r"Hadoop's S3 client cannot be downloaded from Maven Central: .*hadoop-aws:3\.5\.0"
+    ):
+        s3_client.s3_jars()
