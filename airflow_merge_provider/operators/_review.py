@@ -31,7 +31,7 @@ _NEXT = "Nothing was written: start a new DAG run, which asks for the approval o
 
 
 def ask_for_approval(
-    context: Context, risk: RiskError, *, timeout: timedelta | None, method: str
+    context: Context, risk: RiskError, timeout: timedelta | None, method: str
 ) -> NoReturn:
     """Ask in the Airflow UI and defer the task without a process; ``method`` resumes it with the answer.
 

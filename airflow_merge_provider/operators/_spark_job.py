@@ -69,8 +69,7 @@ class SparkJobOperator(BaseOperator):
     starts. Configuration, data and setup errors and an exceeded change limit fail the task without a retry;
     other errors can be retried. A retry that finds its own commit reports it instead of merging again.
 
-    :param warehouse: the location of datasets with a bare id; by default that of the connection, then
-        ``[merge] warehouse``. (templated)
+    :param warehouse: the location of bare ids; by default the connection's or Airflow's setting. (templated)
     :param merge_store_conn_id: the connection with the warehouse and its credentials; it may not exist.
     :param spark_conn_id: a connection of type ``spark`` or ``spark_connect``; by default
         ``spark_default``, or Spark on this machine if that connection does not exist.
@@ -90,8 +89,7 @@ class SparkJobOperator(BaseOperator):
     :param emit_asset: update the target's asset when a run changed it.
     :param allow_concurrent_writes: let other tasks of the DAG write the target at the same time: one fails.
     :param allow_single_writer: write to S3 with a Spark that cannot refuse the second of two writers.
-    :param openlineage_inject_parent_job_info: give the Spark job this task as its parent in OpenLineage; by
-        default ``[openlineage] spark_inject_parent_job_info``.
+    :param openlineage_inject_parent_job_info: overrides ``[openlineage] spark_inject_parent_job_info``.
     :param set_initial_offset: when the target becomes populated: ``if-source-populated``, ``never``,
         ``always``, ``initially`` or ``onload``. (templated)
     """
@@ -190,8 +188,7 @@ class SparkJobOperator(BaseOperator):
                     _review.refuse_outdated_plan(error)
                 if choose_approval(self.approve, self.on_risk) != "never":
                     timeout = self.approval_timeout or self.execution_timeout
-                    method = self.after_review.__name__
-                    _review.ask_for_approval(context, error, timeout=timeout, method=method)
+                    _review.ask_for_approval(context, error, timeout, self.after_review.__name__)
             # Logged separately, because Airflow shows the exception at the end of a traceback.
             self.log.error("%s", error)  # noqa: TRY400 - Airflow logs the traceback
             error_class = AirflowException if error.retryable else AirflowFailException
