@@ -27,7 +27,7 @@ os.environ["AIRFLOW__MERGE__LOCAL_SPARK"] = "process"
 
 # DAG files for a separate scheduler; some replace the Spark hook of the operators as soon as they are
 # imported.
-collect_ignore = ["e2e/approval_dags", "e2e/lineage_dags", "e2e/signalling_dags"]
+collect_ignore = ["e2e/approval_dags", "e2e/lineage_dags", "e2e/object_store_dags", "e2e/signalling_dags"]
 
 _TESTS = Path(__file__).parent
 _FORGET_AFTER = 10

@@ -30,9 +30,7 @@ _MARKDOWN = re.compile(r"[\\`*_\[\]<>|!#&~]")
 _NEXT = "Nothing was written: start a new DAG run, which asks for the approval of the current plan"
 
 
-def ask_for_approval(
-    context: Context, risk: RiskError, timeout: timedelta | None, method: str
-) -> NoReturn:
+def ask_for_approval(context: Context, risk: RiskError, timeout: timedelta | None, method: str) -> NoReturn:
     """Ask in the Airflow UI and defer the task without a process; ``method`` resumes it with the answer.
 
     If nobody answers before the ``timeout``, the plan is rejected.
