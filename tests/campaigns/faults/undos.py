@@ -19,6 +19,7 @@ from random import Random
 from tempfile import mkdtemp
 from typing import Any
 
+from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest
 from tests.campaigns.faults.processes import RunEnd, RunProcess, call_in_process, import_jobs
 from tests.campaigns.faults.server import ConnectServer
@@ -55,6 +56,10 @@ class ForcedRun:
     step: int
     run_id: str
     before: Content
+
+
+class RefusedRunError(AssertionError):
+    """Raised if a run refuses the data of its workload, which only a run may do, not an undo."""
 
 
 class UndoSequence:
@@ -112,7 +117,14 @@ class UndoSequence:
 
     def _run_step(self, lake: Path, step: int) -> None:
         before = self._read_content(lake)
-        report = self._run_disturbed(self._workload.build_request(lake, step), "run")
+        try:
+            report = self._run_disturbed(self._workload.build_request(lake, step), "run")
+        except RefusedRunError:
+            # Random decisions about entities can contradict each other; such a run writes nothing.
+            self._actions.append(f"refused run {step}")
+            self._tally.tried["refused runs"] += 1
+            compare_folders(before, self._read_content(lake))
+            return
         self._actions.append(f"run {step}")
         # A merge record also takes back a run that has only opened bins.
         if report["changed"] or (self._has_files and report["run_mode"] != "noop"):
@@ -163,6 +175,8 @@ class UndoSequence:
             if not isinstance(end.answer, JobFailure):
                 return end
             message = end.answer.message
+            if end.answer.code == DataError.code:
+                raise RefusedRunError(message)
             assert end.answer.retryable, f"{end.answer.code}: {message}"
         raise AssertionError(f"not done after {_ATTEMPTS_MAX} attempts: {message}")
 
