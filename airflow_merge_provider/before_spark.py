@@ -15,6 +15,7 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source, undo
 from airflow_merge_provider.core.expectations.columns import require_columns
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
+from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import Job, JobRequest, JobResult
 from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
@@ -70,10 +71,13 @@ def find_result(
     :param storage_options: the credentials of object stores, as delta-rs takes them.
     :raises ConfigError: if the configuration does not suit the tables.
     :raises DataError: if a source or the target does not exist or is something other than expected.
+    :raises SetupError: if an object store cannot be reached, or has no such bucket.
     """
     has_local_files = is_local and _DEFAULT_STORE not in conf
     has_credentials = bool(storage_options) or any(name.startswith(_CREDENTIALS) for name in os.environ)
-    log = DeltaRsLog(storage_options, local_files=has_local_files, object_stores=has_credentials)
+    # Spark's settings win: a task may have set others than the connection.
+    options = {**(storage_options or {}), **S3Settings.from_spark(conf.get).as_delta_rs()}
+    log = DeltaRsLog(options, local_files=has_local_files, object_stores=has_credentials, is_local=is_local)
     # A run with work prints the same warnings in its job.
     lines: list[str] = []
     progress = Progress(lines.append)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.object_store.clients import complete_options
+from airflow_merge_provider.core.errors import DataError, Problem, SetupError
+from airflow_merge_provider.core.object_store.clients import complete_options, find_store_error
 from airflow_merge_provider.core.run.decision import RequiresSparkError
 from airflow_merge_provider.core.run.table_log import PinnedDataset, TableVersion
 from airflow_merge_provider.core.table_history import HistoryEntry
@@ -38,15 +39,18 @@ class DeltaRsLog:
         *,
         local_files: bool = True,
         object_stores: bool = True,
+        is_local: bool = False,
     ) -> None:
         """Create a reader.
 
         :param storage_options: the credentials of object stores, as delta-rs takes them.
         :param local_files: whether absolute paths are those of this machine.
         :param object_stores: whether there are credentials; without them, delta-rs searches for some seconds.
+        :param is_local: whether Spark runs on this machine, so that it cannot reach a store that this process
+            cannot reach.
         """
         self._options = dict(storage_options or {})
-        self._local_files, self._object_stores = local_files, object_stores
+        self._local_files, self._object_stores, self._is_local = local_files, object_stores, is_local
         self._tables: dict[str, DeltaTable | None] = {}
 
     def find_newest_version(self, dataset: Dataset) -> TableVersion | None:
@@ -120,7 +124,12 @@ class DeltaRsLog:
             if _has_files(Path(path)):
                 raise refuse_other_format(dataset)
             return None
-        return _call(path, lambda: find_table(path, self._options))
+        try:
+            return _call(path, lambda: find_table(path, self._options))
+        except SetupError as error:
+            if self._is_local:
+                raise
+            raise RequiresSparkError(error.message) from error
 
 
 def find_table(path: str, storage_options: Mapping[str, str] | None = None) -> DeltaTable | None:
@@ -141,18 +150,32 @@ def open_table(
 ) -> DeltaTable:
     """Open a table at a version; the environment adds the address of its store to the options.
 
+    :raises SetupError: if the object store cannot be reached, or has no such bucket.
     :raises TableNotFoundError: if there is no table.
     """
     from deltalake import DeltaTable
 
-    return DeltaTable(path, version=version, storage_options=complete_options(path, storage_options) or None)
+    options = complete_options(path, storage_options) or None
+    with _refuse_store_errors(path):
+        return DeltaTable(path, version=version, storage_options=options)
 
 
 def is_table(path: str) -> bool:
     """Return whether a location contains a Delta table."""
     from deltalake import DeltaTable
 
-    return DeltaTable.is_deltatable(path, complete_options(path))
+    with _refuse_store_errors(path):
+        return DeltaTable.is_deltatable(path, complete_options(path))
+
+
+@contextmanager
+def _refuse_store_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if refused := find_store_error(path, str(error)):
+            raise refused from error
+        raise
 
 
 def read_history(table: DeltaTable, limit: int | None) -> list[HistoryEntry] | None:
@@ -241,6 +264,8 @@ def _read_remote_commit_id(location: str, version: int, options: Mapping[str, st
 def _call(location: str, query: Callable[[], Answer]) -> Answer:
     try:
         return query()
+    except SetupError:
+        raise
     # Whatever stops delta-rs (an unsupported feature, missing credentials): Spark may be able to read it.
     except Exception as error:
         raise RequiresSparkError(f"delta-rs cannot read {location}: {error}") from error

@@ -16,6 +16,13 @@ _S3_SCHEMES = ("s3", "s3a")
 _S3_LOCATION = re.compile(r"\bs3a?://")
 # Hadoop has its S3 client under s3a only.
 _S3_CLIENT = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+# What the errors of delta-rs and of Hadoop's client contain, and what a user can do.
+_STORE_ERRORS = {
+    "NoSuchBucket|UnknownStoreException": "the bucket does not exist: create it, or correct the location",
+    "tcp connect error|dns error|operation timed out": (
+        "the object store cannot be reached: check its address in the connection, and the network"
+    ),
+}
 _SECRET = re.compile(r"fs\.(s3a|azure)\.(.*\.)?(access\.key|secret\.key|session\.token|account\.key)")
 
 
@@ -66,6 +73,20 @@ def complete_arguments(location: str, settings: S3Settings | None = None) -> dic
         return {}
     completed = (settings or S3Settings()).merge(S3Settings.from_environment())
     return {**completed.as_fsspec(), "use_listings_cache": False}
+
+
+def find_store_error(location: str, text: str) -> SetupError | None:
+    """Return the error of a store that no client can use, from the text of an error of delta-rs or Spark.
+
+    >>> find_store_error("s3://lake/t", "tcp connect error: Connection refused").message
+    's3://lake/t: the object store cannot be reached: check its address in the connection, and the network'
+    """
+    if not is_s3(location):
+        return None
+    for pattern, message in _STORE_ERRORS.items():
+        if re.search(pattern, text):
+            return SetupError(f"{location}: {message}")
+    return None
 
 
 def refuse_location(location: str, error: Exception) -> SetupError:

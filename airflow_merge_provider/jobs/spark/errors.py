@@ -44,6 +44,22 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
         ),
     ),
     (
+        r"NoSuchBucketException|UnknownStoreException",
+        SetupError,
+        "a bucket does not exist: create it, or correct the location",
+    ),
+    (
+        (
+            r"NoAuthWithAWSException|No AWS Credentials|CredentialInitializationException|InvalidAccessKeyId|"
+            r"SignatureDoesNotMatch"
+        ),
+        SetupError,
+        (
+            "the object store accepts no credentials: set the keys in the connection of the warehouse "
+            "(merge_store), or in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        ),
+    ),
+    (
         (
             r"AccessControlException|AccessDenied|Permission ?denied|\(Permission denied\)|403 Forbidden|"
             r"Mkdirs failed"
