@@ -55,7 +55,7 @@ test: $(STAMP)  ## Run every test but those of test-e2e (30 minutes on two cores
 test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluster and killed processes (15 minutes)
 	$(PYTEST) -v --durations=15 -m e2e tests/e2e $(ARGS)
 
-quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database (one minute)
+quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database (two minutes)
 	$(PYTEST) -q -m "not spark and not airflow and not e2e" $(ARGS)
 
 lint: $(STAMP)  ## Check style, types, the import rule, spelling and Markdown
