@@ -6,7 +6,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.errors import Problem, SetupError
+from airflow_merge_provider.core.errors import ConfigError, Problem, SetupError
 from airflow_merge_provider.core.object_store.clients import LOG_STORE, is_s3
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.spark import sql
@@ -27,7 +27,11 @@ def require_safe_commits(spark: SparkSession, request: JobRequest) -> None:
     target = request.config.get("target")
     if target is None:
         return
-    dataset = resolve_dataset(target, request.warehouse, at="target")
+    try:
+        dataset = resolve_dataset(target, request.warehouse, at="target")
+    except ConfigError:
+        # The job reports all problems of its configuration.
+        return
     location = _find_location(spark, dataset) if dataset.format == "delta" else None
     if location is None or not is_s3(location) or spark.conf.get(_DATABRICKS, None):
         return

@@ -102,7 +102,7 @@ def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer: Any) -> Non
             "setup",
             "Spark cannot read Avro without an additional jar: add .*spark-avro",
         ),
-        ("SELECT * FROM delta.`s3a://bucket/x`", "setup", "Spark does not support this type of location"),
+        ("SELECT * FROM delta.`obs://bucket/x`", "setup", "Spark does not support this type of location"),
         ("SELECT * FROM delta.`hdfs://nowhere.invalid:1/x`", "setup", "a service cannot be reached"),
         ("DESCRIBE HISTORY delta.`gs://bucket/x`", "setup", "Spark does not support this type of location"),
     ],
