@@ -31,7 +31,7 @@ HIGHEST = 6
 class CopyingHook:
     """A replacement of the hook that starts Spark: it copies values."""
 
-    def __init__(self, conn_id: str, *, conf: Any = None) -> None:
+    def __init__(self, conn_id: str, merge_store_conn_id: str, *, conf: Any = None) -> None:
         self.seconds = SLOW_SECONDS if (conf or {}).get("slow") else 0.0
 
     def submit(self, request: JobRequest) -> JobResult:
