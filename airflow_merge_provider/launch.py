@@ -170,15 +170,15 @@ def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]
 
     :raises SetupError: when a jar is missing and cannot be downloaded.
     """
-    jars = () if _provides("delta-spark", conf) else delta_jars()
+    jars = () if _has_artifact("delta-spark", conf) else delta_jars()
     if has_log_store(conf):
         jars += (str(find_log_store_jar()),)
         # A cluster has the S3 client that suits its Hadoop.
-        jars += s3_jars() if local and not _provides("hadoop-aws", conf) else ()
+        jars += s3_jars() if local and not _has_artifact("hadoop-aws", conf) else ()
     return jars
 
 
-def _provides(artifact: str, conf: Mapping[str, str]) -> bool:
+def _has_artifact(artifact: str, conf: Mapping[str, str]) -> bool:
     """Return whether the user's settings or Spark's jars folder contain an artifact."""
     settings = (conf.get(name, "") for name in _JAR_SETTINGS)
     return any(artifact in setting for setting in settings) or bool(

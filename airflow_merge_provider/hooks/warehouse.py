@@ -78,10 +78,10 @@ class WarehouseHook(BaseHook):
         )
         style = extra.get("path_style")
         settings = replace(settings, path_style=None if style in {None, ""} else str(style).lower() == "true")
-        settings = settings.merge(S3Settings.from_options(self._extra_options))
+        settings = settings.fill_missing(S3Settings.from_options(self._extra_options))
         if aws_connection is not None:
-            settings = settings.merge(_read_aws_connection(aws_connection))
-        return settings.merge(S3Settings.from_environment())
+            settings = settings.fill_missing(_read_aws_connection(aws_connection))
+        return settings.fill_missing(S3Settings.from_environment())
 
     @property
     def storage_options(self) -> dict[str, str]:

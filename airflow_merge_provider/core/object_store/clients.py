@@ -60,7 +60,7 @@ def complete_options(location: str, options: Mapping[str, str] | None = None) ->
     """Return the storage options of delta-rs for a location, with what the environment adds to them."""
     if not is_s3(location):
         return dict(options or {})
-    settings = S3Settings.from_options(options or {}).merge(S3Settings.from_environment())
+    settings = S3Settings.from_options(options or {}).fill_missing(S3Settings.from_environment())
     return {**settings.as_delta_rs(), **(options or {})}
 
 
@@ -71,7 +71,7 @@ def complete_arguments(location: str, settings: S3Settings | None = None) -> dic
     """
     if not is_s3(location):
         return {}
-    completed = (settings or S3Settings()).merge(S3Settings.from_environment())
+    completed = (settings or S3Settings()).fill_missing(S3Settings.from_environment())
     return {**completed.as_fsspec(), "use_listings_cache": False}
 
 

@@ -72,7 +72,7 @@ class S3Settings:
         style = get_setting(f"{_HADOOP}path.style.access")
         return cls(**values, path_style=None if style is None else style == "true")
 
-    def merge(self, other: S3Settings) -> S3Settings:
+    def fill_missing(self, other: S3Settings) -> S3Settings:
         """Return these settings, with those of ``other`` where there are none.
 
         The three parts of a key belong together: they are never mixed.

@@ -69,8 +69,8 @@ def test_keys_of_two_origins_are_never_mixed() -> None:
     """A key without a token does not get the token of another key; other settings are completed."""
     own = S3Settings("own", "own secret")
 
-    assert own.merge(_MINIO) == S3Settings("own", "own secret", None, "eu-west-1", "http://minio:9000")
-    assert S3Settings(region="us-west-2").merge(_MINIO) == S3Settings(
+    assert own.fill_missing(_MINIO) == S3Settings("own", "own secret", None, "eu-west-1", "http://minio:9000")
+    assert S3Settings(region="us-west-2").fill_missing(_MINIO) == S3Settings(
         "key", "secret", "token", "us-west-2", "http://minio:9000"
     )
 
