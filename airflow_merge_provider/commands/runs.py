@@ -36,6 +36,8 @@ from airflow_merge_provider.run_file import (
 
 _SINGLE_WRITER = "write a table on S3 although two writers could overwrite each other's commits"
 
+_NO_VECTORS = "create tables without deletion vectors, which some readers do not support"
+
 
 def add_commands(add_command: AddCommand) -> None:
     """Add the commands that run, plan, check and undo."""
@@ -48,6 +50,7 @@ def add_commands(add_command: AddCommand) -> None:
     apply_help = "commit exactly the newest saved plan of the target, or nothing if it is outdated"
     run.add_argument("--apply-plan", action="store_true", help=apply_help)
     run.add_argument("--allow-single-writer", action="store_true", help=_SINGLE_WRITER)
+    run.add_argument("--no-deletion-vectors", action="store_true", help=_NO_VECTORS)
     add_remote(run)
     add_spark(run)
     _add_plan(add_command("plan", _plan_file, "show the rows that a run would change, and why"))
@@ -65,7 +68,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-rows", action="store_true", help=no_rows_help)
     parser.add_argument("--full-refresh", action="store_true", help="process all input, not only the changes")
     parser.add_argument("--allow-single-writer", action="store_true", help=_SINGLE_WRITER)
-    parser.set_defaults(dry_run=True, until=None, run_id=None)
+    parser.set_defaults(dry_run=True, until=None, run_id=None, no_deletion_vectors=False)
     add_remote(parser)
     add_spark(parser)
 
@@ -200,5 +203,7 @@ def _build_request(options: argparse.Namespace, file: RunFile) -> JobRequest:
             "allow_single_writer": options.allow_single_writer
             or bool(request_fields.get("allow_single_writer")),
             "max_change_ratio": request_fields.get("max_change_ratio"),
+            "deletion_vectors": not options.no_deletion_vectors
+            and request_fields.get("deletion_vectors", True) is not False,
         }
     )

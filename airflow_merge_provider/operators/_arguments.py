@@ -130,6 +130,21 @@ def find_reference_problems(ref: Any, warehouse: str | None, path: str) -> Seque
     return ()
 
 
+def check_references(references: Mapping[str, Any], warehouse: str | None) -> None:
+    """Check before Spark starts that every dataset reference can be resolved.
+
+    :param references: dataset references by the argument that errors name.
+    :raises ConfigError: with every reference that cannot be resolved.
+    """
+    problems = [
+        problem
+        for path, ref in references.items()
+        for problem in find_reference_problems(ref, warehouse, path)
+    ]
+    if problems:
+        raise ConfigError.from_problems(problems)
+
+
 def find_setting_problems(operator: Any) -> list[Problem]:
     """Return the problems of the arguments that all operators share."""
     flags: dict[str, Any] = {
@@ -144,6 +159,9 @@ def find_setting_problems(operator: Any) -> list[Problem]:
         for name, value in flags.items()
         if not isinstance(value, bool)
     ]
+    if operator.deletion_vectors not in ("auto", False):
+        message = f"must be 'auto' or False, not {operator.deletion_vectors!r}"
+        problems.append(Problem("deletion_vectors", "value", message))
     settings = {"plan": operator.plan, "approve": operator.approve}
     problems += risk.find_problems(
         operator.max_change_ratio, operator.on_risk, **settings, on_reject=operator.on_reject

@@ -44,7 +44,7 @@ from airflow_merge_provider.operators._arguments import (
     RefusedArgumentsError,
     as_text,
     check_argument_names,
-    find_reference_problems,
+    check_references,
     find_setting_problems,
     is_literal,
     list_assets,
@@ -89,6 +89,8 @@ class SparkJobOperator(BaseOperator):
     :param emit_asset: update the target's asset when a run changed it.
     :param allow_concurrent_writes: let other tasks of the DAG write the target at the same time: one fails.
     :param allow_single_writer: write to S3 with a Spark that cannot refuse the second of two writers.
+    :param deletion_vectors: ``auto``: new tables have deletion vectors, which make changes cheap; ``False``:
+        they have none, so that readers without support for them can read the tables.
     :param openlineage_inject_parent_job_info: overrides ``[openlineage] spark_inject_parent_job_info``.
     :param set_initial_offset: when the target becomes populated: ``if-source-populated``, ``never``,
         ``always``, ``initially`` or ``onload``. (templated)
@@ -132,6 +134,7 @@ class SparkJobOperator(BaseOperator):
         emit_asset: bool = True,
         allow_concurrent_writes: bool = False,
         allow_single_writer: bool = False,
+        deletion_vectors: str | bool = "auto",
         set_initial_offset: str = DEFAULT_OFFSET,
         openlineage_inject_parent_job_info: bool | None = None,
         **kwargs: Any,
@@ -153,6 +156,7 @@ class SparkJobOperator(BaseOperator):
         self.emit_asset = emit_asset
         self.allow_concurrent_writes = allow_concurrent_writes
         self.allow_single_writer = allow_single_writer
+        self.deletion_vectors = deletion_vectors
         self.set_initial_offset = set_initial_offset
         self.openlineage_inject_parent_job_info = openlineage_inject_parent_job_info
         self._target_asset: Asset | None = None
@@ -315,7 +319,7 @@ class SparkJobOperator(BaseOperator):
         self._render_natively()
         config, arguments = self._parse_config()
         warehouse = self.warehouse or find_warehouse(self.merge_store_conn_id)
-        self._check_datasets(config, warehouse)
+        check_references(self.list_references(config), warehouse)
         for warning in self.list_warnings(config):
             self.log.warning("%s", warning)
         self._await_sources(config)
@@ -335,6 +339,7 @@ class SparkJobOperator(BaseOperator):
             apply_plan=PlanChoice() if self.plan == "apply" else approved,
             describes_datasets=is_openlineage_enabled(),
             allow_single_writer=self.allow_single_writer,
+            deletion_vectors=bool(self.deletion_vectors),
         )
         conf = add_parent_run(self.conf, context, requested=self.openlineage_inject_parent_job_info)
         self._hook = SparkJobHook(self.spark_conn_id, self.merge_store_conn_id, conf=conf)
@@ -364,16 +369,6 @@ class SparkJobOperator(BaseOperator):
         if problems:
             raise ConfigError.from_problems(problems)
         return config, arguments
-
-    def _check_datasets(self, config: Config, warehouse: str | None) -> None:
-        """Check before Spark starts that every dataset reference can be resolved."""
-        problems = [
-            problem
-            for path, ref in self.list_references(config).items()
-            for problem in find_reference_problems(ref, warehouse, path)
-        ]
-        if problems:
-            raise ConfigError.from_problems(problems)
 
     def _render_natively(self) -> None:
         """Convert rendered text to booleans, numbers and lists, unless the argument is text."""

@@ -19,6 +19,7 @@ from airflow_merge_provider.core.run.table_log import (
     TableLog,
     find_last_number,
     parse_metadata,
+    require_no_deletion_vectors,
     require_owner,
 )
 from airflow_merge_provider.core.run_mode import ALL_UNDONE, STATE_EXPIRED
@@ -120,6 +121,7 @@ def load_previous_run(
 
     :param request: the run whose own commit is searched.
     :raises DataError: if the target is not a Delta table, or not one that this capability wrote.
+    :raises ConfigError: if the run excludes deletion vectors, and the target has them.
     """
     run_after = None if request is None or request.run_after is None else request.run_after // 1000
     history: Sequence[HistoryEntry] = []
@@ -131,6 +133,8 @@ def load_previous_run(
             return None
         if limit == HISTORY_PAGE:
             require_owner(log, target, capability)
+            if request is not None and not request.deletion_vectors:
+                require_no_deletion_vectors(log, target)
         lineage = trace_lineage(history, partial(log.find_restored_version, target))
         commits = list_commits_in_force(lineage.entries, capability)
         runs = list_state_commits(lineage.entries, capability)

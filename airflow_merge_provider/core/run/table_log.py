@@ -13,12 +13,14 @@ from typing import Any, NamedTuple, Protocol
 
 from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.core.table_history import HistoryEntry
 
 HISTORY_PAGE = 20
+# The table property that enables deletion vectors.
+DELETION_VECTORS = "delta.enableDeletionVectors"
 
 
 class TableVersion(NamedTuple):
@@ -188,6 +190,21 @@ def require_owner(log: TableLog, target: Dataset, owner: str) -> None:
     )
     message = f"{target.uri} was written {by}, not by {owner}"
     raise DataError.from_problems([Problem(target.id, "foreign-target", message, hint)])
+
+
+def require_no_deletion_vectors(log: TableLog, target: Dataset) -> None:
+    """Raise an error if changed rows of a table are marked as deleted in files that stay as they are.
+
+    :raises ConfigError: if the table has deletion vectors.
+    """
+    if log.read_properties(target).get(DELETION_VECTORS) != "true":
+        return
+    hint = (
+        "remove them with ALTER TABLE … DROP FEATURE deletionVectors, leave out deletion_vectors, or choose "
+        "another target"
+    )
+    message = f"is False, but the table {target.uri} has deletion vectors"
+    raise ConfigError.from_problems([Problem("deletion_vectors", "immutable-option", message, hint)])
 
 
 def refuse_missing_dataset(dataset: Dataset) -> DataError:

@@ -13,12 +13,14 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.population import FLAG, WRITER
+from airflow_merge_provider.core.run.table_log import DELETION_VECTORS
 from airflow_merge_provider.jobs.delta.log import read_history, read_properties
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import error_condition as reason
 
-# A setting of the session: a table that is created while it is "true" is populated from its first commit on.
-BORN_POPULATED = "airflow.merge.bornPopulated"
+# Settings of the session for the tables that are created meanwhile: whether a table is populated from its
+# first commit on, and whether it has deletion vectors, which it has by default.
+BORN_POPULATED, WITH_DELETION_VECTORS = "airflow.merge.bornPopulated", "airflow.merge.deletionVectors"
 
 COLUMN_MAPPING = "delta.columnMapping.mode"
 _SPECIAL_CHARACTERS = frozenset(" ,;{}()\n\t=")
@@ -46,8 +48,10 @@ def create_table(
         writer = writer.partitionedBy(*map(sql.quote_column, partition_by))
     if any(map(has_special_characters, list_field_names(rows.schema))):
         writer = writer.tableProperty(COLUMN_MAPPING, "name")
-    population = {FLAG: "true"} if rows.sparkSession.conf.get(BORN_POPULATED, "false") == "true" else {}
-    for key, value in {"delta.enableDeletionVectors": "true", **population, **(properties or {})}.items():
+    conf = rows.sparkSession.conf
+    population = {FLAG: "true"} if conf.get(BORN_POPULATED, "false") == "true" else {}
+    vectors = {DELETION_VECTORS: str(conf.get(WITH_DELETION_VECTORS, "true"))}
+    for key, value in {**vectors, **population, **(properties or {})}.items():
         writer = writer.tableProperty(key, value)
     try:
         writer.create()

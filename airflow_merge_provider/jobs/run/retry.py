@@ -16,6 +16,7 @@ from airflow_merge_provider.core.run.table_log import parse_metadata
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once, set_user_metadata
+from airflow_merge_provider.jobs.delta.writer import WITH_DELETION_VECTORS
 from airflow_merge_provider.jobs.run.plan_table import load_plan
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import override_settings
@@ -36,6 +37,8 @@ def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, ru
     """
     require_safe_commits(spark, request)
     planned = load_plan(spark, request)
+    if not request.deletion_vectors:
+        run = _without_deletion_vectors(run)
     try:
         return run(spark, planned, progress)
     except OwnAttemptWonError:
@@ -46,6 +49,16 @@ def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, ru
         changes = {"apply_plan": None, "approval": "never", "until": "transform", "save_plan": True}
         report = run(spark, request.model_copy(update=changes), progress)
         raise RiskError(error.message, error.problems, report) from error
+
+
+def _without_deletion_vectors(run: Run) -> Run:
+    """Return a run whose new tables have no deletion vectors, so that readers need not support them."""
+
+    def run_with_plain_files(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+        with override_settings(spark, {WITH_DELETION_VECTORS: "false"}):
+            return run(spark, request, progress)
+
+    return run_with_plain_files
 
 
 def commit_run(
