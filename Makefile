@@ -13,6 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 BENCH ?= merge_source_first_run
 MINUTES ?= 5
+STORE ?= local
 # A file's tests stay in one process, which may have one Spark; files that take long come first.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -43,11 +44,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m airflow_merge_provider prepare
 	@touch $@
 
-demo: $(STAMP)  ## Run the example DAGs in a real Airflow over real data, and show what they did
-	@cd dags && $(BIN)/python -m demo run
+demo: $(STAMP)  ## Run the example DAGs in a real Airflow over real data, and show what they did (STORE=s3: on S3)
+	@cd dags && $(BIN)/python -m demo run --store $(STORE)
 
 ui: $(STAMP)  ## Start that Airflow with its runs and print its address (Ctrl-C stops it)
-	@cd dags && $(BIN)/python -m demo ui
+	@cd dags && $(BIN)/python -m demo ui --store $(STORE)
 
 test: $(STAMP)  ## Run every test but those of test-e2e (40 minutes on two cores; ARGS="-k words" picks some)
 	$(PYTEST) $(COVERAGE) --durations=15 -m "not e2e" $(ARGS)

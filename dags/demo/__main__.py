@@ -17,7 +17,8 @@ from airflow_merge_provider.jvm.jars import delta_jars, find_java
 from demo import golden_airports, worked_example
 from demo.inputs import prepare_tables
 from demo.local_airflow import ALL, LocalAirflow, free_port
-from demo.tables import entity_lines, read_entities
+from demo.store import STORES, Warehouse, open_warehouse
+from demo.tables import entity_lines, has_table, read_entities
 
 Reports = dict[str, dict[str, Any]]
 
@@ -40,19 +41,21 @@ def main(arguments: list[str] | None = None) -> int:
         default=HOME,
         help="the folder of the tables, and of the database and the logs of Airflow",
     )
+    store_help = "where the tables are: in the folder, or on an S3 server that runs as long as the command"
+    parser.add_argument("--store", choices=STORES, default=STORES[0], help=store_help)
     options = parser.parse_args(arguments)
-    home = options.home.resolve()
+    home = options.home.resolve() if options.store == STORES[0] else options.home.resolve() / options.store
     # Set the handlers explicitly: a background process may have been started with SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _raise_interrupt)
     try:
         find_java()
         delta_jars()
-        with _lock_home(home):
-            if options.what == "run" or not _has_run(home):
-                _run_demo(home)
+        with _lock_home(home), open_warehouse(options.store, home) as warehouse:
+            if options.what == "run" or not _has_run(warehouse):
+                _run_demo(home, warehouse)
             if options.what == "ui":
-                _serve_ui(home)
+                _serve_ui(home, warehouse)
     except MergeError as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -73,11 +76,10 @@ def print_line(text: str = "") -> None:
     sys.stdout.flush()
 
 
-def _run_demo(home: Path) -> None:
-    warehouse = _find_warehouse(home)
+def _run_demo(home: Path, warehouse: Warehouse) -> None:
     counts = prepare_tables(warehouse)
     print_timed("tables: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
-    with LocalAirflow(home / "airflow", warehouse) as airflow:
+    with _build_airflow(home, warehouse) as airflow:
         print_timed("Airflow starts: api-server, scheduler, dag-processor")
         airflow.wait_until_ready((WORKED, GOLDEN))
         reports = {dag_id: _merge_airports(airflow, dag_id) for dag_id in (WORKED, GOLDEN)}
@@ -111,13 +113,14 @@ def _merge_airports(airflow: LocalAirflow, dag_id: str) -> dict[str, Any]:
     return report
 
 
-def _tell_worked_example(warehouse: Path, report: Mapping[str, Any]) -> None:
+def _tell_worked_example(warehouse: Warehouse, report: Mapping[str, Any]) -> None:
     """Print the outputs of the worked example.
 
     :raises DataError: when they differ from the expected outputs.
     """
     version = report["target"]["version"]
-    outputs = entity_lines(read_entities(warehouse / worked_example.TARGET, version))
+    target = warehouse.locate_table(worked_example.TARGET)
+    outputs = entity_lines(read_entities(target, version, warehouse.options))
     _print_title(f"A, B and C merged: {worked_example.TARGET}, version {version}")
     for line in outputs:
         print_line(line)
@@ -125,7 +128,7 @@ def _tell_worked_example(warehouse: Path, report: Mapping[str, Any]) -> None:
         raise DataError("The output differs from the expected output:\n" + "\n".join(worked_example.EXPECTED))
 
 
-def _tell_golden_airports(warehouse: Path, report: Mapping[str, Any]) -> None:
+def _tell_golden_airports(warehouse: Warehouse, report: Mapping[str, Any]) -> None:
     version = report["target"]["version"]
     airports = golden_airports.read_airports(warehouse)
     golden_list = golden_airports.list_golden(warehouse, airports, version)
@@ -141,8 +144,8 @@ def _tell_seconds(reports: Reports) -> None:
         print_line(f"{dag_id:<24} {sum(report['seconds'].values()):5.1f}  ({steps})")
 
 
-def _serve_ui(home: Path) -> None:
-    with LocalAirflow(home / "airflow", _find_warehouse(home), parts=ALL, port=free_port(_PORT)) as airflow:
+def _serve_ui(home: Path, warehouse: Warehouse) -> None:
+    with _build_airflow(home, warehouse, parts=ALL, port=free_port(_PORT)) as airflow:
         print_timed("Airflow starts")
         airflow.wait_until_ready((WORKED, GOLDEN, PIPELINE))
         print_line()
@@ -160,15 +163,14 @@ def _print_title(text: str) -> None:
     print_line("-" * len(text))
 
 
-def _find_warehouse(home: Path) -> Path:
-    return home / "warehouse"
+def _build_airflow(home: Path, warehouse: Warehouse, **options: Any) -> LocalAirflow:
+    settings = warehouse.environment
+    return LocalAirflow(home / "airflow", warehouse.location, settings=settings, **options)
 
 
-def _has_run(home: Path) -> bool:
-    return all(
-        (_find_warehouse(home) / target).is_dir()
-        for target in (worked_example.TARGET, golden_airports.TARGET)
-    )
+def _has_run(warehouse: Warehouse) -> bool:
+    targets = (worked_example.TARGET, golden_airports.TARGET)
+    return all(has_table(warehouse.locate_table(target), warehouse.options) for target in targets)
 
 
 @contextmanager

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, build_chain
+from demo.store import Warehouse
 from demo.tables import read_rows
 
 TARGET = "airports_golden"
@@ -41,21 +41,22 @@ class Golden(NamedTuple):
     apart_km: float
 
 
-def read_airports(warehouse: Path) -> dict[EntityRef, Airport]:
+def read_airports(warehouse: Warehouse) -> dict[EntityRef, Airport]:
     """Return every airport of the three lists."""
     airports = {}
     for dataset, columns in _LISTS.items():
-        for row in read_rows(warehouse / dataset, columns):
+        for row in read_rows(warehouse.locate_table(dataset), columns, options=warehouse.options):
             entity = EntityRef(dataset, row.pop("_id"))
             airports[entity] = Airport(**row)
     return airports
 
 
 def list_golden(
-    warehouse: Path, airports: Mapping[EntityRef, Airport], version: int | None = None
+    warehouse: Warehouse, airports: Mapping[EntityRef, Airport], version: int | None = None
 ) -> list[Golden]:
     """Return the golden airports with several members, the largest distance first."""
-    clusters = [row["_members"] for row in read_rows(warehouse / TARGET, '"_members"', version)]
+    rows = read_rows(warehouse.locate_table(TARGET), '"_members"', version, warehouse.options)
+    clusters = [row["_members"] for row in rows]
     golden_list = [
         Golden(members, _measure_distance(members, airports)) for members in clusters if len(members) > 1
     ]

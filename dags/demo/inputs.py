@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from demo import worked_example
+from demo.store import Warehouse
 from demo.tables import Row, write_rows
 
 
-def prepare_tables(warehouse: Path) -> dict[str, int]:
+def prepare_tables(warehouse: Warehouse) -> dict[str, int]:
     """Write the tables that do not have the expected content, and return the number of rows of each."""
     counts = {}
     for name, make in TABLES.items():
         rows = make()
-        write_rows(warehouse / name, rows)
+        write_rows(warehouse.locate_table(name), rows, warehouse.options)
         counts[name] = len(rows)
     return counts
 

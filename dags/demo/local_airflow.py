@@ -52,7 +52,7 @@ class LocalAirflow:
     """An Airflow with SQLite in ``home``, reachable only from this machine, running inside a ``with`` block.
 
     :param home: the folder of its database, its logs and the output of its processes.
-    :param warehouse: the folder of the datasets of its DAGs.
+    :param warehouse: the folder or the URI of the datasets of its DAGs.
     :param parts: the processes to start.
     :param port: the port of its UI; any free port by default.
     :param dags: the folder of its DAGs.
@@ -62,7 +62,7 @@ class LocalAirflow:
     def __init__(
         self,
         home: Path,
-        warehouse: Path,
+        warehouse: Path | str,
         *,
         parts: tuple[str, ...] = NEEDED,
         port: int | None = None,
