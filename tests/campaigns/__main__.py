@@ -98,6 +98,14 @@ def _try_undos(minutes: float, first: int) -> int:
     ).returncode
 
 
+def _try_s3(minutes: float, first: int) -> int:
+    print("s3:", flush=True)
+    options = ["--races", "100000", "--minutes", str(minutes), "--seed", str(first)]
+    return subprocess.run(
+        [sys.executable, "-m", "tests.campaigns.s3_races", *options], check=False
+    ).returncode
+
+
 def _try_files(minutes: float, first: int) -> int:
     end, seed, tally = time.monotonic() + 60 * minutes, first, FileTally()
     folder = Path(mkdtemp(prefix="files-"))
@@ -163,6 +171,7 @@ _CAMPAIGNS = {
     "files": _try_files,
     "faults": _try_faults,
     "undos": _try_undos,
+    "s3": _try_s3,
     "users": _try_users,
     "plans": _try_plans,
     "limits": _try_limits,

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import multiprocessing
 import os
 import random
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -134,11 +136,16 @@ def _load_row(spark: Any, warehouse: str, target: str, key: int, *, name: str, i
     return True
 
 
-def race(server: S3Server, loaders: tuple[Loader, Loader], races: int, seed: int) -> Tally:
-    """Run the races, and return what became of the loads."""
+def race(
+    server: S3Server, loaders: tuple[Loader, Loader], races: int, seed: int, minutes: float = math.inf
+) -> Tally:
+    """Run the races, or as many as the minutes suffice for, and return what became of the loads."""
+    end = time.monotonic() + 60 * minutes
     tally, generator = Tally(), random.Random(seed)  # noqa: S311 - the order of loaders
     options = server.settings.as_delta_rs()
     for first in range(0, races, _RACES_PER_TABLE):
+        if time.monotonic() > end:
+            break
         warehouse, target = f"{server.make_bucket()}/wh", f"t{first}"
         acknowledged: set[int] = set()
         refused: set[int] = set()
@@ -186,6 +193,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--races", type=int, default=100, help="the number of races (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no further table after these")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the loaders (%(default)s)")
     parser.add_argument("--store", choices=("ours", "delta"), default="ours", help="(%(default)s)")
     parser.add_argument("--delay", type=float, default=0.4, help="at most, in seconds (%(default)s)")
@@ -195,7 +203,7 @@ def main() -> int:
         server.change_behaviour(delay_max=options.delay)
         loaders = (Loader("a", server, store), Loader("b", server, store))
         try:
-            tally = race(server, loaders, options.races, options.seed)
+            tally = race(server, loaders, options.races, options.seed, options.minutes)
         finally:
             for loader in loaders:
                 loader.stop()

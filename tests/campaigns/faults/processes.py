@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.capabilities import CAPABILITIES
 from airflow_merge_provider.connect_token import add_token
-from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
 from airflow_merge_provider.jobs.run import entry
 from airflow_merge_provider.jobs.spark.session import get_session
 from tests.campaigns.faults.steps import Fault, StepCounter
@@ -79,7 +79,7 @@ class RunProcess:
         assert os.WIFEXITED(status), (status, log)
         assert os.WEXITSTATUS(status) in {0, 1}, log
         steps = int((self._work / "steps.txt").read_text(encoding="utf-8"))
-        return RunEnd(read_result(self._work / "result.json", seconds), steps, seconds, log)
+        return RunEnd(parse_result((self._work / "result.json").read_text(), seconds), steps, seconds, log)
 
     def wait_for_stop(self) -> bool:
         """Wait until the process is stopped; return False if it has ended, and ``wait`` still returns it."""
