@@ -26,7 +26,7 @@ from airflow_merge_provider.core.child_process import (
 )
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.object_store.clients import has_log_store
-from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
 from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
 from airflow_merge_provider.jvm.class_archive import (
     archive_file,
@@ -102,7 +102,7 @@ class JobProcess:
             last_lines = self._follow_child(command, env)
             result = work / "result.json"
             if result.is_file():
-                return read_result(result, time.monotonic() - start)
+                return parse_result(result.read_text(encoding="utf-8"), time.monotonic() - start)
             raise JobError(self._describe_missing_result(last_lines))
 
     def kill_process(self, grace_seconds: float = _GRACE) -> None:

@@ -6,7 +6,6 @@ Both are JSON. The version is increased when an old reader would misread a new w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -105,6 +104,10 @@ class JobRequest(Message):
         default=False,
         description="Whether the run may write a table on S3 without a log store that refuses lost races.",
     )
+    deletion_vectors: bool = Field(
+        default=True,
+        description="Whether changed rows are marked as deleted in files, instead of writing the files anew.",
+    )
     describes_datasets: bool = Field(
         default=False,
         description="Whether the result describes the datasets of the run, which only lineage needs.",
@@ -162,13 +165,13 @@ def choose_approval(approve: str | None, on_risk: str) -> Approval:
     return "on_risk" if on_risk == "ask" else "never"
 
 
-def read_request(path: Path) -> JobRequest:
-    """Read a request file.
+def parse_request(text: str) -> JobRequest:
+    """Return the request that a file contains.
 
     :raises ConfigError: if it is not a request of this protocol version.
     """
     try:
-        return JobRequest.model_validate_json(path.read_text(encoding="utf-8"))
+        return JobRequest.model_validate_json(text)
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         location = ".".join(str(part) for part in detail["loc"])
@@ -181,13 +184,12 @@ def read_request(path: Path) -> JobRequest:
         raise ConfigError.from_problems([problem]) from None
 
 
-def read_result(path: Path, elapsed: float) -> JobResult | JobFailure:
-    """Read a result file.
+def parse_result(text: str, elapsed: float) -> JobResult | JobFailure:
+    """Return the result that a file contains.
 
     :param elapsed: the seconds that the run took, from its launch on.
-    :raises JobError: if the file is not a result of this protocol version.
+    :raises JobError: if it is not a result of this protocol version.
     """
-    text = path.read_text(encoding="utf-8")
     try:
         result = JobResult.model_validate_json(text)
         return result.model_copy(update={"report": add_launch_seconds(result.report, elapsed)})
@@ -196,4 +198,4 @@ def read_result(path: Path, elapsed: float) -> JobResult | JobFailure:
     try:
         return JobFailure.model_validate_json(text)
     except ValidationError as error:
-        raise JobError(f"{path.name} does not match protocol {PROTOCOL_VERSION}: {error}") from None
+        raise JobError(f"the result does not match protocol {PROTOCOL_VERSION}: {error}") from None

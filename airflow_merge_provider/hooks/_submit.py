@@ -1,4 +1,4 @@
-"""Run a job on a connection of type ``spark``: the stock hook, with the request and result files added."""
+"""Run a job on a connection of type ``spark``: the stock hook, with the request and the result added."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.providers.common.compat.sdk import AirflowException
+from airflow.providers.common.compat.sdk import AirflowException, BaseHook, conf as airflow_conf
 
 from airflow_merge_provider.core.child_process import (
     build_child_environment,
@@ -19,12 +19,17 @@ from airflow_merge_provider.core.child_process import (
     make_work_folder,
 )
 from airflow_merge_provider.core.errors import JobError, SetupError
-from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
+from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
 from airflow_merge_provider.core.spark_conf import properties_text
+from airflow_merge_provider.hooks._exchange import RunFolder
 from airflow_merge_provider.jvm.jars import find_java, spark_home
-from airflow_merge_provider.launch import SCRIPT, describe_exit, submit_conf, write_private
+from airflow_merge_provider.launch import SCRIPT, STOPPED, describe_exit, submit_conf, write_private
 
 _BINARY = "spark-submit"
+# The extra of a connection with the address of YARN's resource manager, by its name in the stock hook.
+_RESOURCE_MANAGER = "yarn_resourcemanager_webapp_address"
+_POLL_SECONDS = 5.0
 # The format of the exit code in the stock hook's error.
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
 
@@ -46,12 +51,24 @@ class QuietSubmitHook(SparkSubmitHook):
 
 
 class SubmitProcess:
-    """One request through spark-submit in client mode; ``kill_process`` ends it."""
+    """One request through spark-submit; ``kill_process`` ends it.
 
-    def __init__(self, request: JobRequest, *, conn_id: str, conf: Mapping[str, str]) -> None:
+    In deploy mode ``client`` the driver is a child of this process and exchanges files with it; in deploy
+    mode ``cluster`` it runs elsewhere, and the files are in a folder that both reach.
+    """
+
+    def __init__(
+        self,
+        request: JobRequest,
+        *,
+        conn_id: str,
+        conf: Mapping[str, str],
+        s3_settings: S3Settings | None = None,
+    ) -> None:
         self._request = request
         self._conn_id = conn_id
         self._conf = conf
+        self._s3_settings = s3_settings or S3Settings()
         self._stock: SparkSubmitHook | None = None
         self._killed = False
 
@@ -66,47 +83,127 @@ class SubmitProcess:
         start = time.monotonic()
         with make_work_folder() as work:
             self._stock = self._build_hook(work)
+            if _find_target(self._stock).is_cluster:
+                return self._run_on_cluster(self._stock, start)
+            result = work / "result.json"
+            self._stock._application_args = [str(work / "request.json"), str(result)]  # noqa: SLF001
             write_private(work / "request.json", self._request.model_dump_json())
-            self._submit_request(work, self._stock)
-            return read_result(work / "result.json", time.monotonic() - start)
+            environment = build_child_environment(PYTHONUNBUFFERED="1", PYSPARK_DRIVER_PYTHON=sys.executable)
+            error = self._submit_application(self._stock, str(SCRIPT), environment)
+            if error is not None and not result.is_file():
+                raise error
+            return parse_result(result.read_text(encoding="utf-8"), time.monotonic() - start)
 
     def kill_process(self) -> None:
-        """End the child; its Python process also ends, because it receives the parent-death signal."""
+        """End the child, whose Python process receives the parent-death signal, or the application."""
         self._killed = True
         if self._stock is not None:
             self._stock.on_kill()
+
+    def _run_on_cluster(self, hook: SparkSubmitHook, start: float) -> JobResult | JobFailure:
+        """Submit the application, wait until it ends, and read the result that its driver has written."""
+        folder = RunFolder(self._request, self._s3_settings)
+        hook._application_args = folder.application_arguments  # noqa: SLF001 - known after the deploy mode
+        folder.write_request()
+        try:
+            application = airflow_conf.get("merge", "cluster_application", fallback="") or str(SCRIPT)
+            error = self._submit_application(hook, application, build_child_environment(PYTHONUNBUFFERED="1"))
+            result = self._await_result(hook, folder, start) if error is None else folder.find_result(start)
+        finally:
+            folder.remove()
+        if result is not None:
+            return result
+        if self._killed:
+            raise JobError(STOPPED)
+        raise error or JobError(
+            "The driver on the cluster ended without a result: see its log in the user interface of the "
+            "cluster; its Python needs the package airflow-merge-provider"
+        )
+
+    def _await_result(
+        self, hook: SparkSubmitHook, folder: RunFolder, start: float
+    ) -> JobResult | JobFailure | None:
+        """Return the result; wait for it as long as YARN runs the application.
+
+        With the address of the resource manager, spark-submit ends as soon as YARN has the application.
+        """
+        while True:
+            is_active = _is_application_active(hook)
+            result = folder.find_result(start)
+            if result is not None or not is_active:
+                return result
+            time.sleep(_POLL_SECONDS)
 
     def _build_hook(self, work: Path) -> SparkSubmitHook:
         try:
             hook = QuietSubmitHook(
                 conn_id=self._conn_id,
                 name=f"{self._request.run.dag_id}.{self._request.run.task_id}",
-                application_args=[str(work / "request.json"), str(work / "result.json")],
                 properties_file=str(work / "spark.properties"),
                 spark_binary=None if shutil.which(_BINARY) else str(spark_home() / "bin" / _BINARY),
+                yarn_track_via_rm_api=self._has_resource_manager(),
             )
-        except (ValueError, RuntimeError, NameError) as error:
-            # The stock hook raises NameError when the Kubernetes packages are missing.
-            raise SetupError(f"connection {self._conn_id!r} cannot be used: {error}") from error
-        connection: dict[str, Any] = hook._connection  # noqa: SLF001 - the master is only in this attribute
-        if connection["deploy_mode"] == "cluster":
+        except NameError as error:
+            # The stock hook uses the Kubernetes client without checking that it is installed.
             raise SetupError(
-                f"connection {self._conn_id!r} sets deploy mode 'cluster', which is not supported because "
-                "the worker cannot read the result of the job: set deploy-mode to 'client'"
+                f"connection {self._conn_id!r} needs the Kubernetes client: install "
+                f"apache-airflow-providers-cncf-kubernetes ({error})"
+            ) from error
+        except (ValueError, RuntimeError) as error:
+            raise SetupError(f"connection {self._conn_id!r} cannot be used: {error}") from error
+        target = _find_target(hook)
+        if target.is_cluster and target.master.startswith("spark://"):
+            raise SetupError(
+                f"connection {self._conn_id!r} sets deploy mode 'cluster', which Spark does not support for "
+                "Python on a standalone master: set deploy-mode to 'client'"
             )
-        local = str(connection["master"]).startswith("local")
-        conf = submit_conf(self._conf, local=local)
+        conf = submit_conf(self._conf, local=target.master.startswith("local"))
+        if target.is_cluster and target.master == "yarn":
+            # Airflow retries. YARN would run a run that has failed once more.
+            conf.setdefault("spark.yarn.maxAppAttempts", "1")
         # In a file of mode 0600 instead of --conf: settings may contain keys, and command lines are public.
         write_private(work / "spark.properties", properties_text(conf))
         return hook
 
-    def _submit_request(self, work: Path, hook: SparkSubmitHook) -> None:
-        env = build_child_environment(PYTHONUNBUFFERED="1", PYSPARK_DRIVER_PYTHON=sys.executable)
+    def _submit_application(
+        self, hook: SparkSubmitHook, application: str, environment: dict[str, str]
+    ) -> JobError | None:
+        """Submit the application and wait until it ends; return its error, which a result may explain.
+
+        :raises JobError: if it was stopped on request.
+        """
         try:
-            hook.submit(str(SCRIPT), env=env, preexec_fn=die_with_parent)
+            hook.submit(application, env=environment, preexec_fn=die_with_parent)
         except AirflowException as error:
             if self._killed:
-                raise JobError("The Spark process was stopped on request") from None
-            if not (work / "result.json").is_file():
-                code = _EXIT_CODE.search(str(error))
-                raise JobError(describe_exit(int(code[1]) if code else None, [str(error)])) from None
+                raise JobError(STOPPED) from None
+            code = _EXIT_CODE.search(str(error))
+            return JobError(describe_exit(int(code[1]) if code else None, [str(error)]))
+        return None
+
+    def _has_resource_manager(self) -> bool:
+        """Return whether YARN can be asked about the application and end it through its address."""
+        connection = BaseHook.get_connection(self._conn_id)
+        extra = connection.extra_dejson
+        is_yarn_cluster = connection.host == "yarn" and extra.get("deploy-mode") == "cluster"
+        return is_yarn_cluster and bool(extra.get(_RESOURCE_MANAGER))
+
+
+def _is_application_active(hook: SparkSubmitHook) -> bool:
+    """Return whether YARN still runs the application; false if spark-submit has waited for its end."""
+    application = hook._yarn_application_id  # noqa: SLF001 - it has no public name
+    if application is None or not hook._yarn_track_via_rm_api:  # noqa: SLF001
+        return False
+    return hook.query_yarn_application_status(application) not in {"SUCCEEDED", "FAILED"}
+
+
+class _SubmitTarget(NamedTuple):
+    """Where a connection submits to."""
+
+    master: str
+    is_cluster: bool
+
+
+def _find_target(hook: SparkSubmitHook) -> _SubmitTarget:
+    connection: dict[str, Any] = hook._connection  # noqa: SLF001 - the master is only in this attribute
+    return _SubmitTarget(str(connection["master"]), connection["deploy_mode"] == "cluster")

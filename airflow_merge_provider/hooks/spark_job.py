@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
@@ -68,10 +69,12 @@ class SparkJobHook(BaseHook):
         for name in filter(is_secret, self.conf):
             self.log.warning("conf contains %s: keys belong in the connection of the warehouse", name)
         connection = self._find_connection()
-        store = WarehouseHook(self.merge_store_conn_id)
+        store = self._store
         # A Spark Connect server has its own settings and jars.
         if connection is None or connection.conn_type != "spark_connect":
-            self.conf = add_spark_settings(self.conf, [request.warehouse, request.config], store.s3_settings)
+            exchange = conf.get(SECTION, "exchange", fallback="")
+            locations = [request.warehouse, request.config, exchange]
+            self.conf = add_spark_settings(self.conf, locations, store.s3_settings)
         process = self._choose_process(request, connection)
         result = before_spark.find_result(
             request,
@@ -84,6 +87,11 @@ class SparkJobHook(BaseHook):
             return result
         self._process = process
         return process.run()
+
+    @cached_property
+    def _store(self) -> WarehouseHook:
+        """The hook of the warehouse, which has the credentials of its object store."""
+        return WarehouseHook(self.merge_store_conn_id)
 
     def on_kill(self) -> None:
         """End the child process if one is running."""
@@ -104,7 +112,8 @@ class SparkJobHook(BaseHook):
         if connection.conn_type in {"spark", "yarn", "k8s", "local"}:
             from airflow_merge_provider.hooks._submit import SubmitProcess  # noqa: PLC0415 - 0.7 CPU s
 
-            return SubmitProcess(request, conn_id=self.conn_id, conf=self.conf)
+            settings = self._store.s3_settings
+            return SubmitProcess(request, conn_id=self.conn_id, conf=self.conf, s3_settings=settings)
         raise SetupError(
             f"connection {self.conn_id!r} has type {connection.conn_type!r}, which is not supported: "
             "set spark_conn_id to a connection of type spark or spark_connect"

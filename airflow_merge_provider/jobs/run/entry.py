@@ -21,7 +21,7 @@ from airflow_merge_provider.core.protocol import (
     JobFailure,
     JobRequest,
     JobResult,
-    read_request,
+    parse_request,
 )
 from airflow_merge_provider.core.report import summarize_report
 from airflow_merge_provider.core.run.progress import Progress
@@ -34,7 +34,8 @@ _LONGEST_TRACE = 20_000
 def main(argv: Sequence[str], jobs: Mapping[str, Run] | None = None) -> int:
     """Run the request file ``argv[0]`` and write the result file ``argv[1]``; return 0 if the run succeeded.
 
-    ``argv[2]`` may name a file of session settings. ``jobs`` replaces the capabilities of this package.
+    Both may be URIs. ``argv[2]`` may name a file of session settings. ``jobs`` replaces the capabilities of
+    this package.
     """
     die_with_parent()
     if os.environ.get("SPARK_REMOTE"):
@@ -43,14 +44,39 @@ def main(argv: Sequence[str], jobs: Mapping[str, Run] | None = None) -> int:
         gc.disable()
         # The server would continue the statement: it must be notified that the client is gone.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    request_file, result_file, *conf_file = (Path(argument) for argument in argv)
     progress = Progress()
+    if "://" in argv[0]:
+        return _exchange(argv[0], argv[1], progress, jobs)
+    request_file, result_file, *conf_file = (Path(argument) for argument in argv)
     try:
         conf = json.loads(conf_file[0].read_text(encoding="utf-8")) if conf_file else {}
-        answer = answer_request(read_request(request_file), conf, progress, jobs)
+        request = parse_request(request_file.read_text(encoding="utf-8"))
+        answer = answer_request(request, conf, progress, jobs)
     except MergeError as error:
         answer = build_failure(error)
     _write_answer(result_file, answer)
+    return 0 if answer.ok else 1
+
+
+def _exchange(request_uri: str, result_uri: str, progress: Progress, jobs: Mapping[str, Run] | None) -> int:
+    """Read the request and write the result with Spark, before its session ends.
+
+    :raises SetupError: if Spark cannot start: there is nowhere to write a result then.
+    """
+    with progress.time_step("session"):
+        spark = _open_session({})
+    from airflow_merge_provider.jobs.run.exchange import read_text, write_text  # noqa: PLC0415 - needs pyspark
+
+    answer: JobResult | JobFailure
+    try:
+        request = parse_request(read_text(spark, request_uri))
+        answer = _run_request(
+            spark, request, progress, jobs[request.job] if jobs else _import_job(request.job)
+        )
+    except Exception as error:  # noqa: BLE001 - the boundary: every error goes into the result file
+        answer = build_failure(error)
+    write_text(spark, result_uri, answer.model_dump_json())
+    spark.stop()
     return 0 if answer.ok else 1
 
 
@@ -64,13 +90,7 @@ def answer_request(
             run = jobs[request.job] if jobs else _import_job(request.job)
         with progress.time_step("session"):
             spark = _open_session(conf)
-        from airflow_merge_provider.jobs.run.population import run_with_population  # noqa: PLC0415 - needs pyspark
-        from airflow_merge_provider.jobs.run.retry import run_attempt  # noqa: PLC0415 - needs pyspark
-
-        report = run_with_population(spark, request, progress, partial(run_attempt, run=run))
-        datasets = _describe_datasets(spark, request, report, progress)
-        progress.log_line(summarize_report(report))
-        return JobResult(report={**report, "seconds": progress.list_seconds()}, datasets=datasets)
+        return _run_request(spark, request, progress, run)
     except Exception as error:  # noqa: BLE001 - the boundary: every error goes into the result file
         return build_failure(error)
     except SystemExit:
@@ -80,6 +100,16 @@ def answer_request(
     finally:
         if spark is not None:
             spark.stop()
+
+
+def _run_request(spark: Any, request: JobRequest, progress: Progress, run: Run) -> JobResult:
+    from airflow_merge_provider.jobs.run.population import run_with_population  # noqa: PLC0415 - needs pyspark
+    from airflow_merge_provider.jobs.run.retry import run_attempt  # noqa: PLC0415 - needs pyspark
+
+    report = run_with_population(spark, request, progress, partial(run_attempt, run=run))
+    datasets = _describe_datasets(spark, request, report, progress)
+    progress.log_line(summarize_report(report))
+    return JobResult(report={**report, "seconds": progress.list_seconds()}, datasets=datasets)
 
 
 def build_failure(error: Exception) -> JobFailure:

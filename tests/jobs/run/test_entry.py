@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.protocol import JobFailure, JobResult, read_result
+from airflow_merge_provider.core.protocol import JobFailure, JobResult, parse_result
 from airflow_merge_provider.jobs.run import entry
 from airflow_merge_provider.jobs.spark import errors
 from tests.fakes import REPORT
@@ -33,7 +33,7 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession)
         request_path.write_text(probe.build_request("s", "t").model_dump_json())
         code = entry.main([str(request_path), str(result_path)], jobs={"merge_source": run})
         assert stat.S_IMODE(result_path.stat().st_mode) == 0o600
-        return code, read_result(result_path, 0.0)
+        return code, parse_result(result_path.read_text(), 0.0)
 
     return answer_request
 
@@ -151,7 +151,7 @@ def test_a_request_of_another_protocol_is_answered_too(
 
     code = entry.main([str(tmp_path / "request.json"), str(tmp_path / "result.json")])
 
-    result = read_result(tmp_path / "result.json", 0.0)
+    result = parse_result((tmp_path / "result.json").read_text(), 0.0)
     assert code == 1
     assert "the request does not match protocol 1" in result.message
     assert "install the same version" in result.message

@@ -12,8 +12,8 @@ from airflow_merge_provider.core.protocol import (
     JobRequest,
     JobResult,
     RunToken,
-    read_request,
-    read_result,
+    parse_request,
+    parse_result,
 )
 
 RUN = RunToken(dag_id="d", run_id="r", task_id="t")
@@ -25,7 +25,7 @@ def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
     file = tmp_path / "request.json"
     file.write_text(request.model_dump_json(), encoding="utf-8")
 
-    assert read_request(file) == request
+    assert parse_request(file.read_text()) == request
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"protocol": 2}', '{"unknown": 1}'])
@@ -35,7 +35,7 @@ def test_another_protocol_is_refused(tmp_path: Path, text: str) -> None:
     file.write_text(text, encoding="utf-8")
 
     with pytest.raises(ConfigError, match="the request does not match protocol 1"):
-        read_request(file)
+        parse_request(file.read_text())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_an_answer_is_read_as_it_was_written(tmp_path: Path, answer: JobResult |
     file = tmp_path / "result.json"
     file.write_text(answer.model_dump_json(), encoding="utf-8")
 
-    assert read_result(file, elapsed=2.5) == answer
+    assert parse_result(file.read_text(), elapsed=2.5) == answer
 
 
 def test_a_broken_answer_is_an_error_of_the_job(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_broken_answer_is_an_error_of_the_job(tmp_path: Path) -> None:
     file.write_text('{"ok": tr', encoding="utf-8")
 
     with pytest.raises(JobError, match=r"result\.json does not match protocol 1"):
-        read_result(file, elapsed=1.0)
+        parse_result(file.read_text(), elapsed=1.0)
 
 
 def test_a_failure_is_the_error_it_was() -> None:

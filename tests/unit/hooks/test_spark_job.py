@@ -189,22 +189,6 @@ def test_a_process_without_an_answer_can_be_tried_again(
         SparkJobHook("cluster").submit(request_)
 
 
-def test_cluster_mode_is_refused_before_anything_starts(
-    monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any
-) -> None:
-    """Cluster mode is rejected before anything starts.
-
-    Its driver runs where the answer file cannot be read.
-    """
-    define_connection(monkeypatch, conn_type="spark", host="yarn", extra={"deploy-mode": "cluster"})
-    record_path = spark_submit("")
-
-    with pytest.raises(SetupError, match="set deploy-mode to 'client'"):
-        SparkJobHook("cluster").submit(request_)
-
-    assert not record_path.exists()
-
-
 def test_on_kill_ends_the_child(monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any) -> None:
     """on_kill ends the child immediately and the task fails with an error that can be retried."""
     define_connection(monkeypatch, conn_type="spark", host="local")

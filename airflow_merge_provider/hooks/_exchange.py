@@ -1,0 +1,87 @@
+"""The folder through which a worker and a Spark driver on a cluster exchange a request and its result."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import fsspec
+from airflow.providers.common.compat.sdk import conf
+
+from airflow_merge_provider.core.errors import JobError, SetupError
+from airflow_merge_provider.core.object_store.clients import complete_arguments, refuse_location
+from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
+
+_FOLDER = "_merge_runs"
+_REQUEST, _RESULT, _COMPLETE = "request.json", "result", "_SUCCESS"
+
+
+class RunFolder:
+    """A folder of one attempt: the worker writes the request, the driver the result; then it is removed.
+
+    It is below ``[merge] exchange``, by default below the warehouse of the run.
+    """
+
+    def __init__(self, request: JobRequest, settings: S3Settings) -> None:
+        """Choose the folder.
+
+        :param settings: the address and the credentials of S3.
+        :raises SetupError: if neither the setting nor the run has a location, or it has no library.
+        """
+        base = conf.get("merge", "exchange", fallback="") or request.warehouse
+        if not base:
+            raise SetupError(
+                "deploy mode 'cluster' needs a folder that worker and cluster reach: set a warehouse, or "
+                "[merge] exchange"
+            )
+        self._request = request
+        base_uri = base if "://" in base else f"file://{base}"
+        self._uri = f"{base_uri.rstrip('/')}/{_FOLDER}/{uuid.uuid4().hex}"
+        arguments: Mapping[str, Any] = complete_arguments(self._uri, settings)
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(self._uri, **arguments)
+        except (ImportError, ValueError) as error:
+            raise refuse_location(base, error) from None
+
+    @property
+    def application_arguments(self) -> list[str]:
+        """The arguments of the job: the URIs of the request and of the result."""
+        # Hadoop has its S3 client under s3a.
+        uri = f"s3a://{self._uri.removeprefix('s3://')}" if self._uri.startswith("s3://") else self._uri
+        return [f"{uri}/{_REQUEST}", f"{uri}/{_RESULT}"]
+
+    def write_request(self) -> None:
+        """Write the request.
+
+        :raises SetupError: if the folder cannot be written.
+        """
+        try:
+            self._files.makedirs(self._root, exist_ok=True)
+            self._files.pipe_file(f"{self._root}/{_REQUEST}", self._request.model_dump_json().encode())
+        except OSError as error:
+            raise SetupError(
+                f"{self._uri}: the folder for the request cannot be written ({error})"
+            ) from error
+
+    def find_result(self, start: float) -> JobResult | JobFailure | None:
+        """Return the result; None if the driver has written none.
+
+        :param start: the monotonic time at which the run began.
+        :raises JobError: if the result cannot be read.
+        """
+        folder = f"{self._root}/{_RESULT}"
+        try:
+            if not self._files.exists(f"{folder}/{_COMPLETE}"):
+                return None
+            parts = self._files.glob(f"{folder}/part-*")
+            text = "".join(self._files.cat_file(part).decode() for part in sorted(parts))
+        except OSError as error:
+            raise JobError(f"{self._uri}: the result of the run cannot be read ({error})") from error
+        return parse_result(text, time.monotonic() - start)
+
+    def remove(self) -> None:
+        """Remove the folder, whose files may contain rows of the run."""
+        self._files.rm(self._root, recursive=True)
