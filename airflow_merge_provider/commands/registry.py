@@ -106,6 +106,13 @@ COMMANDS = (
         "tables:print_schema",
     ),
     Command(
+        "doctor",
+        "check what runs need on this machine: Java, Spark, jars, settings, the warehouse, memory",
+        "airflow_merge_provider doctor --warehouse /lake",
+        "doctor:add_arguments",
+        "doctor:print_diagnosis",
+    ),
+    Command(
         "connect-server",
         "start a Spark Connect server on this machine",
         "airflow_merge_provider connect-server --port 15002",
