@@ -92,6 +92,13 @@ COMMANDS = (
         "history:print_history",
     ),
     Command(
+        "diff",
+        "show the rows that differ between two versions of a table",
+        "airflow_merge_provider diff golden 3 5 --warehouse /lake",
+        "diff:add_arguments",
+        "diff:print_diff",
+    ),
+    Command(
         "explain",
         "show which runs and inputs made a row",
         "airflow_merge_provider explain orders 7 --warehouse /lake",

@@ -60,18 +60,18 @@ def diagnose(
     """
     read_setting = airflow.read_setting if airflow else read_variable
     settings = read_local_spark(read_setting)
-    found = _find_warehouse(warehouse, read_setting, airflow)
-    folders = {"warehouse": found.value} if Path(found.value or "-").is_dir() else {}
+    location = _find_warehouse(warehouse, read_setting, airflow)
+    folders = {"warehouse": location.value} if Path(location.value or "-").is_dir() else {}
     groups: list[tuple[str, Callable[[], Iterable[Check]]]] = [
         ("Python", check_python),
         ("Java", check_java),
         ("Spark", check_spark),
         ("packages", check_packages),
         ("cache folder", check_cache),
-        ("jars", lambda: check_jars(for_s3=is_s3(found.value))),
+        ("jars", lambda: check_jars(for_s3=is_s3(location.value))),
         ("class archive", check_archive),
         ("settings", lambda: check_settings(read_setting)),
-        ("warehouse", lambda: check_warehouse(found)),
+        ("warehouse", lambda: check_warehouse(location)),
         ("memory", lambda: check_memory(settings)),
         ("disk", lambda: check_disk(settings, folders)),
         ("shared server", lambda: check_servers(settings)),

@@ -125,14 +125,14 @@ def _read_requirements() -> Mapping[str, str]:
         from packaging.requirements import Requirement  # noqa: PLC0415 - may be missing
     except ImportError:
         return {}
-    found: dict[str, str] = {}
+    specifiers: dict[str, str] = {}
     for line in _read_metadata().get_all("Requires-Dist") or ():
         requirement = Requirement(line)
         if requirement.marker is None or any(
             requirement.marker.evaluate({"extra": extra}) for extra in _EXTRAS
         ):
-            found[requirement.name.lower()] = str(requirement.specifier)
-    return found
+            specifiers[requirement.name.lower()] = str(requirement.specifier)
+    return specifiers
 
 
 def _read_metadata() -> metadata.PackageMetadata:

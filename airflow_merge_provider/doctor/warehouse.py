@@ -90,8 +90,8 @@ def _check_s3(path: str) -> Iterator[Check]:
     ):
         keys = "a file of credentials"
     remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, unless the machine has a role"
-    found = f"{keys or 'none found'}{f'; {address}' if address else ''}"
-    yield Check("S3 credentials", "ok" if keys else "warning", found, "" if keys else remedy)
+    value = f"{keys or 'none found'}{f'; {address}' if address else ''}"
+    yield Check("S3 credentials", "ok" if keys else "warning", value, "" if keys else remedy)
     if find_spec("s3fs") is None:
         yield Check("s3fs", "missing", "not installed", "run pip install 'airflow-merge-provider[s3]'")
         return

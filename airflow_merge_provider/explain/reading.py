@@ -224,10 +224,14 @@ def _render_condition(column: str, value: Any, kind: str) -> str:
     if isinstance(value, float):
         literal = f"arrow_cast({quote_text(format_value(value))}, 'Float{32 if kind == 'float' else 64}')"
         return f"isnan({column})" if math.isnan(value) else f"{column} = {literal}"
-    return f"{column} = {_render_literal(value, kind)}"
+    return f"{column} = {render_literal(value, kind)}"
 
 
-def _render_literal(value: Any, kind: str) -> str:
+def render_literal(value: Any, kind: str) -> str:
+    """Return a value as a literal of a query.
+
+    :param kind: the type of the column, as Delta names it.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, bytes):

@@ -23,16 +23,36 @@ def write_run(tmp_path: Path) -> Write:
     """Write the rows of a table with delta-rs, in a commit with the state of a run."""
 
     def write_rows(
-        name: str, rows: Sequence[Mapping[str, Any]], state: Mapping[str, Any] | None = None, **options: Any
+        name: str,
+        rows: Sequence[Mapping[str, Any]] | pa.Table,
+        state: Mapping[str, Any] | None = None,
+        *,
+        owner: str | None = None,
+        **options: Any,
     ) -> str:
         location = str(tmp_path / name)
         metadata = {"userMetadata": json.dumps(state)} if state else {}
         properties = CommitProperties(custom_metadata=metadata)
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
         write_deltalake(location, table, commit_properties=properties, **options)
+        if owner is not None:
+            name_owner(location, owner)
         return location
 
     return write_rows
+
+
+def name_owner(location: str, owner: str) -> None:
+    """Set the property that names the capability which writes a table, without a commit of its own.
+
+    delta-rs refuses to create a table with a property that it does not know.
+    """
+    file = Path(location, "_delta_log", f"{0:020d}.json")
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    for action in actions:
+        if "metaData" in action:
+            action["metaData"]["configuration"]["merge.capability"] = owner
+    file.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
 
 
 def build_state(number: int, capability: str = "merge_load", **fields: Any) -> dict[str, Any]:
