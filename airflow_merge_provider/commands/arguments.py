@@ -26,6 +26,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
+def add_limit(parser: argparse.ArgumentParser, noun: str) -> None:
+    """Add the option that limits how much is printed."""
+    help_text = f"the number of {noun} (default: %(default)s)"
+    parser.add_argument("--limit", type=parse_count, default=20, metavar="N", help=help_text)
+
+
 def parse_count(text: str) -> int:
     """Return the value of an option that limits how much is printed.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from airflow_merge_provider.commands.arguments import add_json, add_target, parse_count
+from airflow_merge_provider.commands.arguments import add_json, add_limit, add_target
 from airflow_merge_provider.commands.output import print_changes, print_json
 from airflow_merge_provider.explain.diff import compare_versions
 from airflow_merge_provider.run_file import choose_warehouse, resolve_relative_path
@@ -17,8 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("last", metavar="V2", type=int, help="the version after")
     key_help = "the columns that identify a row; by default those that the target records"
     parser.add_argument("--key", nargs="+", default=[], metavar="COLUMN", help=key_help)
-    limit_help = "the number of example rows (default: %(default)s)"
-    parser.add_argument("--limit", type=parse_count, default=20, metavar="N", help=limit_help)
+    add_limit(parser, "example rows")
     add_json(parser)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from airflow_merge_provider.commands.arguments import add_json, add_target, parse_count
+from airflow_merge_provider.commands.arguments import add_json, add_limit, add_target
 from airflow_merge_provider.commands.output import Column, StyledText, print_json, print_table
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.explanation.commits import CommitRef
@@ -36,8 +36,7 @@ _TOKEN_NAMES = ("dag_id", "task_id", "run_id")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``history``."""
     add_target(parser)
-    limit_help = "the number of commits (default: %(default)s)"
-    parser.add_argument("--limit", type=parse_count, default=20, metavar="N", help=limit_help)
+    add_limit(parser, "commits")
     add_json(parser)
 
 

@@ -99,6 +99,20 @@ COMMANDS = (
         "diff:print_diff",
     ),
     Command(
+        "timeline",
+        "show every state of a key over the versions of a table",
+        "airflow_merge_provider timeline orders 7 --warehouse /lake",
+        "timeline:add_arguments",
+        "timeline:print_timeline",
+    ),
+    Command(
+        "bins",
+        "list the open bins and the last merges of a merge record",
+        "airflow_merge_provider bins state --warehouse /lake",
+        "bins:add_arguments",
+        "bins:print_bins",
+    ),
+    Command(
         "explain",
         "show which runs and inputs made a row",
         "airflow_merge_provider explain orders 7 --warehouse /lake",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.explanation.commits import CommitRef
+from airflow_merge_provider.core.explanation.history import HistoryColumns
 from airflow_merge_provider.core.explanation.joins import JoinDescription
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
@@ -23,22 +24,22 @@ _OUTPUT_ID = "_id"
 
 def find_key_columns(dataset: Dataset, table: DeltaTable) -> tuple[str, ...]:
     """Return the columns whose values a KEY has; empty if the target has no key, or does not record it."""
-    settings = _read_history(table)
-    if settings is not None:
-        return tuple(settings.get("natural_key") or ())
-    return _find_recorded_key(dataset, table)
+    history = read_history_columns(table)
+    return _find_recorded_key(dataset, table) if history is None else history.key
 
 
 def find_row_columns(dataset: Dataset, table: DeltaTable) -> tuple[str, ...]:
     """Return the columns that identify one row: in a history, those of a version of a key."""
-    settings = _read_history(table)
-    if settings is not None:
-        return (*(settings.get("natural_key") or (HASH_COLUMN,)), settings["validity_column_names"][0])
-    return _find_recorded_key(dataset, table)
+    history = read_history_columns(table)
+    if history is None:
+        return _find_recorded_key(dataset, table)
+    return (*(history.key or (history.hash,)), history.valid_from)
 
 
-def _read_history(table: DeltaTable) -> dict[str, Any] | None:
-    return read_history_settings(json.loads(table.schema().to_json())["fields"])
+def read_history_columns(table: DeltaTable) -> HistoryColumns | None:
+    """Return the columns of a history; None if the table is not one."""
+    settings = read_history_settings(json.loads(table.schema().to_json())["fields"])
+    return None if settings is None else HistoryColumns.from_settings(settings, HASH_COLUMN)
 
 
 def _find_recorded_key(dataset: Dataset, table: DeltaTable) -> tuple[str, ...]:
