@@ -127,6 +127,13 @@ COMMANDS = (
         "tables:print_schema",
     ),
     Command(
+        "init",
+        "write a DAG file, and a pipe file, from tables that exist",
+        "airflow_merge_provider init upsert --datasets new_orders --target orders -o dags/orders.py",
+        "init:add_arguments",
+        "init:write_files",
+    ),
+    Command(
         "doctor",
         "check what runs need on this machine: Java, Spark, jars, settings, the warehouse, memory",
         "airflow_merge_provider doctor --warehouse /lake",
