@@ -52,32 +52,27 @@ def run_command(command: Command, options: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        if options.verbose:
+        if getattr(options, "verbose", False):
             raise
         print_error(f"{type(error).__name__}: {error} (--verbose prints the traceback)")
         return 1
 
 
-def add_command_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
-    """Add the arguments of a command to its parser, and ``--verbose``."""
-    command.add_arguments(parser)
-    help_text = "print the traceback of an error"
-    parser.add_argument("--verbose", action="store_true", default=argparse.SUPPRESS, help=help_text)
+def add_arguments_when_chosen(parser: argparse.ArgumentParser, command: Command) -> None:
+    """Add the arguments of a command, and ``--verbose``, once its parser is used.
 
+    Adding them imports the modules of the command, so it is done for the chosen command only.
+    """
+    parse_known_args = parser.parse_known_args
 
-class _CommandParser(argparse.ArgumentParser):
-    """The parser of one command, which gets its arguments when the command is chosen."""
+    def add_and_parse(*arguments: Any, **named_arguments: Any) -> Any:
+        parser.parse_known_args = parse_known_args  # type: ignore[method-assign]
+        command.add_arguments(parser)
+        help_text = "print the traceback of an error"
+        parser.add_argument("--verbose", action="store_true", default=argparse.SUPPRESS, help=help_text)
+        return parse_known_args(*arguments, **named_arguments)
 
-    def __init__(self, *, command: Command, **options: Any) -> None:
-        super().__init__(**options, formatter_class=argparse.RawDescriptionHelpFormatter)
-        self._command: Command | None = command
-        self.set_defaults(command=command)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self._command is not None:
-            add_command_arguments(self, self._command)
-            self._command = None
-        return super().parse_known_args(args, namespace)
+    parser.parse_known_args = add_and_parse  # type: ignore[method-assign]
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -89,13 +84,15 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--verbose", action="store_true", help="print the traceback of an error")
     parser.add_argument("--version", action="version", version=__version__)
-    subparsers = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_CommandParser)
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
-        subparsers.add_parser(
+        subparser = subparsers.add_parser(
             command.name,
-            command=command,
             help=command.summary,
             description=command.description,
             epilog=command.epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        subparser.set_defaults(command=command)
+        add_arguments_when_chosen(subparser, command)
     return parser
