@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from airflow_merge_provider.commands.arguments import (
     parse_settings,
 )
 from airflow_merge_provider.commands.output import print_changes, print_json, print_warning
+from airflow_merge_provider.commands.progress import show_progress
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.change_plan.summary import ChangeSummary
 from airflow_merge_provider.core.explanation.changes import format_changes
@@ -133,22 +135,8 @@ def _run_request(request: JobRequest, options: argparse.Namespace) -> int:
 
 def _find_report(request: JobRequest, options: argparse.Namespace) -> dict[str, Any]:
     """Run a request, before Spark starts if that suffices, and return its report."""
-    conf = parse_settings(options.conf)
-    settings = S3Settings.from_environment()
-    if options.remote is None:
-        conf = add_spark_settings(conf, [request.warehouse, request.config], settings)
-    is_local = options.remote is None and options.master.startswith("local")
-    result: JobResult | JobFailure | None = find_result(
-        request,
-        conf=conf,
-        is_local=is_local,
-        storage_options=settings.as_delta_rs(),
-        on_line=_print_progress,
-    )
-    if result is None:
-        result = run_job(
-            request, master=options.master, remote=options.remote, conf=conf, on_line=_print_progress
-        )
+    with show_progress() as on_line:
+        result = _find_result(request, options, on_line)
     if isinstance(result, JobFailure):
         if result.trace and options.verbose:
             print(result.trace, file=sys.stderr)
@@ -156,8 +144,20 @@ def _find_report(request: JobRequest, options: argparse.Namespace) -> dict[str, 
     return result.report
 
 
-def _print_progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def _find_result(
+    request: JobRequest, options: argparse.Namespace, on_line: Callable[[str], object]
+) -> JobResult | JobFailure:
+    conf = parse_settings(options.conf)
+    settings = S3Settings.from_environment()
+    if options.remote is None:
+        conf = add_spark_settings(conf, [request.warehouse, request.config], settings)
+    is_local = options.remote is None and options.master.startswith("local")
+    result = find_result(
+        request, conf=conf, is_local=is_local, storage_options=settings.as_delta_rs(), on_line=on_line
+    )
+    if result is not None:
+        return result
+    return run_job(request, master=options.master, remote=options.remote, conf=conf, on_line=on_line)
 
 
 def _truncate_report(report: dict[str, Any], request: JobRequest) -> dict[str, Any]:

@@ -70,13 +70,19 @@ def build_result(**rows: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def run_on_terminal(*arguments: str, **environment: str) -> tuple[int, str]:
-    """Run the command line on a terminal, and return its exit code and everything that it wrote."""
+_MODULE = ("-m", "airflow_merge_provider")
+
+
+def run_on_terminal(*arguments: str, program: Sequence[str] = _MODULE, **environment: str) -> tuple[int, str]:
+    """Run the command line on a terminal, and return its exit code and everything that it wrote.
+
+    :param program: the arguments of Python that name what to run.
+    """
     controller, terminal = pty.openpty()
     variables = {"TERM": "xterm-256color", "COLUMNS": "200", **environment}
     unset = {"NO_COLOR", "FORCE_COLOR"} - set(environment)
     process = subprocess.Popen(
-        [sys.executable, "-m", "airflow_merge_provider", *arguments],
+        [sys.executable, *program, *arguments],
         env={name: value for name, value in {**os.environ, **variables}.items() if name not in unset},
         stdin=terminal,
         stdout=terminal,
