@@ -182,8 +182,8 @@ def _propose_key(name: str, request: InitRequest) -> Argument:
     if not candidates:
         raise _refuse_key(f"no column of {request.source.dataset} looks like a key", request.source)
     comments = ["proposed from names and statistics; check that each row has a value of its own"]
-    if others := candidates[1:]:
-        comments.append(f"other candidates: {', '.join(others)}")
+    if further_candidates := candidates[1:]:
+        comments.append(f"other candidates: {', '.join(further_candidates)}")
     return Argument(name, candidates[:1], tuple(comments))
 
 

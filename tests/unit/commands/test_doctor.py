@@ -112,11 +112,11 @@ def test_nothing_is_installed(tmp_path: Path) -> None:
     )
 
     assert (process.returncode, process.stderr) == (4, "")
-    words = {line.split("  ")[0]: line for line in process.stdout.splitlines()}
+    lines = {line.split("  ")[0]: line for line in process.stdout.splitlines()}
     for name in ("Java", "Spark", "deltalake", "pyspark", "delta-spark", "warehouse"):
-        assert " missing " in words[name], words[name]
-    assert "pip install 'airflow-merge-provider[spark]'" in words["pyspark"]
-    assert " warning " in words["Airflow"]
+        assert " missing " in lines[name], lines[name]
+    assert "pip install 'airflow-merge-provider[spark]'" in lines["pyspark"]
+    assert " warning " in lines["Airflow"]
 
 
 def test_a_cache_folder_that_cannot_be_used_is_missing(
