@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_merge_provider.core.explanation.key import convert_key, parse_key
 from airflow_merge_provider.core.explanation.timeline import Timeline, build_timeline
 from airflow_merge_provider.explain.keys import find_key_columns, read_history_columns
-from airflow_merge_provider.explain.reading import list_types, read_states, refuse_unknown_key
+from airflow_merge_provider.explain.reading import list_types, open_version, read_states, refuse_unknown_key
 from airflow_merge_provider.explain.target import open_target
 
 
@@ -15,9 +15,11 @@ def trace_key(target: str, key: str, *, warehouse: str | None = None, version: i
     :param key: the value of the only key column, or a JSON object with the values of any columns.
     :param version: the version of the target at which the timeline ends; None for the newest.
     :raises ConfigError: if the target or the key is not valid.
-    :raises DataError: if the target is not a Delta table, or never had the key.
+    :raises DataError: if the target is not a Delta table, does not have the version, or never had the key.
     """
-    dataset, table = open_target(target, warehouse, version)
+    dataset, table = open_target(target, warehouse)
+    if version is not None:
+        table = open_version(dataset, version)
     columns = () if key.lstrip().startswith("{") else find_key_columns(dataset, table)
     texts = parse_key(key, columns, list(list_types(table)))
     values = convert_key(texts, list_types(table))

@@ -147,3 +147,11 @@ def test_an_unknown_key_is_refused(write_run: Any, capsys: pytest.CaptureFixture
     assert cli.main(["timeline", target, '{"id": 2}']) == 3
     message = f"error: key: {target} has no row with id = 2 in versions 0 to 0 (check the value)\n"
     assert capsys.readouterr().err == message
+
+
+def test_an_unknown_version_is_refused(write_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A version that the table does not have is an error with its number."""
+    target = write_run("t", [{"id": 1}])
+
+    assert cli.main(["timeline", target, '{"id": 1}', "--version", "9"]) == 3
+    assert f"error: {target} cannot be read at version 9" in capsys.readouterr().err
