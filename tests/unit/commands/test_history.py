@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider import cli
+from airflow_merge_provider.core.merge_record.state import State, state_file
 from tests.unit.commands.conftest import build_result, build_state, run_on_terminal
 
 ROWS = [{"id": 1}, {"id": 2}]
@@ -98,3 +99,22 @@ def test_names_cannot_write_to_the_terminal(write_run: Any, capsys: pytest.Captu
     assert cli.main(["history", target]) == 0
 
     assert "x\\u001b[2J" in capsys.readouterr().out
+
+
+def test_the_states_of_a_merge_record_are_its_commits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The history of a state_path lists the runs whose states still exist, newest first."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    for number in (1, 2):
+        run_data = {**build_state(number), "result": build_result(inserted=number)}
+        content = {"state": State(number).as_json(), "told": run_data}
+        (folder / state_file(number)).write_text(json.dumps(content))
+
+    assert cli.main(["history", str(folder)]) == 0
+
+    _, newest, oldest = capsys.readouterr().out.splitlines()
+    assert "  MERGE RECORD  run 2  " in newest
+    assert newest.endswith("  shop orders r2")
+    assert oldest.split()[0] == "1"
