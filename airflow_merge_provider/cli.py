@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from airflow_merge_provider import __version__
-from airflow_merge_provider.commands import runs, servers, tables
+from airflow_merge_provider.commands.output import print_error
+from airflow_merge_provider.commands.registry import COMMANDS, EXITS, Command
 from airflow_merge_provider.core.errors import (
     ConfigError,
     ConflictError,
@@ -22,62 +24,75 @@ _EXIT = {
     error.code: code
     for error, code in ((ConfigError, 2), (DataError, 3), (RiskError, 3), (SetupError, 4), (ConflictError, 5))
 }
-_EXITS = """exit codes:
-  0  the command succeeded
-  1  the Spark process or the command failed unexpectedly; a retry may succeed
-  2  the file or the command line is not valid; nothing was written
-  3  the data cannot be merged as configured; nothing was written
-  4  a prerequisite is missing: Java, a jar, a warehouse, a service
-  5  another run committed first; nothing was written; run the command again"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    options = _build_parser().parse_args(argv)
-    command: Callable[[argparse.Namespace], int] = options.command
+    options = parse_arguments(argv)
+    return run_command(options.command, options)
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options of a command line; ``command`` is the chosen command."""
+    return _build_parser().parse_args(argv)
+
+
+def run_command(command: Command, options: argparse.Namespace) -> int:
+    """Run a command, print its error if it fails, and return its exit code."""
     try:
-        return command(options)
+        return command.run(options)
     except MergeError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_error(str(error))
         return _EXIT.get(error.code, 1)
     except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
+        print_error("interrupted")
         return 130
     except BrokenPipeError:
         # The reader of the output closed the pipe. Without this, Python reports it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        if options.verbose:
+        if getattr(options, "verbose", False):
             raise
-        print(f"error: {type(error).__name__}: {error} (--verbose prints the traceback)", file=sys.stderr)
+        print_error(f"{type(error).__name__}: {error} (--verbose prints the traceback)")
         return 1
+
+
+def add_arguments_when_chosen(parser: argparse.ArgumentParser, command: Command) -> None:
+    """Add the arguments of a command, and ``--verbose``, once its parser is used.
+
+    Adding them imports the modules of the command, so it is done for the chosen command only.
+    """
+    parse_known_args = parser.parse_known_args
+
+    def add_and_parse(*arguments: Any, **named_arguments: Any) -> Any:
+        parser.parse_known_args = parse_known_args  # type: ignore[method-assign]
+        command.add_arguments(parser)
+        help_text = "print the traceback of an error"
+        parser.add_argument("--verbose", action="store_true", default=argparse.SUPPRESS, help=help_text)
+        return parse_known_args(*arguments, **named_arguments)
+
+    parser.parse_known_args = add_and_parse  # type: ignore[method-assign]
 
 
 def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="airflow_merge_provider",
         description="Merge data over Delta tables with Spark, without Airflow.",
-        epilog=_EXITS,
+        epilog=EXITS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--verbose", action="store_true", help="print the traceback of an error")
     parser.add_argument("--version", action="version", version=__version__)
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add_command(
-        name: str, call: Callable[[argparse.Namespace], int], help_text: str
-    ) -> argparse.ArgumentParser:
+    for command in COMMANDS:
         subparser = subparsers.add_parser(
-            name,
-            help=help_text,
-            description=f"{help_text[0].upper()}{help_text[1:]}.",
-            epilog=_EXITS,
+            command.name,
+            help=command.summary,
+            description=command.description,
+            epilog=command.epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        subparser.set_defaults(command=call)
-        return subparser
-
-    for commands in (runs, tables, servers):
-        commands.add_commands(add_command)
+        subparser.set_defaults(command=command)
+        add_arguments_when_chosen(subparser, command)
     return parser

@@ -45,6 +45,7 @@ def get_provider_info() -> dict[str, Any]:
                 "to_openlineage_converter": f"{_PACKAGE}.lineage.assets.convert_asset",
             }
         ],
+        "cli": [f"{_PACKAGE}.airflow_cli.group.get_commands"],
         "config": {"merge": _config_section()},
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from airflow_merge_provider.core.errors import (
     ConfigError,
@@ -14,9 +14,32 @@ from airflow_merge_provider.run_file import (
     WAREHOUSE,
 )
 
-AddCommand = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-
 _WHERE = f"the folder or URI that contains the datasets with bare ids (default: ${WAREHOUSE})"
+
+
+def add_nothing(_: argparse.ArgumentParser) -> None:
+    """Add no arguments: for a command without any."""
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option that prints JSON."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def add_limit(parser: argparse.ArgumentParser, noun: str) -> None:
+    """Add the option that limits how much is printed."""
+    help_text = f"the number of {noun} (default: %(default)s)"
+    parser.add_argument("--limit", type=parse_count, default=20, metavar="N", help=help_text)
+
+
+def parse_count(text: str) -> int:
+    """Return the value of an option that limits how much is printed.
+
+    :raises ArgumentTypeError: if it is not an integer from 1.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not valid (use an integer from 1)")
+    return int(text)
 
 
 def add_target(

@@ -6,18 +6,20 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.before_spark import find_result
 from airflow_merge_provider.commands.arguments import (
-    AddCommand,
     add_file,
     add_remote,
     add_spark,
     add_target,
     parse_settings,
 )
+from airflow_merge_provider.commands.output import print_changes, print_json, print_warning
+from airflow_merge_provider.commands.progress import show_progress
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.change_plan.summary import ChangeSummary
 from airflow_merge_provider.core.explanation.changes import format_changes
@@ -39,28 +41,24 @@ _SINGLE_WRITER = "write a table on S3 although two writers could overwrite each 
 _NO_VECTORS = "create tables without deletion vectors, which some readers do not support"
 
 
-def add_commands(add_command: AddCommand) -> None:
-    """Add the commands that run, plan, check and undo."""
-    run = add_command("run", _run_file, "run a pipe, a configuration or a request, and print its report")
-    add_file(run)
-    run.set_defaults(until=None)
-    run.add_argument("--dry-run", action="store_true", help="compute all changes without committing them")
-    run.add_argument("--full-refresh", action="store_true", help="process all input, not only the changes")
-    run.add_argument("--run-id", metavar="ID", help="the ID of the run; a run with the same ID is a retry")
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``run``."""
+    add_file(parser)
+    parser.set_defaults(until=None)
+    parser.add_argument("--dry-run", action="store_true", help="compute all changes without committing them")
+    parser.add_argument("--full-refresh", action="store_true", help="process all input, not only the changes")
+    id_help = "the ID of the run; a run with the same ID is a retry"
+    parser.add_argument("--run-id", metavar="ID", help=id_help)
     apply_help = "commit exactly the newest saved plan of the target, or nothing if it is outdated"
-    run.add_argument("--apply-plan", action="store_true", help=apply_help)
-    run.add_argument("--allow-single-writer", action="store_true", help=_SINGLE_WRITER)
-    run.add_argument("--no-deletion-vectors", action="store_true", help=_NO_VECTORS)
-    add_remote(run)
-    add_spark(run)
-    _add_plan(add_command("plan", _plan_file, "show the rows that a run would change, and why"))
-    check_help = "check a pipe, a configuration or a request, and print all problems"
-    add_file(add_command("check", _check_file, check_help))
-    undo_help = "undo the newest run of a target that is in force: its rows, offsets and side tables"
-    _add_undo(add_command("undo", _undo_run, undo_help))
+    parser.add_argument("--apply-plan", action="store_true", help=apply_help)
+    parser.add_argument("--allow-single-writer", action="store_true", help=_SINGLE_WRITER)
+    parser.add_argument("--no-deletion-vectors", action="store_true", help=_NO_VECTORS)
+    add_remote(parser)
+    add_spark(parser)
 
 
-def _add_plan(parser: argparse.ArgumentParser) -> None:
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``plan``."""
     add_file(parser)
     parser.add_argument("--save", action="store_true", help="save the changed rows as <target>__plan")
     parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
@@ -73,7 +71,8 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     add_spark(parser)
 
 
-def _add_undo(parser: argparse.ArgumentParser) -> None:
+def add_undo_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``undo``."""
     add_target(parser)
     choice = parser.add_mutually_exclusive_group()
     run_help = "undo this run, by its ID or number (see history), and all later ones; or undo this undo"
@@ -88,7 +87,8 @@ def _add_undo(parser: argparse.ArgumentParser) -> None:
     add_spark(parser)
 
 
-def _run_file(options: argparse.Namespace) -> int:
+def run_file(options: argparse.Namespace) -> int:
+    """Run a file and print its report."""
     file = read_run_file(options.file, options.warehouse)
     file.check_config(needs_target=True)
     request = _build_request(options, file)
@@ -97,7 +97,7 @@ def _run_file(options: argparse.Namespace) -> int:
     return _run_request(request, options)
 
 
-def _plan_file(options: argparse.Namespace) -> int:
+def plan_file(options: argparse.Namespace) -> int:
     """Print the changes of a run as a diff, or the report as JSON."""
     file = read_run_file(options.file, options.warehouse)
     file.check_config(needs_target=True)
@@ -107,14 +107,14 @@ def _plan_file(options: argparse.Namespace) -> int:
         return _run_request(request, options)
     report = _find_report(request.model_copy(update={"save_plan": options.save}), options)
     if options.json or not report.get("plan"):
-        print(json.dumps(report, indent=2, ensure_ascii=False))
+        print_json(report)
         return 0
-    for line in format_changes(ChangeSummary.model_validate(report["plan"])):
-        print(line)
+    print_changes(format_changes(ChangeSummary.model_validate(report["plan"])))
     return 0
 
 
-def _undo_run(options: argparse.Namespace) -> int:
+def undo_run(options: argparse.Namespace) -> int:
+    """Undo a run and print the report of the undo."""
     now = time.time_ns() // 1000
     choice = {"run": options.run, "to_version": options.to_version, "only": options.only or None}
     config = {name: value for name, value in choice.items() if value is not None}
@@ -132,28 +132,14 @@ def _undo_run(options: argparse.Namespace) -> int:
 
 def _run_request(request: JobRequest, options: argparse.Namespace) -> int:
     """Run a request and print its report, as Airflow would store it."""
-    print(json.dumps(_truncate_report(_find_report(request, options), request), indent=2, ensure_ascii=False))
+    print_json(_truncate_report(_find_report(request, options), request))
     return 0
 
 
 def _find_report(request: JobRequest, options: argparse.Namespace) -> dict[str, Any]:
     """Run a request, before Spark starts if that suffices, and return its report."""
-    conf = parse_settings(options.conf)
-    settings = S3Settings.from_environment()
-    if options.remote is None:
-        conf = add_spark_settings(conf, [request.warehouse, request.config], settings)
-    is_local = options.remote is None and options.master.startswith("local")
-    result: JobResult | JobFailure | None = find_result(
-        request,
-        conf=conf,
-        is_local=is_local,
-        storage_options=settings.as_delta_rs(),
-        on_line=_print_progress,
-    )
-    if result is None:
-        result = run_job(
-            request, master=options.master, remote=options.remote, conf=conf, on_line=_print_progress
-        )
+    with show_progress() as on_line:
+        result = _find_result(request, options, on_line)
     if isinstance(result, JobFailure):
         if result.trace and options.verbose:
             print(result.trace, file=sys.stderr)
@@ -161,8 +147,20 @@ def _find_report(request: JobRequest, options: argparse.Namespace) -> dict[str, 
     return result.report
 
 
-def _print_progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def _find_result(
+    request: JobRequest, options: argparse.Namespace, on_line: Callable[[str], object]
+) -> JobResult | JobFailure:
+    conf = parse_settings(options.conf)
+    settings = S3Settings.from_environment()
+    if options.remote is None:
+        conf = add_spark_settings(conf, [request.warehouse, request.config], settings)
+    is_local = options.remote is None and options.master.startswith("local")
+    result = find_result(
+        request, conf=conf, is_local=is_local, storage_options=settings.as_delta_rs(), on_line=on_line
+    )
+    if result is not None:
+        return result
+    return run_job(request, master=options.master, remote=options.remote, conf=conf, on_line=on_line)
 
 
 def _truncate_report(report: dict[str, Any], request: JobRequest) -> dict[str, Any]:
@@ -175,10 +173,11 @@ def _truncate_report(report: dict[str, Any], request: JobRequest) -> dict[str, A
     return short_report
 
 
-def _check_file(options: argparse.Namespace) -> int:
+def check_file(options: argparse.Namespace) -> int:
+    """Print whether a file is valid, and its warnings."""
     file = read_run_file(options.file, options.warehouse)
     for warning in file.check_config(needs_target=False):
-        print(f"warning: {warning}", file=sys.stderr)
+        print_warning(warning)
     print(f"{options.file}: valid {file.job} configuration")
     return 0
 

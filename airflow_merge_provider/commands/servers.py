@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from airflow_merge_provider.commands.arguments import AddCommand, add_spark, parse_settings
+from airflow_merge_provider.commands.arguments import add_spark, parse_settings
 from airflow_merge_provider.connect_server import run_connect_server
 from airflow_merge_provider.connect_token import CONNECT_PORT, TOKEN_VARIABLE
 from airflow_merge_provider.jvm.log_store.jar import find_log_store_jar
@@ -15,21 +15,8 @@ from airflow_merge_provider.local_spark.administration import list_servers, stop
 from airflow_merge_provider.local_spark.archive_recording import record_archive
 
 
-def add_commands(add_command: AddCommand) -> None:
-    """Add the commands for the servers of this machine, and for what makes them start fast."""
-    _add_server(
-        add_command("connect-server", _connect_server, "start a Spark Connect server on this machine")
-    )
-    add_command(
-        "prepare",
-        _prepare_archive,
-        "download or compile the jars, and create a class archive for faster starts",
-    )
-    servers_help = "list or stop the shared Spark servers of this user on this machine"
-    _add_servers(add_command("local-spark", _manage_servers, servers_help))
-
-
-def _add_server(parser: argparse.ArgumentParser) -> None:
+def add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``connect-server``."""
     file_help = (
         "the file with the token that clients need (mode 0600); by default a file that the server removes "
         "when it ends"
@@ -42,12 +29,15 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     add_spark(parser)
 
 
-def _add_servers(parser: argparse.ArgumentParser) -> None:
+def add_local_spark_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``local-spark``."""
     action_help = "status lists the servers; stop ends them, and runs that use them fail and can be retried"
     parser.add_argument("action", choices=["status", "stop"], help=action_help)
 
 
-def _connect_server(options: argparse.Namespace) -> int:
+def run_server(options: argparse.Namespace) -> int:
+    """Run a Spark Connect server until it ends."""
+
     def print_address(url: str, token_file: Path) -> None:
         print(f"Spark Connect server: {url} (stop it with Ctrl-C)", flush=True)
         print(
@@ -66,7 +56,8 @@ def _connect_server(options: argparse.Namespace) -> int:
     )
 
 
-def _prepare_archive(_: argparse.Namespace) -> int:
+def prepare_archive(_: argparse.Namespace) -> int:
+    """Get the jars and the class archive, unless they exist."""
     find_log_store_jar()
     archive = record_archive(on_line=lambda line: print(line, file=sys.stderr, flush=True))
     print(
@@ -77,7 +68,8 @@ def _prepare_archive(_: argparse.Namespace) -> int:
     return 0
 
 
-def _manage_servers(options: argparse.Namespace) -> int:
+def manage_servers(options: argparse.Namespace) -> int:
+    """List or stop the shared servers."""
     servers = list_servers() if options.action == "status" else stop_servers()
     for server in servers:
         print(

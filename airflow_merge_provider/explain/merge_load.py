@@ -6,13 +6,12 @@ read are read with delta-rs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import DataError, MergeError, Problem
+from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.explanation.commits import CommitRef, KeyState, KeyStates
 from airflow_merge_provider.core.explanation.history import (
     HistoryColumns,
@@ -28,16 +27,15 @@ from airflow_merge_provider.core.explanation.rows import (
     explain_source_rows,
     trace_changes,
 )
-from airflow_merge_provider.core.explanation.values import format_row
-from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
-from airflow_merge_provider.core.merge_load.target_form import read_history_settings
 from airflow_merge_provider.core.source_offset import read_offsets
+from airflow_merge_provider.explain.keys import read_history_columns
 from airflow_merge_provider.explain.reading import (
     Key,
     list_types,
     read_input_rows,
     read_lineage,
     read_states,
+    refuse_unknown_key,
 )
 from airflow_merge_provider.explain.target import open_target, require_owner
 
@@ -60,10 +58,10 @@ def explain_row(
     """
     dataset, table = open_target(target, warehouse, version)
     require_owner(dataset, table, _CAPABILITY)
-    settings = read_history_settings(json.loads(table.schema().to_json())["fields"])
-    if settings is None:
+    columns = read_history_columns(table)
+    if columns is None:
         return _explain_row(dataset, table, key)
-    return _explain_history(dataset, table, key, settings)
+    return _explain_history(dataset, table, key, columns)
 
 
 def _explain_row(dataset: Dataset, table: DeltaTable, key: str) -> RowExplanation:
@@ -80,9 +78,8 @@ def _explain_row(dataset: Dataset, table: DeltaTable, key: str) -> RowExplanatio
 
 
 def _explain_history(
-    dataset: Dataset, table: DeltaTable, key: str, settings: Mapping[str, Any]
+    dataset: Dataset, table: DeltaTable, key: str, columns: HistoryColumns
 ) -> HistoryExplanation:
-    columns = HistoryColumns.from_settings(settings, HASH_COLUMN)
     texts = parse_key(key, columns.key, list(list_types(table)))
     states = read_states(dataset, table, [texts])
     values, versions = convert_key(texts, list_types(table)), trace_history(states, columns)
@@ -137,11 +134,5 @@ def _require_known(
     """Raise an error if neither the target nor its source had a row of the key in any readable version."""
     if source.rows or any(state.rows for state in states.states):
         return
-    first, last = states.states[0].commit.version, states.newest.commit.version
-    message = f"{dataset.uri} has no row with {format_row(values)} in versions {first} to {last}"
-    hint = "check the value"
-    if states.missing:
-        hint = f"check the value; {states.missing}"
-    elif not source.missing:
-        hint = f"the source {source.source} has none in version {source.version} either"
-    raise DataError.from_problems([Problem("key", "unknown", message, hint)])
+    hint = "" if source.missing else f"the source {source.source} has none in version {source.version} either"
+    raise refuse_unknown_key(dataset, states, values, hint)

@@ -36,11 +36,7 @@ def explain_merged_file(
     :raises DataError: if the target is not a folder of a merge record, or none of its runs has seen the file.
     """
     dataset = resolve_dataset(target, warehouse, at="target")
-    folders = find_state_folders(dataset)
-    if not folders:
-        message = f"{dataset.uri} is neither the state_path nor the merged folder of a merge record"
-        hint = "set target to the state_path of the task"
-        raise DataError.from_problems([Problem("target", "foreign-target", message, hint)])
+    folders = require_state_folders(dataset)
     names: list[str] = []
     for folder in folders:
         ledger = [event for event in folder.read_ledger() if version is None or event.generation <= version]
@@ -89,16 +85,39 @@ class StateFolder(Folder):
 
     def read_ledger(self) -> Iterator[FileEvent]:
         """Yield the lines of the ledger, oldest first."""
-        for name in self.list_names(_LEDGER):
-            number = name.removesuffix(_LINES)
-            if not name.endswith(_LINES) or not number.isdigit():
-                continue
-            path = f"{_LEDGER}/{name}"
-            try:
-                lines = [json.loads(line) for line in self.read_file(path).splitlines()]
-                yield from (FileEvent(int(number), {**line, "sources": line["sources"]}) for line in lines)
-            except (ValueError, KeyError, TypeError) as error:
-                raise self.refuse_file(path, error) from None
+        for name in self._list_ledger_files():
+            yield from self._read_ledger_file(name)
+
+    def read_newest_events(self) -> Iterator[FileEvent]:
+        """Yield the lines of the ledger, newest first; older files are read only if they are needed."""
+        for name in reversed(self._list_ledger_files()):
+            yield from reversed(self._read_ledger_file(name))
+
+    def _list_ledger_files(self) -> list[str]:
+        names = self.list_names(_LEDGER)
+        return [name for name in names if name.endswith(_LINES) and name.removesuffix(_LINES).isdigit()]
+
+    def _read_ledger_file(self, name: str) -> list[FileEvent]:
+        path, number = f"{_LEDGER}/{name}", int(name.removesuffix(_LINES))
+        try:
+            lines = [json.loads(line) for line in self.read_file(path).splitlines()]
+            return [FileEvent(number, {**line, "sources": line["sources"]}) for line in lines]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self.refuse_file(path, error) from None
+
+
+def require_state_folders(dataset: Dataset) -> list[StateFolder]:
+    """Return the state folders of a location.
+
+    :raises ConfigError: if the dataset has no location.
+    :raises DataError: if it is not a folder of a merge record.
+    """
+    folders = find_state_folders(dataset)
+    if not folders:
+        message = f"{dataset.uri} is neither the state_path nor the merged folder of a merge record"
+        hint = "set target to the state_path of the task"
+        raise DataError.from_problems([Problem("target", "foreign-target", message, hint)])
+    return folders
 
 
 def find_state_folders(dataset: Dataset) -> list[StateFolder]:

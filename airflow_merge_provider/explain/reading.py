@@ -13,7 +13,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
 from airflow_merge_provider.core.explanation.commits import CommitRef, KeyState, KeyStates
 from airflow_merge_provider.core.explanation.key import convert_key
-from airflow_merge_provider.core.explanation.values import format_value, to_json_value
+from airflow_merge_provider.core.explanation.values import format_row, format_value, to_json_value
 from airflow_merge_provider.core.explanation.variant import decode_variants
 from airflow_merge_provider.core.source_offset import SourceOffset
 from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
@@ -185,6 +185,19 @@ def open_version(dataset: Dataset, version: int) -> DeltaTable:
         raise DataError(f"{dataset.uri} cannot be read at version {version}: {error}") from error
 
 
+def refuse_unknown_key(
+    dataset: Dataset, states: KeyStates, values: Mapping[str, Any], hint: str = ""
+) -> DataError:
+    """Return the error of a key that no readable version of a table has.
+
+    :param hint: what else is known, if all versions can be read.
+    """
+    first, last = states.states[0].commit.version, states.newest.commit.version
+    message = f"{dataset.uri} has no row with {format_row(values)} in versions {first} to {last}"
+    hint = f"check the value; {states.missing}" if states.missing else hint or "check the value"
+    return DataError.from_problems([Problem("key", "unknown", message, hint)])
+
+
 def _refuse_many_rows(dataset: Dataset, entry: HistoryEntry) -> DataError:
     message = f"{ROWS_MAX} rows or more of {dataset.uri} have this key in version {entry.version}"
     hint = "name more columns in a JSON object"
@@ -224,10 +237,14 @@ def _render_condition(column: str, value: Any, kind: str) -> str:
     if isinstance(value, float):
         literal = f"arrow_cast({quote_text(format_value(value))}, 'Float{32 if kind == 'float' else 64}')"
         return f"isnan({column})" if math.isnan(value) else f"{column} = {literal}"
-    return f"{column} = {_render_literal(value, kind)}"
+    return f"{column} = {render_literal(value, kind)}"
 
 
-def _render_literal(value: Any, kind: str) -> str:
+def render_literal(value: Any, kind: str) -> str:
+    """Return a value as a literal of a query.
+
+    :param kind: the type of the column, as Delta names it.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, bytes):

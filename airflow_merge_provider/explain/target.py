@@ -59,6 +59,11 @@ def find_owner(target: str, warehouse: str | None) -> str | None:
     :raises ConfigError, DataError: as ``open_target`` does.
     """
     _, table = open_target(target, warehouse)
+    return identify_owner(table)
+
+
+def identify_owner(table: DeltaTable) -> str | None:
+    """Return the capability that writes a table; None if another program does."""
     owner = table.metadata().configuration.get(WRITER)
     is_golden = owner is None and any(field.name == "_members" for field in table.schema().fields)
     return "merge_source" if is_golden else owner

@@ -40,10 +40,15 @@ def delta_jars() -> tuple[str, ...]:
 
     :raises SetupError: when they are missing and cannot be downloaded.
     """
-    jars = [cache_folder() / "jars" / f"{artifact}-{_DELTA}.jar" for artifact in _ARTIFACTS]
+    jars = list_delta_jars()
     if not all(jar.is_file() for jar in jars):
         _fetch_jars(jars)
     return tuple(str(jar) for jar in jars)
+
+
+def list_delta_jars() -> list[Path]:
+    """Return the paths at which the two Delta jars are cached, whether they exist or not."""
+    return [cache_folder() / "jars" / f"{artifact}-{_DELTA}.jar" for artifact in _ARTIFACTS]
 
 
 def spark_home() -> Path:

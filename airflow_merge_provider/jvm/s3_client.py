@@ -28,10 +28,15 @@ def s3_jars() -> tuple[str, ...]:
     :raises SetupError: when they are missing and cannot be downloaded, or Spark has another Hadoop.
     """
     _require_hadoop()
-    folder = cache_folder() / "jars" / f"s3-{_HADOOP}"
+    folder = locate_s3_folder()
     if not folder.is_dir():
         _fetch_jars(folder)
     return tuple(sorted(str(jar) for jar in folder.glob("*.jar")))
+
+
+def locate_s3_folder() -> Path:
+    """Return the folder in which the jars of the S3 client are cached, whether it exists or not."""
+    return cache_folder() / "jars" / f"s3-{_HADOOP}"
 
 
 def _fetch_jars(folder: Path) -> None:

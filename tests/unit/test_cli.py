@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from deltalake import write_deltalake
 
 from airflow_merge_provider import cli
 from airflow_merge_provider.commands import runs
+from airflow_merge_provider.commands.registry import COMMANDS, Command
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from tests.fakes import REPORT
@@ -224,28 +226,6 @@ def test_a_schema_accepts_what_is_right_and_refuses_what_is_not(
         jsonschema.validate({**valid, "nobody": 1}, schema)
 
 
-def test_history_names_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A commit of a run is listed with its number and name, other commits with their operation."""
-    import deltalake
-    import pyarrow as pa
-
-    run_metadata = {
-        "capability": "merge_source",
-        "number": 7,
-        "token": {"dag_id": "d", "task_id": "t", "run_id": "r"},
-    }
-    properties = deltalake.CommitProperties(custom_metadata={"userMetadata": json.dumps(run_metadata)})
-    rows = pa.table({"id": [1]})
-    deltalake.write_deltalake(tmp_path / "golden", rows)
-    deltalake.write_deltalake(tmp_path / "golden", rows, mode="append", commit_properties=properties)
-
-    assert cli.main(["history", "golden", "--warehouse", str(tmp_path)]) == 0
-    newest, oldest = capsys.readouterr().out.splitlines()
-    assert newest.split()[0] == "1"
-    assert newest.endswith("run 7    d t r")
-    assert oldest.split()[0] == "0"
-
-
 def test_history_of_nothing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The history of a missing table is an error with its name."""
     assert cli.main(["history", str(tmp_path / "none")]) == 3
@@ -258,8 +238,31 @@ def test_help_tells_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) 
         cli.main(["--help"])
 
     output = capsys.readouterr().out
-    for word in ("run", "plan", "check", "schema", "connect-server", "prepare", "history", "exit codes:"):
-        assert word in output
+    for command in COMMANDS:
+        assert f"\n    {command.name}" in output
+    assert "exit codes:" in output
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_a_command_has_help_with_an_example_that_parses(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The help of a command shows an example, and the arguments of the example are valid."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command.name, "--help"])
+
+    assert ended.value.code == 0
+    assert command.example in capsys.readouterr().out
+    program, *arguments = shlex.split(command.example)
+    assert program == "airflow_merge_provider"
+    assert cli.parse_arguments(arguments).command is command
+
+
+def test_verbose_may_be_before_or_after_the_command() -> None:
+    """`--verbose` has the same effect at both places."""
+    assert cli.parse_arguments(["--verbose", "check", "f"]).verbose
+    assert cli.parse_arguments(["check", "f", "--verbose"]).verbose
+    assert not cli.parse_arguments(["check", "f"]).verbose
 
 
 def test_the_package_runs_as_a_module() -> None:

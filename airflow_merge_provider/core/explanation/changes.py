@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow_merge_provider.core.change_plan.summary import (
@@ -39,11 +39,19 @@ def format_changes(summary: ChangeSummary) -> Iterator[str]:
     yield f"{format_count(summary.count, 'row')} would change: {describe_counts(summary.kinds)}"
     if set(summary.reasons) != {kind for kind, count in summary.kinds.items() if count}:
         yield f"reasons: {describe_counts(summary.reasons)}"
+    yield from format_examples(summary.kinds, summary.examples)
+
+
+def format_examples(kinds: Mapping[ChangeKind, int], examples: Sequence[ChangeExample]) -> Iterator[str]:
+    """Yield the examples of each kind, and the number of further rows.
+
+    :param kinds: the number of rows of each kind.
+    """
     for kind in KINDS:
-        examples = [example for example in summary.examples if example.kind == kind]
-        for example in examples:
+        examples_of_kind = [example for example in examples if example.kind == kind]
+        for example in examples_of_kind:
             yield from format_example(example)
-        more = summary.kinds.get(kind, 0) - len(examples)
+        more = kinds.get(kind, 0) - len(examples_of_kind)
         if more > 0:
             yield f"{_SIGNS[kind]} {more} more {kind}"
 
@@ -59,7 +67,7 @@ def format_example(example: ChangeExample) -> Iterator[str]:
     if len(names) > _COLUMNS_MAX:
         cells.append(f"and {len(names) - _COLUMNS_MAX} more columns")
     why = f"{example.reason}: {example.detail}" if example.detail else example.reason
-    yield f"{_SIGNS[example.kind]} {', '.join(cells)}  [{escape_text(why)}]"
+    yield f"{_SIGNS[example.kind]} {', '.join(cells)}{f'  [{escape_text(why)}]' if why else ''}"
     for name, value_before, value_after in changed:
         yield f"    {escape_text(name)}: {format_cell(value_before)} -> {format_cell(value_after)}"
 

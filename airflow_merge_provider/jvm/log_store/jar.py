@@ -31,13 +31,18 @@ def find_log_store_jar() -> Path:
 
     :raises SetupError: when it has to be built, and what that needs is missing.
     """
-    if PACKAGED_JAR.is_file():
-        return PACKAGED_JAR
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:_DIGEST_CHARACTERS]
-    jar = cache_folder() / "jars" / f"log-store-{digest}.jar"
+    jar = locate_log_store_jar()
     if not jar.is_file():
         build_jar(jar)
     return jar
+
+
+def locate_log_store_jar() -> Path:
+    """Return the path of the jar of the log store, whether it exists or not."""
+    if PACKAGED_JAR.is_file():
+        return PACKAGED_JAR
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:_DIGEST_CHARACTERS]
+    return cache_folder() / "jars" / f"log-store-{digest}.jar"
 
 
 def build_jar(jar: Path) -> None:

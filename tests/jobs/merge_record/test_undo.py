@@ -266,10 +266,12 @@ def test_the_history_lists_runs_and_undos(tmp_path: Path, capsys: pytest.Capture
     landing.undo_runs(run_id="u")
 
     assert cli.main(["history", "merged", "--warehouse", str(tmp_path)]) == 0
-    newest, oldest = capsys.readouterr().out.splitlines()
+    _, newest, oldest = capsys.readouterr().out.splitlines()
     assert (newest.split()[0], oldest.split()[0]) == ("2", "1")
-    assert newest.endswith("undo 2   d undo u")
-    assert oldest.endswith("run 1    d merge r1")
+    assert "  undo 2  " in newest
+    assert newest.endswith("  d undo u")
+    assert "  run 1  " in oldest
+    assert oldest.endswith("  d merge r1")
     assert cli.main(["explain", "merged", "a.json", "--warehouse", str(tmp_path)]) == 0
     assert "undone by state 2" in capsys.readouterr().out
 

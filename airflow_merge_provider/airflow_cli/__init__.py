@@ -1,0 +1,1 @@
+"""The commands of the command line as ``airflow merge``, with Airflow's settings and connections."""

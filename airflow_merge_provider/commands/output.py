@@ -1,0 +1,138 @@
+"""Print tables, changes, JSON and errors: with colours on a terminal, otherwise as plain text."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+from airflow_merge_provider.core.explanation.values import escape_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Styles by the first character of a line of changes.
+_SIGN_STYLES = {"+": "green", "-": "red", "~": "yellow", "=": "dim", "!": "bold red"}
+_GAP = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table; numbers are aligned on the right."""
+
+    title: str
+    is_number: bool = False
+
+
+class StyledText(NamedTuple):
+    """The text of a cell and its style on a terminal, such as ``bold red``."""
+
+    text: str
+    style: str
+
+
+Cell = str | StyledText
+
+
+def find_console(stream: TextIO) -> Console | None:
+    """Return the terminal that a stream writes to; None if it is none, or plain text is wanted.
+
+    Text is plain if the variable ``NO_COLOR`` is set, and if ``rich``, which Airflow installs, is missing.
+    """
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+        return None
+    try:
+        from rich.console import Console  # noqa: PLC0415 - may be missing
+    except ImportError:
+        return None
+    return Console(file=stream, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    """Print rows below a header; columns that have no text in any row are left out."""
+    positions = range(len(columns))
+    shown = [number for number in positions if not rows or any(_get_text(row[number]) for row in rows)]
+    columns = [columns[number] for number in shown]
+    rows = [[row[number] for number in shown] for row in rows]
+    console = find_console(sys.stdout)
+    if console is None:
+        _print_plain_table(columns, rows)
+    else:
+        _print_rich_table(console, columns, rows)
+
+
+def print_changes(lines: Iterable[str]) -> None:
+    """Print lines of changes; each begins with the sign of its kind."""
+    console = find_console(sys.stdout)
+    for line in lines:
+        if console is None:
+            print(line)
+        else:
+            # Whole lines: a row that is cut into pieces cannot be copied.
+            style = _SIGN_STYLES.get(line[:1], "")
+            console.print(line, style=style, markup=False, soft_wrap=True)
+
+
+def print_error(message: str) -> None:
+    """Print an error to standard error."""
+    _print_message("error:", "bold red", message)
+
+
+def print_warning(message: str) -> None:
+    """Print a warning to standard error."""
+    _print_message("warning:", "bold yellow", message)
+
+
+def _print_message(title: str, style: str, message: str) -> None:
+    console = find_console(sys.stderr)
+    if console is None:
+        print(title, message, file=sys.stderr, flush=True)
+        return
+    console.print(title, style=style, end=" ")
+    console.print(message, markup=False, soft_wrap=True)
+
+
+def _print_plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    lines = [[column.title.upper() for column in columns]]
+    lines += [[escape_text(_get_text(cell)) for cell in row] for row in rows]
+    widths = [max(len(line[number]) for line in lines) for number in range(len(columns))]
+    for line in lines:
+        cells = [
+            text.rjust(width) if column.is_number else text.ljust(width)
+            for text, width, column in zip(line, widths, columns, strict=True)
+        ]
+        print(_GAP.join(cells).rstrip())
+
+
+def _print_rich_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - may be missing
+    from rich.table import Table  # noqa: PLC0415 - may be missing
+    from rich.text import Text  # noqa: PLC0415 - may be missing
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(
+            column.title,
+            justify="right" if column.is_number else "left",
+            overflow="fold",
+            no_wrap=column.is_number,
+        )
+    for row in rows:
+        cells = [
+            Text(escape_text(_get_text(cell)), cell.style if isinstance(cell, StyledText) else "")
+            for cell in row
+        ]
+        table.add_row(*cells)
+    console.print(table)
+
+
+def _get_text(cell: Cell) -> str:
+    return cell.text if isinstance(cell, StyledText) else cell

@@ -1,0 +1,1 @@
+"""Write DAG files and pipe files from tables that exist."""

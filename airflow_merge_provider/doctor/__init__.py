@@ -1,0 +1,1 @@
+"""Check what runs need on this machine: Java, Spark, jars, settings, a warehouse, memory."""

@@ -1,0 +1,80 @@
+"""Check the files that are created once per machine: jars and the class archive."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.doctor.check import Check
+from airflow_merge_provider.jvm.class_archive import archive_file
+from airflow_merge_provider.jvm.jars import cache_folder, find_java, list_delta_jars, spark_home
+from airflow_merge_provider.jvm.log_store.jar import PACKAGED_JAR, locate_log_store_jar
+from airflow_merge_provider.jvm.s3_client import locate_s3_folder
+
+_PREPARE = "run airflow_merge_provider prepare"
+_FIRST_USE = "the first run that needs it downloads it"
+
+
+def check_cache() -> Iterator[Check]:
+    """Yield the cache folder, which the first run creates if it can."""
+    folder = cache_folder()
+    remedy = "set AIRFLOW_MERGE_PROVIDER_CACHE to a writable folder"
+    try:
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        yield Check("cache folder", "missing", f"{folder} cannot be written ({error.strerror})", remedy)
+    else:
+        yield Check("cache folder", "ok", str(folder))
+
+
+def check_jars(*, for_s3: bool) -> Iterator[Check]:
+    """Yield the jars of Delta and of the log store, and with a warehouse on S3 those of the S3 client."""
+    if own := _find_in_spark("delta-spark"):
+        yield Check("Delta jars", "ok", f"in the jars folder of Spark ({own})")
+    else:
+        yield _check_files("Delta jars", list_delta_jars(), "Maven Central is needed: " + _PREPARE)
+    yield _check_files("log store jar", [locate_log_store_jar()], _PREPARE)
+    if for_s3 and not _find_in_spark("hadoop-aws"):
+        folder = locate_s3_folder()
+        state = Check("S3 client jars", "ok", str(folder))
+        yield state if folder.is_dir() else Check("S3 client jars", "warning", "not cached", _FIRST_USE)
+
+
+def check_archive() -> Iterator[Check]:
+    """Yield the class archive, without which Spark starts more slowly."""
+    jars = () if _find_in_spark("delta-spark") else map(str, list_delta_jars())
+    try:
+        archive = archive_file(find_java(), spark_home(), tuple(jars))
+    except SetupError:
+        yield Check("class archive", "warning", "not checked", "get Java and Spark first")
+        return
+    yield _check_files("class archive", [archive], f"{_PREPARE}, so that Spark starts faster")
+
+
+def _check_files(name: str, files: list[Path], remedy: str) -> Check:
+    try:
+        absent = [file for file in files if not file.is_file()]
+        if not absent:
+            for file in files:
+                file.open("rb").close()
+    except OSError as error:
+        return Check(name, "missing", f"{error.filename} cannot be read ({error.strerror})", remedy)
+    if absent:
+        return Check(name, "warning", f"{absent[0]} does not exist", remedy)
+    value = (
+        "in the package" if files == [PACKAGED_JAR] else str(files[0] if len(files) == 1 else files[0].parent)
+    )
+    return Check(name, "ok", value)
+
+
+def _find_in_spark(artifact: str) -> str:
+    """Return the name of a jar in Spark's own folder; an empty string if there is none."""
+    try:
+        jars = list(spark_home().glob(f"jars/{artifact}[-_]*.jar"))
+    except SetupError:
+        return ""
+    return jars[0].name if jars else ""

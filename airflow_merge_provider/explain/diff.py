@@ -1,0 +1,255 @@
+"""Compare two versions of a Delta table with delta-rs, without Spark: which rows differ, and how.
+
+The change data feed is read where it is on. Otherwise only the range of rows is read that the files which
+differ contain, and delta-rs subtracts the rows of one version from those of the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from airflow_merge_provider.core.change_plan.summary import (
+    ChangeExample,
+    ChangeKind,
+    describe_counts,
+    select_examples,
+)
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import ConfigError, Problem, format_count, suggest_name
+from airflow_merge_provider.core.explanation.changes import format_examples
+from airflow_merge_provider.core.explanation.values import escape_text, to_json_value
+from airflow_merge_provider.core.explanation.variant import decode_variants
+from airflow_merge_provider.explain.file_ranges import build_range_condition
+from airflow_merge_provider.explain.keys import find_row_columns
+from airflow_merge_provider.explain.reading import (
+    find_column,
+    list_types,
+    open_version,
+    query_rows,
+    quote_name,
+)
+from airflow_merge_provider.explain.target import open_target
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_FEED_PROPERTY, _FEED_COLUMNS = "delta.enableChangeDataFeed", "_change_type"
+_FEED_HIDDEN = frozenset({_FEED_COLUMNS, "_commit_version", "_commit_timestamp"})
+_FEED_SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
+_SIGN, _NET = "__sign", "__net"
+_NESTED_TYPES = frozenset({"array", "map", "struct", "variant"})
+Row = Mapping[str, Any]
+# A row, and how often the later version has it more often than the earlier one.
+NetRow = tuple[Row, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TableDiff:
+    """The rows that differ between two versions: counts by kind, and examples.
+
+    ``key`` are the columns that pair a row before with the row after; without any, a row with other values is
+    a deleted and an inserted row. ``method`` says what was read.
+    """
+
+    dataset: Dataset
+    versions: tuple[int, int]
+    key: tuple[str, ...]
+    method: str
+    kinds: Mapping[ChangeKind, int]
+    examples: Sequence[ChangeExample]
+
+    def format_lines(self) -> Iterator[str]:
+        """Yield the difference as text: the counts, then the examples of each kind."""
+        first, last = self.versions
+        count = sum(self.kinds.values())
+        detail = f": {describe_counts(self.kinds)}" if count else ""
+        yield (
+            f"{escape_text(self.dataset.uri)} version {first} to {last}: "
+            f"{format_count(count, 'row')} changed{detail}"
+        )
+        key = ", ".join(map(escape_text, self.key)) or "none, so that no row is updated"
+        yield f"key: {key}; compared by {self.method}"
+        yield from format_examples(self.kinds, self.examples)
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the difference as a JSON object."""
+        return {
+            "uri": self.dataset.uri,
+            "version_before": self.versions[0],
+            "version_after": self.versions[1],
+            "key": list(self.key),
+            "method": self.method,
+            "rows": dict(self.kinds),
+            "examples": [
+                {
+                    "kind": example.kind,
+                    "before": to_json_value(example.before),
+                    "after": to_json_value(example.after),
+                }
+                for example in self.examples
+            ],
+        }
+
+
+def compare_versions(
+    target: str,
+    first: int,
+    last: int,
+    *,
+    warehouse: str | None = None,
+    key: Sequence[str] = (),
+    limit: int = 20,
+) -> TableDiff:
+    """Return the rows that differ between two versions of a table; ``first`` may be the later one.
+
+    :param key: the columns that identify a row; by default those that the target records.
+    :param limit: the number of examples.
+    :raises ConfigError: if the table does not have one of the versions or columns.
+    :raises DataError: if the target is not a Delta table, or a version can no longer be read.
+    """
+    dataset, newest = open_target(target, warehouse)
+    _require_versions(dataset, newest, {"V1": first, "V2": last})
+    tables = open_version(dataset, min(first, last)), open_version(dataset, max(first, last))
+    columns = _choose_key(dataset, newest, key, list_types(tables[0]))
+    feed = _read_feed(*tables)
+    method = "the files that differ" if feed is None else "the change data feed"
+    rows = _subtract_versions(dataset, *tables, columns) if feed is None else feed
+    kinds: dict[ChangeKind, int] = {"inserted": 0, "updated": 0, "deleted": 0}
+    examples: list[ChangeExample] = []
+    for before, after in _pair_rows(rows, columns):
+        if first > last:
+            before, after = after, before  # noqa: PLW2901 - back in time, an inserted row is a deleted one
+        kind: ChangeKind = "inserted" if before is None else "deleted" if after is None else "updated"
+        kinds[kind] += 1
+        if kinds[kind] <= limit:
+            examples.append(
+                ChangeExample(kind=kind, reason="", before=_drop_nulls(before), after=_drop_nulls(after))
+            )
+    selected = select_examples(examples, limit)
+    return TableDiff(dataset, (first, last), columns, method, kinds, selected)
+
+
+def _require_versions(dataset: Dataset, newest: DeltaTable, versions: Mapping[str, int]) -> None:
+    problems = [
+        Problem(name, "unknown", f"{dataset.uri} has no version {number}", f"use 0 to {newest.version()}")
+        for name, number in versions.items()
+        if not 0 <= number <= newest.version()
+    ]
+    if problems:
+        raise ConfigError.from_problems(problems)
+
+
+def _choose_key(
+    dataset: Dataset, newest: DeltaTable, names: Sequence[str], types: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the columns that identify a row in the earlier version.
+
+    :raises ConfigError: if it does not have one of the columns that the user names.
+    """
+    if not names:
+        recorded = find_row_columns(dataset, newest)
+        return recorded if set(recorded) <= set(types) else ()
+    columns = [find_column(name, types) for name in names]
+    problems = [
+        Problem(
+            "--key", "unknown", f"{dataset.uri} has no column {name!r}", suggest_name(name, types, "columns")
+        )
+        for name, column in zip(names, columns, strict=True)
+        if column is None
+    ]
+    if problems:
+        raise ConfigError.from_problems(problems)
+    return tuple(column for column in columns if column is not None)
+
+
+def _read_feed(before: DeltaTable, after: DeltaTable) -> list[NetRow] | None:
+    """Return the net changes of the change data feed; None if it is off, or cannot be read."""
+    is_on = all(table.metadata().configuration.get(_FEED_PROPERTY) == "true" for table in (before, after))
+    # The feed that delta-rs derives from added and removed files ignores deletion vectors.
+    if not is_on or "deletionVectors" in (after.protocol().reader_features or ()):
+        return None
+    if before.version() == after.version():
+        return []
+    try:
+        return _sum_rows(_iterate_feed(after.load_cdf(before.version() + 1, after.version())))
+    except Exception:  # noqa: BLE001 - off in between, a changed schema, deleted files: versions are compared
+        return None
+
+
+def _iterate_feed(reader: Iterable[Any]) -> Iterator[NetRow]:
+    for batch in reader:
+        columns = batch.schema.names
+        values = [map(decode_variants, batch.column(name).to_pylist()) for name in columns]
+        for cells in zip(*values, strict=True):
+            row = dict(zip(columns, cells, strict=True))
+            sign = _FEED_SIGNS[row[_FEED_COLUMNS]]
+            yield {name: value for name, value in row.items() if name not in _FEED_HIDDEN}, sign
+
+
+def _sum_rows(rows: Iterable[NetRow]) -> list[NetRow]:
+    """Return each row once with the sum of its counts, without rows whose sum is zero."""
+    counts: dict[str, NetRow] = {}
+    for row, count in rows:
+        content = _write_content(row)
+        _, previous_count = counts.get(content, (row, 0))
+        counts[content] = row, previous_count + count
+    return [(row, count) for row, count in counts.values() if count]
+
+
+def _subtract_versions(
+    dataset: Dataset, before: DeltaTable, after: DeltaTable, key: Sequence[str]
+) -> Iterator[NetRow]:
+    """Yield the rows that one version has more often than the other, sorted by the key."""
+    condition = build_range_condition(before, after)
+    if condition is None:
+        return
+    types = list_types(before), list_types(after)
+    names = list(dict.fromkeys((*types[1], *types[0])))
+    columns = ", ".join(map(quote_name, names))
+    sides = [
+        f"SELECT {_select_columns(names, types[side])}, {sign} AS {_SIGN} FROM {table} WHERE {condition}"
+        for side, (table, sign) in enumerate((("target", -1), ("other", 1)))
+    ]
+    # Without a key the order has no meaning, but is the same every time.
+    sortable = [name for name in names if {types[0].get(name), types[1].get(name)}.isdisjoint(_NESTED_TYPES)]
+    order = f" ORDER BY {', '.join(map(quote_name, key or sortable))}" if key or sortable else ""
+    query = (
+        f"SELECT {columns}, sum({_SIGN}) AS {_NET} FROM ({' UNION ALL '.join(sides)}) "
+        f"GROUP BY {columns} HAVING sum({_SIGN}) <> 0{order}"
+    )
+    for row in query_rows(dataset, before, query, other=after):
+        count = row.pop(_NET)
+        yield row, count
+
+
+def _select_columns(names: Sequence[str], present: Mapping[str, str]) -> str:
+    return ", ".join(quote_name(name) if name in present else f"NULL AS {quote_name(name)}" for name in names)
+
+
+def _pair_rows(rows: Iterable[NetRow], key: Sequence[str]) -> Iterator[tuple[Row | None, Row | None]]:
+    """Yield the rows of each key before and after; None where there is none."""
+
+    def find_key(net_row: NetRow) -> str:
+        return _write_content({name: net_row[0][name] for name in key} if key else net_row[0])
+
+    # The rows of a query are sorted by the key already, and may be too many to sort here.
+    for _, group in groupby(sorted(rows, key=find_key) if isinstance(rows, list) else rows, find_key):
+        removed: list[Row] = []
+        added: list[Row] = []
+        for row, count in group:
+            (added if count > 0 else removed).extend([row] * abs(count))
+        for position in range(max(len(removed), len(added))):
+            before = removed[position] if position < len(removed) else None
+            yield before, added[position] if position < len(added) else None
+
+
+def _drop_nulls(row: Row | None) -> dict[str, Any] | None:
+    return None if row is None else {name: value for name, value in row.items() if value is not None}
+
+
+def _write_content(row: Row) -> str:
+    return json.dumps(to_json_value(row), sort_keys=True)

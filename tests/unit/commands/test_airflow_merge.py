@@ -1,0 +1,181 @@
+"""Tests of ``airflow merge``: the commands in Airflow's own command line, with its settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.airflow_cli.connections import check_connections
+from airflow_merge_provider.commands.registry import COMMANDS
+from airflow_merge_provider.get_provider_info import get_provider_info
+
+PROGRAM = Path(sys.executable).with_name("airflow")
+SECRET = "secret-of-the-test"  # noqa: S105 - no secret
+_UNSET = ("AIRFLOW__MERGE__", "AIRFLOW_CONN_", "AWS_")
+
+
+def run_airflow(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Airflow's command line with a home of its own, without a metadata database."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(_UNSET)}
+    return subprocess.run(
+        [PROGRAM, *arguments],
+        env={**variables, "AIRFLOW_HOME": str(home), "COLUMNS": "200", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def write_settings(home: Path, **settings: str) -> None:
+    """Write a configuration file of Airflow with settings of section merge."""
+    lines = [f"{name} = {value}" for name, value in settings.items()]
+    (home / "airflow.cfg").write_text("\n".join(["[merge]", *lines, ""]))
+
+
+def test_the_group_lists_every_command(tmp_path: Path) -> None:
+    """`airflow merge --help` has the same commands, and their help the same arguments and examples."""
+    process = run_airflow(tmp_path, "merge", "--help")
+
+    assert process.returncode == 0, process.stderr
+    for command in COMMANDS:
+        assert command.name in process.stdout
+
+    process = run_airflow(tmp_path, "merge", "undo", "--help")
+    assert "--to-version N" in process.stdout
+    assert "airflow merge undo golden --warehouse /lake --dry-run" in process.stdout
+    assert "airflow_merge_provider" not in process.stdout
+
+
+def test_a_command_prints_what_the_plain_one_prints(write_run: Any, tmp_path: Path) -> None:
+    """The output and the exit code are the same; a wrong combination of options is refused."""
+    target = write_run("orders", [{"id": 1}])
+
+    process = run_airflow(tmp_path, "merge", "history", target)
+
+    plain = subprocess.run(
+        [sys.executable, "-m", "airflow_merge_provider", "history", target],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (process.returncode, process.stdout) == (0, plain.stdout)
+    assert run_airflow(tmp_path, "merge", "history", str(tmp_path / "none")).returncode == 3
+    wrong = run_airflow(tmp_path, "merge", "undo", "t", "--run", "1", "--to-version", "2")
+    assert wrong.returncode == 2
+    assert "not allowed with argument" in wrong.stderr
+
+
+def test_settings_and_connections_are_those_of_airflow(write_run: Any, tmp_path: Path) -> None:
+    """The warehouse is that of the connection, else of airflow.cfg; credentials are never printed."""
+    write_run("orders", [{"id": 1}])
+    write_settings(tmp_path, warehouse="/of/the/file", local_spark_memory="3g")
+    fields = {"conn_type": "merge_store", "login": "key-of-the-test", "password": SECRET}
+    connection = json.dumps({**fields, "host": str(tmp_path)})
+    environment = {
+        "AIRFLOW_CONN_MERGE_STORE_DEFAULT": connection,
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "yarn", "password": SECRET}),
+        "AIRFLOW__MERGE__LOCAL_SPARK_CORES": "1",
+        "HADOOP_CONF_DIR": "",
+    }
+
+    process = run_airflow(tmp_path, "merge", "doctor", "--json", **environment)
+
+    content = json.loads(process.stdout)
+    checks = {check["check"]: check for check in content["checks"]}
+    assert checks["warehouse"]["value"].startswith(f"{tmp_path} (connection merge_store_default)")
+    assert checks["[merge] warehouse"]["value"] == "/of/the/file (airflow.cfg)"
+    assert checks["[merge] local_spark_memory"]["value"] == "3g (airflow.cfg)"
+    assert checks["[merge] local_spark_cores"]["value"] == "1 (variable AIRFLOW__MERGE__LOCAL_SPARK_CORES)"
+    assert checks["[merge] local_spark_idle"]["value"] == "10m (default)"
+    store = checks["connection merge_store_default"]
+    assert (store["state"], store["value"]) == ("ok", f"merge_store: warehouse {tmp_path}, S3 keys are set")
+    spark = checks["connection spark_default"]
+    assert (spark["state"], spark["value"]) == (
+        "warning",
+        "spark: yarn, but no YARN cluster is configured",
+    )
+    assert content["not_checked"] == ["the start of Spark (--spark starts it)"]
+    assert "of-the-test" not in process.stdout + process.stderr
+
+    assert run_airflow(tmp_path, "merge", "history", "orders", **environment).returncode == 0
+    missing = run_airflow(tmp_path, "merge", "history", "orders")
+    assert "/of/the/file/orders is not a Delta table" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("connection", "state", "value"),
+    [
+        ({"conn_type": "http", "host": "x"}, "warning", "has type http"),
+        (
+            {"conn_type": "merge_store", "extra": {"storage_options": "no JSON"}},
+            "missing",
+            "storage_options: ",
+        ),
+        ({"conn_type": "merge_store", "extra": {"aws_conn_id": "none"}}, "warning", "cannot be checked"),
+        (None, "ok", "does not exist"),
+    ],
+)
+def test_a_connection_that_cannot_be_used_is_not_ok(
+    connection: Any, state: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broken connection is a check with its reason."""
+    if connection is not None:
+        monkeypatch.setenv("AIRFLOW_CONN_MERGE_STORE_DEFAULT", json.dumps(connection))
+
+    checks = {check.name: check for check in check_connections()}
+
+    store = checks["connection merge_store_default"]
+    assert (store.state, store.value[: len(value)]) == (state, value)
+
+
+@pytest.mark.parametrize(
+    ("connection", "state", "value"),
+    [
+        ({"conn_type": "spark", "host": "spark://master", "port": 7077}, "ok", "spark: spark://master:7077"),
+        ({"conn_type": "spark_connect", "host": "sc://server"}, "ok", "spark_connect: sc://server"),
+        ({"conn_type": "http"}, "missing", "type http is not supported"),
+        (None, "ok", "does not exist: Spark runs on this machine"),
+    ],
+)
+def test_the_connection_of_spark_says_where_runs_execute(
+    connection: Any, state: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check names the master or the server, and a type that is not supported."""
+    if connection is not None:
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+
+    checks = {check.name: check for check in check_connections()}
+
+    spark = checks["connection spark_default"]
+    assert (spark.state, spark.value) == (state, value)
+
+
+def test_the_group_is_cheap_to_load() -> None:
+    """Airflow loads the group for each of its commands: it imports no command and no heavy library."""
+    (path,) = get_provider_info()["cli"]
+    module, _, function = path.rpartition(".")
+    code = (
+        "import sys, airflow.cli.cli_config\n"
+        f"from {module} import {function}\n{function}()\n"
+        "print(*(name for name in sys.modules if 'airflow_merge_provider' in name), sep='\\n')"
+    )
+
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    modules = {name for name in process.stdout.split() if not name.startswith("airflow_merge_provider.core")}
+    assert modules == {
+        "airflow_merge_provider",
+        "airflow_merge_provider.airflow_cli",
+        "airflow_merge_provider.airflow_cli.group",
+        "airflow_merge_provider.cli",
+        "airflow_merge_provider.commands",
+        "airflow_merge_provider.commands.output",
+        "airflow_merge_provider.commands.registry",
+        "airflow_merge_provider.get_provider_info",
+    }

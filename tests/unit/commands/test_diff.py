@@ -1,0 +1,269 @@
+"""Tests of ``diff``: the rows that differ between two versions, compared with an obvious calculation."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import struct
+from collections import Counter
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyroaring import BitMap
+
+from airflow_merge_provider import cli
+from airflow_merge_provider.explain.diff import compare_versions
+from tests.unit.commands.conftest import build_state, run_on_terminal
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+_B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_ROWS_MAGIC = 1681511377
+
+
+def change_rows(location: str) -> None:
+    """Insert the row 4, update the row 2 and delete the row 1."""
+    table = DeltaTable(location)
+    source = pa.table({"id": [2, 4], "v": ["x", "y"]})
+    merge = table.merge(source, "s.id = t.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    table.delete("id = 1")
+
+
+def delete_by_vector(location: str, row: int) -> None:
+    """Delete a row of the only file of a table with a deletion vector, as Delta stores it in the log."""
+    table = DeltaTable(location)
+    log = Path(location, "_delta_log")
+    lines = (log / f"{table.version():020d}.json").read_text().splitlines()
+    add = next(action["add"] for action in map(json.loads, lines) if "add" in action)
+    content = struct.pack("<iqi", _ROWS_MAGIC, 1, 0) + BitMap([row]).serialize()
+    padded = content + b"\0" * (-len(content) % 4)
+    vector = {
+        "storageType": "i",
+        "pathOrInlineDv": base64.b85encode(padded).decode().translate(str.maketrans(_B85, _Z85)),
+        "sizeInBytes": len(content),
+        "cardinality": 1,
+    }
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    actions = [
+        {"commitInfo": {"timestamp": 1, "operation": "DELETE"}},
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}},
+        {"add": {**add, "deletionVector": vector}},
+    ]
+    text = "\n".join(map(json.dumps, actions))
+    (log / f"{table.version() + 1:020d}.json").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "method"), [(FEED, "the change data feed"), ({}, "the files that differ")]
+)
+def test_changed_rows_are_counted_by_kind(
+    write_run: Any, configuration: Any, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The key that the run recorded pairs rows; the counts are the same with and without the feed."""
+    state = build_state(1, config={"primary_key": ["ID"]})
+    rows = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": "c"}]
+    target = write_run("orders", rows, state, owner="merge_load", configuration=configuration)
+    change_rows(target)
+
+    assert cli.main(["diff", target, "0", "2"]) == 0
+
+    assert capsys.readouterr().out.splitlines() == [
+        f"{target} version 0 to 2: 3 rows changed: 1 inserted, 1 updated, 1 deleted",
+        f"key: id; compared by {method}",
+        '+ id = 4, v = "y"',
+        "~ id = 2",
+        '    v: "b" -> "x"',
+        '- id = 1, v = "a"',
+    ]
+
+
+def test_a_difference_has_a_direction(write_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the later to the earlier version, inserted rows are deleted ones."""
+    target = write_run("t", [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+    change_rows(target)
+
+    assert cli.main(["diff", target, "2", "0", "--key", "Id", "--json"]) == 0
+
+    content = json.loads(capsys.readouterr().out)
+    assert content["rows"] == {"inserted": 1, "updated": 1, "deleted": 1}
+    assert (content["version_before"], content["version_after"], content["key"]) == (2, 0, ["id"])
+    updated = next(example for example in content["examples"] if example["kind"] == "updated")
+    assert (updated["before"], updated["after"]) == ({"id": 2, "v": "x"}, {"id": 2, "v": "b"})
+
+
+def test_equal_versions_and_maintenance_change_no_row(
+    write_run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A version equals itself, and rewriting its files changes no row."""
+    target = write_run("t", [{"id": 1}])
+    write_run("t", [{"id": 1}], mode="append")
+    DeltaTable(target).optimize.compact()
+
+    assert cli.main(["diff", target, "1", "1"]) == 0
+    assert cli.main(["diff", target, "1", "2"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[2] for line in lines[::2]] == ["0 rows changed", "0 rows changed"]
+
+
+def test_rows_that_occur_several_times_are_counted(write_run: Any) -> None:
+    """One of two equal rows is deleted."""
+    target = write_run("t", [{"id": 1, "f": float("nan")}] * 2)
+    write_run("t", [{"id": 1, "f": float("nan")}], mode="overwrite")
+
+    assert compare_versions(target, 0, 1).kinds == {"inserted": 0, "updated": 0, "deleted": 1}
+
+
+def test_values_of_every_type_are_compared(write_run: Any) -> None:
+    """Nested values, NULLs, NaN, times and bytes are equal to themselves; a changed list is an update."""
+    row = {
+        "id": 1, "l": [1, None], "s": {"a": None}, "f": float("nan"), "d": date(2026, 1, 1), "b": b"\x00",
+        "t": datetime(2026, 1, 1, tzinfo=UTC), "n": None, "m": [("x", 1)],
+    }  # fmt: skip
+    types = {
+        "id": pa.int64(), "l": pa.list_(pa.int64()), "s": pa.struct([("a", pa.int64())]), "f": pa.float64(),
+        "d": pa.date32(), "b": pa.binary(), "t": pa.timestamp("us", "UTC"), "n": pa.string(),
+        "m": pa.map_(pa.string(), pa.int64()),
+    }  # fmt: skip
+    schema = pa.schema(list(types.items()))
+
+    def build_rows(*rows: Any) -> pa.Table:
+        return pa.Table.from_pylist(list(rows), schema=schema)
+
+    target = write_run("t", build_rows(row, {**row, "id": 2}))
+    write_run("t", build_rows({**row, "l": [1, 2]}, {**row, "id": 2}), mode="overwrite")
+
+    diff = compare_versions(target, 0, 1, key=["id"])
+
+    assert diff.kinds == {"inserted": 0, "updated": 1, "deleted": 0}
+    assert [name for name, *_ in diff.examples[0].list_changed_columns()][:1] == ["l"]
+
+
+def test_a_new_column_without_values_changes_no_row(write_run: Any) -> None:
+    """A row that has only NULL in a new column is the same row."""
+    target = write_run("t", [{"id": 1}])
+    rows = pa.table({"id": [1, 2], "v": pa.array([None, "x"])})
+    write_run("t", rows, mode="overwrite", schema_mode="overwrite")
+
+    assert compare_versions(target, 0, 1).kinds == {"inserted": 1, "updated": 0, "deleted": 0}
+
+
+@pytest.mark.parametrize("configuration", [FEED, {}])
+def test_rows_deleted_by_a_vector_are_deleted(write_run: Any, configuration: Any) -> None:
+    """A deletion vector deletes rows of a file that stays in the table."""
+    target = write_run("t", [{"id": 1}, {"id": 2}, {"id": 3}], configuration=configuration)
+    delete_by_vector(target, 1)
+
+    diff = compare_versions(target, 0, 1)
+
+    assert diff.kinds == {"inserted": 0, "updated": 0, "deleted": 1}
+    assert diff.examples[0].before == {"id": 2}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("configuration", [FEED, {}])
+def test_random_changes_are_found(tmp_path: Path, seed: int, configuration: Any) -> None:
+    """Any two versions of a table with random commits differ as the rows that are read from both do."""
+    numbers = random.Random(seed)  # noqa: S311 - not a secret
+    location = str(tmp_path / "t")
+
+    def draw_rows() -> pa.Table:
+        count = numbers.randint(1, 8)
+        days = [date(2026, 1, numbers.randint(1, 3)) for _ in range(count)]
+        return pa.table({
+            "id": pa.array([numbers.choice([*range(20), None]) for _ in range(count)], pa.int64()),
+            "v": [numbers.choice("abc") for _ in range(count)],
+            "day": days,
+        })  # fmt: skip
+
+    write_deltalake(location, draw_rows(), configuration=configuration, partition_by=["day"])
+    for _ in range(6):
+        table = DeltaTable(location)
+        action = numbers.choice(["append", "overwrite", "delete", "optimize", "restore"])
+        if action == "delete":
+            table.delete(f"id > {numbers.randint(0, 20)}")
+        elif action == "optimize":
+            table.optimize.compact()
+        elif action == "restore" and table.version():
+            table.restore(numbers.randrange(table.version()))
+        else:
+            mode: Any = "overwrite" if action == "overwrite" else "append"
+            write_deltalake(location, draw_rows(), mode=mode)
+
+    newest = DeltaTable(location).version()
+    for _ in range(6):
+        first, last = numbers.randint(0, newest), numbers.randint(0, newest)
+        before, after = (
+            Counter(
+                tuple(row.values()) for row in DeltaTable(location, version).to_pyarrow_table().to_pylist()
+            )
+            for version in (first, last)
+        )
+        kinds = compare_versions(location, first, last).kinds
+        assert kinds["inserted"] == (after - before).total()
+        assert kinds["deleted"] == (before - after).total()
+
+
+def test_the_number_of_examples_is_limited(write_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--limit` is the number of examples; the others are counted."""
+    target = write_run("t", [{"id": 0}])
+    write_run("t", [{"id": number} for number in range(1, 31)], mode="append")
+
+    assert cli.main(["diff", target, "0", "1", "--limit", "2"]) == 0
+
+    assert capsys.readouterr().out.splitlines()[2:] == ["+ id = 1", "+ id = 2", "+ 28 more inserted"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "code"),
+    [
+        (["0", "7"], "V2: {target} has no version 7 (use 0 to 1)", 2),
+        (["-1", "1"], "V1: {target} has no version -1 (use 0 to 1)", 2),
+        (["0", "1", "--key", "idd"], "--key: {target} has no column 'idd' (did you mean 'id'?)", 2),
+    ],
+)
+def test_what_is_not_there_is_refused(
+    write_run: Any, arguments: list[str], message: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unknown versions and columns are errors with the valid values."""
+    target = write_run("t", [{"id": 1}])
+    write_run("t", [{"id": 2}], mode="append")
+
+    assert cli.main(["diff", target, *arguments]) == code
+    assert capsys.readouterr().err.splitlines()[0] == f"error: {message.format(target=target)}"
+
+
+def test_a_version_without_its_files_is_refused(write_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A version whose files VACUUM has deleted cannot be compared."""
+    target = write_run("t", [{"id": 1}])
+    write_run("t", [{"id": 2}], mode="overwrite")
+    DeltaTable(target).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+    assert cli.main(["diff", target, "0", "1"]) == 3
+    assert f"{target} cannot be read" in capsys.readouterr().err
+
+
+def test_a_terminal_shows_kinds_in_colours(write_run: Any) -> None:
+    """On a terminal, inserted rows are green."""
+    target = write_run("t", [{"id": 1}])
+    write_run(
+        "t",
+        [
+            {
+                "id": 2,
+            }
+        ],
+        mode="append",
+    )
+
+    code, output = run_on_terminal("diff", target, "0", "1")
+
+    assert code == 0
+    assert "\x1b[32m+ id = 2" in output

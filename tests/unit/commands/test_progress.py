@@ -1,0 +1,67 @@
+"""Tests of the progress of runs: one line that changes on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider import cli
+from airflow_merge_provider.commands.progress import show_progress
+from tests.unit.commands.conftest import run_on_terminal
+
+LINES = [
+    "[merge +  0.1s] scan [bold]keys: 0.1s",
+    "[merge +  0.2s] warning: slow",
+    "[merge +  9.0s] wrote 3 rows",
+]
+_CODE = """
+import sys, time
+from airflow_merge_provider.commands.progress import show_progress
+with show_progress() as on_line:
+    for line in sys.argv[1:]:
+        on_line(line)
+        time.sleep(0.3)
+"""
+
+
+def test_a_terminal_shows_steps_in_one_line() -> None:
+    """Steps replace each other and vanish at the end; warnings and the result stay."""
+    code, output = run_on_terminal(*LINES, program=["-c", _CODE])
+
+    assert code == 0
+    assert "finished scan [bold]keys in 0.1s" in output
+    shown = [line.rpartition("\x1b[2K")[2] for line in output.split("\r\n")]
+    assert [line for line in shown if line.startswith("[merge")] == LINES[1:]
+    assert output.rstrip("\r").endswith("\x1b[2K")
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
+def test_a_terminal_without_styles_has_lines(variable: str) -> None:
+    """Plain lines are printed if no styles are wanted."""
+    code, output = run_on_terminal(*LINES, program=["-c", _CODE], **{variable: "dumb"})
+
+    assert (code, output.splitlines()) == (0, LINES)
+
+
+def test_other_streams_have_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Elsewhere each line is printed to standard error, so that a log shows every step."""
+    with show_progress() as on_line:
+        for line in LINES:
+            on_line(line)
+
+    assert capsys.readouterr().err.splitlines() == LINES
+
+
+def test_a_run_on_a_terminal_ends_with_its_error(tmp_path: Path, file: Any) -> None:
+    """A run that cannot succeed removes its line and prints the error in red."""
+    config = {"job": "upsert", "source": "none", "target": "t", "primary_key": "id"}
+
+    code, output = run_on_terminal("run", file(json.dumps(config)), "--warehouse", str(tmp_path))
+
+    assert code == 3
+    assert "\x1b[1;31merror:\x1b[0m" in output
+    assert f"{tmp_path}/none does not exist" in output
+    assert cli.main(["run", file(json.dumps(config)), "--warehouse", str(tmp_path)]) == 3
