@@ -47,15 +47,12 @@ def escape_cell(text: str) -> str:
 
 def render_settings() -> str:
     """Return a table of the settings in section ``[merge]`` of Airflow's configuration."""
-    lines = ["| setting | environment variable | default | meaning |", "| --- | --- | --- | --- |"]
+    lines = ["| setting | default | meaning |", "| --- | --- | --- |"]
     options: dict[str, dict[str, Any]] = get_provider_info()["config"][_SECTION]["options"]
     for name, option in options.items():
-        variable = f"AIRFLOW__{_SECTION}__{name}".upper()
         default = f"`{option['default']}`" if option["default"] else ""
         example = f" Example: `{option['example']}`." if option["example"] else ""
-        lines.append(
-            f"| `{name}` | `{variable}` | {default} | {escape_cell(option['description'])}{example} |"
-        )
+        lines.append(f"| `{name}` | {default} | {escape_cell(option['description'])}{example} |")
     return "\n".join(lines) + "\n"
 
 

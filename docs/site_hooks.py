@@ -1,18 +1,29 @@
-"""Hooks of the documentation site: links to files that the site does not have lead to the repository."""
+"""Hooks of the documentation site: make pages that are written for GitHub, too, complete on the site.
+
+Links to files that the site does not have lead to the repository, and words in angle brackets are text.
+Cells of tables carry the title of their column, which phones show.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-_FENCE = re.compile(r"^(```.*?^```[ \t]*$)", re.MULTILINE | re.DOTALL)
+# Code and comments stay as they are.
+_VERBATIM = re.compile(r"(^```.*?^```[ \t]*$|<!--.*?-->|(`+)(?:(?!\2).)+?\2)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)]*)?\)")
+# Not a tag that a page uses, and not an address.
+_ANGLE_BRACKETS = re.compile(r"<(?!br>)(\w+)>")
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_TITLE = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
+_CELL, _TAG = re.compile(r"<td\b"), re.compile(r"<[^>]*>")
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
-    """Return a page in which each link to a file outside of the site leads to the repository."""
+    """Return a page whose links all lead somewhere, and whose words in angle brackets are shown."""
 
     def rewrite_link(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), link[1]))
@@ -22,8 +33,25 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         url = build_repository_url(Path(config.docs_dir), target, config.repo_url, config.extra["repo_ref"])
         return f"]({url}{link[2] or ''})" if url else link[0]
 
-    parts = _FENCE.split(markdown)
-    return "".join(part if part.startswith("```") else _LINK.sub(rewrite_link, part) for part in parts)
+    text, position = "", 0
+    for verbatim in _VERBATIM.finditer(markdown):
+        text += _escape_words(markdown[position : verbatim.start()]) + verbatim[0]
+        position = verbatim.end()
+    return _LINK.sub(rewrite_link, text + _escape_words(markdown[position:]))
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Return the HTML of a page in which each cell of a table has the title of its column as an attribute."""
+    return _TABLE.sub(_add_titles, content)
+
+
+def _add_titles(table: re.Match[str]) -> str:
+    titles = cycle([_TAG.sub("", title) for title in _TITLE.findall(table[0])])
+    return _CELL.sub(lambda _: f'<td data-title="{next(titles)}"', table[0])
+
+
+def _escape_words(text: str) -> str:
+    return _ANGLE_BRACKETS.sub(r"&lt;\1&gt;", text)
 
 
 def build_repository_url(docs: Path, target: str, repo_url: str, ref: str) -> str | None:

@@ -58,11 +58,11 @@ class Block:
 
 def list_blocks(page: Path) -> list[Block]:
     """Return the code blocks of a page that name a language, in order."""
-    found = _BLOCK.findall(page.read_text(encoding="utf-8"))
-    return [Block(page, language, title, text) for language, title, text in found]
+    parts = _BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [Block(page, language, title, text) for language, title, text in parts]
 
 
-def select_blocks(*languages: str) -> Any:
+def select_blocks(*languages: str) -> pytest.MarkDecorator:
     """Return a parametrization with the blocks of some languages of all pages.
 
     ``python`` blocks are complete DAGs, and ``py`` blocks are parts of a file. Blocks with a title are files
@@ -164,7 +164,7 @@ def test_a_bare_make_says_what_there_is() -> None:
     [
         ("README.md", "Which operator?", 2),
         ("docs/start/choose.md", "# Which operator do I need?", 2),
-        ("docs/reference/operators.md", "# Operators", 0),
+        ("docs/operators/README.md", "# Operators", 0),
     ],
 )
 def test_every_operator_can_be_chosen(page: Any, title: Any, column: Any) -> None:
