@@ -1,6 +1,6 @@
 """Run the pages that show a session in a shell, block after block, and compare what they print.
 
-Each page takes more than 20 seconds: it starts Spark, and the tutorial also starts Airflow twice.
+Each page takes more than 20 seconds: it starts Spark, and the tutorial also runs a DAG.
 """
 
 from __future__ import annotations
