@@ -66,7 +66,7 @@ def select_blocks(*languages: str) -> pytest.MarkDecorator:
     """Return a parametrization with the blocks of some languages of all pages.
 
     ``python`` blocks are complete DAGs, and ``py`` blocks are parts of a file. Blocks with a title are files
-    of a page that tests run as a whole (tests/jobs/test_tutorial.py).
+    of a page that tests run as a whole (tests/e2e/test_tutorial.py).
     """
     blocks = [
         pytest.param(block, id=f"{page.stem}-{number}")

@@ -1,6 +1,7 @@
 """Run the pages that show a session in a shell, block after block, and compare what they print.
 
-Each page takes more than 20 seconds: it starts Spark, and the tutorial also runs a DAG.
+Each page takes more than 20 seconds: it starts Spark for merges that are compiled for the first time, and the
+tutorial also creates an Airflow and runs a DAG.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_docs import ROOT, Block, list_blocks
+
+pytestmark = pytest.mark.spark
 
 PAGES = ("tutorial.md", "start/first_golden_record.md")
 _SEPARATOR = "--- the end of a block ---"
