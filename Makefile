@@ -2,8 +2,10 @@
 # folder of the Delta jars and the class archive (~/.cache/airflow_merge_provider, or $AIRFLOW_MERGE_PROVIDER_CACHE).
 
 SHELL := /bin/bash
+# A notice of the theme about its next major version, which is not used.
+export NO_MKDOCS_2_WARNING := 1
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test test-e2e quick lint docs wheel fix bench campaign clean
+.PHONY: help install demo ui test test-e2e quick lint docs site site-serve wheel fix bench campaign clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(shell $(name) -c \
 	'import sys; 0x30b <= sys.hexversion >> 16 < 0x30e and print("$(name)")' 2>/dev/null)))
@@ -32,7 +34,7 @@ export NEED_JAVA
 
 help:  ## Say what there is
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-		printf '  make %-9s %s\n' "$$name" "$$text"; done
+		printf '  make %-10s %s\n' "$$name" "$$text"; done
 
 install: $(STAMP)  ## Make .venv with everything in it, fetch the Delta jars, and prepare fast starts of Spark
 
@@ -40,7 +42,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python is missing: install Python 3.11, 3.12 or 3.13, or set PYTHON" >&2; exit 1; }
 	@$(PYTHON) -c "$$NEED_JAVA"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,s3,openlineage,examples,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,s3,openlineage,examples,docs,dev]'
 	$(BIN)/python -m airflow_merge_provider prepare
 	@touch $@
 
@@ -59,16 +61,23 @@ test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluste
 quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database (two minutes)
 	$(PYTEST) -q -m "not spark and not airflow and not e2e" $(ARGS)
 
-lint: $(STAMP)  ## Check style, types, the import rule, spelling and Markdown
+lint: $(STAMP)  ## Check style, types, the import rule, spelling, Markdown, and the links of the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/typos
 	$(BIN)/pymarkdown scan -r *.md docs
+	$(BIN)/mkdocs build --quiet
 
 docs: $(STAMP)  ## Write the parts of the pages that come from the code
 	$(BIN)/python docs/generate.py
+
+site: $(STAMP)  ## Build the documentation site into site; a broken link is an error
+	$(BIN)/mkdocs build
+
+site-serve: $(STAMP)  ## Show the documentation site at http://127.0.0.1:8000 while you write (Ctrl-C stops it)
+	$(BIN)/mkdocs serve
 
 wheel: $(STAMP)  ## Build the wheel into dist, with the log store for S3 compiled from its source
 	$(BIN)/python -m airflow_merge_provider.jvm.log_store.jar

@@ -119,26 +119,7 @@ def _config_section() -> dict[str, Any]:
                 "example": "s3://lake/warehouse",
                 "default": "",
             },
-            "exchange": {
-                "description": (
-                    "A folder or URI that workers and clusters reach: there a driver in deploy mode cluster "
-                    "finds its request, and leaves its result. By default the warehouse."
-                ),
-                "version_added": "0.1.0",
-                "type": "string",
-                "example": "s3://lake/exchange",
-                "default": "",
-            },
-            "cluster_application": {
-                "description": (
-                    "Where the cluster finds the file jobs/submit/main.py of this package in deploy mode "
-                    "cluster. By default spark-submit uploads it, which Kubernetes needs an upload path for."
-                ),
-                "version_added": "0.1.0",
-                "type": "string",
-                "example": "local:///opt/venv/lib/python3.11/site-packages/airflow_merge_provider/jobs/submit/main.py",
-                "default": "",
-            },
+            **_cluster_options(),
             "use_signalling_internally": {
                 "description": (
                     "Whether a change of an input triggers the DAG of a pipe that does not set "
@@ -170,6 +151,32 @@ def _config_section() -> dict[str, Any]:
                 "example": None,
                 "default": "True",
             },
+        },
+    }
+
+
+def _cluster_options() -> dict[str, Any]:
+    """Return the settings of drivers that run on a cluster."""
+    return {
+        "exchange": {
+            "description": (
+                "A folder or URI that workers and clusters reach: there a driver in deploy mode cluster "
+                "finds its request, and leaves its result. By default the warehouse."
+            ),
+            "version_added": "0.1.0",
+            "type": "string",
+            "example": "s3://lake/exchange",
+            "default": "",
+        },
+        "cluster_application": {
+            "description": (
+                "Where the cluster finds the file jobs/submit/main.py of this package in deploy mode "
+                "cluster. By default spark-submit uploads it, which Kubernetes needs an upload path for."
+            ),
+            "version_added": "0.1.0",
+            "type": "string",
+            "example": "local:///opt/merge/airflow_merge_provider/jobs/submit/main.py",
+            "default": "",
         },
     }
 

@@ -1,15 +1,14 @@
-"""Generate documentation from the code: the report's schema, its tables, the texts of its counts, the errors.
+"""Generate documentation from the code: schemas, tables of settings, commands and errors, and pictures.
 
 ``make docs`` runs this module; a test fails if a file differs from the generated content.
 """
 
 from __future__ import annotations
 
-import html
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -22,6 +21,15 @@ ROOT = Path(__file__).parents[1]
 # Also needed when this module is imported.
 sys.path.insert(0, str(ROOT / "docs"))
 from collect_errors import collect_errors  # noqa: E402
+from draw_pictures import PICTURES  # noqa: E402
+from render_reference import (  # noqa: E402
+    escape_cell,
+    render_arguments,
+    render_commands,
+    render_connection,
+    render_python,
+    render_settings,
+)
 
 PAGE = ROOT / "docs/report.md"
 ERRORS = ROOT / "docs/errors.md"
@@ -34,16 +42,16 @@ def generate_files() -> Iterator[tuple[Path, str]]:
     """Yield every generated file with its content."""
     yield SCHEMA, json.dumps(build_schema("report"), indent=2, ensure_ascii=False) + "\n"
     yield TEXTS, _render_texts()
-    for page in (PAGE, ERRORS):
+    for name, draw_picture in PICTURES.items():
+        yield ROOT / "docs/images" / name, draw_picture()
+    for page in (PAGE, ERRORS, *sorted((ROOT / "docs/reference").glob("*.md"))):
         yield page, _BLOCK.sub(_render_block, page.read_text(encoding="utf-8"))
 
 
 def _render_block(block: re.Match[str]) -> str:
     name = block[2]
-    if name == "errors":
-        table = _render_errors()
-    elif name == "keys":
-        table = render_keys()
+    if name in _TABLES:
+        table = _TABLES[name]()
     elif name == "merge_load.check":
         table = render_counts(CAPABILITIES["merge_load"].check_counts)
     else:
@@ -57,16 +65,10 @@ def _render_errors() -> str:
     for area, texts in groupby(collect_errors(ROOT / "airflow_merge_provider"), key=lambda error: error.area):
         lines += [f"### {area}", "", "| code | message | what to do |", "| --- | --- | --- |"]
         lines += [
-            f"| {error.code} | {_escape_cell(error.message)} | {_escape_cell(error.hint)} |"
-            for error in texts
+            f"| {error.code} | {escape_cell(error.message)} | {escape_cell(error.hint)} |" for error in texts
         ]
         lines.append("")
     return "\n".join(lines)
-
-
-def _escape_cell(text: str) -> str:
-    text = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text.replace("|", "\\|").replace("*", "\\*"))
-    return html.escape(text, quote=False)
 
 
 def _render_texts() -> str:
@@ -81,6 +83,16 @@ def _render_texts() -> str:
         f"export const COUNTS = {json.dumps(counts, indent=2)};\n"
     )
 
+
+_TABLES: dict[str, Callable[[], str]] = {
+    "arguments": render_arguments,
+    "commands": render_commands,
+    "connection": render_connection,
+    "errors": _render_errors,
+    "keys": render_keys,
+    "python": render_python,
+    "settings": render_settings,
+}
 
 if __name__ == "__main__":
     for path, content in generate_files():

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+import configparser
 import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from airflow.sdk import DAG
 from pydantic_core import PydanticUndefined
 
 from airflow_merge_provider.core.errors import ConfigError
@@ -20,15 +22,15 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.dtl.functions import FUNCTIONS, ITEM_FUNCTIONS
 from airflow_merge_provider.get_provider_info import get_provider_info
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
+from airflow_merge_provider.sensors.dataset_populated import DatasetPopulatedSensor
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 MERGE_SOURCE = (ROOT / "docs/operators/merge_source.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 EXAMPLE = {"version": 2, "target": "merged", "datasets": ["A a", "B b"], "equality": [["eq", "a.x", "b.x"]]}
-# The module of a planned operator.
-PACKAGES = ("airflow_merge_provider.operators", "airflow_merge_provider.sensors")
+_BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+_OF_THE_PACKAGE = (SparkJobOperator, DatasetPopulatedSensor)
 
 
 def read_section(text: str, title: str) -> str:
@@ -44,29 +46,90 @@ def read_rows(text: str) -> list[list[str]]:
     return [row for number, row in enumerate(cells) if number not in borders | titles]
 
 
-def python_blocks() -> Iterator[tuple[str, str]]:
-    for page in PAGES:
-        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-            yield page.name, block
+@dataclass(frozen=True)
+class Block:
+    """A code block of a page: its language, the file that it is (or nothing), and its text."""
+
+    page: Path
+    language: str
+    title: str
+    text: str
 
 
-@pytest.mark.parametrize(("page", "block"), list(python_blocks()), ids=lambda text: text[:20])
-def test_the_code_of_the_pages_runs(page: Any, block: Any) -> None:
-    """Every Python block is a complete DAG of operators of this package with valid arguments."""
+def list_blocks(page: Path) -> list[Block]:
+    """Return the code blocks of a page that name a language, in order."""
+    parts = _BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [Block(page, language, title, text) for language, title, text in parts]
+
+
+def select_blocks(*languages: str) -> pytest.MarkDecorator:
+    """Return a parametrization with the blocks of some languages of all pages.
+
+    ``python`` blocks are complete DAGs, and ``py`` blocks are parts of a file. Blocks with a title are files
+    of a page that tests run as a whole (tests/e2e/test_tutorial.py).
+    """
+    blocks = [
+        pytest.param(block, id=f"{page.stem}-{number}")
+        for page in PAGES
+        for number, block in enumerate(list_blocks(page))
+        if block.language in languages and not (block.language == "python" and block.title)
+    ]
+    return pytest.mark.parametrize("block", blocks)
+
+
+@select_blocks("python")
+def test_the_code_of_the_pages_runs(block: Any) -> None:
+    """Every Python block is a complete DAG with operators of this package that have valid arguments."""
     names: dict[str, Any] = {}
 
-    exec(compile(block, page, "exec"), names)  # noqa: S102 - code of this repository
+    exec(compile(block.text, block.page.name, "exec"), names)  # noqa: S102 - code of this repository
 
-    tasks = names["dag"].tasks
-    assert tasks
-    assert all(isinstance(task, SparkJobOperator) for task in tasks)
+    dags = [value for value in names.values() if isinstance(value, DAG)]
+    assert dags
+    assert all(any(isinstance(task, _OF_THE_PACKAGE) for task in dag.tasks) for dag in dags)
+
+
+@select_blocks("py")
+def test_parts_of_python_files_compile(block: Any) -> None:
+    """A part of a file compiles; it may name what the page does not define."""
+    compile(block.text, block.page.name, "exec")
+
+
+@select_blocks("json", "yaml", "ini")
+def test_files_of_the_pages_can_be_read(block: Any) -> None:
+    """Every JSON, YAML and INI block has a valid syntax."""
+    assert _READERS[block.language](block.text)
+
+
+@select_blocks("sh")
+def test_commands_of_the_pages_have_a_valid_syntax(block: Any) -> None:
+    """The shell can parse every command."""
+    process = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
+
+    assert process.stderr == ""
+
+
+def test_blocks_of_unknown_languages_are_not_checked_by_accident() -> None:
+    """Every block has one of the languages that the tests check, or one that is only shown."""
+    languages = {block.language for page in PAGES for block in list_blocks(page)}
+
+    assert languages <= {"python", "py", "json", "yaml", "ini", "sh", "text", "console", "sql"}
+
+
+def _read_ini(text: str) -> dict[str, Any]:
+    parser = configparser.ConfigParser()
+    parser.read_string(text)
+    return {name: dict(parser[name]) for name in parser.sections()}
+
+
+_READERS: dict[str, Callable[[str], Any]] = {"json": json.loads, "yaml": yaml.safe_load, "ini": _read_ini}
 
 
 def test_the_dag_of_the_readme_has_ten_lines() -> None:
     """The DAG in the README has ten lines, so that it can be read before anything is installed."""
-    (block,) = [block for page, block in python_blocks() if page == "README.md"]
+    (block,) = [block for block in list_blocks(ROOT / "README.md") if block.language == "python"]
 
-    assert len(block.splitlines()) == 10
+    assert len(block.text.splitlines()) == 10
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -96,21 +159,27 @@ def test_a_bare_make_says_what_there_is() -> None:
     assert len(output.splitlines()) == len(re.findall(r"^[a-z0-9-]+:[^#\n]*## ", MAKEFILE, re.MULTILINE))
 
 
-def test_the_readme_says_which_operators_work() -> None:
-    """Working operators can be imported and are in the provider info; planned ones cannot be imported."""
-    states = {
-        re.search(r"`(\w+)`", row[0])[1]: row[2] for row in read_rows(read_section(README, "Operators"))
-    }
-    info = get_provider_info()
+@pytest.mark.parametrize(
+    ("page", "title", "column"),
+    [
+        ("README.md", "Which operator?", 2),
+        ("docs/start/choose.md", "# Which operator do I need?", 2),
+        ("docs/operators/README.md", "# Operators", 0),
+    ],
+)
+def test_every_operator_can_be_chosen(page: Any, title: Any, column: Any) -> None:
+    """Each table of operators has every operator and sensor of the provider info, once."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    section = text.split("\n## ", 1)[0] if title.startswith("# ") else read_section(text, title)
+    names = [re.findall(r"(\w+(?:Operator|Sensor))\b", row[column])[0] for row in read_rows(section)]
     modules = [
-        name for kind in ("operators", "sensors") for entry in info[kind] for name in entry["python-modules"]
+        module
+        for kind in ("operators", "sensors")
+        for entry in get_provider_info()[kind]
+        for module in entry["python-modules"]
     ]
 
-    working = {name for name, state in states.items() if state.startswith("works")}
-    assert {_find_module(name) for name in working} == {module.rpartition(".")[2] for module in modules}
-    for name in set(states) - working:
-        assert states[name] == "planned"
-        assert not any(_can_be_found(f"{package}.{_find_module(name)}") for package in PACKAGES)
+    assert sorted(map(_find_module, names)) == sorted(module.rpartition(".")[2] for module in modules)
 
 
 def _find_module(name: str) -> str:
@@ -118,18 +187,12 @@ def _find_module(name: str) -> str:
     return "_".join(parts).lower()
 
 
-def _can_be_found(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def test_the_readme_names_the_versions_that_are_tested() -> None:
-    """The versions in the README are those that constraints.txt installs."""
+def test_the_page_of_the_installation_names_the_versions_that_are_tested() -> None:
+    """The versions on the page are those that constraints.txt installs."""
+    page = (ROOT / "docs/start/install.md").read_text(encoding="utf-8")
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-")
     installed = dict(line.split("==") for line in constraints.split())
-    versions = dict(read_rows(read_section(README, "Versions")))
+    versions = dict(read_rows(read_section(page, "Versions")))
 
     python, java = versions.pop("Python"), versions.pop("Java")
     assert (python, java) == ("3.11", "17")

@@ -1,0 +1,72 @@
+"""Tests of the hooks that complete pages for the documentation site."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import site_hooks
+
+from tests.unit.test_docs import ROOT
+
+URL = "https://example.org/project"
+
+
+class SiteFiles:
+    """The files of a site, as the hooks see them."""
+
+    def __init__(self, *paths: str) -> None:
+        self._paths = paths
+
+    def get_file_from_path(self, path: str) -> str | None:
+        """Return a file of the site; None if the site does not have it."""
+        return path if path in self._paths else None
+
+
+def convert_page(markdown: str, path: str = "guides/page.md", extra: Mapping[str, Any] | None = None) -> str:
+    config = SimpleNamespace(docs_dir=str(ROOT / "docs"), repo_url=URL, extra=extra or {"repo_ref": "main"})
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=path))
+    return site_hooks.on_page_markdown(
+        markdown, page=page, config=config, files=SiteFiles("undo.md", "guides/page.md")
+    )
+
+
+def test_links_that_leave_the_site_lead_to_the_repository() -> None:
+    """Files and folders outside of the site get their address in the repository, with the anchor."""
+    assert convert_page("[a](../../dags/example_pipes.py)") == f"[a]({URL}/blob/main/dags/example_pipes.py)"
+    assert convert_page("[a](../../dags)", extra={"repo_ref": "v1"}) == f"[a]({URL}/tree/v1/dags)"
+    assert convert_page("[a](../decisions)") == f"[a]({URL}/tree/main/docs/decisions)"
+    assert convert_page("[a](../CONTRIBUTING.md#habits)", path="README.md") == (
+        f"[a]({URL}/blob/main/CONTRIBUTING.md#habits)"
+    )
+
+
+def test_other_links_stay() -> None:
+    """Links to pages, anchors and addresses stay, and those to missing files: the build reports them."""
+    text = f"[a](../undo.md#files) [b](#part) [c]({URL}) [d](../no_such_page.md) [e](../../../../etc/passwd)"
+
+    assert convert_page(text) == text
+
+
+def test_words_in_angle_brackets_are_text_except_in_code() -> None:
+    """A placeholder is not a tag."""
+    text = (
+        "<dataset> `<dataset>` <br> <https://example.org>\n```text\n<dataset>\n```\n<!-- generated: <a> -->"
+    )
+
+    assert convert_page(text) == text.replace("<dataset>", "&lt;dataset&gt;", 1)
+
+
+def test_cells_have_the_titles_of_their_columns() -> None:
+    """Phones show a row as a list and need the title of each value."""
+    head = "<thead><tr><th>option</th><th><code>b</code></th></tr></thead>"
+    cells = "<td>1</td><td>2</td>"
+
+    content = site_hooks.on_page_content(f"<p><td></p><table>{head}<tr>{cells}</tr><tr>{cells}</tr></table>")
+
+    assert re.findall(r'<td data-title="(\w*)">(\d)', content) == [
+        ("option", "1"), ("b", "2"), ("option", "1"), ("b", "2"),
+    ]  # fmt: skip
+    assert content.startswith("<p><td></p>")
