@@ -27,9 +27,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 request, result = (Path(urlsplit(uri).path) for uri in sys.argv[-2:])
 settings = open(sys.argv[sys.argv.index("--properties-file") + 1]).read()
-seen = {{"args": sys.argv[1:], "settings": settings, "request": json.loads(request.read_text()),
+record = {{"args": sys.argv[1:], "settings": settings, "request": json.loads(request.read_text()),
     "environment": sorted(os.environ)}}
-Path({seen!r}).write_text(json.dumps(seen))
+Path({record!r}).write_text(json.dumps(record))
 print("Submitted application {application}", flush=True)
 def write(text):
     result.mkdir()
@@ -56,12 +56,12 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
     monkeypatch.setattr(_submit, "submit_conf", lambda user, *, local: {"spark.local": str(local), **user})
 
     def install_program(then: str) -> Path:
-        program, seen = tmp_path / "spark-submit", tmp_path / "seen.json"
+        program, record = tmp_path / "spark-submit", tmp_path / "record.json"
         program.write_text(
-            _PROGRAM.format(python=sys.executable, seen=str(seen), application=APPLICATION, then=then)
+            _PROGRAM.format(python=sys.executable, record=str(record), application=APPLICATION, then=then)
         )
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        return seen
+        return record
 
     return install_program
 
@@ -84,20 +84,22 @@ def test_request_and_result_are_below_the_warehouse(
     monkeypatch: pytest.MonkeyPatch, request_: JobRequest, submit: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """The driver gets URIs; nothing of this machine's Python is passed on; the folder is removed."""
-    seen_file = submit(write_result(JobResult(report={"changed": True})))
+    record_file = submit(write_result(JobResult(report={"changed": True})))
 
     result = connect(monkeypatch).submit(request_)
 
-    seen = json.loads(seen_file.read_text())
+    record = json.loads(record_file.read_text())
     assert isinstance(result, JobResult)
     assert result.report["changed"]
-    assert seen["request"] == request_.model_dump(mode="json")
-    assert [uri.partition("/_merge_runs/")[0] for uri in seen["args"][-2:]] == [f"file://{tmp_path}/lake"] * 2
-    assert seen["args"][seen["args"].index("--deploy-mode") + 1] == "cluster"
-    assert "spark.yarn.maxAppAttempts=1" in seen["settings"]
-    assert "spark.local=False" in seen["settings"]
-    assert "PYSPARK_DRIVER_PYTHON" not in seen["environment"]
-    assert "visible in the request only" not in " ".join(seen["args"])
+    assert record["request"] == request_.model_dump(mode="json")
+    assert [uri.partition("/_merge_runs/")[0] for uri in record["args"][-2:]] == [
+        f"file://{tmp_path}/lake"
+    ] * 2
+    assert record["args"][record["args"].index("--deploy-mode") + 1] == "cluster"
+    assert "spark.yarn.maxAppAttempts=1" in record["settings"]
+    assert "spark.local=False" in record["settings"]
+    assert "PYSPARK_DRIVER_PYTHON" not in record["environment"]
+    assert "visible in the request only" not in " ".join(record["args"])
     assert not list_left_files(tmp_path / "lake")
 
 
@@ -107,11 +109,11 @@ def test_the_exchange_can_be_elsewhere(
     """Settings choose the folder and the file of the job."""
     monkeypatch.setenv("AIRFLOW__MERGE__EXCHANGE", f"file://{tmp_path}/exchange/")
     monkeypatch.setenv("AIRFLOW__MERGE__CLUSTER_APPLICATION", "local:///opt/merge/main.py")
-    seen_file = submit(write_result(JobResult(report={})))
+    record_file = submit(write_result(JobResult(report={})))
 
     connect(monkeypatch).submit(request_)
 
-    args = json.loads(seen_file.read_text())["args"]
+    args = json.loads(record_file.read_text())["args"]
     assert args[-3] == "local:///opt/merge/main.py"
     assert args[-1].startswith(f"file://{tmp_path}/exchange/_merge_runs/")
 
@@ -149,39 +151,39 @@ def test_a_run_without_a_folder_is_refused(
     monkeypatch: pytest.MonkeyPatch, request_: JobRequest, submit: Callable[[str], Path]
 ) -> None:
     """Nothing is submitted that could not answer."""
-    seen_file = submit("")
+    record_file = submit("")
     request = request_.model_copy(update={"warehouse": None})
 
     with pytest.raises(SetupError, match=r"set a warehouse, or \[merge\] exchange"):
         connect(monkeypatch).submit(request)
 
-    assert not seen_file.exists()
+    assert not record_file.exists()
 
 
 def test_a_standalone_master_is_refused(
     monkeypatch: pytest.MonkeyPatch, request_: JobRequest, submit: Callable[[str], Path]
 ) -> None:
     """Spark has no cluster mode for Python there; the error has the remedy."""
-    seen_file = submit("")
+    record_file = submit("")
 
     with pytest.raises(SetupError, match="standalone master: set deploy-mode to 'client'"):
         connect(monkeypatch, host="spark://master:7077").submit(request_)
 
-    assert not seen_file.exists()
+    assert not record_file.exists()
 
 
 class ResourceManager(ThreadingHTTPServer):
     """YARN's resource manager, as far as a task asks it: the state of an application, and its end."""
 
     state = {"state": "RUNNING", "finalStatus": "UNDEFINED", "diagnostics": ""}  # noqa: RUF012 - replaced
-    asked = 0
+    query_count = 0
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: ResourceManager
 
     def do_GET(self) -> None:
-        self.server.asked += 1
+        self.server.query_count += 1
         self._answer({"app": self.server.state})
 
     def do_PUT(self) -> None:
@@ -213,7 +215,7 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
     server.server_close()
 
 
-def test_yarn_is_asked_until_the_result_is_there(
+def test_yarn_is_queried_until_the_result_is_there(
     monkeypatch: pytest.MonkeyPatch,
     request_: JobRequest,
     submit: Callable[[str], Path],
@@ -225,7 +227,7 @@ def test_yarn_is_asked_until_the_result_is_there(
     answer = JobResult(report={"changed": False}).model_dump_json()
 
     def write_late() -> None:
-        while manager.asked < 3:
+        while manager.query_count < 3:
             time.sleep(0.02)
         folder = next((tmp_path / "lake/_merge_runs").iterdir()) / "result"
         folder.mkdir()
@@ -239,7 +241,7 @@ def test_yarn_is_asked_until_the_result_is_there(
     writer.join()
 
     assert isinstance(result, JobResult)
-    assert manager.asked >= 3
+    assert manager.query_count >= 3
 
 
 def test_a_killed_task_ends_the_application(
@@ -253,7 +255,7 @@ def test_a_killed_task_ends_the_application(
     hook = connect(monkeypatch, yarn_resourcemanager_webapp_address=f"http://127.0.0.1:{manager.server_port}")
 
     def end_it() -> None:
-        while manager.asked < 2:
+        while manager.query_count < 2:
             time.sleep(0.02)
         hook.on_kill()
 
