@@ -80,10 +80,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Return the only Spark session of this process."""
-    from tests.conformance.lean import start_session
+    """Return the only Spark session of this process, with settings for tiny inputs."""
+    from tests.conformance.lean import lean_session, start_session
 
-    session = start_session(tmp_path_factory.mktemp("spark"))
+    session = lean_session(start_session(tmp_path_factory.mktemp("spark")))
     yield session
     session.stop()
 
