@@ -16,9 +16,10 @@ from pathlib import Path
 from airflow_merge_provider.core.child_process import build_child_environment
 from airflow_merge_provider.core.errors import MergeError, SetupError
 
-SPARK_VERSION = "4.2"
+# Newest first: Delta has a jar for each of them.
+SPARK_VERSIONS = ("4.2", "4.1", "4.0")
+_SPARK = f"Spark {', '.join(SPARK_VERSIONS[:-1])} or {SPARK_VERSIONS[-1]}"
 _DELTA = "4.4.0"
-_ARTIFACTS = (f"delta-spark_{SPARK_VERSION}_2.13", "delta-storage")
 # Delta's other dependencies are already in Spark's jars folder, or are needed only for other catalogs.
 _NOT_NEEDED = (
     "com.*:*,org.*:*,io.airlift:*,io.unitycatalog:*,javax.*:*,jakarta.*:*,commons-*:*,io.delta:delta-kernel*"
@@ -47,8 +48,20 @@ def delta_jars() -> tuple[str, ...]:
 
 
 def list_delta_jars() -> list[Path]:
-    """Return the paths at which the two Delta jars are cached, whether they exist or not."""
-    return [cache_folder() / "jars" / f"{artifact}-{_DELTA}.jar" for artifact in _ARTIFACTS]
+    """Return the paths at which the two Delta jars are cached, whether they exist or not.
+
+    :raises SetupError: when Spark is not found.
+    """
+    artifacts = (f"delta-spark_{spark_version(spark_home())}_2.13", "delta-storage")
+    return [cache_folder() / "jars" / f"{artifact}-{_DELTA}.jar" for artifact in artifacts]
+
+
+def spark_version(home: Path) -> str | None:
+    """Return the supported version of the Spark in a folder, such as 4.2; None if there is none."""
+    found = (
+        version for version in SPARK_VERSIONS if list(home.glob(f"jars/spark-core_2.13-{version}.*.jar"))
+    )
+    return next(found, None)
 
 
 def spark_home() -> Path:
@@ -59,19 +72,18 @@ def spark_home() -> Path:
     folder_name = os.environ.get("SPARK_HOME")
     if folder_name:
         home = Path(folder_name)
-        if not list(home.glob(f"jars/spark-core_2.13-{SPARK_VERSION}.*.jar")):
+        if spark_version(home) is None:
             raise SetupError(
-                f"SPARK_HOME={folder_name} is not a Spark {SPARK_VERSION} installation: set it to the folder "
-                "of one, or unset it to use the installed pyspark package"
+                f"SPARK_HOME={folder_name} does not contain {_SPARK}: set it to a folder of Spark, or unset "
+                "it to use the installed pyspark package"
             )
         return home
     spec = importlib.util.find_spec("pyspark")
     for folder in (spec and spec.submodule_search_locations) or ():
-        if list(Path(folder).glob(f"jars/spark-core_2.13-{SPARK_VERSION}.*.jar")):
+        if spark_version(Path(folder)) is not None:
             return Path(folder)
     raise SetupError(
-        f"Spark {SPARK_VERSION} is not installed: run pip install 'airflow-merge-provider[spark]', "
-        "or set SPARK_HOME"
+        f"{_SPARK} is not installed: run pip install 'airflow-merge-provider[spark]', or set SPARK_HOME"
     )
 
 
@@ -91,7 +103,7 @@ def find_java() -> Path:
     version = java_version(program)
     if version is not None and version < _JAVA_FLOOR:
         raise SetupError(
-            f"Java {version} is too old for Spark {SPARK_VERSION}: "
+            f"Java {version} is too old for Spark: "
             f"install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to its folder (found {program})"
         )
     return program
@@ -108,7 +120,7 @@ def java_version(program: Path) -> int | None:
 
 def _fetch_jars(jars: list[Path]) -> None:
     """Download the jars and move them in one by one, so that parallel calls are safe."""
-    packages = [f"io.delta:{artifact}:{_DELTA}" for artifact in _ARTIFACTS]
+    packages = [f"io.delta:{jar.stem.removesuffix(f'-{_DELTA}')}:{_DELTA}" for jar in jars]
     names = " and ".join(jar.name for jar in jars)
     remedy = f"copy {names} to {jars[0].parent}"
     with download_packages(

@@ -62,6 +62,15 @@ def test_the_two_jars_are_fetched_once(machine: Any) -> None:
     assert _count_calls(machine) == 1
 
 
+@pytest.mark.parametrize("version", ["4.0", "4.1", "4.2"])
+def test_the_jar_of_delta_suits_the_version_of_spark(machine: Any, version: str) -> None:
+    """Delta has a jar for each version of Spark."""
+    spark_jars = machine / "spark" / "jars"
+    (spark_jars / "spark-core_2.13-4.2.0.jar").rename(spark_jars / f"spark-core_2.13-{version}.3.jar")
+
+    assert jars.list_delta_jars()[0].name == f"delta-spark_{version}_2.13-4.4.0.jar"
+
+
 def test_first_uses_at_the_same_time_do_not_disturb_each_other(machine: Any) -> None:
     """Several workers can download the jars at once on a new machine."""
     jar_lists: list[tuple[str, ...]] = []
@@ -126,7 +135,7 @@ def test_a_spark_of_another_version_is_refused(machine: Any) -> None:
 
     with pytest.raises(
         SetupError,
-        match=r"^SPARK_HOME=.* is not a Spark 4.2 installation: set it to the folder of one, or unset it",
+        match=r"^SPARK_HOME=.* does not contain Spark 4.2, 4.1 or 4.0: set it to a folder of Spark",
     ):
         jars.spark_home()
 
@@ -144,7 +153,8 @@ def test_without_any_spark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
     with pytest.raises(
-        SetupError, match=r"^Spark 4.2 is not installed: run pip install 'airflow-merge-provider\[spark\]'"
+        SetupError,
+        match=r"^Spark 4.2, 4.1 or 4.0 is not installed: run pip install 'airflow-merge-provider\[spark\]'",
     ):
         jars.spark_home()
 
@@ -176,7 +186,7 @@ def test_a_java_that_is_too_old_is_refused(machine: Any) -> None:
     """A Java version that is too old is rejected. Spark itself would fail with a class version error."""
     (machine / "java" / "release").write_text('JAVA_VERSION="1.8.0_402"\n')
 
-    with pytest.raises(SetupError, match=r"^Java 8 is too old for Spark 4.2: install Java 17 or 21"):
+    with pytest.raises(SetupError, match=r"^Java 8 is too old for Spark: install Java 17 or 21"):
         jars.find_java()
 
 

@@ -68,7 +68,7 @@ def test_java_that_is_missing_or_old_is_missing(
     (java / "release").write_text('JAVA_VERSION="11.0.1"\n')
     code, checks = find_checks(capsys)
     assert (code, checks["Java"]["state"]) == (4, "missing")
-    assert checks["Java"]["value"] == "Java 11 is too old for Spark 4.2"
+    assert checks["Java"]["value"] == "Java 11 is too old for Spark"
 
     (java / "release").write_text('JAVA_VERSION="25"\n')
     code, checks = find_checks(capsys)
