@@ -58,10 +58,10 @@ def list_delta_jars() -> list[Path]:
 
 def spark_version(home: Path) -> str | None:
     """Return the supported version of the Spark in a folder, such as 4.2; None if there is none."""
-    found = (
+    versions = (
         version for version in SPARK_VERSIONS if list(home.glob(f"jars/spark-core_2.13-{version}.*.jar"))
     )
-    return next(found, None)
+    return next(versions, None)
 
 
 def spark_home() -> Path:
