@@ -82,6 +82,13 @@ class RunFolder:
             raise JobError(f"{self._uri}: the result of the run cannot be read ({error})") from error
         return parse_result(text, time.monotonic() - start)
 
-    def remove(self) -> None:
-        """Remove the folder, whose files may contain rows of the run."""
-        self._files.rm(self._root, recursive=True)
+    def remove_folder(self) -> str | None:
+        """Remove the folder, whose files may contain rows of the run; return a warning if that fails.
+
+        A run that has committed does not fail because its folder stays.
+        """
+        try:
+            self._files.rm(self._root, recursive=True)
+        except OSError as error:
+            return f"{self._uri} contains the request and the report of the run and stays: {error}"
+        return None

@@ -110,7 +110,8 @@ class SubmitProcess:
             error = self._submit_application(hook, application, build_child_environment(PYTHONUNBUFFERED="1"))
             result = self._await_result(hook, folder, start) if error is None else folder.find_result(start)
         finally:
-            folder.remove()
+            if warning := folder.remove_folder():
+                hook.log.warning("%s", warning)
         if result is not None:
             return result
         if self._killed:

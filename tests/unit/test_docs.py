@@ -92,7 +92,7 @@ def test_the_code_of_the_pages_runs(block: Any) -> None:
 @select_blocks("py")
 def test_parts_of_python_files_compile(block: Any) -> None:
     """A part of a file compiles; it may name what the page does not define."""
-    compile(block.text, block.page.name, "exec")
+    assert compile(block.text, block.page.name, "exec").co_code
 
 
 @select_blocks("json", "yaml", "ini")

@@ -46,7 +46,7 @@ def main(argv: Sequence[str], jobs: Mapping[str, Run] | None = None) -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     progress = Progress()
     if "://" in argv[0]:
-        return _exchange(argv[0], argv[1], progress, jobs)
+        return _run_from_uris(argv[0], argv[1], progress, jobs)
     request_file, result_file, *conf_file = (Path(argument) for argument in argv)
     try:
         conf = json.loads(conf_file[0].read_text(encoding="utf-8")) if conf_file else {}
@@ -58,7 +58,9 @@ def main(argv: Sequence[str], jobs: Mapping[str, Run] | None = None) -> int:
     return 0 if answer.ok else 1
 
 
-def _exchange(request_uri: str, result_uri: str, progress: Progress, jobs: Mapping[str, Run] | None) -> int:
+def _run_from_uris(
+    request_uri: str, result_uri: str, progress: Progress, jobs: Mapping[str, Run] | None
+) -> int:
     """Read the request and write the result with Spark, before its session ends.
 
     :raises SetupError: if Spark cannot start: there is nowhere to write a result then.

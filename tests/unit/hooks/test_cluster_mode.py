@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
@@ -145,6 +146,25 @@ def test_a_driver_without_a_result_can_be_tried_again(
 
     assert error.value.retryable
     assert not list_left_files(tmp_path / "lake")
+
+
+def test_a_folder_that_stays_does_not_fail_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+    request_: JobRequest,
+    submit: Callable[[str], Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A run that has committed succeeds, and its log says what is left."""
+    submit(write_result(JobResult(report={"changed": True})))
+
+    def refuse_removal(*_: Any, **__: Any) -> None:
+        raise PermissionError("no permission to delete")
+
+    monkeypatch.setattr(LocalFileSystem, "rm", refuse_removal)
+    result = connect(monkeypatch).submit(request_)
+
+    assert isinstance(result, JobResult)
+    assert "stays: no permission to delete" in capsys.readouterr().out
 
 
 def test_a_run_without_a_folder_is_refused(
