@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -26,14 +27,22 @@ class RefusedArgumentsError(ConfigError, AirflowFailException):
     """Raised by a constructor for invalid literal arguments; a mapped task that raises it is not retried."""
 
 
-def own_parameters(operator: type, base: type) -> dict[str, inspect.Parameter]:
+# A DAG file builds many tasks of few classes, and reading a signature costs as much as checking the arguments.
+@functools.cache
+def own_parameters(operator: type, base: type) -> Mapping[str, inspect.Parameter]:
     """Return the arguments of an operator and its base classes up to, but not including, ``base``."""
     classes = operator.__mro__[: operator.__mro__.index(base)]
     parameters: dict[str, inspect.Parameter] = {}
     for cls in reversed(classes):
         if "__init__" in vars(cls):
             parameters |= inspect.signature(vars(cls)["__init__"]).parameters
-    return {name: parameters[name] for name in parameters if name not in {"self", "kwargs"}}
+    return MappingProxyType({name: parameters[name] for name in parameters if name not in {"self", "kwargs"}})
+
+
+@functools.cache
+def _base_names(base: type) -> frozenset[str]:
+    """Return the argument names of the class that every operator is built on."""
+    return frozenset(inspect.signature(vars(base)["__init__"]).parameters)
 
 
 def is_literal(value: Any) -> bool:
@@ -101,7 +110,7 @@ def check_argument_names(operator: type, base: type, arguments: Mapping[str, Any
     :raises RefusedArgumentsError: with every one of them.
     """
     names = own_parameters(operator, base)
-    base_names = inspect.signature(vars(base)["__init__"]).parameters
+    base_names = _base_names(base)
     problems = [
         Problem(name, "unknown", f"unknown argument {name!r}", did_you_mean(name, [*names, *base_names]))
         for name in arguments

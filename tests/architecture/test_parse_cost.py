@@ -36,20 +36,21 @@ def plain(number):
 
 plain(0)
 load_pipes(sys.argv[1])
-costs = []
+own, pipes = [], []
 for _ in range(5):
     start = time.process_time()
     for number in range(50):
         plain(number)
     middle = time.process_time()
     assert len(load_pipes(sys.argv[1])) == 50
-    costs.append(time.process_time() - middle - (middle - start))
-print(json.dumps(min(costs)))
+    own.append(middle - start)
+    pipes.append(time.process_time() - middle)
+print(json.dumps([min(own), min(pipes)]))
 """
 
 
 def test_fifty_pipes_cost_next_to_nothing(tmp_path: Path) -> None:
-    """Reading and checking fifty pipes takes less than 0.1 CPU seconds more than Airflow itself."""
+    """Reading, checking and building fifty pipes costs less than three times the same DAGs without checks."""
     pipes, home = tmp_path / "pipes", tmp_path / "home"
     pipes.mkdir()
     for number in range(50):
@@ -72,4 +73,5 @@ def test_fifty_pipes_cost_next_to_nothing(tmp_path: Path) -> None:
     )
 
     assert process.returncode == 0, process.stderr
-    assert json.loads(process.stdout.splitlines()[-1]) < 0.1
+    of_airflow, of_pipes = json.loads(process.stdout.splitlines()[-1])
+    assert of_pipes < 3 * of_airflow
