@@ -13,7 +13,7 @@ from typing import Any
 from airflow_merge_provider.core.data_lineage.descriptions import describe_datasets
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source, undo
-from airflow_merge_provider.core.expectations.columns import require_columns
+from airflow_merge_provider.core.expectations.columns import require_columns, require_sources
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import Job, JobRequest, JobResult
@@ -113,12 +113,14 @@ def _find_report(log: TableLog, request: JobRequest, progress: Progress) -> dict
 
 
 def _check_expectations(log: TableLog, decision: RunDecision) -> None:
-    """Check the columns that expectations on sources name.
+    """Check the sources and their columns that expectations name.
 
-    :raises DataError: with every column that a source does not have.
+    :raises DataError: with every source or column that does not exist.
     """
     expectations = parse_expectations(decision.request.config.get(EXPECT))
-    for name, source in decision.reporter.sources.items():
+    sources = decision.reporter.sources
+    require_sources(list(sources), expectations)
+    for name, source in sources.items():
         if applicable := [item for item in expectations if item.applies_to(name)]:
             columns = [str(field["name"]) for field in log.read_fields(source)]
             require_columns(columns, applicable, f"the source {name!r}")

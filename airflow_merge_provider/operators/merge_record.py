@@ -20,7 +20,7 @@ from airflow_merge_provider.operators._spark_job import SparkJobOperator
 from airflow_merge_provider.triggers.landing import LandingTrigger
 
 NEXT_EXPIRY = "next_expiry"
-_JSON = ("reader", "writer", "attributes", "attribute_sources", "partition_by")
+_JSON = ("reader", "writer", "attributes", "attribute_sources", "partition_by", "expect")
 
 
 class MergeRecordOperator(SparkJobOperator):
@@ -64,6 +64,8 @@ class MergeRecordOperator(SparkJobOperator):
     :param validate: check for malformed records ``on_arrival`` of a file or ``on_merge`` of its bin.
     :param size_basis: how sizes are measured: as ``input``, ``estimated_output`` or ``uncompressed``.
     :param trust_record_count: use the ``record.count`` of a sidecar without counting.
+    :param expect: named conditions on the records of incoming files, and what to do with files whose records
+        do not meet them.
     :param deferrable: wait in the triggerer until there are new files or a bin expires.
     :param poll_interval: seconds between two checks while waiting.
     """
@@ -105,6 +107,7 @@ class MergeRecordOperator(SparkJobOperator):
         "validate",
         "size_basis",
         "trust_record_count",
+        "expect",
     )
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -147,6 +150,7 @@ class MergeRecordOperator(SparkJobOperator):
         validate: str = "on_arrival",
         size_basis: str = "input",
         trust_record_count: bool | str = False,
+        expect: Mapping[str, Any] | None = None,
         deferrable: bool = False,
         poll_interval: float = 60.0,
         **kwargs: Any,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from collect_errors import collect_errors
@@ -58,77 +59,89 @@ _PHRASES = {
 }
 
 
-def _parse_modules() -> Iterator[tuple[Path, ast.AST]]:
-    for path in MODULES:
-        yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A function or a class of a module; a class has no docstring here."""
+
+    path: Path
+    name: str
+    is_function: bool
+    docstring: str
 
 
-def _list_functions() -> list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Return all functions except those whose names Python defines."""
-    return [
-        (path, node)
-        for path, tree in _parse_modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("__")
-    ]
+class Names(NamedTuple):
+    """The definitions of all modules, and the variables that they assign, each with its module."""
+
+    definitions: list[Definition]
+    variables: set[tuple[Path, str]]
+
+    @property
+    def functions(self) -> list[Definition]:
+        """All functions except those whose names Python defines."""
+        return [one for one in self.definitions if one.is_function and not one.name.startswith("__")]
+
+
+@pytest.fixture(scope="module")
+def names() -> Names:
+    """Return the names of all modules; each is parsed once, and its tree is not kept, to save memory."""
+    collected = Names([], set())
+    for module in MODULES:
+        path = module.relative_to(ROOT)
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                definition = Definition(path, node.name, True, ast.get_docstring(node) or "")
+                collected.definitions.append(definition)
+            elif isinstance(node, ast.ClassDef):
+                collected.definitions.append(Definition(path, node.name, False, ""))
+            elif (name := _get_variable(node)) is not None:
+                collected.variables.add((path, name))
+    return collected
+
+
+@pytest.fixture(scope="module")
+def messages() -> list[str]:
+    """Return the message and the hint of every error of the package."""
+    return [f"{error.message} ({error.hint})" for error in collect_errors(ROOT / "airflow_merge_provider")]
 
 
 def _list_words(name: str) -> list[str]:
     return [word for word in name.split("_") if word]
 
 
-def test_functions_are_verb_and_object() -> None:
+def test_functions_are_verb_and_object(names: Names) -> None:
     """Function names have at least two words.
 
     Properties, fixtures and functions that a framework calls may have one word.
     """
-    functions = _list_functions()
-    one_word = [node.name for _, node in functions if len(_list_words(node.name)) == 1]
+    one_word = [one.name for one in names.functions if len(_list_words(one.name)) == 1]
 
-    assert len(one_word) <= ONE_WORD_MAX * len(functions), sorted(one_word)
+    assert len(one_word) <= ONE_WORD_MAX * len(names.functions), sorted(one_word)
 
 
-def test_functions_do_not_begin_with_a_participle() -> None:
+def test_functions_do_not_begin_with_a_participle(names: Names) -> None:
     """Only a few properties begin with a participle, such as ``restored_version``."""
-    functions = _list_functions()
-    first_words = [(node.name, next(iter(_list_words(node.name)), "")) for _, node in functions]
+    first_words = [(one.name, next(iter(_list_words(one.name)), "")) for one in names.functions]
     participles = [name for name, word in first_words if _PARTICIPLE.fullmatch(word) and word not in _VERBS]
 
-    assert len(participles) <= PARTICIPLE_MAX * len(functions), sorted(participles)
+    assert len(participles) <= PARTICIPLE_MAX * len(names.functions), sorted(participles)
 
 
-def test_a_concept_has_one_word() -> None:
+def test_a_concept_has_one_word(names: Names) -> None:
     """No function and no class has a replaced name."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    violations = [
-        f"{path}: {node.name}"
-        for path, tree in _parse_modules()
-        for node in ast.walk(tree)
-        if isinstance(node, kinds) and node.name in _REPLACED_WORDS
-    ]
-
-    assert violations == []
+    assert [f"{one.path}: {one.name}" for one in names.definitions if one.name in _REPLACED_WORDS] == []
 
 
-def test_docstrings_are_imperative() -> None:
+def test_docstrings_are_imperative(names: Names) -> None:
     """The docstring of a function begins with neither give, tell nor say."""
-    violations = [
-        f"{path}: {node.name}"
-        for path, node in _list_functions()
-        if re.match(r"(Give|Tell|Say)\b", ast.get_docstring(node) or "")
-    ]
+    functions = names.functions
+    violations = [one for one in functions if re.match(r"(Give|Tell|Say)\b", one.docstring)]
 
     assert violations == []
 
 
-def test_variables_say_what_they_hold() -> None:
+def test_variables_say_what_they_hold(names: Names) -> None:
     """No local variable and no parameter is a bare participle, a pronoun or a metaphor."""
-    violations = [
-        f"{path}: {name}"
-        for path, tree in _parse_modules()
-        for node in ast.walk(tree)
-        if (name := _get_variable(node)) is not None and name.strip("_") in _VAGUE_WORDS
-    ]
+    violations = [f"{path}: {name}" for path, name in names.variables if name.strip("_") in _VAGUE_WORDS]
 
     assert violations == []
 
@@ -140,9 +153,6 @@ def _get_variable(node: ast.AST) -> str | None:
 
 
 @pytest.mark.parametrize("phrase", _PHRASES, ids=_PHRASES.values())
-def test_messages_are_plain(phrase: str) -> None:
+def test_messages_are_plain(phrase: str, messages: list[str]) -> None:
     """No message and no hint of an error has a phrase that a reader has to decode."""
-    errors = collect_errors(ROOT / "airflow_merge_provider")
-    violations = [error for error in errors if re.search(phrase, f"{error.message} ({error.hint})")]
-
-    assert violations == []
+    assert [message for message in messages if re.search(phrase, message)] == []

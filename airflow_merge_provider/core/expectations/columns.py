@@ -1,4 +1,4 @@
-"""Check that expectations suit the columns of the rows that they are checked on."""
+"""Check that expectations suit the sources of a run, and the columns of the rows that they are checked on."""
 
 from __future__ import annotations
 
@@ -19,6 +19,24 @@ def require_columns(columns: Sequence[str], expectations: Iterable[Expectation],
         problem
         for item in expectations
         for problem in find_unknown_columns(item.columns, columns, f"{item.path}.{item.kind}", where)
+    ]
+    if problems:
+        raise DataError.from_problems(problems)
+
+
+def require_sources(names: Sequence[str], expectations: Iterable[Expectation]) -> None:
+    """Check that the run has the sources that expectations name; otherwise they would apply to nothing.
+
+    :param names: the names of the sources of the run.
+    :raises DataError: with every other name.
+    """
+    problems = [
+        Problem(
+            f"{item.path}.source", "unknown", f"unknown source {name!r}", suggest_name(name, names, "sources")
+        )
+        for item in expectations
+        for name in item.sources
+        if name not in names
     ]
     if problems:
         raise DataError.from_problems(problems)

@@ -12,6 +12,9 @@ from airflow_merge_provider.core.errors import DataError, Problem, format_count
 from airflow_merge_provider.core.expectations.config import Action, Expectation, Kind, Scope
 
 _CHANGES = "the changes of the run"
+# What a run does with rows that do not meet an expectation with the action quarantine.
+REJECTED_ROWS = "these rows are left out, and saved in the table of rejected rows"
+REJECTED_FILES = "their files are moved to the failure folder"
 
 
 class ExpectationResult(BaseModel):
@@ -82,9 +85,13 @@ def check_freshness(expectation: Expectation, newest: int | None, now: int) -> b
     return newest is not None and now - newest <= expectation.max_age.total_seconds() * 1_000_000
 
 
-def list_warnings(results: Iterable[ExpectationResult]) -> list[str]:
-    """Return a warning for each expectation that fails without stopping the run."""
-    effects = {"warn": "", "quarantine": "; these rows are left out, and saved in the table of rejected rows"}
+def list_warnings(results: Iterable[ExpectationResult], rejection: str = REJECTED_ROWS) -> list[str]:
+    """Return a warning for each expectation that fails without stopping the run.
+
+    :param rejection: what the run does with rows that do not meet an expectation with the action
+        ``quarantine``.
+    """
+    effects = {"warn": "", "quarantine": f"; {rejection}"}
     return [
         f"expect.{result.name}: {result.describe_failure()}{effects[result.action]}"
         for result in results

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
+from airflow_merge_provider.core.expectations.config import find_problems, parse_expectations
 from airflow_merge_provider.core.merge_record import attributes as attribute_rules
 from airflow_merge_provider.core.merge_record.units import (
     Period,
@@ -239,6 +240,9 @@ class MergeRecordConfig(Config):
         default=False,
         description="Whether record.count of a sidecar replaces counting; such a file is validated on merge.",
     )
+    expect: dict[str, Any] | None = Field(
+        None, description="Conditions on the records of incoming files, by name."
+    )
 
     @property
     def defragment(self) -> bool:
@@ -268,6 +272,7 @@ class MergeRecordConfig(Config):
                 "original", "unused", f"is not supported with original_action {action!r}", "remove it"
             )
         yield from _partition_problems(fields)
+        yield from _expectation_problems(fields.get("expect"))
         reader = fields.get("reader")
         if reader and reader["format"] == "xml":
             if reader["schema"] is None:
@@ -322,6 +327,24 @@ def _partition_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
     if options.get("validate") == "on_merge" or options.get("trust_record_count"):
         message = "cannot be combined with validate 'on_merge' or trust_record_count"
         yield Problem(at, "conflict", message, "files are split on arrival: remove these options")
+
+
+def _expectation_problems(raw: Any) -> Iterator[Problem]:
+    """Yield problems for expectations; each file is checked when its bin is to be merged."""
+    problems = list(find_problems(raw))
+    yield from problems
+    if problems:
+        return
+    for item in parse_expectations(raw):
+        if not item.is_row_condition:
+            message = f"{item.kind} is not supported, because runs check each record alone"
+            hint = "use a condition, not_null or accepted_values"
+            yield Problem(f"{item.path}.{item.kind}", "unsupported", message, hint)
+        if item.scope == "changes":
+            message = "'changes' is not supported: merged files have the records of their sources"
+            yield Problem(f"{item.path}.on", "unsupported", message, "remove it")
+        if item.sources:
+            yield Problem(f"{item.path}.source", "contradiction", "has no effect on files", "remove it")
 
 
 def _threshold_problems(options: Mapping[str, Any]) -> Iterator[Problem]:

@@ -18,10 +18,10 @@ class FlowFile:
     """One file, or the records of one file that share the values of ``partition_by``.
 
     ``arrival`` is in microseconds since 1970 UTC. ``schema`` is the key of a schema that is stored once.
-    ``unreadable`` and ``malformed`` state why the file as a whole, or one of its records, cannot be read. The
-    content of ``unchecked`` FlowFiles is only read when their bin is merged; their counts come from other
-    sources. ``version`` is the version of the file, ``sidecar`` the version of its sidecar, if there was one
-    on arrival.
+    ``unreadable`` and ``malformed`` state why the file as a whole, or one of its records, cannot be read;
+    ``rejected`` states which expectations its records do not meet. The content of ``unchecked`` FlowFiles is
+    only read when their bin is merged; their counts come from other sources. ``version`` is the version of
+    the file, ``sidecar`` the version of its sidecar, if there was one on arrival.
     """
 
     uri: str
@@ -36,6 +36,7 @@ class FlowFile:
     part: str | None = None
     unreadable: str | None = None
     malformed: str | None = None
+    rejected: str | None = None
     unchecked: bool | None = None
     sidecar: str | None = None
 

@@ -6,7 +6,7 @@ Source: docs/semantics/merge_record.md, Bins; Attributes; Steps of a run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field as default, replace
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,12 @@ from airflow_merge_provider.core.merge_record import attributes as attribute_rul
 from airflow_merge_provider.core.merge_record.bins import Bins, EndedBin
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, merge_id
-from airflow_merge_provider.core.merge_record.reasons import FULL, Reason, describe_malformed
+from airflow_merge_provider.core.merge_record.reasons import (
+    FULL,
+    Reason,
+    describe_malformed,
+    describe_rejected,
+)
 from airflow_merge_provider.core.merge_record.schema import Field, Schema, unite_schemas
 from airflow_merge_provider.core.merge_record.state import State, compute_fingerprint, remove_files
 
@@ -132,25 +137,32 @@ def plan_merges(
     *,
     lost: Sequence[str] = (),
     broken: Mapping[str, str] = NOTHING,
+    rejected: Mapping[str, str] = NOTHING,
 ) -> Plan:
     """Add new files to bins and end the bins that are due; ``now`` is in microseconds since 1970 UTC.
 
     The bins of the state must have the groups of this configuration (``state.fingerprint``) and contain no
     file that has changed. ``lost`` are files that vanished from the bins, for the report. ``broken`` are
     FlowFiles that were found malformed when their bin was to be merged, with the reason: either the bin
-    fails, or they fail alone.
+    fails, or they fail alone. ``rejected`` are FlowFiles that do not meet expectations, with the reason: they
+    fail alone, and a set of fragments fails with them, because it would never be complete.
     """
     arrivals = replace(arrivals, flowfiles=(*state.returned, *arrivals.flowfiles))
     state = replace(state, returned=())
     if broken and config.failure_scope == "flowfile":
-        state, arrivals = _set_apart(state, arrivals, broken)
+        state, arrivals = _set_apart(state, arrivals, malformed=broken)
+    if rejected and not config.defragment:
+        state, arrivals = _set_apart(state, arrivals, rejected=rejected)
     schemas = {key: Schema.from_json(raw) for key, raw in state.schemas.items()} | dict(arrivals.schemas)
     open_before = [bin_.remove_flowfiles(()) for bin_ in state.bins]
     bins = Bins(config, open_before, state.next_seq, now)
     for flowfile in arrivals.flowfiles:
         bins.offer_flowfile(flowfile)
     bins.end_bins(queue_was_empty=config.complete_full_enough or not arrivals.flowfiles)
-    ended_bins = [_fail_unreadable(ended, broken) for ended in bins.ended]
+    ended_bins = [
+        _fail_bin(_fail_bin(ended, broken, describe_malformed), rejected, describe_rejected)
+        for ended in bins.ended
+    ]
     generation = state.generation + 1
     merges = tuple(
         _build_merge(ended, schemas, now, config, generation) for ended in ended_bins if not ended.failed
@@ -233,25 +245,29 @@ def _find_value(record: Mapping[str, Any], field: Field) -> Any:
     return record.get(next(names, ""))
 
 
-def _fail_unreadable(ended: EndedBin, broken: Mapping[str, str]) -> EndedBin:
-    """Fail a bin that was to be merged, because of the first of its sources that cannot be read."""
-    culprit = next((source for source in ended.sources if source.uuid in broken), None)
+def _fail_bin(
+    ended: EndedBin, problems: Mapping[str, str], describe: Callable[[str, str], Reason]
+) -> EndedBin:
+    """Fail a bin that was to be merged, because of the first of its sources that has a problem."""
+    culprit = next((source for source in ended.sources if source.uuid in problems), None)
     if ended.failed or culprit is None:
         return ended
-    return replace(
-        ended,
-        reason=describe_malformed(culprit.name, broken[culprit.uuid]),
-        failed=True,
-        culprit=culprit.uuid,
-    )
+    reason = describe(culprit.name, problems[culprit.uuid])
+    return replace(ended, reason=reason, failed=True, culprit=culprit.uuid)
 
 
-def _set_apart(state: State, arrivals: NewFiles, broken: Mapping[str, str]) -> tuple[State, NewFiles]:
-    """Add broken FlowFiles with their status; those of open bins are added again, before the others."""
-    old = [source for bin_ in state.bins for source in bin_.sources if source.uuid in broken]
-    bins = (bin_.remove_flowfiles(broken) for bin_ in state.bins)
+def _set_apart(
+    state: State, arrivals: NewFiles, **problems_by_status: Mapping[str, str]
+) -> tuple[State, NewFiles]:
+    """Add FlowFiles with their status; those of open bins are added again, before the others.
+
+    :param problems_by_status: the problems by FlowFile UUID, by the field of the FlowFile that states them.
+    """
+    ((status, problems),) = problems_by_status.items()
+    old = [source for bin_ in state.bins for source in bin_.sources if source.uuid in problems]
+    bins = (bin_.remove_flowfiles(problems) for bin_ in state.bins)
     flowfiles = [
-        replace(flowfile, malformed=broken[flowfile.uuid]) if flowfile.uuid in broken else flowfile
+        replace(flowfile, **{status: problems[flowfile.uuid]}) if flowfile.uuid in problems else flowfile
         for flowfile in (*old, *arrivals.flowfiles)
     ]
     new_state = replace(state, bins=tuple(bin_ for bin_ in bins if bin_.sources))

@@ -38,6 +38,11 @@ def describe_malformed(name: str, why: str) -> Reason:
     return Reason("MALFORMED", f"A record of {name} cannot be read: {why}")
 
 
+def describe_rejected(name: str, why: str) -> Reason:
+    """Return the reason for a FlowFile with records that do not meet an expectation."""
+    return Reason("EXPECTATION", f"{name} is rejected: {why}")
+
+
 def describe_incomplete(count: int, expected: int | None, ended_by: Reason) -> Reason:
     """Return the reason for a set of fragments that ended incomplete."""
     expected_text = "an unknown number of" if expected is None else expected

@@ -11,6 +11,7 @@ from airflow_merge_provider.core.change_plan.summary import ChangeSummary
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
 from airflow_merge_provider.core.expectations.result import (
+    REJECTED_ROWS,
     ExpectationResult,
     build_result,
     check_freshness,
@@ -83,6 +84,7 @@ class RunReporter:
 
     ``previous`` is the previous run of the target, None if there is no target yet. ``source_rows`` are the
     sizes of sources that the run has counted; ``count_rows`` reads those of the others from the log.
+    ``rejection`` says what the run does with rows of an expectation with the action ``quarantine``.
     """
 
     count_rows: CountRows
@@ -95,6 +97,7 @@ class RunReporter:
     warnings: list[str] = field(default_factory=list)
     source_rows: dict[str, int] = field(default_factory=dict)
     expectations: dict[tuple[str, str | None], ExpectationResult] = field(default_factory=dict)
+    rejection: str = REJECTED_ROWS
 
     @property
     def is_dry_run(self) -> bool:
@@ -142,7 +145,7 @@ class RunReporter:
         """
         for result in results:
             self.expectations[result.name, result.source] = result
-        self.add_warnings(list_warnings(self.expectations.values()))
+        self.add_warnings(list_warnings(self.expectations.values(), self.rejection))
 
     def build_report(
         self,

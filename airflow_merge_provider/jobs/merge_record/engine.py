@@ -11,7 +11,8 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import NewFiles, PlannedMerge
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record import facts
+from airflow_merge_provider.jobs.merge_record import expectations, facts
+from airflow_merge_provider.jobs.merge_record.expectations import RecordCheck
 from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.partitions import split_files
@@ -32,6 +33,15 @@ class Engine(Protocol):
     def check_files(
         self, source: Storage, files: Sequence[FlowFile], schemas: Schemas, config: MergeRecordConfig
     ) -> dict[str, str]: ...
+
+    def check_records(
+        self,
+        source: Storage,
+        files: Sequence[FlowFile],
+        schemas: Schemas,
+        config: MergeRecordConfig,
+        name: str,
+    ) -> RecordCheck: ...
 
     def stage_merges(
         self,
@@ -68,6 +78,19 @@ class SparkEngine:
         with session_settings(self._spark):
             self._records.spool.copy_files(source, [file.uri for file in files])
             return facts.check_files(self._records, files, schemas, config)
+
+    def check_records(
+        self,
+        source: Storage,
+        files: Sequence[FlowFile],
+        schemas: Schemas,
+        config: MergeRecordConfig,
+        name: str,
+    ) -> RecordCheck:
+        """Check the records of files against the expectations; ``name`` is that of the source in reports."""
+        with session_settings(self._spark):
+            self._records.spool.copy_files(source, dict.fromkeys(file.uri for file in files))
+            return expectations.check_records(self._records, files, schemas, config, name)
 
     def stage_merges(
         self,

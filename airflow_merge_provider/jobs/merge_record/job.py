@@ -5,7 +5,6 @@ Source: docs/semantics/merge_record.md, Steps of a run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,10 +15,11 @@ from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.expectations.result import REJECTED_FILES, ExpectationResult
 from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, list_warnings
 from airflow_merge_provider.core.merge_record.counts import COUNTS
 from airflow_merge_provider.core.merge_record.landing import Listing, sort_listing
-from airflow_merge_provider.core.merge_record.plan import NewFiles, Plan, plan_merges, reduce_plan
+from airflow_merge_provider.core.merge_record.plan import Plan, reduce_plan
 from airflow_merge_provider.core.merge_record.schema import Schema, unite_schemas
 from airflow_merge_provider.core.merge_record.sizes import estimate_sizes, learn_size
 from airflow_merge_provider.core.merge_record.state import (
@@ -32,7 +32,7 @@ from airflow_merge_provider.core.merge_record.state import (
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RESULT, RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import EXPECTATIONS, RESULT, RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import FULL_REFRESH, RunMode
 from airflow_merge_provider.jobs.merge_record import routing
@@ -40,6 +40,7 @@ from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.listing import build_queue
 from airflow_merge_provider.jobs.merge_record.files.storage import Open, open_storage
+from airflow_merge_provider.jobs.merge_record.planning import Planner
 from airflow_merge_provider.jobs.merge_record.publishing import Publisher, PublishResult
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import convert_schema, spark_schema
 from airflow_merge_provider.jobs.merge_record.report import (
@@ -102,7 +103,16 @@ class _Run:
             for name in ("merged", "source")
         )
         pinned = {source.id: PinnedDataset(source, None)}
-        self.reporter = RunReporter(lambda _: None, self.request, self.progress, COUNTS, merged, pinned, None)
+        self.reporter = RunReporter(
+            lambda _: None,
+            self.request,
+            self.progress,
+            COUNTS,
+            merged,
+            pinned,
+            None,
+            rejection=REJECTED_FILES,
+        )
         self.reporter.add_warnings(list_warnings(self.config))
         self.plans: list[Plan] = []
         self._resumed: str | None = None
@@ -148,6 +158,9 @@ class _Run:
         if result is None and previous_report.get("token") == token and RESULT in previous_report:
             # A retry reports the result of an earlier attempt that had completed everything.
             result = RunResult.from_state(previous_report)
+            self.reporter.add_expectations(
+                map(ExpectationResult.model_validate, previous_report.get(EXPECTATIONS) or ())
+            )
         return self._build_report(result, state)
 
     def _plan_merges(self, state: State) -> tuple[Plan, int]:
@@ -164,33 +177,14 @@ class _Run:
         with self.progress.time_step("count"):
             arrivals = self.engine.find_arrivals(folders.source, queue, self.config, self.request.started_at)
             arrivals = estimate_sizes(arrivals, state, self.config)
-        plan = self._check_and_plan(state, arrivals, lost, folders)
+        plan = Planner(self.engine, folders.source, self.config, self.reporter).build_plan(
+            state, arrivals, lost
+        )
         self.progress.log_line(
             f"planned {len(plan.merges)} merges and {len(plan.failures)} failed bins from {len(queue.files)} "
             f"new files; {listing.unsettled} files are not settled, {len(plan.state.bins)} bins stay open"
         )
         return plan, len(queue.files)
-
-    def _check_and_plan(
-        self, state: State, arrivals: NewFiles, lost: Sequence[str], folders: Folders
-    ) -> Plan:
-        """Build the plan, and validate files that have not been validated yet when their bin is to be merged.
-
-        Planning is repeated without the invalid files until every file of the planned merges is valid.
-        """
-        broken: dict[str, str] = {}
-        checked_uuids: set[str] = set()
-        while True:
-            with self.progress.time_step("plan"):
-                now = self.request.started_at
-                plan = plan_merges(state, arrivals, now, self.config, lost=lost, broken=broken)
-            sources = [source for merge in plan.merges for source in merge.sources]
-            files = [file for file in sources if file.unchecked and file.uuid not in checked_uuids]
-            if not files:
-                return plan
-            checked_uuids |= {file.uuid for file in files}
-            with self.progress.time_step("validate"):
-                broken |= self.engine.check_files(folders.source, files, plan.schemas, self.config)
 
     def _list_files(self, folders: Folders, config: MergeRecordConfig) -> Listing:
         source = folders.source

@@ -14,11 +14,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.expectations.columns import find_unknown_columns, require_columns
-from airflow_merge_provider.core.expectations.config import REJECTED, REJECTED_SUFFIX, Expectation
-from airflow_merge_provider.core.expectations.result import (
-    require_success,
+from airflow_merge_provider.core.expectations.columns import (
+    find_unknown_columns,
+    require_columns,
+    require_sources,
 )
+from airflow_merge_provider.core.expectations.config import REJECTED, REJECTED_SUFFIX, Expectation
+from airflow_merge_provider.core.expectations.result import require_success
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.jobs.delta.side_table import SideTable
@@ -58,8 +60,9 @@ class RunExpectations:
         :param sources: the rows that the run reads, by the names of the sources.
         :param hidden: their columns that are not those of the sources.
         :raises DataError: if rows do not meet an expectation with the action ``fail``, or if a condition does
-            not suit the columns.
+            not suit the columns or names another source.
         """
+        require_sources(list(self._reporter.sources), self._expectations)
         checked = {
             name: MarkedRows(rows, expectations, self._read_keys, where=f"the source {name!r}", hidden=hidden)
             for name, rows in sources.items()

@@ -27,11 +27,11 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(params=SHUFFLES.values(), ids=list(SHUFFLES))
+@pytest.fixture(params=list(SHUFFLES))
 def shuffling(spark: SparkSession, request: pytest.FixtureRequest) -> SparkSession:
     """Return a session with many shuffle partitions, as used for large tables."""
     session = lean_session(spark)
-    parts, adaptive = request.param
+    parts, adaptive = SHUFFLES[request.param]
     session.conf.set("spark.sql.shuffle.partitions", parts)
     session.conf.set("spark.sql.adaptive.enabled", adaptive)
     session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
@@ -42,7 +42,14 @@ def build_rows(ids: range, value: str) -> list[dict[str, Any]]:
     return [{"id": row_id, "area": row_id % 5, "v": f"{value}{row_id}", "gone": None} for row_id in ids]
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(
+    ("shuffling", "name"),
+    [
+        *(("planned once", name) for name in STRATEGIES),
+        *(("planned anew", name) for name in ("upsert", "delete-insert of groups", "snapshots of keys")),
+    ],
+    indirect=["shuffling"],
+)
 def test_a_load_of_few_rows_writes_few_files(shuffling: SparkSession, tmp_path: Path, name: str) -> None:
     """A small load writes one file; a MERGE that replaces groups writes its few join partitions.
 

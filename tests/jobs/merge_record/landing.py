@@ -18,6 +18,7 @@ from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
+from airflow_merge_provider.jobs.merge_record.expectations import RecordCheck
 from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue, QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import Open, Storage, open_storage
 from airflow_merge_provider.jobs.merge_record.job import _resolve_config, run_with
@@ -42,6 +43,9 @@ class PlainEngine:
 
     def check_files(self, *_: Any) -> dict[str, str]:
         return {}
+
+    def check_records(self, *_: Any) -> RecordCheck:
+        return RecordCheck()
 
     def close(self) -> None:
         pass

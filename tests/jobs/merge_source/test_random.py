@@ -26,7 +26,7 @@ from tests.conformance.test_merge_source import to_comparable
 from tests.jobs.merge_source.pipe import JSON, FeedPipe, MemoryPipe
 
 FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "12")))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "8")))
 
 STEPS = 3
 ALIASES = "abcd"

@@ -144,6 +144,17 @@ def test_rows_that_fail_stop_the_run(make_lake: MakeLake, name: str) -> None:
     assert lake.version is None
 
 
+@pytest.mark.parametrize("name", ["upsert", "merge_engine"])
+def test_an_expectation_on_another_source_is_an_error(make_lake: MakeLake, name: str) -> None:
+    """An expectation whose source is misspelled would be checked on nothing."""
+    lake = make_lake(name)
+
+    with pytest.raises(DataError, match=r"expect\.x\.source: unknown source 'aa' \(did you mean 'a'\?\)"):
+        lake.run({"x": {"condition": "n > 0", "source": "aa"}})
+
+    assert lake.version is None
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_warning_writes_all_rows(make_lake: MakeLake, name: str) -> None:
     """The report counts the rows, and a retry reports the same counts."""

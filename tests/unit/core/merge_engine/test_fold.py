@@ -73,18 +73,22 @@ def make_plan(case: str, group: str = "") -> tuple[Plan, ColumnRule]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_many_changes_of_one_key_take_linear_time(case: str) -> None:
-    """A hundred thousand changes of one key take a second.
+    """Twenty times as many changes of one key take less than sixty times as long.
 
-    Copying the accumulator for each change would take minutes.
+    Copying the accumulator for each change would take four hundred times as long.
     """
     plan, rule = make_plan(case)
     value = CASES[case][3]
-    began = time.process_time()
 
-    result = fold_records(plan, [rule], (Record({"k": 1, "v": value(n), "s": n}) for n in range(100_000)))
+    def measure_fold(changes: int) -> float:
+        began = time.process_time()
+        result = fold_records(plan, [rule], (Record({"k": 1, "v": value(n), "s": n}) for n in range(changes)))
+        assert result.problem is None
+        return time.process_time() - began
 
-    assert result.problem is None
-    assert time.process_time() - began < 6
+    shortest = min(measure_fold(2_000) for _ in range(3))
+
+    assert measure_fold(40_000) < 60 * shortest
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -108,6 +108,10 @@ def test_every_problem_is_told_at_once() -> None:
         ({"original": "/old", "original_action": "delete"}, "original"),
         ({"partition_by": {"k": "k"}, "merge_strategy": "Defragment"}, "partition_by"),
         ({"source": " "}, "source"),
+        ({"expect": {"x": {"unique": "n"}}}, "expect.x.unique"),
+        ({"expect": {"x": {"condition": "n > 0", "on": "changes"}}}, "expect.x.on"),
+        ({"expect": {"x": {"condition": "n > 0", "source": "in"}}}, "expect.x.source"),
+        ({"expect": {"x": {"not_nul": "n", "condition": "n > 0"}}}, "expect.x.not_nul"),
     ],
 )
 def test_what_is_refused(settings: Any, path: Any) -> None:

@@ -1,0 +1,76 @@
+"""Make the plan of a run, and check the content of files when their bin is to be merged.
+
+Source: docs/semantics/merge_record.md, Steps of a run; Expectations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_merge_provider.core.expectations.result import require_success
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.plan import NewFiles, Plan, plan_merges
+from airflow_merge_provider.core.merge_record.state import State
+from airflow_merge_provider.core.run.reporter import RunReporter
+from airflow_merge_provider.jobs.merge_record.engine import Engine
+from airflow_merge_provider.jobs.merge_record.expectations import RecordCheck, combine_checks
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """What a plan is made with: the engine that reads files, their folder, and the configuration."""
+
+    engine: Engine
+    source: Storage
+    config: MergeRecordConfig
+    reporter: RunReporter
+
+    def build_plan(self, state: State, arrivals: NewFiles, lost: Sequence[str]) -> Plan:
+        """Build the plan, and check the files of planned merges that have not been checked yet.
+
+        Planning is repeated without the invalid and the rejected files until every file of the planned merges
+        is valid and meets the expectations.
+
+        :raises DataError: if records do not meet an expectation with the action ``fail``.
+        """
+        broken: dict[str, str] = {}
+        validated: set[str] = set()
+        check, checked_uris = RecordCheck(), set[str]()
+        progress = self.reporter.progress
+        while True:
+            with progress.time_step("plan"):
+                plan = plan_merges(
+                    state,
+                    arrivals,
+                    self.reporter.request.started_at,
+                    self.config,
+                    lost=lost,
+                    broken=broken,
+                    rejected=_list_by_uuid(check.rejected, (*state.sources, *arrivals.flowfiles)),
+                )
+            sources = [source for merge in plan.merges for source in merge.sources]
+            if files := [file for file in sources if file.unchecked and file.uuid not in validated]:
+                validated |= {file.uuid for file in files}
+                with progress.time_step("validate"):
+                    broken |= self.engine.check_files(self.source, files, plan.schemas, self.config)
+                continue
+            files = [file for file in sources if file.records and file.uri not in checked_uris]
+            if not self.config.expect or not files:
+                break
+            checked_uris |= {file.uri for file in files}
+            (name,) = self.reporter.sources
+            with progress.time_step("check expectations"):
+                further = self.engine.check_records(self.source, files, plan.schemas, self.config, name)
+            check = combine_checks(check, further)
+        self.reporter.add_warnings(check.warnings)
+        self.reporter.add_expectations(check.results)
+        require_success(check.results)
+        return plan
+
+
+def _list_by_uuid(reasons: Mapping[str, str], flowfiles: Iterable[FlowFile]) -> dict[str, str]:
+    """Return why FlowFiles are rejected; a file is rejected with all of its parts."""
+    return {flowfile.uuid: reasons[flowfile.uri] for flowfile in flowfiles if flowfile.uri in reasons}
