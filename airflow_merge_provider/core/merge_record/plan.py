@@ -150,9 +150,9 @@ def plan_merges(
     arrivals = replace(arrivals, flowfiles=(*state.returned, *arrivals.flowfiles))
     state = replace(state, returned=())
     if broken and config.failure_scope == "flowfile":
-        state, arrivals = _set_apart(state, arrivals, malformed=broken)
+        state, arrivals = _set_apart(state, arrivals, broken, lambda file, why: replace(file, malformed=why))
     if rejected and not config.defragment:
-        state, arrivals = _set_apart(state, arrivals, rejected=rejected)
+        state, arrivals = _set_apart(state, arrivals, rejected, lambda file, why: replace(file, rejected=why))
     schemas = {key: Schema.from_json(raw) for key, raw in state.schemas.items()} | dict(arrivals.schemas)
     open_before = [bin_.remove_flowfiles(()) for bin_ in state.bins]
     bins = Bins(config, open_before, state.next_seq, now)
@@ -257,17 +257,16 @@ def _fail_bin(
 
 
 def _set_apart(
-    state: State, arrivals: NewFiles, **problems_by_status: Mapping[str, str]
+    state: State,
+    arrivals: NewFiles,
+    problems: Mapping[str, str],
+    add_problem: Callable[[FlowFile, str], FlowFile],
 ) -> tuple[State, NewFiles]:
-    """Add FlowFiles with their status; those of open bins are added again, before the others.
-
-    :param problems_by_status: the problems by FlowFile UUID, by the field of the FlowFile that states them.
-    """
-    ((status, problems),) = problems_by_status.items()
+    """Add FlowFiles with their problem; those of open bins are added again, before the others."""
     old = [source for bin_ in state.bins for source in bin_.sources if source.uuid in problems]
     bins = (bin_.remove_flowfiles(problems) for bin_ in state.bins)
     flowfiles = [
-        replace(flowfile, **{status: problems[flowfile.uuid]}) if flowfile.uuid in problems else flowfile
+        add_problem(flowfile, problems[flowfile.uuid]) if flowfile.uuid in problems else flowfile
         for flowfile in (*old, *arrivals.flowfiles)
     ]
     new_state = replace(state, bins=tuple(bin_ for bin_ in bins if bin_.sources))

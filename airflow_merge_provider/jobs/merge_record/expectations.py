@@ -66,7 +66,8 @@ def check_records(
     :raises DataError: if a condition is not valid.
     """
     expectations = parse_expectations(config.expect)
-    frames, missing = [], {}
+    frames: list[DataFrame] = []
+    missing: dict[tuple[str, str], str | None] = {}
     for key in dict.fromkeys(file.schema for file in files):
         uris = dict.fromkeys(file.uri for file in files if file.schema == key)
         frame = records.read_records(key, schemas[key], config.reader, uris)

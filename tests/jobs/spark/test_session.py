@@ -9,9 +9,11 @@ from pyspark.sql import SparkSession
 @pytest.mark.classic
 def test_a_local_session_is_lean_and_strict(spark: SparkSession) -> None:
     """A local session has UTC, ANSI mode, few partitions and no UI."""
-    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get("spark.sql.ansi.enabled") == "true"
-    assert spark.conf.get("spark.databricks.delta.snapshotPartitions") == "2"
+    # The session of the tests has settings of its own; a new one has those of the process.
+    conf = spark.newSession().conf
+    assert conf.get("spark.sql.session.timeZone") == "UTC"
+    assert conf.get("spark.sql.ansi.enabled") == "true"
+    assert conf.get("spark.databricks.delta.snapshotPartitions") == "2"
     assert spark.sparkContext.uiWebUrl is None
 
 
