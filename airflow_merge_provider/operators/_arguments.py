@@ -27,7 +27,7 @@ class RefusedArgumentsError(ConfigError, AirflowFailException):
     """Raised by a constructor for invalid literal arguments; a mapped task that raises it is not retried."""
 
 
-# A DAG file builds many tasks of few classes, and reading a signature costs as much as checking the arguments.
+# A DAG file builds many tasks of few classes, and reading a signature costs as much as checking arguments.
 @functools.cache
 def own_parameters(operator: type, base: type) -> Mapping[str, inspect.Parameter]:
     """Return the arguments of an operator and its base classes up to, but not including, ``base``."""

@@ -54,7 +54,8 @@ class MergeSourceOperator(SparkJobOperator):
         that do not meet them: ``fail``, ``warn`` or ``quarantine``.
     :param metrics: the dataset to which each run adds a row with cluster quality metrics.
     :param values: ``entity`` (one VARIANT) or ``columns`` (lists of all members' values, by property).
-    :param survivorship: rules that choose one surviving value, by property or group of properties.
+    :param survivorship: rules that choose one surviving value, by property or group of properties; the key
+        ``"*"`` has the rule of all others.
     :param change_detection: ``auto``, ``sequence``, ``change_feed`` or ``hash``: how a run detects changes.
     :param id_column: the column of the datasets that contains the id.
     :param deleted_column: the column that flags deleted entities.
