@@ -278,11 +278,13 @@ class MapContent(EntityContent):
             return _group_by_name(names, lambda name: splice_variants(collect_values(name)))
         chosen = self.survivors.read_variants()
         if self.survivors.has_default:
-            others = F.transform_values(PICKED_BY_NAME, lambda name, member: member[CONTENT][name])
+            other_values = F.transform_values(PICKED_BY_NAME, lambda name, member: member[CONTENT][name])
         else:
             united = _group_by_name(names, lambda name: _union_types(collect_values(name), None))
-            others = F.map_filter(united, lambda name, _: ~name.isin(*chosen)) if chosen else united
-        return F.to_variant_object(F.map_concat(others, drop_missing(chosen)) if chosen else others)
+            other_values = F.map_filter(united, lambda name, _: ~name.isin(*chosen)) if chosen else united
+        return F.to_variant_object(
+            F.map_concat(other_values, drop_missing(chosen)) if chosen else other_values
+        )
 
     def finish_outputs(self, outputs: DataFrame) -> DataFrame:
         """Compact the lists: drop values that equal an earlier one, and empty lists; unwrap lists of one."""
