@@ -258,9 +258,9 @@ def test_a_default_rule_covers_a_column_that_a_dataset_gains(make_memory_pipe: M
     pipe.write_rows("B", build_table({"_id": ["b1", "b2"], "k": [1, 2], "_updated": [1, 2]}))
     pipe.run_job("first")
     gained = {"_id": ["a1", "a2"], "k": [1, 2], "_updated": [3, 4], "n": ["short", "a"]}
-    write_deltalake(str(pipe.folder / "A"), build_table(gained), mode="append", schema_mode="merge")
-    gained = {"_id": ["b1"], "k": [1], "_updated": [3], "n": ["the longest"]}
-    write_deltalake(str(pipe.folder / "B"), build_table(gained), mode="append", schema_mode="merge")
+    pipe.write_rows("A", build_table(gained), "overwrite")
+    gained = {"_id": ["b1", "b2"], "k": [1, 2], "_updated": [3, 2], "n": ["the longest", None]}
+    pipe.write_rows("B", build_table(gained), "overwrite")
 
     assert pipe.run_job("second")["run_mode"] == "incremental"
     assert read_property(pipe, values, "n") == {"0|a1|1|b1": "short", "0|a2|1|b2": "a"}
