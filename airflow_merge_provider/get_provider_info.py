@@ -30,6 +30,11 @@ def get_provider_info() -> dict[str, Any]:
         "versions": [__version__],
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["apache", "software"]}],
         "operators": [_list_modules(*(f"operators.{name}" for name in _OPERATORS))],
+        "task-decorators": [
+            {"name": name, "class-name": f"{_PACKAGE}.decorators.tasks.{name}_task"}
+            for name in _OPERATORS
+            if name != "undo"
+        ],
         "sensors": [_list_modules("sensors.dataset_populated")],
         "triggers": [
             _list_modules("triggers.dataset_changed", "triggers.dataset_populated", "triggers.landing")

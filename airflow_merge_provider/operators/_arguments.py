@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.common.compat.sdk import SET_DURING_EXECUTION, AirflowFailException
 from airflow.sdk import Asset
 
 from airflow_merge_provider.assets import dataset_text
@@ -46,7 +46,7 @@ def _base_names(base: type) -> frozenset[str]:
 
 
 def is_literal(value: Any) -> bool:
-    """Return whether a value is known while the DAG is parsed: no template and no result of another task.
+    """Return whether a value is known while the DAG is parsed: no template, and no result of a task.
 
     >>> is_literal(["A a", {"dataset": "/lake/{{ ds }}"}])
     False
@@ -58,7 +58,7 @@ def is_literal(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(is_literal(element) for element in value)
     # Results of other tasks and arguments of mapped task groups have no common public base class.
-    return not hasattr(value, "iter_references")
+    return not hasattr(value, "iter_references") and not isinstance(value, type(SET_DURING_EXECUTION))
 
 
 def parse_rendered(text: str) -> Any:

@@ -281,18 +281,23 @@ class SparkJobOperator(BaseOperator):
         for name in self.config_fields:
             setattr(self, name, as_text(getattr(self, name)))
         self._templated = tuple(name for name in self.template_fields if not is_literal(getattr(self, name)))
-        if not self._templated:
-            try:
-                self._parse_config()
-            except ConfigError as error:
-                message = f"task {self.task_id!r}: {error.message}"
-                raise RefusedArgumentsError(message, error.problems) from None
+        self._check_literals()
         self.add_inlets([asset for asset in map(self._build_asset, sources) if asset])
         asset = self._build_asset(target)
         self.written_uri = normalize_uri(asset.uri) if asset and self.is_only_writer else None
         if self.emit_asset and asset:
             self._target_asset = asset
             self.add_outlets([asset])
+
+    def _check_literals(self) -> None:
+        """Check the arguments, if all of them are literal."""
+        if self._templated:
+            return
+        try:
+            self._parse_config()
+        except ConfigError as error:
+            message = f"task {self.task_id!r}: {error.message}"
+            raise RefusedArgumentsError(message, error.problems) from None
 
     def resolve_template_files(self) -> None:
         """Check what requires the complete DAG; Airflow calls this method once the DAG is complete.
