@@ -14,6 +14,7 @@ from airflow.sdk import DAG, Asset, task
 from airflow.sdk.exceptions import TaskAwaitingInput, TaskDeferred
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.sdk.serde import deserialize, serialize
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
@@ -92,7 +93,7 @@ def test_the_function_gets_its_arguments_and_the_context(answering: Any) -> None
     """The function takes arguments and values of the context, as each TaskFlow function."""
     fake, context = answering()
 
-    def choose_source(day: str, prefix: str = "x", ds: str = "") -> Mapping[str, Any]:
+    def choose_source(day: str, prefix: str = "x", ds: Any = None) -> Mapping[str, Any]:
         return {"source": f"{prefix}_{day}", "primary_key": "id", "source_filter": f"day <= '{ds}'"}
 
     operator = tasks.upsert_task(choose_source, **FIXED)("monday", prefix="orders").operator
@@ -124,10 +125,11 @@ def test_templates_in_the_result_are_rendered_once(answering: Any) -> None:
 
 
 def test_all_problems_of_the_result_are_reported_at_once(answering: Any) -> None:
-    """Unknown names have a suggestion, and wrong values their path; Spark does not start and nothing retries."""
+    """Unknown names have a suggestion, and wrong values their path; neither Spark nor a retry starts."""
     fake, context = answering()
     operator = build_upsert({
-        "sorce": "s", "primary_key": "id", "variant": "upsrt", "target": "other", "retries": 3, "emit_asset": False,
+        "sorce": "s", "primary_key": "id", "variant": "upsrt",
+        "target": "other", "retries": 3, "emit_asset": False,
     })  # fmt: skip
 
     with pytest.raises(RefusedArgumentsError) as refused:
@@ -160,7 +162,7 @@ def test_an_empty_result_leaves_the_fixed_arguments(answering: Any) -> None:
     build_upsert({}, source="s", primary_key="id").execute(context)
     assert fake.requests[0].config["source"] == "s"
 
-    with pytest.raises(RefusedArgumentsError, match=r"variant: .*'upsrt'"):
+    with pytest.raises(RefusedArgumentsError, match="variant: must be 'upsert', 'insert-only'"):
         build_upsert({}, source="s", primary_key="id", variant="upsrt").execute(context)
 
 
@@ -207,7 +209,7 @@ def test_default_arguments_of_the_dag_count(answering: Any) -> None:
 
     assert operator.retries == 7
     assert fake.requests[0].config["source"] == "other"
-    assert fake.requests[0].config["primary_key"] == ["id"]
+    assert fake.requests[0].config["primary_key"] == "id"
 
 
 @pytest.fixture
@@ -249,31 +251,38 @@ def test_an_approved_run_has_the_arguments_that_were_shown(answering: Any, quest
     assert second.config["boundary_timestamp"] == "2026-11-24T00:00:00+00:00"
 
 
-def test_a_task_that_waits_for_sources_keeps_its_arguments(answering: Any, tmp_path: Any) -> None:
-    """A deferred task continues with the arguments that it waited for; it may wait more than once."""
+def test_a_task_that_waits_for_files_keeps_its_arguments(answering: Any, tmp_path: Any) -> None:
+    """A deferred task continues with the arguments that it has waited with, in their native types."""
     calls: list[int] = []
 
-    def choose_datasets() -> dict[str, Any]:
+    def choose_folders() -> dict[str, Any]:
         calls.append(1)
-        return {"datasets": ["crm c", "erp e"], "require_populated_input": True}
+        folder = tmp_path / str(len(calls))
+        folder.mkdir()
+        return {
+            "source": str(folder),
+            "reader": "json",
+            "max_bin_age": timedelta(minutes=5),
+            "max_bins": None,
+        }
 
-    settings = {
-        "target": "golden", "warehouse": str(tmp_path), "equality": [["eq", "c.x", "e.x"]],
-        "ignore_non_existent_datasets": False,
-    }  # fmt: skip
-    fake, context = answering()
+    fixed, _ = COMPLETE["merge_record"]
+    settings = {**fixed, "state_path": str(tmp_path / "state"), "deferrable": True}
+    _, context = answering()
     with pytest.raises(TaskDeferred) as waiting:
-        build_task("merge_source", choose_datasets, **settings).execute(context)
-    with pytest.raises(TaskDeferred) as again:
-        build_task("merge_source", choose_datasets, **settings).resume_execution(
-            waiting.value.method_name, {**waiting.value.kwargs, "event": {"datasets": {}}}, context
-        )
+        build_task("merge_record", choose_folders, **settings).execute(context)
+    fake, context = answering(JobResult(report={**REPORT, "details": {"next_expiry": None}}))
 
-    assert again.value.kwargs == waiting.value.kwargs
-    assert again.value.kwargs["computed_arguments"]["datasets"] == ["crm c", "erp e"]
-    assert again.value.trigger.datasets == ["crm", "erp"]
+    stored = deserialize(serialize(waiting.value.kwargs))
+    build_task("merge_record", choose_folders, **settings).resume_execution(
+        waiting.value.method_name, {**stored, "event": "a file has arrived"}, context
+    )
+
+    assert waiting.value.trigger.config["source"] == str(tmp_path / "1")
+    (request,) = fake.requests
+    assert request.config["source"] == str(tmp_path / "1")
+    assert (request.config["max_bin_age"], request.config["max_bins"]) == ("300 secs", "unlimited")
     assert len(calls) == 1
-    assert fake.requests == []
 
 
 def test_a_failed_wait_fails_the_task() -> None:
