@@ -26,8 +26,8 @@ from airflow_merge_provider.operators._arguments import (
 )
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
-# The keyword argument of a resumed task that holds what the function has returned.
-_COMPUTED = "computed_arguments"
+# The XCom with the arguments of a task that waits. Airflow keeps the XComs of a task that it resumes.
+ARGUMENTS_KEY = "merge_arguments"
 # Arguments that determine the assets and the writers of a DAG, which have to be known when it is parsed.
 _OF_THE_DAG = frozenset({"emit_asset", "allow_concurrent_writes"})
 # Arguments whose attribute has another name.
@@ -42,7 +42,7 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
     the command of ``@task.bash``, which are rendered once. Then all arguments are checked as literal ones.
 
     If the task waits (for a person, for its sources, for files), it continues with the same arguments: they
-    are stored with the waiting task, and the function is not called again. A retry calls it again.
+    are in its XCom ``merge_arguments``, and the function is not called again. A retry calls it again.
     """
 
     operator_class: ClassVar[type[SparkJobOperator]]
@@ -71,18 +71,27 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
         :raises RefusedArgumentsError: with every problem of the arguments.
         """
         computed = self._apply_arguments(self._compute_arguments(context), context)
-        with _kept(computed):
+        with _store_if_waiting(computed, context):
             report: dict[str, Any] = super().execute(context)
             return report
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Continue after a wait with the arguments that the function has returned before it."""
-        kwargs = dict(next_kwargs or {})
-        if _COMPUTED not in kwargs:
-            return super().resume_execution(next_method, kwargs, context)
-        computed = self._apply_arguments(kwargs.pop(_COMPUTED))
-        with _kept(computed):
-            return super().resume_execution(next_method, kwargs, context)
+        """Continue after a wait with the arguments that the function has returned before it.
+
+        :raises AirflowFailException: if these arguments are not stored any more.
+        """
+        if not hasattr(self, next_method):  # The wait has failed.
+            return super().resume_execution(next_method, next_kwargs, context)
+        instance = context["ti"]
+        arguments = instance.xcom_pull(key=ARGUMENTS_KEY, map_indexes=instance.map_index)
+        if arguments is None:
+            message = "is missing: the task cannot continue with the arguments with which it has waited"
+            raise self._refuse_arguments(
+                [Problem(f"XCom {ARGUMENTS_KEY!r}", "missing", message, "clear the task")]
+            )
+        computed = self._apply_arguments(arguments)
+        with _store_if_waiting(computed, context):
+            return super().resume_execution(next_method, next_kwargs, context)
 
     def _check_literals(self) -> None:
         """Check nothing: the arguments are complete only when the function has returned the others."""
@@ -169,12 +178,12 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
 
 
 @contextmanager
-def _kept(computed: Mapping[str, Any]) -> Iterator[None]:
-    """Store computed arguments with the task, if it waits."""
+def _store_if_waiting(computed: Mapping[str, Any], context: Context) -> Iterator[None]:
+    """Store computed arguments in an XCom, if the task waits."""
     try:
         yield
-    except (TaskDeferred, TaskAwaitingInput) as waiting:
-        waiting.kwargs = {**(waiting.kwargs or {}), _COMPUTED: dict(computed)}
+    except (TaskDeferred, TaskAwaitingInput):
+        context["ti"].xcom_push(key=ARGUMENTS_KEY, value=dict(computed))
         raise
 
 

@@ -63,8 +63,14 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Any:
     def install_answer(answer: Any = None) -> Any:
         fake = FakeSparkJobHook.create_fake(answer or JobResult(report=REPORT))
         monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
+        xcoms: dict[str, Any] = {}
         names = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "id": UUID(int=1)}
-        instance = SimpleNamespace(**names, xcom_push=lambda **_: None, task=SimpleNamespace(outlets=[]))
+        instance = SimpleNamespace(
+            **names,
+            xcom_push=lambda key, value: xcoms.update({key: serialize(value)}),
+            xcom_pull=lambda key, map_indexes: deserialize(xcoms.get(key)),
+            task=SimpleNamespace(outlets=[]),
+        )
         times = {"data_interval_end": datetime(2026, 11, 24, tzinfo=UTC), "ds": "2026-11-24"}
         return fake, {"ti": instance, "run_id": "r", "outlet_events": OutletEventAccessors(), **times}
 
@@ -234,16 +240,15 @@ def test_an_approved_run_has_the_arguments_that_were_shown(answering: Any, quest
     settings = {**FIXED, "approve": "always"}
     with pytest.raises(TaskAwaitingInput) as waiting:
         build_task("scd2", choose_source, **settings).execute(context)
-    kwargs = {**waiting.value.kwargs, "event": YES}
-    first = fake.requests[0]
-    fake, context = answering()
+    (first,) = fake.requests
+    fake.answer = JobResult(report=REPORT)
 
     # Airflow builds the task again from the DAG file.
     build_task("scd2", choose_source, **settings).resume_execution(
-        waiting.value.method_name, kwargs, {**context, "ds": "2027-01-01"}
+        waiting.value.method_name, {**waiting.value.kwargs, "event": YES}, {**context, "ds": "2027-01-01"}
     )
 
-    (second,) = fake.requests
+    second = fake.requests[1]
     assert len(calls) == 1
     assert second.apply_plan == PlanChoice(version=3, approved_by="ada")
     assert second.config == first.config
@@ -268,14 +273,12 @@ def test_a_task_that_waits_for_files_keeps_its_arguments(answering: Any, tmp_pat
 
     fixed, _ = COMPLETE["merge_record"]
     settings = {**fixed, "state_path": str(tmp_path / "state"), "deferrable": True}
-    _, context = answering()
+    fake, context = answering(JobResult(report={**REPORT, "details": {"next_expiry": None}}))
     with pytest.raises(TaskDeferred) as waiting:
         build_task("merge_record", choose_folders, **settings).execute(context)
-    fake, context = answering(JobResult(report={**REPORT, "details": {"next_expiry": None}}))
 
-    stored = deserialize(serialize(waiting.value.kwargs))
     build_task("merge_record", choose_folders, **settings).resume_execution(
-        waiting.value.method_name, {**stored, "event": "a file has arrived"}, context
+        waiting.value.method_name, {"event": "a file has arrived"}, context
     )
 
     assert waiting.value.trigger.config["source"] == str(tmp_path / "1")
@@ -283,6 +286,18 @@ def test_a_task_that_waits_for_files_keeps_its_arguments(answering: Any, tmp_pat
     assert request.config["source"] == str(tmp_path / "1")
     assert (request.config["max_bin_age"], request.config["max_bins"]) == ("300 secs", "unlimited")
     assert len(calls) == 1
+
+
+def test_a_task_whose_arguments_are_lost_does_not_continue(answering: Any) -> None:
+    """Without the stored arguments the task fails: the function might return others than were approved."""
+    fake, context = answering()
+
+    with pytest.raises(RefusedArgumentsError, match="XCom 'merge_arguments': is missing"):
+        build_upsert({"source": "s", "primary_key": "id"}).resume_execution(
+            "after_review", {"event": YES, "reviewed": {"version": 3}}, context
+        )
+
+    assert fake.requests == []
 
 
 def test_a_failed_wait_fails_the_task() -> None:
