@@ -10,6 +10,7 @@ _PACKAGE = "airflow_merge_provider"
 _INTEGRATION = "Merge"
 
 _OPERATORS = (
+    "approve_plan",
     "delete_insert",
     "joiner",
     "merge_engine",
@@ -33,7 +34,7 @@ def get_provider_info() -> dict[str, Any]:
         "task-decorators": [
             {"name": name, "class-name": f"{_PACKAGE}.decorators.tasks.{name}_task"}
             for name in _OPERATORS
-            if name != "undo"
+            if name not in {"approve_plan", "undo"}
         ],
         "sensors": [_list_modules("sensors.dataset_populated")],
         "triggers": [

@@ -86,8 +86,8 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
         arguments = instance.xcom_pull(key=ARGUMENTS_KEY, map_indexes=instance.map_index)
         if arguments is None:
             message = "is missing: the task cannot continue with the arguments with which it has waited"
-            raise self._refuse_arguments(
-                [Problem(f"XCom {ARGUMENTS_KEY!r}", "missing", message, "clear the task")]
+            raise RefusedArgumentsError.from_task(
+                self.task_id, [Problem(f"XCom {ARGUMENTS_KEY!r}", "missing", message, "clear the task")]
             )
         computed = self._apply_arguments(arguments)
         with _store_if_waiting(computed, context):
@@ -103,7 +103,7 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
         )
         if not isinstance(arguments, Mapping):
             message = f"must be a mapping of arguments of {self.operator_class.__name__}, not {arguments!r}"
-            raise self._refuse_arguments([Problem("return value", "type", message)])
+            raise RefusedArgumentsError.from_task(self.task_id, [Problem("return value", "type", message)])
         return arguments
 
     def _apply_arguments(
@@ -133,7 +133,7 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
         except ConfigError as error:
             problems += error.problems
         if problems:
-            raise self._refuse_arguments(problems)
+            raise RefusedArgumentsError.from_task(self.task_id, problems)
         return {name: getattr(self, _ATTRIBUTES.get(name, name)) for name in computed}
 
     def _build_operator(self) -> SparkJobOperator:
@@ -171,10 +171,6 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
             f"unknown argument {name!r}",
             did_you_mean(str(name), [item for item in parameters if item not in _OF_THE_DAG]),
         )
-
-    def _refuse_arguments(self, problems: list[Problem]) -> RefusedArgumentsError:
-        message = f"task {self.task_id!r}: {ConfigError.from_problems(problems).message}"
-        return RefusedArgumentsError(message, problems)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from airflow_merge_provider.operators._merge_load import LoadJobOperator, MergeL
 class Scd2Operator(MergeLoadOperator):
     """Keep every version of rows: close the versions of changed or absent rows, and insert new versions.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated; ``MergeLoadOperator`` documents the
+    Every argument but ``emit_asset`` is templated; ``MergeLoadOperator`` documents the
     arguments of all merge loads.
 
     :param boundary_timestamp: the start of the loaded versions and the end of absent ones; by default the
