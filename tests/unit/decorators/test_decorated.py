@@ -20,7 +20,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import ConfigError, Problem, RiskError
 from airflow_merge_provider.core.protocol import JobResult
-from airflow_merge_provider.decorators import tasks
+from airflow_merge_provider.decorators.upsert import upsert_task
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError
@@ -46,7 +46,7 @@ COMPLETE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 def build_task(name: str, function: Callable[..., Any], **fixed: Any) -> Any:
     """Return the operator of a decorated function."""
-    return getattr(tasks, f"{name}_task")(function, **fixed)().operator
+    return getattr(task, name)(function, **fixed)().operator
 
 
 def build_upsert(returned: Any, **fixed: Any) -> Any:
@@ -102,7 +102,7 @@ def test_the_function_gets_its_arguments_and_the_context(answering: Any) -> None
     def choose_source(day: str, prefix: str = "x", ds: Any = None) -> Mapping[str, Any]:
         return {"source": f"{prefix}_{day}", "primary_key": "id", "source_filter": f"day <= '{ds}'"}
 
-    operator = tasks.upsert_task(choose_source, **FIXED)("monday", prefix="orders").operator
+    operator = upsert_task(choose_source, **FIXED)("monday", prefix="orders").operator
     operator.execute(context)
 
     (request,) = fake.requests
