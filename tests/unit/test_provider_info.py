@@ -66,7 +66,7 @@ def test_every_operator_of_a_job_has_a_task_decorator() -> None:
     """Airflow imports decorators by name; an undo computes nothing and has none."""
     for entry in INFO["task-decorators"]:
         decorator = import_object(entry["class-name"])
-        operator = decorator(dict, task_id="t")().operator
+        operator = decorator(get_provider_info, task_id="t")().operator
         assert operator.custom_operator_name == f"@task.{entry['name']}"
     modules = modules_in("decorators")
     assert {entry["class-name"].rpartition(".")[0] for entry in INFO["task-decorators"]} == modules
