@@ -10,6 +10,7 @@ _PACKAGE = "airflow_merge_provider"
 _INTEGRATION = "Merge"
 
 _OPERATORS = (
+    "approve_plan",
     "delete_insert",
     "joiner",
     "merge_engine",
@@ -30,6 +31,11 @@ def get_provider_info() -> dict[str, Any]:
         "versions": [__version__],
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["apache", "software"]}],
         "operators": [_list_modules(*(f"operators.{name}" for name in _OPERATORS))],
+        "task-decorators": [
+            {"name": name, "class-name": f"{_PACKAGE}.decorators.{name}.{name}_task"}
+            for name in _OPERATORS
+            if name not in {"approve_plan", "undo"}
+        ],
         "sensors": [_list_modules("sensors.dataset_populated")],
         "triggers": [
             _list_modules("triggers.dataset_changed", "triggers.dataset_populated", "triggers.landing")

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, Self
 
+from pydantic import ValidationError
+
+from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import Problem, RiskError, format_count
 
 OnRisk = Literal["fail", "ask"]
@@ -68,12 +71,26 @@ class Risk:
             raise RiskError.from_problem(problem, build_report())
 
 
+def _find_choice_problems(plan: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems of a plan that a task has approved."""
+    try:
+        PlanChoice.model_validate(plan)
+    except ValidationError as error:
+        hint = "use save, apply, or the result of ApprovePlanOperator"
+        return [
+            Problem(".".join(["plan", *map(str, detail["loc"])]), "value", detail["msg"], hint)
+            for detail in error.errors(include_url=False)
+        ]
+    return []
+
+
 def find_problems(
     limit: Any, on_risk: Any, *, plan: Any = None, approve: Any = None, on_reject: Any = "skip"
 ) -> list[Problem]:
     """Return the problems of a change limit, and of the settings of plans and approvals."""
+    is_approved = isinstance(plan, Mapping)
     settings: dict[str, tuple[Any, tuple[str | None, ...]]] = {
-        "plan": (plan, (None, "save", "apply")),
+        "plan": (None if is_approved else plan, (None, "check", "save", "apply")),
         "approve": (approve, (None, "always")),
         "on_reject": (on_reject, ("skip", "fail")),
     }
@@ -82,7 +99,9 @@ def find_problems(
         for name, (value, valid) in settings.items()
         if value not in valid
     ]
-    if approve == "always" and plan is not None:
+    if is_approved:
+        problems += _find_choice_problems(plan)
+    elif approve == "always" and plan is not None:
         message = f"'always' is not supported with plan={plan!r}"
         hint = "use approve without plan: the task saves the plan, asks, and applies it"
         problems.append(Problem("approve", "conflict", message, hint))

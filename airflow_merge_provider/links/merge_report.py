@@ -21,9 +21,10 @@ class MergeReportLink(BaseOperatorLink):
         return self.build_path(ti_key)
 
     @staticmethod
-    def build_path(ti_key: Any) -> str:
-        """Return the path of the tab of a task instance, which has the attributes of its key."""
-        dag, run, task = (quote(part, safe="") for part in (ti_key.dag_id, ti_key.run_id, ti_key.task_id))
+    def build_path(ti_key: Any, task_id: str | None = None) -> str:
+        """Return the path of the tab of a task instance, or of another task of its run, as in its key."""
+        ids = (ti_key.dag_id, ti_key.run_id, task_id or ti_key.task_id)
+        dag, run, task = (quote(part, safe="") for part in ids)
         is_mapped = ti_key.map_index is not None and ti_key.map_index >= 0
         mapped = f"/mapped/{ti_key.map_index}" if is_mapped else ""
         return f"dags/{dag}/runs/{run}/tasks/{task}{mapped}/plugin/merge-report"

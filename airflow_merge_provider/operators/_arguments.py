@@ -7,12 +7,12 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Self, Union, get_args, get_origin
 
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.common.compat.sdk import SET_DURING_EXECUTION, AirflowFailException
 from airflow.sdk import Asset
 
-from airflow_merge_provider.assets import dataset_text
+from airflow_merge_provider.assets import dataset_asset, dataset_text
 from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
@@ -25,6 +25,12 @@ _WORDS = {"true": True, "false": False, "none": None, "null": None, "": None}
 
 class RefusedArgumentsError(ConfigError, AirflowFailException):
     """Raised by a constructor for invalid literal arguments; a mapped task that raises it is not retried."""
+
+    @classmethod
+    def from_task(cls, task_id: Any, problems: Sequence[Problem]) -> Self:
+        """Build the error of a task from its problems."""
+        message = f"task {task_id!r}: {ConfigError.from_problems(problems).message}"
+        return cls(message, problems)
 
 
 # A DAG file has many tasks of few classes, and reading a signature costs as much as checking the arguments.
@@ -46,7 +52,7 @@ def _base_names(base: type) -> frozenset[str]:
 
 
 def is_literal(value: Any) -> bool:
-    """Return whether a value is known while the DAG is parsed: no template and no result of another task.
+    """Return whether a value is known while the DAG is parsed: no template, and no result of a task.
 
     >>> is_literal(["A a", {"dataset": "/lake/{{ ds }}"}])
     False
@@ -58,7 +64,7 @@ def is_literal(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(is_literal(element) for element in value)
     # Results of other tasks and arguments of mapped task groups have no common public base class.
-    return not hasattr(value, "iter_references")
+    return not hasattr(value, "iter_references") and not isinstance(value, type(SET_DURING_EXECUTION))
 
 
 def parse_rendered(text: str) -> Any:
@@ -93,6 +99,18 @@ def as_text(ref: Any) -> Any:
     return ref
 
 
+def find_asset(ref: Any, warehouse: Any) -> Asset | None:
+    """Return the asset of a dataset; None for a template or an invalid name, which other checks report."""
+    if isinstance(ref, Asset):
+        return ref
+    if not isinstance(ref, str) or not is_literal(ref) or not is_literal(warehouse):
+        return None
+    try:
+        return dataset_asset(ref, warehouse=warehouse)
+    except ConfigError:
+        return None
+
+
 def list_assets(value: Any) -> list[Asset]:
     """Return the assets among arguments, including nested ones."""
     if isinstance(value, Asset):
@@ -117,8 +135,7 @@ def check_argument_names(operator: type, base: type, arguments: Mapping[str, Any
         if name not in base_names and not name.startswith("_")
     ]
     if problems:
-        message = f"task {arguments.get('task_id')!r}: {ConfigError.from_problems(problems).message}"
-        raise RefusedArgumentsError(message, problems)
+        raise RefusedArgumentsError.from_task(arguments.get("task_id"), problems)
 
 
 def takes_text(config_class: type[Config], name: str) -> bool:

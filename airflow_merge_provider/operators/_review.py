@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NoReturn
 from urllib.parse import urljoin
@@ -30,7 +31,34 @@ _MARKDOWN = re.compile(r"[\\`*_\[\]<>|!#&~]")
 _NEXT = "Nothing was written: start a new DAG run, which asks for the approval of the current plan"
 
 
-def ask_for_approval(context: Context, risk: RiskError, timeout: timedelta | None, method: str) -> NoReturn:
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a saved plan, as Airflow shows it."""
+
+    subject: str
+    body: str
+    plan_version: int | None
+
+
+def build_question(
+    context: Context, report: Mapping[str, Any], reason: str, plan_task_id: str | None = None
+) -> Question:
+    """Return the question about the plan of a report.
+
+    :param plan_task_id: the task whose merge report shows the plan, if it is another one.
+    """
+    plan = ChangeSummary.model_validate(report["plan"])
+    version = None if plan.saved is None else plan.saved.version
+    body = build_body(plan, reason, _find_report_url(context["ti"], plan_task_id))
+    return Question(build_subject(report, plan), body, version)
+
+
+def ask_for_approval(
+    context: Context,
+    question: Question,
+    timeout: timedelta | None,
+    method: str,
+) -> NoReturn:
     """Ask in the Airflow UI and defer the task without a process; ``method`` resumes it with the answer.
 
     If nobody answers before the ``timeout``, the plan is rejected.
@@ -43,26 +71,25 @@ def ask_for_approval(context: Context, risk: RiskError, timeout: timedelta | Non
     from airflow.sdk.execution_time import task_runner  # noqa: PLC0415
     from airflow.sdk.execution_time.comms import CreateHITLDetailPayload  # noqa: PLC0415
 
-    plan = ChangeSummary.model_validate(risk.report["plan"])
-    question = CreateHITLDetailPayload(
+    payload = CreateHITLDetailPayload(
         ti_id=context["ti"].id,
         options=[APPLY, REJECT],
-        subject=build_subject(risk.report, plan),
-        body=build_body(plan, risk.problems[0].message, _find_report_url(context)),
+        subject=question.subject,
+        body=question.body,
         defaults=[REJECT],
         multiple=False,
         # The server rejects the question without these two fields.
         params={},
         assigned_users=[],
     )
-    stored_question: Any = task_runner.SUPERVISOR_COMMS.send(question)
+    stored_question: Any = task_runner.SUPERVISOR_COMMS.send(payload)
     # Airflow keeps one question per task and DAG run, across tries and clears.
     if (stored_question.subject, stored_question.body) != (question.subject, question.body):
         raise AirflowFailException(
             f"{question.subject}: an earlier try asked for the approval of another plan. {_NEXT}"
         )
-    version = None if plan.saved is None else plan.saved.version
-    raise TaskAwaitingInput(method_name=method, kwargs={"reviewed": {"version": version}}, timeout=timeout)
+    reviewed = {"version": question.plan_version}
+    raise TaskAwaitingInput(method_name=method, kwargs={"reviewed": reviewed}, timeout=timeout)
 
 
 def refuse_outdated_plan(risk: RiskError) -> NoReturn:
@@ -87,6 +114,13 @@ def choose_plan(event: Mapping[str, Any], reviewed: Mapping[str, Any], on_reject
     user = event.get("responded_by_user") or {}
     approver = str(user.get("name") or user.get("id") or "unknown")
     return PlanChoice(version=reviewed["version"], approved_by=approver)
+
+
+def parse_plan_choice(plan: Any) -> PlanChoice | None:
+    """Return the saved plan that the argument ``plan`` of an operator names."""
+    if isinstance(plan, Mapping):
+        return PlanChoice.model_validate(plan)
+    return PlanChoice() if plan == "apply" else None
 
 
 def build_subject(report: Mapping[str, Any], plan: ChangeSummary) -> str:
@@ -138,10 +172,10 @@ def _format_row(row: Mapping[str, Any] | None, first: list[str] | None = None) -
     return _escape_markdown(", ".join([*cells, *more]))
 
 
-def _find_report_url(context: Context) -> str:
-    """Return the address of the merge report of the task instance."""
+def _find_report_url(instance: Any, task_id: str | None) -> str:
+    """Return the address of the merge report of a task instance, or of another task of its run."""
     base_url = conf.get("api", "base_url", fallback="/") or "/"
-    path = MergeReportLink.build_path(context["ti"])
+    path = MergeReportLink.build_path(instance, task_id)
     return urljoin(base_url if base_url.endswith("/") else f"{base_url}/", path)
 
 

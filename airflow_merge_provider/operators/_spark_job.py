@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import Asset, BaseOperator, Context
 
-from airflow_merge_provider.assets import dataset_asset
 from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError
@@ -45,6 +44,7 @@ from airflow_merge_provider.operators._arguments import (
     as_text,
     check_argument_names,
     check_references,
+    find_asset,
     find_setting_problems,
     is_literal,
     list_assets,
@@ -58,8 +58,11 @@ if TYPE_CHECKING:
 
 
 _REVIEW_FIELDS = ("plan", "approve", "on_reject")
+_CONNECTION_FIELDS = ("spark_conn_id", "merge_store_conn_id")
 # Arguments of every operator whose value is a text, also if it looks like a number.
-_TEXT_FIELDS = frozenset({"warehouse", "set_initial_offset", risk.ON_RISK, *_REVIEW_FIELDS})
+_TEXT_FIELDS = frozenset({
+    "warehouse", "set_initial_offset", risk.ON_RISK, *_REVIEW_FIELDS, *_CONNECTION_FIELDS
+})  # fmt: skip
 
 
 class SparkJobOperator(BaseOperator):
@@ -71,8 +74,9 @@ class SparkJobOperator(BaseOperator):
 
     :param warehouse: the location of bare ids; by default the connection's or Airflow's setting. (templated)
     :param merge_store_conn_id: the connection with the warehouse and its credentials; it may not exist.
-    :param spark_conn_id: a connection of type ``spark`` or ``spark_connect``; by default
-        ``spark_default``, or Spark on this machine if that connection does not exist.
+        (templated)
+    :param spark_conn_id: a connection of type ``spark`` or ``spark_connect``; by default ``spark_default``,
+        or Spark on this machine if that connection does not exist. (templated)
     :param conf: Spark settings, which override those of this package. (templated)
     :param dry_run: do everything except the commit and report what would change. (templated)
     :param full_refresh: process all input, not only the changes since the last run. (templated)
@@ -80,8 +84,10 @@ class SparkJobOperator(BaseOperator):
         run has no limit. (templated)
     :param on_risk: what a run above this limit does: ``fail``, or ``ask`` a person in the Airflow UI to
         approve its plan. (templated)
-    :param plan: ``save``: save the rows that the run would change as ``<target>__plan``, and commit nothing;
-        ``apply``: commit exactly the newest saved plan, or fail if it is outdated. (templated)
+    :param plan: ``check``: check the configuration against the tables without reading rows; ``save``: save
+        the rows that the run would change as ``<target>__plan``, and commit nothing; ``apply``: commit the
+        newest saved plan exactly, or fail if it is outdated; the result of ``ApprovePlanOperator``: the same
+        with the approved plan. (templated)
     :param approve: ``always``: ask a person to approve the plan of each run that changes rows. (templated)
     :param on_reject: what a run does if its plan is rejected, or not approved in time: ``skip`` or ``fail``.
         (templated)
@@ -104,6 +110,7 @@ class SparkJobOperator(BaseOperator):
 
     template_fields: Sequence[str] = (
         "warehouse",
+        *_CONNECTION_FIELDS,
         "conf",
         "dry_run_only",
         "full_refresh",
@@ -127,7 +134,7 @@ class SparkJobOperator(BaseOperator):
         full_refresh: bool | str = False,
         max_change_ratio: float | str | None = None,
         on_risk: str = "fail",
-        plan: str | None = None,
+        plan: str | Mapping[str, Any] | None = None,
         approve: str | None = None,
         on_reject: str = "skip",
         approval_timeout: timedelta | None = None,
@@ -188,11 +195,12 @@ class SparkJobOperator(BaseOperator):
         except MergeError as error:
             if isinstance(error, RiskError) and error.report.get("plan"):
                 self._push_report(context, error.report)
-                if approved is not None:
+                if approved is not None or isinstance(self.plan, Mapping):
                     _review.refuse_outdated_plan(error)
                 if choose_approval(self.approve, self.on_risk) != "never":
+                    question = _review.build_question(context, error.report, error.problems[0].message)
                     timeout = self.approval_timeout or self.execution_timeout
-                    _review.ask_for_approval(context, error, timeout, self.after_review.__name__)
+                    _review.ask_for_approval(context, question, timeout, self.after_review.__name__)
             # Logged separately, because Airflow shows the exception at the end of a traceback.
             self.log.error("%s", error)  # noqa: TRY400 - Airflow logs the traceback
             error_class = AirflowException if error.retryable else AirflowFailException
@@ -217,7 +225,7 @@ class SparkJobOperator(BaseOperator):
     @property
     def _is_dry_run(self) -> bool:
         """Whether the run commits nothing."""
-        return bool(self.dry_run_only) or self.plan == "save"
+        return bool(self.dry_run_only) or self.plan in ("check", "save")
 
     def on_kill(self) -> None:
         """End the Spark process when the task is stopped."""
@@ -281,18 +289,23 @@ class SparkJobOperator(BaseOperator):
         for name in self.config_fields:
             setattr(self, name, as_text(getattr(self, name)))
         self._templated = tuple(name for name in self.template_fields if not is_literal(getattr(self, name)))
-        if not self._templated:
-            try:
-                self._parse_config()
-            except ConfigError as error:
-                message = f"task {self.task_id!r}: {error.message}"
-                raise RefusedArgumentsError(message, error.problems) from None
-        self.add_inlets([asset for asset in map(self._build_asset, sources) if asset])
-        asset = self._build_asset(target)
+        self._check_literals()
+        assets = (find_asset(source, self.warehouse) for source in sources)
+        self.add_inlets([asset for asset in assets if asset])
+        asset = find_asset(target, self.warehouse)
         self.written_uri = normalize_uri(asset.uri) if asset and self.is_only_writer else None
         if self.emit_asset and asset:
             self._target_asset = asset
             self.add_outlets([asset])
+
+    def _check_literals(self) -> None:
+        """Check the arguments, if all of them are literal."""
+        if self._templated:
+            return
+        try:
+            self._parse_config()
+        except ConfigError as error:
+            raise RefusedArgumentsError.from_task(self.task_id, error.problems) from None
 
     def resolve_template_files(self) -> None:
         """Check what requires the complete DAG; Airflow calls this method once the DAG is complete.
@@ -301,19 +314,7 @@ class SparkJobOperator(BaseOperator):
         """
         super().resolve_template_files()
         if problems := list(list_conflicts(self)):
-            message = f"task {self.task_id!r}: {ConfigError.from_problems(problems).message}"
-            raise RefusedArgumentsError(message, problems)
-
-    def _build_asset(self, ref: Any) -> Asset | None:
-        """Return the asset of a dataset; None for a template or an invalid name (reported elsewhere)."""
-        if isinstance(ref, Asset):
-            return ref
-        if not isinstance(ref, str) or not is_literal(ref) or not is_literal(self.warehouse):
-            return None
-        try:
-            return dataset_asset(ref, warehouse=self.warehouse)
-        except ConfigError:
-            return None
+            raise RefusedArgumentsError.from_task(self.task_id, problems)
 
     def _run_job(self, context: Context, approved: PlanChoice | None) -> dict[str, Any]:
         self._render_natively()
@@ -330,13 +331,13 @@ class SparkJobOperator(BaseOperator):
             warehouse=warehouse,
             started_at=time.time_ns() // 1000,
             run_after=find_run_after(context),
-            until="transform" if self._is_dry_run else "commit",
+            until="plan" if self.plan == "check" else "transform" if self._is_dry_run else "commit",
             full_refresh=bool(self.full_refresh),
             population=self._build_population(config, find_marked(self.inlets, context)),
             max_change_ratio=self.max_change_ratio,
             save_plan=self.plan == "save",
             approval=choose_approval(self.approve, self.on_risk),
-            apply_plan=PlanChoice() if self.plan == "apply" else approved,
+            apply_plan=approved or _review.parse_plan_choice(self.plan),
             describes_datasets=is_openlineage_enabled(),
             allow_single_writer=self.allow_single_writer,
             deletion_vectors=bool(self.deletion_vectors),

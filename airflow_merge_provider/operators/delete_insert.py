@@ -12,7 +12,7 @@ from airflow_merge_provider.operators._merge_load import MergeLoadOperator, list
 class DeleteInsertOperator(MergeLoadOperator):
     """Replace stored rows: those with a loaded primary key, those of a loaded group, or those of a scope.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated; ``MergeLoadOperator`` documents the
+    Every argument but ``emit_asset`` is templated; ``MergeLoadOperator`` documents the
     arguments of all merge loads.
 
     :param primary_key: the column or columns that identify a record; each key is loaded once.

@@ -33,7 +33,7 @@ _JSON = (
 class JoinerOperator(SparkJobOperator):
     """Join any number of inputs by their keys: required inputs with inner joins, the others with outer joins.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated. Lists may be written as in CDAP
+    Every argument but ``emit_asset`` is templated. Lists may be written as in CDAP
     (``"customers.id, purchases.store as shop"``) or as lists.
 
     :param inputs: the datasets to join, ``{"customers": <dataset>, …}``, in the order of the output.

@@ -17,7 +17,7 @@ _JSON = ("primary_key", "options", "order_by", "partition_by", "fail_on", "expec
 class MergeEngineOperator(SparkJobOperator):
     """Fold the records of a source into a table with one row per key, by the rules of a merge engine.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated.
+    Every argument but ``emit_asset`` is templated.
 
     :param source: the dataset of records to fold.
     :param target: the table to fold them into: a bare id, a catalog table, a location or an ``Asset``.

@@ -24,7 +24,7 @@ _JSON = ("datasets", "equality", "equality_sets", "initial_datasets", "survivors
 class MergeSourceOperator(SparkJobOperator):
     """Merge the entities of several datasets: entities that share a value by a rule become one entity.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated.
+    Every argument but ``emit_asset`` is templated.
 
     :param target: the dataset to write: a bare id, a catalog table, a location or an ``Asset``.
     :param datasets: the datasets to merge, in order, as ``"<dataset> <alias>"`` or ``(Asset(…), "<alias>")``.
@@ -54,7 +54,8 @@ class MergeSourceOperator(SparkJobOperator):
         that do not meet them: ``fail``, ``warn`` or ``quarantine``.
     :param metrics: the dataset to which each run adds a row with cluster quality metrics.
     :param values: ``entity`` (one VARIANT) or ``columns`` (lists of all members' values, by property).
-    :param survivorship: rules that choose one surviving value, by property or group of properties.
+    :param survivorship: rules that choose one surviving value, by property or group of properties; the key
+        ``"*"`` has the rule of all others.
     :param change_detection: ``auto``, ``sequence``, ``change_feed`` or ``hash``: how a run detects changes.
     :param id_column: the column of the datasets that contains the id.
     :param deleted_column: the column that flags deleted entities.
@@ -199,7 +200,10 @@ class MergeSourceOperator(SparkJobOperator):
             self.log.info("waiting: %s", status)
         self.defer(
             trigger=DatasetPopulatedTrigger(
-                datasets=refs, ignore_non_existent_datasets=ignore, warehouse=self.warehouse
+                datasets=refs,
+                ignore_non_existent_datasets=ignore,
+                warehouse=self.warehouse,
+                merge_store_conn_id=self.merge_store_conn_id,
             ),
             method_name=self.execute_when_populated.__name__,
             timeout=_LONGEST_WAIT,

@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow.sdk import Asset, Context
 
+from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config, is_time
 from airflow_merge_provider.operators._merge_load import LoadJobOperator, MergeLoadOperator, list_fields
@@ -16,7 +17,7 @@ from airflow_merge_provider.operators._merge_load import LoadJobOperator, MergeL
 class Scd2Operator(MergeLoadOperator):
     """Keep every version of rows: close the versions of changed or absent rows, and insert new versions.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated; ``MergeLoadOperator`` documents the
+    Every argument but ``emit_asset`` is templated; ``MergeLoadOperator`` documents the
     arguments of all merge loads.
 
     :param boundary_timestamp: the start of the loaded versions and the end of absent ones; by default the
@@ -119,11 +120,11 @@ class Scd2Operator(MergeLoadOperator):
         self.max_close_ratio = max_close_ratio
         self._declare_assets(self.target, [self.source])
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Run the job; without ``boundary_timestamp``, use the time of the run."""
+    def _run_and_report(self, context: Context, approved: PlanChoice | None = None) -> dict[str, Any]:
+        """Run the job; without ``boundary_timestamp`` with the time of the run, also after an approval."""
         if self.boundary_timestamp is None and not is_time(self.effective_from):
             self.boundary_timestamp = get_load_time(context)
-        return super().execute(context)
+        return super()._run_and_report(context, approved)
 
 
 class Scd2CheckOperator(LoadJobOperator):

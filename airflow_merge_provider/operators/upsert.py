@@ -12,7 +12,7 @@ from airflow_merge_provider.operators._merge_load import MergeLoadOperator, list
 class UpsertOperator(MergeLoadOperator):
     """Update stored rows by primary key and insert new ones; delete flagged rows and, with cdc, absent ones.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated; ``MergeLoadOperator`` documents the
+    Every argument but ``emit_asset`` is templated; ``MergeLoadOperator`` documents the
     arguments of all merge loads.
 
     :param primary_key: the column or columns that identify a record.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from configparser import ConfigParser
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException, conf
 from airflow.sdk import Asset, BaseSensorOperator, Context, PokeReturnValue
 
 from airflow_merge_provider.assets import dataset_asset
@@ -24,6 +26,7 @@ from airflow_merge_provider.operators._arguments import (
 from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger, list_found_datasets
 
 _ANY = "/"
+_DEFAULT_DEFERRABLE = ("operators", "default_deferrable")
 
 
 class DatasetPopulatedSensor(BaseSensorOperator):
@@ -38,11 +41,17 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         (templated)
     :param warehouse: the location of datasets with a bare id; by default that of the connection, then
         ``[merge] warehouse``. (templated)
-    :param merge_store_conn_id: the connection of the warehouse; it may not exist.
-    :param deferrable: wait in the triggerer; False waits on the worker.
+    :param merge_store_conn_id: the connection of the warehouse; it may not exist. (templated)
+    :param deferrable: wait in the triggerer; False waits on the worker. By default ``[operators]
+        default_deferrable`` if it is set in the configuration of Airflow, else True.
     """
 
-    template_fields: Sequence[str] = ("datasets", "ignore_non_existent_datasets", "warehouse")
+    template_fields: Sequence[str] = (
+        "datasets",
+        "ignore_non_existent_datasets",
+        "warehouse",
+        "merge_store_conn_id",
+    )
     template_fields_renderers: ClassVar[dict[str, str]] = {"datasets": "json"}
     ui_color = "#e3edf9"
 
@@ -53,7 +62,7 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         ignore_non_existent_datasets: bool | str = True,
         warehouse: str | None = None,
         merge_store_conn_id: str = WarehouseHook.default_conn_name,
-        deferrable: bool = True,
+        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -61,7 +70,7 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         self.ignore_non_existent_datasets = ignore_non_existent_datasets
         self.warehouse = warehouse
         self.merge_store_conn_id = merge_store_conn_id
-        self.deferrable = deferrable
+        self.deferrable = _get_default_deferrable() if deferrable is None else deferrable
         literal = is_literal([self.datasets, ignore_non_existent_datasets])
         problems = self._find_problems() if literal else []
         if self.mode == "reschedule":
@@ -172,6 +181,14 @@ class DatasetPopulatedSensor(BaseSensorOperator):
             return ref
         literal = is_literal(ref) and is_literal(self.warehouse)
         return dataset_asset(ref, warehouse=self.warehouse) if literal else None
+
+
+def _get_default_deferrable() -> bool:
+    """Return ``[operators] default_deferrable`` if it is set, else True, unlike Airflow's own default."""
+    section, key = _DEFAULT_DEFERRABLE
+    # has_option of Airflow also finds defaults, which cannot be told from values that somebody has set.
+    is_set = f"AIRFLOW__{section}__{key}".upper() in os.environ or ConfigParser.has_option(conf, section, key)
+    return conf.getboolean(section, key) if is_set else True
 
 
 def _list_datasets(datasets: Any) -> list[Any]:

@@ -15,10 +15,14 @@ HEAVY = ("pyspark", "delta", "deltalake", "pandas", "numpy", "pyarrow", "scipy",
 ROOT = Path(__file__).parents[2]
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for folder in ("operators", "sensors", "triggers", "links")
+    for folder in ("decorators", "operators", "sensors", "triggers", "links")
     for path in sorted((ROOT / "airflow_merge_provider" / folder).glob("[a-z]*.py"))
 ]
-MODULES += ["airflow_merge_provider.pipes", "airflow_merge_provider.plugins.merge"]
+MODULES += [
+    "airflow_merge_provider.task_groups",
+    "airflow_merge_provider.pipes",
+    "airflow_merge_provider.plugins.merge",
+]
 # Airflow is imported once. Each module is then imported in two forked processes; the better time counts.
 _COST = """
 import json, os, sys, time

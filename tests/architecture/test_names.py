@@ -38,6 +38,7 @@ OPERATORS = [
 ]
 # Arguments about how a task waits are not passed to its job.
 WAITING = {"deferrable", "poll_interval"}
+WITHOUT_JOB = {"approve_plan"}
 EMPTY_WORDS = {"utils", "util", "common", "helpers", "helper", "misc", "manager", "base"}
 
 
@@ -46,8 +47,8 @@ def to_snake_case(name: str) -> str:
 
 
 def test_every_operator_module_is_listed_here() -> None:
-    """Every operator module is in the list that the tests of this file check."""
-    modules = {path.stem for path in (PACKAGE / "operators").glob("[a-z]*.py")}
+    """Every operator module is in the list that the tests of this file check, unless it runs no job."""
+    modules = {path.stem for path in (PACKAGE / "operators").glob("[a-z]*.py")} - WITHOUT_JOB
     assert {operator.__module__.rpartition(".")[2] for operator in OPERATORS} == modules
 
 

@@ -62,6 +62,20 @@ def test_every_public_module_is_listed_and_no_other(kind: Any) -> None:
     assert list_modules(kind) == modules_in(kind)
 
 
+def test_every_operator_of_a_job_has_a_task_decorator() -> None:
+    """Airflow imports decorators by name; an undo computes nothing and has none."""
+    for entry in INFO["task-decorators"]:
+        decorator = import_object(entry["class-name"])
+        operator = decorator(get_provider_info, task_id="t")().operator
+        assert operator.custom_operator_name == f"@task.{entry['name']}"
+    modules = modules_in("decorators")
+    assert {entry["class-name"].rpartition(".")[0] for entry in INFO["task-decorators"]} == modules
+    without = {"operators.approve_plan", "operators.undo"}
+    assert {name.replace(".decorators.", ".operators.") for name in modules} == list_modules("operators") - {
+        f"airflow_merge_provider.{name}" for name in without
+    }
+
+
 def test_every_class_and_function_named_exists() -> None:
     """Every listed class and function exists, because Airflow imports it by name."""
     for path in INFO["extra-links"]:

@@ -63,6 +63,11 @@ class ChangeSummary(_SummaryPart):
         return sum(self.kinds.values())
 
 
+def count_changed_rows(kinds: Mapping[Any, int]) -> int:
+    """Return how many rows change; rows that keep their values do not count."""
+    return sum(count for kind, count in kinds.items() if kind != "kept")
+
+
 def describe_counts(counts: Mapping[Any, int]) -> str:
     """Return counts as text, without zeros.
 
@@ -81,7 +86,7 @@ def describe_share(kinds: Mapping[ChangeKind, int], rows_before: int | None) -> 
     'adds 2 rows to a target without rows'
     """
     changed_kinds = {kind: count for kind, count in kinds.items() if kind != "kept"}
-    changed = sum(changed_kinds.values())
+    changed = count_changed_rows(kinds)
     counts = describe_counts(changed_kinds) or "no row"
     if rows_before is None:
         return f"changes {format_count(changed, 'row')}: {counts}"

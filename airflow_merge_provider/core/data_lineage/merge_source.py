@@ -21,7 +21,7 @@ from airflow_merge_provider.core.merge_source.columns import ENTITY, IDS, find_e
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.dtl.expressions import list_properties
 from airflow_merge_provider.core.merge_source.equality import plan_rules
-from airflow_merge_provider.core.merge_source.survivorship import LATEST, parse_choices
+from airflow_merge_provider.core.merge_source.survivorship import LATEST, apply_default, parse_choices
 from airflow_merge_provider.core.run.columns import list_types
 
 OVERRIDES, METRICS = "overrides", "metrics"
@@ -103,7 +103,9 @@ def _trace_properties(config: MergeSourceConfig, sources: Sequence[_SourceColumn
                 for column in list_direct(source.dataset, source.content, "AGGREGATION")
             ]
         }
-    rules = {name: rule for rule in parse_choices(config.survivorship) for name in rule.properties}
+    properties = list(dict.fromkeys(name for source in sources for name in source.properties))
+    choices = apply_default(parse_choices(config.survivorship), properties)
+    rules = {name: rule for rule in choices for name in rule.properties}
     columns: Columns = {}
     for source in sources:
         for name in source.properties:

@@ -225,7 +225,7 @@ class MergeSourceConfig(Config):
         description="Store properties in one VARIANT (entity), or in columns with lists of values (columns).",
     )
     survivorship: dict[str, Any] | None = Field(
-        None, description="The rules that choose one surviving value, by property or group of properties."
+        None, description="Rules that choose one surviving value, by property or group, or * for all others."
     )
     overrides: str | None = Field(
         None,

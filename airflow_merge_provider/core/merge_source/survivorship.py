@@ -1,9 +1,12 @@
-"""Survivorship rules: which member provides the value of a property, or of a group of properties."""
+"""Survivorship rules: which member provides the value of a property, or of a group of properties.
+
+The key ``"*"`` has the rule of every property that has no rule of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_merge_provider.core.errors import Problem, did_you_mean, suggest_name
@@ -13,6 +16,8 @@ FIRST, LATEST, MOST_COMMON, LONGEST, MOST_COMPLETE, PREFER = (
 )  # fmt: skip
 OF_ONE = (FIRST, LATEST, MOST_COMMON, LONGEST)
 OF_GROUP = (FIRST, LATEST, MOST_COMPLETE)
+# The key of the rule for every property without a rule of its own.
+DEFAULT = "*"
 _SEVERAL = 2
 _RESERVED = ("$ids", "$replaced", "$provenance", "$stable_id", "$replaced_by")
 
@@ -51,6 +56,30 @@ def parse_choices(raw: Mapping[str, Any] | None) -> tuple[SurvivorshipRule, ...]
     return tuple(sorted(rules, key=lambda choice: choice.properties))
 
 
+def apply_default(rules: Sequence[SurvivorshipRule], properties: Sequence[str]) -> list[SurvivorshipRule]:
+    """Replace the rule for ``"*"`` by a rule for each of the properties that has none of its own.
+
+    >>> [rule.properties for rule in apply_default(parse_choices({"*": "latest", "a": "first"}), ["a", "b"])]
+    [('a',), ('b',)]
+    """
+    own_rules, default_rule = split_default(rules)
+    owned_names = {name for rule in own_rules for name in rule.properties}
+    if default_rule is None:
+        return own_rules
+    return [
+        *own_rules,
+        *(replace(default_rule, properties=(name,)) for name in properties if name not in owned_names),
+    ]
+
+
+def split_default(
+    rules: Sequence[SurvivorshipRule],
+) -> tuple[list[SurvivorshipRule], SurvivorshipRule | None]:
+    """Return the rules of named properties, and the rule for ``"*"``, if there is one."""
+    own_rules = [rule for rule in rules if rule.properties != (DEFAULT,)]
+    return own_rules, next((rule for rule in rules if rule.properties == (DEFAULT,)), None)
+
+
 def find_problems(raw: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[Problem]:
     """Yield all problems, each with its path."""
     owners: dict[str, str] = {}
@@ -58,7 +87,7 @@ def find_problems(raw: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[P
         path = f"survivorship.{name}"
         is_group = isinstance(raw_rule, Mapping) and "group" in raw_rule
         if is_group:
-            yield from _group_problems(path, raw_rule)
+            yield from _group_problems(path, name, raw_rule)
         rule = _find_rule(raw_rule)
         valid_rules = OF_GROUP if is_group else OF_ONE
         for index, preference in enumerate(rule if isinstance(rule, list | tuple) else [rule]):
@@ -85,8 +114,11 @@ def find_problems(raw: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[P
                 )
 
 
-def _group_problems(path: str, raw_group: Mapping[str, Any]) -> Iterator[Problem]:
+def _group_problems(path: str, name: str, raw_group: Mapping[str, Any]) -> Iterator[Problem]:
     group = raw_group["group"]
+    if name == DEFAULT or (isinstance(group, list | tuple) and DEFAULT in group):
+        message = f"{DEFAULT!r} stands for each other property alone and is not supported in a group"
+        yield Problem(path, "group", message, "give the group a name and list its properties")
     is_list = isinstance(group, list | tuple) and all(isinstance(item, str) for item in group)
     if not is_list or len(group) < _SEVERAL:
         yield Problem(f"{path}.group", "value", "must be a list of at least two properties")

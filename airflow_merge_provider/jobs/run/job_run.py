@@ -8,6 +8,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan
+from airflow_merge_provider.core.change_plan.summary import count_changed_rows
 from airflow_merge_provider.core.errors import OutdatedPlanError, Problem, RiskError
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
 from airflow_merge_provider.core.protocol import JobRequest
@@ -17,7 +18,7 @@ from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.jobs.run.change_set import KEPT, ChangeSet, describe_examples, summarize_changes
+from airflow_merge_provider.jobs.run.change_set import ChangeSet, describe_examples, summarize_changes
 from airflow_merge_provider.jobs.run.expectations import RunExpectations
 from airflow_merge_provider.jobs.run.plan_table import save_plan
 
@@ -208,7 +209,7 @@ class JobRun(ABC):
         :raises RiskError: if the run would change rows.
         """
         report = self._plan_changes(result, list_changes, is_saved=True)
-        if any(count for kind, count in report["plan"]["kinds"].items() if kind != KEPT):
+        if count_changed_rows(report["plan"]["kinds"]):
             hint = "approve it in the Airflow UI, or apply the saved plan"
             problem = Problem("approve", "approval", "the run needs the approval of a person", hint)
             raise RiskError.from_problem(problem, report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from deltalake import write_deltalake
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.explain.merge_source import explain_output
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import Pipe, build_table
+from tests.jobs.merge_source.pipe import SCHEMA, Pipe, build_table
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.k", "b.k"]]}
 COLUMNS = {**RULE, "values": "columns"}
@@ -137,6 +138,12 @@ SURVIVORSHIP = {
     "pair": {"group": ["t", "u"], "rule": ["most_complete", "latest"]},
     "v": "latest",
 }
+WITH_DEFAULT = {
+    "*": ["most_common", "longest", "latest"],
+    "p": "first",
+    "r": {"prefer": ["B"]},
+    "pair": {"group": ["t", "u"], "rule": ["most_complete", "latest"]},
+}
 PROPERTIES = ("p", "q", "r", "s", "t", "u", "v")
 Row = Mapping[str, Any]
 
@@ -147,17 +154,26 @@ def find_best(members: Sequence[Row], names: Sequence[str], *ranks: Any) -> Row 
     return min(candidates, key=lambda member: [rank(member, candidates) for rank in ranks], default=None)
 
 
-def build_expected(members: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
+def build_expected(members: Sequence[Row], rules: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the surviving values and their sources, computed directly from the definition."""
     when = lambda member, _: -(member["_updated"])  # noqa: E731 - a table of ranks
+
+    def list_ranks(rule: Any, name: str) -> list[Any]:
+        ranks = {
+            "first": lambda *_: 0,
+            "latest": when,
+            "longest": lambda member, _: -len(str(member[name])),
+            "most_common": lambda member, all_: -sum(other[name] == member[name] for other in all_),
+        }
+        kinds = rule if isinstance(rule, list) else [rule]
+        return [
+            ranks[kind] if isinstance(kind, str) else lambda member, _: member["dataset"] != "B"
+            for kind in kinds
+        ]
+
     chosen = {
-        "p": find_best(members, "p"),
-        "q": find_best(
-            members, "q", lambda member, all_: -sum(other["q"] == member["q"] for other in all_), when
-        ),
-        "r": find_best(members, "r", lambda member, _: member["dataset"] != "B"),
-        "s": find_best(members, "s", lambda member, _: -len(member["s"])),
-        "v": find_best(members, "v", when),
+        name: find_best(members, [name], *list_ranks(rules.get(name, rules.get("*")), name))
+        for name in PROPERTIES
     }
     pair = find_best(members, "tu", lambda member, _: (member["t"] is None) + (member["u"] is None), when)
     chosen |= {"t": pair, "u": pair}
@@ -170,18 +186,36 @@ def build_expected(members: Sequence[Row]) -> tuple[dict[str, Any], dict[str, st
     return values, origins
 
 
-@pytest.mark.parametrize("values", ["columns", "entity"])
-def test_what_survives_is_what_is_defined(make_memory_pipe: MakePipe, values: str) -> None:
+def write_drawn(pipe: Pipe, shape: str, dataset: str, rows: Sequence[Row]) -> None:
+    """Replace the rows of a dataset, as typed columns or as whole entities."""
+    if shape == "whole":
+        texts = [json.dumps(row) for row in rows]
+        table = pa.table({"_updated": [row["_updated"] for row in rows], "entity": texts}, SCHEMA)
+    else:
+        kinds = {"p": pa.int64(), "v": pa.date32(), "k": pa.int64(), "_updated": pa.int64()}
+        names = ("_id", "_updated", "k", *PROPERTIES)
+        schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
+        table = pa.Table.from_pylist([dict(row) for row in rows], schema)
+    pipe.write_rows(dataset, table, "overwrite")
+
+
+@pytest.mark.parametrize("rules", [SURVIVORSHIP, WITH_DEFAULT], ids=["named", "default"])
+@pytest.mark.parametrize("shape", ["columns", "entity", "whole"])
+def test_what_survives_is_what_is_defined(
+    make_memory_pipe: MakePipe, shape: str, rules: dict[str, Any]
+) -> None:
     """Values and sources equal the definition on random members, in a first run and after a change.
 
-    This holds for both shapes.
+    This holds for both shapes and for whole entities, whose properties have no rule of their own or are
+    named.
     """
     draw = random.Random(7)  # noqa: S311 - a workload, no secret
-    pipe = make_memory_pipe("AB", **RULE, values=values, survivorship=SURVIVORSHIP)
-    kinds = {"p": pa.int64(), "v": pa.date32()}
+    settings = {"entity_column": "entity"} if shape == "whole" else {"values": shape}
+    pipe = make_memory_pipe("AB", **RULE, **settings, survivorship=rules)
 
     def draw_row(dataset: str, number: int) -> dict[str, Any]:
-        special = {"p": number, "v": dt.date(2026, 1, number + 1)}
+        day = number if shape == "whole" else dt.date(2026, 1, number + 1)
+        special = {"p": number, "v": day}
         row = {"_id": f"{dataset.lower()}{number}", "_updated": draw.randint(1, 9), "k": draw.randint(1, 6)}
         for name in PROPERTIES:
             row[name] = draw.choice((None, special.get(name, "x" * draw.randint(1, 3))))
@@ -191,32 +225,57 @@ def test_what_survives_is_what_is_defined(make_memory_pipe: MakePipe, values: st
 
     def check_run(run_id: str) -> None:
         for dataset, content in rows.items():
-            fields = [("_id", pa.string()), ("_updated", pa.int64()), ("k", pa.int64())]
-            fields += [(name, kinds.get(name, pa.string())) for name in PROPERTIES]
-            pipe.write_rows(dataset, pa.Table.from_pylist(content, pa.schema(fields)), "overwrite")
+            write_drawn(pipe, shape, dataset, content)
         pipe.run_job(run_id)
-        outputs = read_columns(
-            pipe, *(PROPERTIES if values == "columns" else ("entity",)), "$provenance", "_members"
-        )
+        columns = (*PROPERTIES, "k") if shape == "columns" else ("entity",)
+        outputs = read_columns(pipe, *columns, "$provenance", "_members")
+        source_rows = {(dataset, row["_id"]): row for dataset in "AB" for row in rows[dataset]}
         for *row_values, provenance, members in outputs.values():
-            source_rows = {(dataset, row["_id"]): row for dataset in "AB" for row in rows[dataset]}
             member_rows = [
                 {"dataset": member["dataset"], **source_rows[member["dataset"], member["id"]]}
                 for member in members
             ]
-            expected, origins = build_expected(member_rows)
-            shown = (
-                dict(zip(PROPERTIES, row_values, strict=True))
-                if values == "columns"
-                else row_values[0].toPython()
-            )
+            expected, origins = build_expected(member_rows, rules)
+            shown = dict(zip(columns, row_values, strict=True))
+            shown = shown if shape == "columns" else shown["entity"].toPython()
             assert {name: shown.get(name) for name in PROPERTIES} == expected
-            assert provenance == origins
+            assert isinstance(shown["k"], int) or "*" not in rules
+            assert {name: origin for name, origin in provenance.items() if name != "k"} == origins
+            assert ("k" in provenance) == ("*" in rules)
 
     check_run("first")
-    rows["B"][3] |= {"k": rows["A"][0]["k"], "_updated": 20, "s": "longest", "v": dt.date(2026, 2, 1)}
+    late = 50 if shape == "whole" else dt.date(2026, 2, 1)
+    rows["B"][3] |= {"k": rows["A"][0]["k"], "_updated": 20, "s": "longest", "v": late}
     check_run("second")
     assert pipe.run_job("full", full_refresh=True)["changed"] is False
+
+
+@pytest.mark.parametrize("values", ["columns", "entity"])
+def test_a_default_rule_covers_a_column_that_a_dataset_gains(make_memory_pipe: MakePipe, values: str) -> None:
+    """A new column has the default rule from its first run on; another default rule computes all outputs."""
+    pipe = make_memory_pipe("AB", **RULE, values=values, survivorship={"*": "first", "k": "latest"})
+    pipe.write_rows("A", build_table({"_id": ["a1", "a2"], "k": [1, 2], "_updated": [1, 2]}))
+    pipe.write_rows("B", build_table({"_id": ["b1", "b2"], "k": [1, 2], "_updated": [1, 2]}))
+    pipe.run_job("first")
+    gained = {"_id": ["a1", "a2"], "k": [1, 2], "_updated": [3, 4], "n": ["short", "a"]}
+    pipe.write_rows("A", build_table(gained), "overwrite")
+    gained = {"_id": ["b1", "b2"], "k": [1, 2], "_updated": [3, 2], "n": ["the longest", None]}
+    pipe.write_rows("B", build_table(gained), "overwrite")
+
+    assert pipe.run_job("second")["run_mode"] == "incremental"
+    assert read_property(pipe, values, "n") == {"0|a1|1|b1": "short", "0|a2|1|b2": "a"}
+    assert pipe.run_job("again", full_refresh=True)["changed"] is False
+
+    report = pipe.run_job("third", survivorship={"*": "longest", "k": "latest"})
+    assert report["run_mode"] == "full"
+    assert read_property(pipe, values, "n") == {"0|a1|1|b1": "the longest", "0|a2|1|b2": "a"}
+
+
+def read_property(pipe: Pipe, values: str, name: str) -> dict[str, Any]:
+    """Return a property of the live outputs by their ids."""
+    if values == "columns":
+        return read_columns(pipe, name)
+    return {id_: entity.toPython().get(name) for id_, entity in read_columns(pipe, "entity").items()}
 
 
 def test_what_survives_of_whole_entities(make_memory_pipe: MakePipe) -> None:

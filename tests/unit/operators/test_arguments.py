@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import Asset, task
 
+from airflow_merge_provider.core.protocol import JobResult
+from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators._arguments import as_text, is_literal, parse_rendered
+from airflow_merge_provider.operators.upsert import UpsertOperator
+from tests.architecture.test_names import OPERATORS
+from tests.fakes import REPORT, FakeSparkJobHook
 
 
 @pytest.mark.parametrize(
@@ -61,3 +67,31 @@ def test_assets_become_their_datasets_at_any_depth() -> None:
     asset = Asset(name="x", uri="merge://warehouse/crm")
 
     assert as_text([(asset, "c"), "erp e", {"dataset": asset}]) == ["crm c", "erp e", {"dataset": "crm"}]
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_connections_and_settings_are_templates_of_every_operator(operator: Any) -> None:
+    """The warehouse, the connections and the Spark settings may differ by run."""
+    names = {"warehouse", "spark_conn_id", "merge_store_conn_id", "conf"}
+
+    assert names <= set(operator.template_fields)
+
+
+def test_rendered_connections_and_settings_reach_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Templates in connections stay text, and those in the Spark settings are rendered inside the mapping."""
+    fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
+    monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
+    operator = UpsertOperator(
+        task_id="load", source="s", target="t", primary_key="id", warehouse="/lake/{{ env }}",
+        spark_conn_id="{{ number }}", conf={"spark.executor.memory": "{{ env }}g"},
+    )  # fmt: skip
+    operator.render_template_fields({"env": "7", "number": "12"})
+    instance = SimpleNamespace(
+        dag_id="d", run_id="r", task_id="load", map_index=-1, xcom_push=lambda **_: None,
+        task=SimpleNamespace(outlets=[]),
+    )  # fmt: skip
+
+    operator.execute({"ti": instance, "run_id": "r"})
+
+    assert fake.init_arguments == [("12", {"spark.executor.memory": "7g"})]
+    assert fake.requests[0].warehouse == "/lake/7"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -20,7 +20,7 @@ from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
-from airflow_merge_provider.operators.scd2 import Scd2CheckOperator
+from airflow_merge_provider.operators.scd2 import Scd2CheckOperator, Scd2Operator
 from tests.fakes import REPORT, FakeSparkJobHook
 
 RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]], "warehouse": "/lake"}
@@ -176,6 +176,22 @@ def test_a_yes_applies_the_plan_that_was_seen(answering: Any) -> None:
     build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"version": 3})
 
     assert fake.requests[0].apply_plan == PlanChoice(version=3, approved_by="ada")
+
+
+def test_an_approved_history_has_the_time_of_its_plan(answering: Any, server: Any) -> None:
+    """After the approval a history has the same boundary as before, so that its plan is not outdated."""
+    at = {"data_interval_end": datetime(2026, 11, 24, tzinfo=UTC)}
+    history = {"source": "s", "target": "t", "natural_key": "id", "warehouse": "/lake", "approve": "always"}
+    fake, context = answering(raise_risk(code="approval"))
+    with pytest.raises(TaskAwaitingInput):
+        Scd2Operator(task_id="merge", **history).execute({**context, **at})
+    fake.answer = JobResult(report=REPORT)
+
+    Scd2Operator(task_id="merge", **history).after_review({**context, **at}, YES, {"version": 3})
+
+    planned, applied = fake.requests
+    assert applied.config == planned.config
+    assert applied.config["boundary_timestamp"] == "2026-11-24T00:00:00+00:00"
 
 
 def test_an_approved_plan_that_is_outdated_fails(answering: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from airflow.sdk import Asset
+from airflow.sdk import Asset, conf
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.sensors.dataset_populated import DatasetPopulatedSensor
@@ -19,6 +19,30 @@ def test_it_waits_in_the_triggerer_by_default() -> None:
     """The sensor defers to the triggerer by default and uses a worker slot on request only."""
     assert build_sensor(["A"]).deferrable
     assert not build_sensor(["A"], deferrable=False).deferrable
+
+
+@pytest.mark.parametrize("text", ["True", "False"])
+def test_the_configuration_of_airflow_sets_the_default(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """``[operators] default_deferrable`` counts if somebody has set it, in the environment or in the file."""
+    with monkeypatch.context() as environment:
+        environment.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", text)
+        assert build_sensor(["A"]).deferrable is (text == "True")
+        assert build_sensor(["A"], deferrable=True).deferrable
+    conf.set("operators", "default_deferrable", text)
+    try:
+        assert build_sensor(["A"]).deferrable is (text == "True")
+    finally:
+        conf.remove_option("operators", "default_deferrable", remove_default=False)
+    assert build_sensor(["A"]).deferrable
+
+
+def test_its_connection_is_a_template() -> None:
+    """The connection and the warehouse of the sensor are rendered before it looks."""
+    sensor = build_sensor(["A"], warehouse="/lake/{{ ds }}", merge_store_conn_id="store_{{ ds }}")
+
+    sensor.render_template_fields({"ds": "2026-11-24"})
+
+    assert (sensor.warehouse, sensor.merge_store_conn_id) == ("/lake/2026-11-24", "store_2026-11-24")
 
 
 def test_its_datasets_are_inlets() -> None:

@@ -22,8 +22,12 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.core.merge_source.columns import ENTITY, IDS, REPLACED
 from airflow_merge_provider.core.merge_source.dtl import values
-from airflow_merge_provider.core.merge_source.survivorship import SurvivorshipRule
-from airflow_merge_provider.jobs.merge_source.output.survivorship import RECENCY, Survivors
+from airflow_merge_provider.core.merge_source.survivorship import (
+    SurvivorshipRule,
+    apply_default,
+    split_default,
+)
+from airflow_merge_provider.jobs.merge_source.output.survivorship import PICKED_BY_NAME, RECENCY, Survivors
 from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, ID, OWN_IDS, Source
 from airflow_merge_provider.jobs.merge_source.scan.variants import (
     PROPERTIES,
@@ -94,6 +98,10 @@ class Content(ABC):
         """Return whether the row of an output with one member has a value of a property that may survive."""
         return self.survivors.non_null(self.read_property(name), name).isNotNull()
 
+    def list_default_properties(self) -> Column:
+        """Return the sorted names that the default rule applies to, for an output of one member."""
+        raise NotImplementedError
+
     def content_json(self) -> Column:
         """Return the content of an output as JSON."""
         return F.to_json(F.col(ENTITY))
@@ -137,7 +145,12 @@ class TypedContent(EntityContent):
         self._columns = {name: f"{PROPERTY}{number}" for number, name in enumerate(properties)}
         self.values_names = tuple(self._columns.values())
         super().__init__(
-            Survivors(choices, lambda member, name: member[self._columns[name]], self._kinds, names)
+            Survivors(
+                apply_default(choices, properties),
+                lambda member, name: member[self._columns[str(name)]],
+                self._kinds,
+                names,
+            )
         )
 
     def read_property(self, name: str) -> Column:
@@ -214,11 +227,26 @@ class MapContent(EntityContent):
         self, *, compact: bool, choices: Sequence[SurvivorshipRule] = (), names: Sequence[str] = ()
     ) -> None:
         self._compact = compact
-        kinds = {name: None for choice in choices for name in choice.properties}
-        super().__init__(Survivors(choices, lambda member, name: member[CONTENT][F.lit(name)], kinds, names))
+        own_rules, default = split_default(choices)
+        kinds = {name: None for rule in own_rules for name in rule.properties}
+        super().__init__(
+            Survivors(
+                own_rules,
+                lambda member, name: member[CONTENT][F.lit(name)],
+                kinds,
+                names,
+                default=default,
+                list_names=lambda member: F.map_keys(member[CONTENT]),
+            )
+        )
 
     def read_property(self, name: str) -> Column:
         return F.col(CONTENT)[F.lit(name)]
+
+    def list_default_properties(self) -> Column:
+        own_names = self.survivors.properties
+        values = F.map_filter(CONTENT, lambda name, value: ~F.is_variant_null(value) & ~name.isin(*own_names))
+        return F.array_sort(F.map_keys(values))
 
     def project_values(self, source: Source) -> list[Column]:
         if source.properties is None:
@@ -229,7 +257,9 @@ class MapContent(EntityContent):
         content = F.col(CONTENT)
         if self._compact:
             return F.transform_values(content, lambda _, value: splice_variants(F.array(value)))
-        if chosen := self.survivors.properties:
+        if self.survivors.has_default:
+            content = F.map_filter(content, lambda _, value: ~F.is_variant_null(value))
+        elif chosen := self.survivors.properties:
             content = F.map_filter(
                 content, lambda name, value: ~(name.isin(*chosen) & F.is_variant_null(value))
             )
@@ -246,11 +276,15 @@ class MapContent(EntityContent):
 
         if self._compact:
             return _group_by_name(names, lambda name: splice_variants(collect_values(name)))
-        united = _group_by_name(names, lambda name: _union_types(collect_values(name), None))
-        if chosen := self.survivors.read_variants():
-            other_properties = F.map_filter(united, lambda name, _: ~name.isin(*chosen))
-            united = F.map_concat(other_properties, drop_missing(chosen))
-        return F.to_variant_object(united)
+        chosen = self.survivors.read_variants()
+        if self.survivors.has_default:
+            other_values = F.transform_values(PICKED_BY_NAME, lambda name, member: member[CONTENT][name])
+        else:
+            united = _group_by_name(names, lambda name: _union_types(collect_values(name), None))
+            other_values = F.map_filter(united, lambda name, _: ~name.isin(*chosen)) if chosen else united
+        return F.to_variant_object(
+            F.map_concat(other_values, drop_missing(chosen)) if chosen else other_values
+        )
 
     def finish_outputs(self, outputs: DataFrame) -> DataFrame:
         """Compact the lists: drop values that equal an earlier one, and empty lists; unwrap lists of one."""

@@ -18,7 +18,12 @@ from airflow_merge_provider.jobs.merge_source.diff.id_lineage import NUMBER, STA
 from airflow_merge_provider.jobs.merge_source.model import HASH, LABEL
 from airflow_merge_provider.jobs.merge_source.output.content import Content
 from airflow_merge_provider.jobs.merge_source.output.shape import choose_content
-from airflow_merge_provider.jobs.merge_source.output.survivorship import OFFSET, PROVENANCE, list_provenance
+from airflow_merge_provider.jobs.merge_source.output.survivorship import (
+    OFFSET,
+    PICKED_BY_NAME,
+    PROVENANCE,
+    list_provenance,
+)
 from airflow_merge_provider.jobs.merge_source.resolution import Resolution
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS, STABLE_ID
@@ -169,7 +174,11 @@ def _render_singletons(entities: DataFrame, content: Content, config: MergeSourc
         F.col(OWN_IDS).alias(IDS),
         F.col(REPLACED),
         *content.project_singleton(),
-        *_list_origins(content, lambda name: F.when(content.non_null(name), _join_with_slash(F.col(MEMBER)))),
+        *_list_origins(
+            content,
+            lambda name: F.when(content.non_null(name), _join_with_slash(F.col(MEMBER))),
+            lambda: _map_names(content.list_default_properties(), _join_with_slash(F.col(MEMBER))),
+        ),
         F.array(F.col(MEMBER)).alias(MEMBERS),
     )
 
@@ -186,7 +195,7 @@ def _render_clusters(entities: DataFrame, content: Content, config: MergeSourceC
     id_ = _output_id(F.col(OFFSET), F.col(ID), config)
     chosen = content.survivors
     collected = F.collect_list(F.struct(OFFSET, MEMBER, *content.names)).alias(PARTS)
-    parts = [collected] if chosen.properties else []
+    parts = [collected] if chosen.has_rules else []
     clusters = ordered.groupBy(NUMBER).agg(
         (F.first(id_) if config.identity == "first" else F.concat_ws("|", F.collect_list(id_))).alias("_id"),
         F.first(DELETED).alias("_deleted"),
@@ -205,15 +214,30 @@ def _render_clusters(entities: DataFrame, content: Content, config: MergeSourceC
         IDS,
         REPLACED,
         *content.project_cluster(),
-        *_list_origins(content, chosen.build_origin(lambda picked: _join_with_slash(picked[MEMBER]))),
+        *_list_origins(
+            content,
+            chosen.build_origin(lambda picked: _join_with_slash(picked[MEMBER])),
+            lambda: F.transform_values(PICKED_BY_NAME, lambda _, picked: _join_with_slash(picked[MEMBER])),
+        ),
         MEMBERS,
     )
 
 
-def _list_origins(content: Content, origin: Callable[[str], Column]) -> list[Column]:
+def _list_origins(
+    content: Content, origin: Callable[[str], Column], default_origins: Callable[[], Column]
+) -> list[Column]:
     """Return for every chosen property the member that its value comes from."""
-    chosen = content.survivors.properties
-    return [list_provenance({name: origin(name) for name in chosen}).alias(PROVENANCE)] if chosen else []
+    survivors = content.survivors
+    if not survivors.has_rules:
+        return []
+    provenance = list_provenance({name: origin(name) for name in survivors.properties})
+    if survivors.has_default:
+        provenance = F.map_concat(provenance, default_origins())
+    return [provenance.alias(PROVENANCE)]
+
+
+def _map_names(names: Column, value: Column) -> Column:
+    return F.map_from_entries(F.transform(names, lambda name: F.struct(name, value)))
 
 
 def _join_with_slash(member: Column) -> Column:

@@ -22,15 +22,20 @@ from airflow_merge_provider.jobs.spark.expressions import combine_columns, combi
 
 OFFSET = "__merge_offset"
 PICKED, RECENCY, PROVENANCE = "__merge_picked", "__merge_recency", "$provenance"
+# The members by property, for properties whose names only the data has.
+PICKED_BY_NAME = "__merge_picked_by_name"
+# The name of a property: a column where only the data has it.
+Name = str | Column
 # Reads the value of a property from a member, or from a row.
-Read = Callable[[Column, str], Column]
+Read = Callable[[Column, Name], Column]
 
 
 class Survivors:
     """The survivorship choices over members that are structs; ``read`` reads a property from a member.
 
     ``kinds`` are the types of the properties; a property without one is a VARIANT. ``names`` are the datasets
-    by their offsets. Properties that no dataset has are not chosen.
+    by their offsets. Properties that no dataset has are not chosen. ``default`` is the rule of properties
+    whose names only the data has; ``list_names`` reads these names from a member.
     """
 
     def __init__(
@@ -39,7 +44,11 @@ class Survivors:
         read: Read,
         kinds: Mapping[str, DataType | None],
         names: Sequence[str],
+        *,
+        default: SurvivorshipRule | None = None,
+        list_names: Callable[[Column], Column] | None = None,
     ) -> None:
+        self._default, self._list_names = default, list_names
         self._read, self._kinds, self._names = read, kinds, names
         present_choices = [
             (choice, [name for name in choice.properties if name in kinds]) for choice in choices
@@ -51,21 +60,33 @@ class Survivors:
     @property
     def by_recency(self) -> bool:
         """Return whether a choice depends on which member is the latest."""
-        return any(
-            preference.kind == LATEST for choice, _ in self._choices for preference in choice.preferences
-        )
+        rules = [*(choice for choice, _ in self._choices), *filter(None, [self._default])]
+        return any(preference.kind == LATEST for rule in rules for preference in rule.preferences)
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether the value of any property is chosen."""
+        return bool(self._choices) or self.has_default
+
+    @property
+    def has_default(self) -> bool:
+        """Whether the values of properties are chosen whose names only the data has."""
+        return self._default is not None
 
     @property
     def properties(self) -> list[str]:
-        """The properties that are chosen."""
+        """The properties that are chosen by a rule with their name."""
         return [name for _, names in self._choices for name in names]
 
     def pick_members(self, members: Column) -> list[Column]:
         """Return for every choice the chosen member; NULL if no member qualifies."""
-        return [
+        picked = [
             self._find_best_member(members, choice, names).alias(f"{PICKED}{number}")
             for number, (choice, names) in enumerate(self._choices)
         ]
+        if self._default is not None:
+            picked.append(self._pick_by_name(members, self._default).alias(PICKED_BY_NAME))
+        return picked
 
     def read_values(self) -> dict[str, Column]:
         """Return the values of the members that ``picked`` has chosen."""
@@ -75,9 +96,9 @@ class Survivors:
             for name in names
         }
 
-    def non_null(self, value: Column, name: str) -> Column:
+    def non_null(self, value: Column, name: Name) -> Column:
         """Return a value that may survive; a null inside VARIANT counts as NULL."""
-        if name not in self.properties or not self._is_variant(name):
+        if isinstance(name, str) and (name not in self.properties or not self._is_variant(name)):
             return value
         return F.when(~F.is_variant_null(value), value)
 
@@ -98,7 +119,19 @@ class Survivors:
         }
         return lambda name: F.when(values[name].isNotNull(), named(picked[name]))
 
-    def _find_best_member(self, members: Column, choice: SurvivorshipRule, names: Sequence[str]) -> Column:
+    def _pick_by_name(self, members: Column, rule: SurvivorshipRule) -> Column:
+        """Return the map of properties without a rule of their own to their chosen members."""
+        if self._list_names is None:
+            raise TypeError(rule)
+        # Sorted, because the order of the map's keys is part of the hash of an output.
+        names = F.array_sort(F.array_distinct(F.flatten(F.transform(members, self._list_names))))
+        entries = F.transform(
+            F.array_except(names, F.array(*map(F.lit, self.properties)).cast("array<string>")),
+            lambda name: F.struct(name, self._find_best_member(members, rule, [name])),
+        )
+        return F.map_filter(F.map_from_entries(entries), lambda _, member: member.isNotNull())
+
+    def _find_best_member(self, members: Column, choice: SurvivorshipRule, names: Sequence[Name]) -> Column:
         def has_any(member: Column) -> Column:
             return combine_with_or(self._has_value(member, name) for name in names)
 
@@ -115,7 +148,7 @@ class Survivors:
         return F.get(candidates, best["place"])
 
     def _rank_member(
-        self, preference: Preference, member: Column, candidates: Column, names: Sequence[str]
+        self, preference: Preference, member: Column, candidates: Column, names: Sequence[Name]
     ) -> Column | None:
         """Return a rank of a member, where smaller is better; candidates are in their order."""
         if preference.kind == FIRST:
@@ -142,21 +175,21 @@ class Survivors:
             last,
         )
 
-    def _has_value(self, member: Column, name: str) -> Column:
+    def _has_value(self, member: Column, name: Name) -> Column:
         return self.non_null(self._read(member, name), name).isNotNull()
 
-    def _build_comparable(self, member: Column, name: str) -> Column:
+    def _build_comparable(self, member: Column, name: Name) -> Column:
         """Return an expression that is equal for equal values; maps and VARIANT do not support equality."""
         value = self._read(member, name)
         return (
             value
-            if isinstance(self._kinds[name], AtomicType) and not self._is_variant(name)
+            if isinstance(self._find_kind(name), AtomicType) and not self._is_variant(name)
             else _to_json(value)
         )
 
-    def _measure_length(self, member: Column, name: str) -> Column:
+    def _measure_length(self, member: Column, name: Name) -> Column:
         """Return the length of a string or list, or of another value's JSON in characters."""
-        value, kind = self._read(member, name), self._kinds[name]
+        value, kind = self._read(member, name), self._find_kind(name)
         if isinstance(kind, StringType):
             return F.length(value)
         if isinstance(kind, ArrayType):
@@ -165,9 +198,12 @@ class Survivors:
             return F.length(F.coalesce(F.try_variant_get(value, "$", "string"), F.to_json(value)))
         return F.length(value.cast("string") if isinstance(kind, AtomicType) else _to_json(value))
 
-    def _is_variant(self, name: str) -> bool:
-        kind = self._kinds[name]
+    def _is_variant(self, name: Name) -> bool:
+        kind = self._find_kind(name)
         return kind is None or isinstance(kind, VariantType)
+
+    def _find_kind(self, name: Name) -> DataType | None:
+        return self._kinds[name] if isinstance(name, str) else None
 
 
 def list_provenance(origins: Mapping[str, Column]) -> Column:

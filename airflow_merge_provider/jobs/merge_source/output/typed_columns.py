@@ -18,9 +18,9 @@ from pyspark.sql.types import (
 )
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_source.survivorship import SurvivorshipRule
+from airflow_merge_provider.core.merge_source.survivorship import SurvivorshipRule, apply_default
 from airflow_merge_provider.jobs.merge_source.output.content import PROPERTY, Content
-from airflow_merge_provider.jobs.merge_source.output.survivorship import Survivors
+from airflow_merge_provider.jobs.merge_source.output.survivorship import Name, Survivors
 from airflow_merge_provider.jobs.merge_source.scan.sources import Source
 from airflow_merge_provider.jobs.merge_source.scan.variants import (
     VARIANT,
@@ -65,8 +65,9 @@ class ColumnsContent(Content):
         choices: Sequence[SurvivorshipRule],
         names: Sequence[str],
     ) -> None:
-        chosen = {name for choice in choices for name in choice.properties}
         properties = sorted({name for source in sources for name in source})
+        rules = apply_default(choices, properties)
+        chosen = {name for rule in rules for name in rule.properties}
         _check_names(properties)
         self._properties = {
             name: definition
@@ -75,7 +76,7 @@ class ColumnsContent(Content):
             is not None
         }
         kinds = {name: definition.kind for name, definition in self._properties.items() if definition.chosen}
-        super().__init__(Survivors(choices, self._read, kinds, names))
+        super().__init__(Survivors(rules, self._read, kinds, names))
         self.values_names = tuple(definition.column for definition in self._properties.values())
         self.column_map = {definition.column: name for name, definition in self._properties.items()}
 
@@ -113,8 +114,8 @@ class ColumnsContent(Content):
         columns = [F.col(definition.column).alias(name) for name, definition in self._properties.items()]
         return F.to_json(F.struct(*columns)) if columns else F.lit("{}")
 
-    def _read(self, member: Column, name: str) -> Column:
-        return member[self._properties[name].column]
+    def _read(self, member: Column, name: Name) -> Column:
+        return member[self._properties[str(name)].column]
 
     def read_property(self, name: str) -> Column:
         return F.col(self._properties[name].column)

@@ -64,6 +64,15 @@ def test_a_typed_column_lists_values_or_takes_the_surviving_one() -> None:
     assert "entity" not in columns
 
 
+def test_the_default_rule_takes_the_surviving_value_of_every_other_column() -> None:
+    """A column without a rule of its own has the lineage of the rule for ``"*"``."""
+    lineage = trace(TYPED, values="columns", survivorship={"*": "latest", "name": "first"})
+
+    columns = show_columns(lineage)
+    assert columns["email"] == [f"{CRM}.email IDENTITY", f"{CRM}._updated SORT"]
+    assert columns["name"] == [f"{CRM}.name IDENTITY", f"{ERP}.name IDENTITY"]
+
+
 def test_whole_entities_are_one_column() -> None:
     """A dataset with an entity column contributes this column, whatever the rules read inside it."""
     schemas = RunSchemas({CRM: build_fields(entity="variant"), ERP: TYPED.inputs[ERP]})

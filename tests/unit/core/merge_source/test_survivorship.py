@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 from airflow_merge_provider.core.merge_source.survivorship import (
     Preference,
     SurvivorshipRule,
+    apply_default,
     find_problems,
     parse_choices,
 )
@@ -33,6 +36,32 @@ def test_every_form_of_a_rule_is_read() -> None:
     assert parse_choices(None) == ()
 
 
+def test_the_default_rule_is_for_properties_without_a_rule() -> None:
+    """The rule for ``"*"`` applies to each property that has no rule of its own and is in no group."""
+    raw = {"*": ["latest", {"prefer": ["erp"]}], "a": "first", "g": {"group": ["b", "c"]}}
+
+    assert list(find_problems(raw, DATASETS)) == []
+    default = (Preference("latest"), Preference("prefer", ("erp",)))
+    assert apply_default(parse_choices(raw), ["a", "b", "d", "e"]) == [
+        SurvivorshipRule(("a",), (Preference("first"),)),
+        SurvivorshipRule(("b", "c"), (Preference("first"),)),
+        SurvivorshipRule(("d",), default),
+        SurvivorshipRule(("e",), default),
+    ]
+    assert apply_default(parse_choices({"a": "first"}), ["a", "b"]) == list(parse_choices({"a": "first"}))
+
+
+def test_another_default_rule_is_another_configuration() -> None:
+    """The signature differs, so that the next run computes all outputs."""
+    rules = [None, {"*": "first"}, {"*": "latest"}, {"*": "first", "x": "latest"}]
+    configs = [
+        MergeSourceConfig.parse({"target": "t", "datasets": ["crm c", "erp e"], "survivorship": rule})
+        for rule in rules
+    ]
+
+    assert len({compute_signature(config) for config in configs}) == len(rules)
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
@@ -50,6 +79,10 @@ def test_every_form_of_a_rule_is_read() -> None:
             "survivorship.g: unknown key 'rules' (did you mean 'rule'",
         ),
         ({"g": {"group": ["x", "y"]}, "y": "first"}, "survivorship.y: property 'y' already has a rule"),
+        ({"*": "newest"}, "survivorship.*: unknown rule 'newest'"),
+        ({"*": "most_complete"}, "survivorship.*: unknown rule 'most_complete'"),
+        ({"*": {"group": ["x", "y"]}}, "survivorship.*: '*' stands for each other property alone"),
+        ({"g": {"group": ["x", "*"]}}, "survivorship.g: '*' stands for each other property alone"),
         ({"_x": "first"}, "survivorship._x: '_x' is a system property, which is not merged"),
         ({"$ids": "first"}, "survivorship.$ids: '$ids' is a system property, which is not merged"),
     ],

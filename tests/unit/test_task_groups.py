@@ -1,0 +1,106 @@
+"""Tests of the task group for reviewed merges: its tasks, their arguments, and how it is serialized."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task, task_group
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.operators.merge_record import MergeRecordOperator
+from airflow_merge_provider.operators.upsert import UpsertOperator
+from airflow_merge_provider.task_groups import reviewed_merge
+
+LOAD = {"source": "/lake/new", "target": "/lake/orders", "primary_key": "id"}
+TASKS = ["check", "plan", "approve", "apply"]
+
+
+def build_dag(operator: Any = UpsertOperator, **arguments: Any) -> DAG:
+    with DAG("reviewed", schedule=None) as dag:
+        reviewed_merge(operator, group_id="orders", **{**LOAD, **arguments})
+    return dag
+
+
+def test_the_tasks_follow_each_other() -> None:
+    """The group has four tasks in a chain, and what follows the group follows the last one."""
+    with DAG("chain", schedule=None) as dag:
+
+        @task
+        def publish() -> None: ...
+
+        reviewed_merge(UpsertOperator, **LOAD) >> publish()
+
+    for name, following in zip(
+        TASKS, [*(f"reviewed_merge.{name}" for name in TASKS[1:]), "publish"], strict=True
+    ):
+        item = dag.get_task(f"reviewed_merge.{name}")
+        assert following in item.downstream_task_ids
+
+
+def test_only_the_last_task_writes_and_has_the_asset() -> None:
+    """``check`` and ``plan`` commit nothing and emit no event; the last one applies the approved plan."""
+    dag = build_dag(on_reject="fail", approval_timeout=timedelta(hours=1))
+    check, plan, approve, apply = (dag.get_task(f"orders.{name}") for name in TASKS)
+
+    assert (check.plan, plan.plan) == ("check", "save")
+    assert check._is_dry_run
+    assert apply.plan.operator is approve
+    assert apply.approve == "always"
+    assert approve.plan_task_id == "orders.plan"
+    assert (approve.on_reject, apply.on_reject) == ("fail", "fail")
+    assert approve.approval_timeout == timedelta(hours=1)
+    assert check.outlets == plan.outlets == approve.outlets == []
+    assert [asset.uri for asset in apply.outlets] == ["file:///lake/orders"]
+    assert build_dag(emit_asset=False).get_task("orders.apply").outlets == []
+
+
+def test_a_function_may_build_the_operators() -> None:
+    """Instead of a class, the group takes a function that returns operators, such as a partial."""
+    with DAG("factory", schedule=None) as dag:
+        reviewed_merge(partial(UpsertOperator, **LOAD), group_id="orders", variant="insert-only")
+
+    assert {dag.get_task(f"orders.{name}").variant for name in ("check", "plan", "apply")} == {"insert-only"}
+
+
+def test_arguments_of_the_group_are_refused() -> None:
+    """The group sets some arguments itself; all of them are reported at once."""
+    with pytest.raises(ConfigError) as refused:
+        build_dag(plan="save", dry_run=True, approve="always")
+
+    assert [problem.path for problem in refused.value.problems] == ["plan", "approve", "dry_run"]
+    assert "task group 'orders': plan: is set by the task group (leave it out)" in str(refused.value)
+
+
+def test_wrong_arguments_are_found_while_parsing() -> None:
+    """Literal arguments are checked once, as those of the operator."""
+    with pytest.raises(ConfigError, match=r"task 'orders.check': variant: must be 'upsert'"):
+        build_dag(variant="upsrt")
+
+
+def test_an_operator_without_plans_is_refused() -> None:
+    """A merge of files has no saved plans."""
+    folders = {"source": "/in", "merged": "/out", "failure": "/failed", "state_path": "/state"}
+    with pytest.raises(ConfigError, match="plan: is not supported"), DAG("files", schedule=None):
+        reviewed_merge(MergeRecordOperator, reader="json", original_action="keep", **folders)
+
+
+def test_the_group_is_serialized() -> None:
+    """The group survives serialization, also in a mapped task group."""
+    with DAG("nested", schedule=None) as dag:
+
+        @task_group
+        def load_country(country: str) -> None:
+            reviewed_merge(UpsertOperator, **{**LOAD, "source": country, "target": country})
+
+        load_country.expand(country=["no", "de"])
+
+    loaded = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+
+    ids = [f"load_country.reviewed_merge.{name}" for name in TASKS]
+    assert sorted(loaded.task_dict) == sorted(ids)
+    assert loaded.get_task(ids[2]).plan_task_id == ids[1]
+    assert loaded.get_task(ids[3]).upstream_task_ids == {ids[2]}
