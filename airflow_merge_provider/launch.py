@@ -45,6 +45,7 @@ _GRACE = 10.0
 # Spark exits with 52 when one of its threads runs out of memory. The kernel kills a process with SIGKILL; for
 # the Python process, Spark returns 128 plus the signal number.
 _OUT_OF_MEMORY, _KILLED = (52,), (-signal.SIGKILL, 128 + signal.SIGKILL)
+MEMORY_EXIT_CODES = (*_OUT_OF_MEMORY, *_KILLED)
 _NO_MEMORY = "java.lang.OutOfMemoryError"
 _NOISE = ("WARNING: Using incubator modules",)
 _JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")

@@ -8,7 +8,7 @@ of the official client, whose models are generated from it.
 from __future__ import annotations
 
 import contextlib
-import datetime
+import datetime as dt
 import itertools
 import json
 import re
@@ -70,23 +70,24 @@ class KubernetesApi(ThreadingHTTPServer):
         self._events: list[tuple[str, str, Manifest]] = []
         self._changed = threading.Condition()
         self._versions = itertools.count(1)
+        self._is_watched = False
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def find_created(self, kind: str) -> list[Manifest]:
         """Return the objects of a kind that were created, oldest first."""
         return [manifest for manifest in self.created if manifest["kind"] == kind]
 
-    def wait_for_phase(self, phase: str, seconds: float = 120) -> None:
-        """Wait until a pod has this phase."""
+    def wait_for_watched_pod(self, seconds: float = 120) -> None:
+        """Wait until a pod runs and a client watches it."""
         with self._changed:
             assert self._changed.wait_for(
-                lambda: any(pod["status"]["phase"] == phase for pod in self.list_objects("pods", {})), seconds
+                lambda: self._is_watched and self._processes and self.list_objects("pods", {}), seconds
             )
 
     def create_object(self, resource: str, manifest: Manifest) -> Manifest:
         """Store an object, and start the container of a pod."""
         self.created.append(json.loads(json.dumps(manifest)))
-        now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = dt.datetime.now(tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         manifest["metadata"] |= {
             "namespace": NAMESPACE,
             "uid": str(uuid.uuid4()),
@@ -125,6 +126,8 @@ class KubernetesApi(ThreadingHTTPServer):
     def watch_objects(self, resource: str, query: Mapping[str, str]) -> Iterator[tuple[str, Manifest] | None]:
         """Yield each change of the chosen objects, and None while nothing changes."""
         with self._changed:
+            self._is_watched = True
+            self._changed.notify_all()
             position = len(self._events)
             current = [] if query.get("resourceVersion") else self.list_objects(resource, query)
             if version := query.get("resourceVersion"):
@@ -166,14 +169,18 @@ class KubernetesApi(ThreadingHTTPServer):
             for volume in pod["spec"]["volumes"]
             if "configMap" in volume
         }
-        files = {}
-        for mount in pod["spec"]["containers"][0]["volumeMounts"]:
-            if mount["name"] in maps:
-                while (config_map := self.find_object("configmaps", maps[mount["name"]])) is None:
-                    with self._changed:
-                        self._changed.wait(_WATCH_SECONDS)
-                files |= {f"{mount['mountPath']}/{file}": text for file, text in config_map["data"].items()}
-        return files
+        return {
+            f"{mount['mountPath']}/{file}": text
+            for mount in pod["spec"]["containers"][0]["volumeMounts"]
+            if mount["name"] in maps
+            for file, text in self._await_config_map(maps[mount["name"]])["data"].items()
+        }
+
+    def _await_config_map(self, name: str) -> Manifest:
+        """Return a config map; Spark creates those of a driver after its pod."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.find_object("configmaps", name) is not None)
+            return self._objects["configmaps", name]
 
     def _set_status(self, pod: Manifest, phase: str, code: int | None = None) -> None:
         if self.find_object("pods", pod["metadata"]["name"]) is None:
@@ -261,7 +268,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _parse_path(self) -> tuple[str, str, dict[str, str]]:
         parts = urlsplit(self.path)
         match = _PATH.fullmatch(parts.path)
-        assert match and match[1] in _MODELS, self.path
+        assert match is not None, self.path
+        assert match[1] in _MODELS, self.path
         return match[1], match[2] or "", {key: values[0] for key, values in parse_qs(parts.query).items()}
 
     def _read_body(self) -> Manifest:

@@ -47,11 +47,14 @@ class RunFolder:
             raise refuse_location(base, error) from None
 
     @property
+    def uri(self) -> str:
+        """The folder as Spark addresses it: Hadoop has its S3 client under s3a."""
+        return f"s3a://{self._uri.removeprefix('s3://')}" if self._uri.startswith("s3://") else self._uri
+
+    @property
     def application_arguments(self) -> list[str]:
         """The arguments of the job: the URIs of the request and of the result."""
-        # Hadoop has its S3 client under s3a.
-        uri = f"s3a://{self._uri.removeprefix('s3://')}" if self._uri.startswith("s3://") else self._uri
-        return [f"{uri}/{_REQUEST}", f"{uri}/{_RESULT}"]
+        return [f"{self.uri}/{_REQUEST}", f"{self.uri}/{_RESULT}"]
 
     def write_request(self) -> None:
         """Write the request.
