@@ -115,7 +115,7 @@ class SubmitProcess:
         if self._killed:
             raise JobError(STOPPED)
         if hook.runs_in_pod and hook.has_seen_pod:
-            raise JobError(_describe_pod(hook)) from error
+            raise _build_pod_error(hook) from error
         raise error or JobError(
             "The driver on the cluster ended without a result: see its log in the user interface of the "
             "cluster; its Python needs the package airflow-merge-provider"
@@ -206,8 +206,8 @@ def _is_application_active(hook: QuietSubmitHook) -> bool:
     return hook.query_yarn_application_status(application) not in {"SUCCEEDED", "FAILED"}
 
 
-def _describe_pod(hook: QuietSubmitHook) -> str:
-    """Return why a driver pod ended without a result, and how to read its log."""
+def _build_pod_error(hook: QuietSubmitHook) -> JobError:
+    """Return the error of a driver pod that ended without a result, which says how to read its log."""
     namespace, name = hook.driver_pod
     code = hook.driver_exit_code
     remedy = "its Python needs the package airflow-merge-provider"
@@ -215,7 +215,7 @@ def _describe_pod(hook: QuietSubmitHook) -> str:
         remedy = "if it is gone, somebody has deleted it, or its node has failed"
     elif code in MEMORY_EXIT_CODES:
         remedy = "it ran out of memory: raise spark.driver.memory or spark.driver.memoryOverhead"
-    return (
+    return JobError(
         f"driver pod {namespace}/{name} ended without a result (exit code {code}): "
         f"read its log with kubectl logs --namespace {namespace} {name} ({remedy})"
     )
