@@ -11,8 +11,11 @@ import fsspec
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_merge_provider.core.errors import JobError, SetupError
-from airflow_merge_provider.core.object_store.clients import complete_arguments, refuse_location
-from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+from airflow_merge_provider.core.object_store.clients import (
+    StoreSettings,
+    complete_arguments,
+    refuse_location,
+)
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
 
 _FOLDER = "_merge_runs"
@@ -25,10 +28,10 @@ class RunFolder:
     It is below ``[merge] exchange``, by default below the warehouse of the run.
     """
 
-    def __init__(self, request: JobRequest, settings: S3Settings) -> None:
+    def __init__(self, request: JobRequest, settings: StoreSettings) -> None:
         """Choose the folder.
 
-        :param settings: the address and the credentials of S3.
+        :param settings: the address and the credentials of the object store.
         :raises SetupError: if neither the setting nor the run has a location, or it has no library.
         """
         base = conf.get("merge", "exchange", fallback="") or request.warehouse

@@ -18,6 +18,7 @@ from airflow_merge_provider.core.child_process import (
     make_work_folder,
 )
 from airflow_merge_provider.core.errors import JobError, SetupError
+from airflow_merge_provider.core.object_store.clients import StoreSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
 from airflow_merge_provider.hooks._exchange import RunFolder
@@ -54,12 +55,12 @@ class SubmitProcess:
         *,
         conn_id: str,
         conf: Mapping[str, str],
-        s3_settings: S3Settings | None = None,
+        store_settings: StoreSettings | None = None,
     ) -> None:
         self._request = request
         self._conn_id = conn_id
         self._conf = conf
-        self._s3_settings = s3_settings or S3Settings()
+        self._store_settings = store_settings or S3Settings()
         self._stock: QuietSubmitHook | None = None
         self._killed = False
 
@@ -97,7 +98,7 @@ class SubmitProcess:
         self, hook: QuietSubmitHook, conf: dict[str, str], work: Path, start: float
     ) -> JobResult | JobFailure:
         """Submit the application, wait until it ends, and read the result that its driver has written."""
-        folder = RunFolder(self._request, self._s3_settings)
+        folder = RunFolder(self._request, self._store_settings)
         hook.write_settings(
             {**self._choose_cluster_settings(hook, folder), **conf}, work / "spark.properties"
         )
