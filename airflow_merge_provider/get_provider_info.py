@@ -73,9 +73,9 @@ def _connection_type() -> dict[str, Any]:
             "relabeling": {
                 "host": "Warehouse",
                 "login": "Access key ID (S3)",
-                "password": "Secret access key (S3)",
+                "password": "Secret access key (S3), account key (Azure)",
             },
-            "placeholders": {"host": "/data/warehouse or s3://bucket/warehouse"},
+            "placeholders": {"host": "/data/warehouse, s3://bucket/warehouse or abfss://…"},
         },
         "conn-fields": {
             "aws_conn_id": _text_field(

@@ -25,16 +25,16 @@ from airflow_merge_provider.core.child_process import (
     make_work_folder,
 )
 from airflow_merge_provider.core.errors import JobError, SetupError
-from airflow_merge_provider.core.object_store.clients import has_log_store
+from airflow_merge_provider.core.object_store.clients import has_azure_client, has_log_store
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
 from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
 from airflow_merge_provider.jvm.class_archive import (
     archive_file,
     one_shot,
 )
+from airflow_merge_provider.jvm.hadoop_clients import AZURE_CLIENT, S3_CLIENT, HadoopClient
 from airflow_merge_provider.jvm.jars import delta_jars, find_java, spark_home
 from airflow_merge_provider.jvm.log_store.jar import find_log_store_jar
-from airflow_merge_provider.jvm.s3_client import s3_jars
 
 SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
@@ -45,6 +45,7 @@ _GRACE = 10.0
 # Spark exits with 52 when one of its threads runs out of memory. The kernel kills a process with SIGKILL; for
 # the Python process, Spark returns 128 plus the signal number.
 _OUT_OF_MEMORY, _KILLED = (52,), (-signal.SIGKILL, 128 + signal.SIGKILL)
+MEMORY_EXIT_CODES = (*_OUT_OF_MEMORY, *_KILLED)
 _NO_MEMORY = "java.lang.OutOfMemoryError"
 _NOISE = ("WARNING: Using incubator modules",)
 _JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
@@ -164,17 +165,22 @@ def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
 
 
 def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]:
-    """Return the jars to add: those of Delta, and for S3 the log store, and on this machine the S3 client.
+    """Return the jars to add: of Delta, the log store for S3, and on this machine the clients of stores.
 
     Jars that the user's settings or Spark's jars folder provide are not added.
 
     :raises SetupError: when a jar is missing and cannot be downloaded.
     """
     jars = () if _has_artifact("delta-spark", conf) else delta_jars()
+    clients: list[HadoopClient] = []
     if has_log_store(conf):
         jars += (str(find_log_store_jar()),)
-        # A cluster has the S3 client that suits its Hadoop.
-        jars += s3_jars() if local and not _has_artifact("hadoop-aws", conf) else ()
+        clients.append(S3_CLIENT)
+    if has_azure_client(conf):
+        clients.append(AZURE_CLIENT)
+    # A cluster has the clients that suit its Hadoop.
+    for client in clients if local else ():
+        jars += () if _has_artifact(client.artifact, conf) else client.find_jars()
     return jars
 
 

@@ -23,8 +23,7 @@ from airflow_merge_provider.commands.progress import show_progress
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.change_plan.summary import ChangeSummary
 from airflow_merge_provider.core.explanation.changes import format_changes
-from airflow_merge_provider.core.object_store.clients import add_spark_settings
-from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+from airflow_merge_provider.core.object_store.clients import add_spark_settings, read_environment
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.core.report import truncate_report
 from airflow_merge_provider.local_spark.client import run_job
@@ -151,7 +150,7 @@ def _find_result(
     request: JobRequest, options: argparse.Namespace, on_line: Callable[[str], object]
 ) -> JobResult | JobFailure:
     conf = parse_settings(options.conf)
-    settings = S3Settings.from_environment()
+    settings = read_environment(request.warehouse)
     if options.remote is None:
         conf = add_spark_settings(conf, [request.warehouse, request.config], settings)
     is_local = options.remote is None and options.master.startswith("local")

@@ -9,9 +9,9 @@ from pathlib import Path
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.doctor.check import Check
 from airflow_merge_provider.jvm.class_archive import archive_file
+from airflow_merge_provider.jvm.hadoop_clients import S3_CLIENT
 from airflow_merge_provider.jvm.jars import cache_folder, find_java, list_delta_jars, spark_home
 from airflow_merge_provider.jvm.log_store.jar import PACKAGED_JAR, locate_log_store_jar
-from airflow_merge_provider.jvm.s3_client import locate_s3_folder
 
 _PREPARE = "run airflow_merge_provider prepare"
 _FIRST_USE = "the first run that needs it downloads it"
@@ -39,7 +39,7 @@ def check_jars(*, for_s3: bool) -> Iterator[Check]:
         yield _check_files("Delta jars", list_delta_jars(), "Maven Central is needed: " + _PREPARE)
     yield _check_files("log store jar", [locate_log_store_jar()], _PREPARE)
     if for_s3 and not _find_in_spark("hadoop-aws"):
-        folder = locate_s3_folder()
+        folder = S3_CLIENT.folder
         state = Check("S3 client jars", "ok", str(folder))
         yield state if folder.is_dir() else Check("S3 client jars", "warning", "not cached", _FIRST_USE)
 

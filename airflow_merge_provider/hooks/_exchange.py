@@ -11,8 +11,11 @@ import fsspec
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_merge_provider.core.errors import JobError, SetupError
-from airflow_merge_provider.core.object_store.clients import complete_arguments, refuse_location
-from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+from airflow_merge_provider.core.object_store.clients import (
+    StoreSettings,
+    complete_arguments,
+    refuse_location,
+)
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
 
 _FOLDER = "_merge_runs"
@@ -25,10 +28,10 @@ class RunFolder:
     It is below ``[merge] exchange``, by default below the warehouse of the run.
     """
 
-    def __init__(self, request: JobRequest, settings: S3Settings) -> None:
+    def __init__(self, request: JobRequest, settings: StoreSettings) -> None:
         """Choose the folder.
 
-        :param settings: the address and the credentials of S3.
+        :param settings: the address and the credentials of the object store.
         :raises SetupError: if neither the setting nor the run has a location, or it has no library.
         """
         base = conf.get("merge", "exchange", fallback="") or request.warehouse
@@ -47,11 +50,14 @@ class RunFolder:
             raise refuse_location(base, error) from None
 
     @property
+    def uri(self) -> str:
+        """The folder as Spark addresses it: Hadoop has its S3 client under s3a."""
+        return f"s3a://{self._uri.removeprefix('s3://')}" if self._uri.startswith("s3://") else self._uri
+
+    @property
     def application_arguments(self) -> list[str]:
         """The arguments of the job: the URIs of the request and of the result."""
-        # Hadoop has its S3 client under s3a.
-        uri = f"s3a://{self._uri.removeprefix('s3://')}" if self._uri.startswith("s3://") else self._uri
-        return [f"{uri}/{_REQUEST}", f"{uri}/{_RESULT}"]
+        return [f"{self.uri}/{_REQUEST}", f"{self.uri}/{_RESULT}"]
 
     def write_request(self) -> None:
         """Write the request.

@@ -6,11 +6,10 @@ import re
 import shutil
 import sys
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook, conf as airflow_conf
 
 from airflow_merge_provider.core.child_process import (
@@ -19,35 +18,28 @@ from airflow_merge_provider.core.child_process import (
     make_work_folder,
 )
 from airflow_merge_provider.core.errors import JobError, SetupError
+from airflow_merge_provider.core.object_store.clients import StoreSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
-from airflow_merge_provider.core.spark_conf import properties_text
 from airflow_merge_provider.hooks._exchange import RunFolder
+from airflow_merge_provider.hooks._submit_hook import QuietSubmitHook
 from airflow_merge_provider.jvm.jars import find_java, spark_home
-from airflow_merge_provider.launch import SCRIPT, STOPPED, describe_exit, submit_conf, write_private
+from airflow_merge_provider.launch import (
+    MEMORY_EXIT_CODES,
+    SCRIPT,
+    STOPPED,
+    describe_exit,
+    submit_conf,
+    write_private,
+)
 
 _BINARY = "spark-submit"
 # The extra of a connection with the address of YARN's resource manager, by its name in the stock hook.
 _RESOURCE_MANAGER = "yarn_resourcemanager_webapp_address"
 _POLL_SECONDS = 5.0
+_POD_PREFIX_MAX_CHARACTERS = 40
 # The format of the exit code in the stock hook's error.
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
-
-
-class QuietSubmitHook(SparkSubmitHook):
-    """The stock hook with a properties file that adds to the cluster's defaults instead of replacing them."""
-
-    def _build_spark_submit_command(self, application: str) -> list[str]:
-        command: list[str] = super()._build_spark_submit_command(application)
-        return [command[0], "--load-spark-defaults", *command[1:]]
-
-    def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        """Submit the application and close the pipe of its output, which the stock hook leaves open."""
-        try:
-            return super().submit(application, **kwargs)
-        finally:
-            if self._submit_sp is not None and self._submit_sp.stdout is not None:
-                self._submit_sp.stdout.close()
 
 
 class SubmitProcess:
@@ -63,13 +55,13 @@ class SubmitProcess:
         *,
         conn_id: str,
         conf: Mapping[str, str],
-        s3_settings: S3Settings | None = None,
+        store_settings: StoreSettings | None = None,
     ) -> None:
         self._request = request
         self._conn_id = conn_id
         self._conf = conf
-        self._s3_settings = s3_settings or S3Settings()
-        self._stock: SparkSubmitHook | None = None
+        self._store_settings = store_settings or S3Settings()
+        self._stock: QuietSubmitHook | None = None
         self._killed = False
 
     def run(self) -> JobResult | JobFailure:
@@ -82,14 +74,16 @@ class SubmitProcess:
         find_java()
         start = time.monotonic()
         with make_work_folder() as work:
-            self._stock = self._build_hook(work)
-            if _find_target(self._stock).is_cluster:
-                return self._run_on_cluster(self._stock, start)
+            self._stock = hook = self._build_hook()
+            conf = submit_conf(self._conf, local=hook.master.startswith("local"))
+            if hook.is_cluster:
+                return self._run_on_cluster(hook, conf, work, start)
+            hook.write_settings(conf, work / "spark.properties")
             result = work / "result.json"
-            self._stock._application_args = [str(work / "request.json"), str(result)]  # noqa: SLF001
+            hook._application_args = [str(work / "request.json"), str(result)]  # noqa: SLF001
             write_private(work / "request.json", self._request.model_dump_json())
             environment = build_child_environment(PYTHONUNBUFFERED="1", PYSPARK_DRIVER_PYTHON=sys.executable)
-            error = self._submit_application(self._stock, str(SCRIPT), environment)
+            error = self._submit_application(hook, str(SCRIPT), environment)
             if error is not None and not result.is_file():
                 raise error
             return parse_result(result.read_text(encoding="utf-8"), time.monotonic() - start)
@@ -100,9 +94,14 @@ class SubmitProcess:
         if self._stock is not None:
             self._stock.on_kill()
 
-    def _run_on_cluster(self, hook: SparkSubmitHook, start: float) -> JobResult | JobFailure:
+    def _run_on_cluster(
+        self, hook: QuietSubmitHook, conf: dict[str, str], work: Path, start: float
+    ) -> JobResult | JobFailure:
         """Submit the application, wait until it ends, and read the result that its driver has written."""
-        folder = RunFolder(self._request, self._s3_settings)
+        folder = RunFolder(self._request, self._store_settings)
+        hook.write_settings(
+            {**self._choose_cluster_settings(hook, folder), **conf}, work / "spark.properties"
+        )
         hook._application_args = folder.application_arguments  # noqa: SLF001 - known after the deploy mode
         folder.write_request()
         try:
@@ -116,13 +115,31 @@ class SubmitProcess:
             return result
         if self._killed:
             raise JobError(STOPPED)
+        if hook.runs_in_pod and hook.has_seen_pod:
+            raise _build_pod_error(hook) from error
         raise error or JobError(
             "The driver on the cluster ended without a result: see its log in the user interface of the "
             "cluster; its Python needs the package airflow-merge-provider"
         )
 
+    def _choose_cluster_settings(self, hook: QuietSubmitHook, folder: RunFolder) -> dict[str, str]:
+        """Return the settings of a driver on a cluster; those of the user override them."""
+        if hook.master == "yarn":
+            # Airflow retries. YARN would run a run that has failed once more.
+            return {"spark.yarn.maxAppAttempts": "1"}
+        if not hook.runs_in_pod:
+            return {}
+        run = self._request.run
+        words = re.sub(r"[^a-z0-9]+", "-", f"{run.dag_id}-{run.task_id}".lower())
+        prefix = words[:_POD_PREFIX_MAX_CHARACTERS].strip("-")
+        return {
+            "spark.kubernetes.driver.pod.name": f"{prefix}-{uuid.uuid4().hex[:16]}-driver".lstrip("-"),
+            # For files of the worker that the image does not contain; they are removed with the folder.
+            "spark.kubernetes.file.upload.path": folder.uri,
+        }
+
     def _await_result(
-        self, hook: SparkSubmitHook, folder: RunFolder, start: float
+        self, hook: QuietSubmitHook, folder: RunFolder, start: float
     ) -> JobResult | JobFailure | None:
         """Return the result; wait for it as long as YARN runs the application.
 
@@ -135,12 +152,11 @@ class SubmitProcess:
                 return result
             time.sleep(_POLL_SECONDS)
 
-    def _build_hook(self, work: Path) -> SparkSubmitHook:
+    def _build_hook(self) -> QuietSubmitHook:
         try:
             hook = QuietSubmitHook(
                 conn_id=self._conn_id,
                 name=f"{self._request.run.dag_id}.{self._request.run.task_id}",
-                properties_file=str(work / "spark.properties"),
                 spark_binary=None if shutil.which(_BINARY) else str(spark_home() / "bin" / _BINARY),
                 yarn_track_via_rm_api=self._has_resource_manager(),
             )
@@ -152,22 +168,15 @@ class SubmitProcess:
             ) from error
         except (ValueError, RuntimeError) as error:
             raise SetupError(f"connection {self._conn_id!r} cannot be used: {error}") from error
-        target = _find_target(hook)
-        if target.is_cluster and target.master.startswith("spark://"):
+        if hook.is_cluster and hook.master.startswith("spark://"):
             raise SetupError(
                 f"connection {self._conn_id!r} sets deploy mode 'cluster', which Spark does not support for "
                 "Python on a standalone master: set deploy-mode to 'client'"
             )
-        conf = submit_conf(self._conf, local=target.master.startswith("local"))
-        if target.is_cluster and target.master == "yarn":
-            # Airflow retries. YARN would run a run that has failed once more.
-            conf.setdefault("spark.yarn.maxAppAttempts", "1")
-        # In a file of mode 0600 instead of --conf: settings may contain keys, and command lines are public.
-        write_private(work / "spark.properties", properties_text(conf))
         return hook
 
     def _submit_application(
-        self, hook: SparkSubmitHook, application: str, environment: dict[str, str]
+        self, hook: QuietSubmitHook, application: str, environment: dict[str, str]
     ) -> JobError | None:
         """Submit the application and wait until it ends; return its error, which a result may explain.
 
@@ -190,7 +199,7 @@ class SubmitProcess:
         return is_yarn_cluster and bool(extra.get(_RESOURCE_MANAGER))
 
 
-def _is_application_active(hook: SparkSubmitHook) -> bool:
+def _is_application_active(hook: QuietSubmitHook) -> bool:
     """Return whether YARN still runs the application; false if spark-submit has waited for its end."""
     application = hook._yarn_application_id  # noqa: SLF001 - it has no public name
     if application is None or not hook._yarn_track_via_rm_api:  # noqa: SLF001
@@ -198,13 +207,16 @@ def _is_application_active(hook: SparkSubmitHook) -> bool:
     return hook.query_yarn_application_status(application) not in {"SUCCEEDED", "FAILED"}
 
 
-class _SubmitTarget(NamedTuple):
-    """Where a connection submits to."""
-
-    master: str
-    is_cluster: bool
-
-
-def _find_target(hook: SparkSubmitHook) -> _SubmitTarget:
-    connection: dict[str, Any] = hook._connection  # noqa: SLF001 - the master is only in this attribute
-    return _SubmitTarget(str(connection["master"]), connection["deploy_mode"] == "cluster")
+def _build_pod_error(hook: QuietSubmitHook) -> JobError:
+    """Return the error of a driver pod that ended without a result, which says how to read its log."""
+    namespace, name = hook.driver_pod
+    code = hook.driver_exit_code
+    remedy = "its Python needs the package airflow-merge-provider"
+    if code is None:
+        remedy = "if it is gone, somebody has deleted it, or its node has failed"
+    elif code in MEMORY_EXIT_CODES:
+        remedy = "it ran out of memory: raise spark.driver.memory or spark.driver.memoryOverhead"
+    return JobError(
+        f"driver pod {namespace}/{name} ended without a result (exit code {code}): "
+        f"read its log with kubectl logs --namespace {namespace} {name} ({remedy})"
+    )

@@ -127,7 +127,7 @@ def _has_rows(table: DeltaTable) -> bool:
 def _has_files(hook: WarehouseHook, path: str) -> bool:
     """Return whether the path is a file, or a folder that contains a file that is not hidden."""
     try:
-        files, root = fsspec.core.url_to_fs(path, **complete_arguments(path, hook.s3_settings))
+        files, root = fsspec.core.url_to_fs(path, **complete_arguments(path, hook.store_settings))
         if files.isfile(root):
             return True
         return files.isdir(root) and any(

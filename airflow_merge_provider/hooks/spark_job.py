@@ -74,7 +74,7 @@ class SparkJobHook(BaseHook):
         if connection is None or connection.conn_type != "spark_connect":
             exchange = conf.get(SECTION, "exchange", fallback="")
             locations = [request.warehouse, request.config, exchange]
-            self.conf = add_spark_settings(self.conf, locations, store.s3_settings)
+            self.conf = add_spark_settings(self.conf, locations, store.store_settings)
         process = self._choose_process(request, connection)
         result = before_spark.find_result(
             request,
@@ -112,8 +112,8 @@ class SparkJobHook(BaseHook):
         if connection.conn_type in {"spark", "yarn", "k8s", "local"}:
             from airflow_merge_provider.hooks._submit import SubmitProcess  # noqa: PLC0415 - 0.7 CPU s
 
-            settings = self._store.s3_settings
-            return SubmitProcess(request, conn_id=self.conn_id, conf=self.conf, s3_settings=settings)
+            settings = self._store.store_settings
+            return SubmitProcess(request, conn_id=self.conn_id, conf=self.conf, store_settings=settings)
         raise SetupError(
             f"connection {self.conn_id!r} has type {connection.conn_type!r}, which is not supported: "
             "set spark_conn_id to a connection of type spark or spark_connect"

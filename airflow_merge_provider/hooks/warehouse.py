@@ -13,6 +13,8 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, SetupError
+from airflow_merge_provider.core.object_store.azure_settings import AzureSettings, find_account
+from airflow_merge_provider.core.object_store.clients import StoreSettings, is_azure
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 
 if TYPE_CHECKING:
@@ -89,7 +91,25 @@ class WarehouseHook(BaseHook):
 
         :raises ConfigError: when the connection's storage options are not a JSON object.
         """
-        return {**self.s3_settings.as_delta_rs(), **self._extra_options}
+        return {**self.store_settings.as_delta_rs(), **self._extra_options}
+
+    @property
+    def store_settings(self) -> StoreSettings:
+        """The address and credentials of the object store of the warehouse.
+
+        :raises ConfigError: when an extra of the connection is not valid.
+        :raises SetupError: when a connection cannot be used.
+        """
+        connection = self._connection
+        if not is_azure(self.warehouse):
+            return self.s3_settings
+        if connection is None:
+            return AzureSettings.from_environment()
+        options = {**self._extra_options}
+        if connection.password:
+            options["AZURE_STORAGE_ACCOUNT_KEY"] = connection.password
+        endpoint = connection.extra_dejson.get("endpoint_url") or None
+        return AzureSettings.from_options(find_account(self.warehouse), options, endpoint)
 
     @property
     def _aws_conn_id(self) -> str | None:

@@ -19,7 +19,7 @@ from airflow_merge_provider.core.merge_record.landing import (
     walk_folder,
 )
 from airflow_merge_provider.core.merge_record.state import State, find_state_file, plan_file
-from airflow_merge_provider.core.object_store.clients import complete_arguments
+from airflow_merge_provider.core.object_store.clients import StoreSettings, complete_arguments
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 
@@ -47,7 +47,7 @@ class LandingTrigger(BaseTrigger):
         self.poll_interval = poll_interval
         self.token = token
         self.merge_store_conn_id = merge_store_conn_id
-        self._settings = S3Settings()
+        self._settings: StoreSettings = S3Settings()
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and arguments from which Airflow creates this trigger again."""
@@ -67,7 +67,7 @@ class LandingTrigger(BaseTrigger):
         except Exception as error:  # noqa: BLE001 - the run reports the error
             yield TriggerEvent(f"the connection of the store cannot be read: {error}")  # type: ignore[no-untyped-call]
             return
-        self._settings = hook.s3_settings
+        self._settings = hook.store_settings
         while (reason := await asyncio.to_thread(self.find_reason)) is None:  # noqa: ASYNC110 - polls files
             await asyncio.sleep(self.poll_interval)
         yield TriggerEvent(reason)  # type: ignore[no-untyped-call] # untyped in Airflow

@@ -12,7 +12,7 @@ from airflow_merge_provider import launch
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.clients import LOG_STORE, add_spark_settings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
-from airflow_merge_provider.jvm import s3_client
+from airflow_merge_provider.jvm import hadoop_clients
 from airflow_merge_provider.jvm.log_store import jar
 
 
@@ -51,7 +51,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(launch, "spark_home", lambda: tmp_path)
     monkeypatch.setattr(launch, "delta_jars", lambda: ("/delta.jar",))
     monkeypatch.setattr(launch, "find_log_store_jar", lambda: Path("/log_store.jar"))
-    monkeypatch.setattr(launch, "s3_jars", lambda: ("/hadoop-aws.jar",))
+    monkeypatch.setattr(hadoop_clients.HadoopClient, "find_jars", lambda client: (f"/{client.artifact}.jar",))
     return tmp_path
 
 
@@ -77,10 +77,10 @@ def test_jars_of_the_user_are_not_added_again(machine: Path) -> None:
 
 def test_a_spark_with_another_hadoop_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The S3 client has to be of the version of Hadoop: the error names the setting."""
-    monkeypatch.setattr(s3_client, "spark_home", lambda: tmp_path)
+    monkeypatch.setattr(hadoop_clients, "spark_home", lambda: tmp_path)
 
     with pytest.raises(SetupError, match=r"does not have Hadoop 3\.5\.0: add hadoop-aws"):
-        s3_client.s3_jars()
+        hadoop_clients.S3_CLIENT.find_jars()
 
 
 def test_jars_that_cannot_be_downloaded_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,4 +98,4 @@ def test_jars_that_cannot_be_downloaded_are_named(tmp_path: Path, monkeypatch: p
     with pytest.raises(
         SetupError, match=r"Hadoop's S3 client cannot be downloaded from Maven Central: .*hadoop-aws:3\.5\.0"
     ):
-        s3_client.s3_jars()
+        hadoop_clients.S3_CLIENT.find_jars()

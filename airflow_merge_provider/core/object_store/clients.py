@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.object_store.azure_settings import AzureSettings, find_account
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+
+# The settings of the store of a warehouse.
+StoreSettings = S3Settings | AzureSettings
 
 # Delta asks this class of the package to write a log entry unless there is one already.
 LOG_STORE = "airflow_merge_provider.ConditionalWriteLogStore"
@@ -16,9 +20,16 @@ _S3_SCHEMES = ("s3", "s3a")
 _S3_LOCATION = re.compile(r"\bs3a?://")
 # Hadoop has its S3 client under s3a only.
 _S3_CLIENT = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+_AZURE_SCHEMES = ("abfs", "abfss")
+_AZURE_LOCATION = re.compile(r"\babfss?://")
+_AZURE_CLIENT = {
+    "spark.hadoop.fs.abfs.impl": "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
+    "spark.hadoop.fs.abfss.impl": "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",
+}
 # What the errors of delta-rs and of Hadoop's client contain, and what a user can do.
 _STORE_ERRORS = {
     "NoSuchBucket|UnknownStoreException": "the bucket does not exist: create it, or correct the location",
+    "ContainerNotFound": "the container does not exist: create it, or correct the location",
     "tcp connect error|dns error|operation timed out": (
         "the object store cannot be reached: check its address in the connection, and the network"
     ),
@@ -35,6 +46,15 @@ def is_s3(location: str | None) -> bool:
     return location is not None and location.startswith(tuple(f"{scheme}://" for scheme in _S3_SCHEMES))
 
 
+def is_azure(location: str | None) -> bool:
+    """Return whether a location is on Azure Data Lake Storage.
+
+    >>> is_azure("abfss://lake@shop.dfs.core.windows.net/customers"), is_azure("s3://lake/customers")
+    (True, False)
+    """
+    return location is not None and location.startswith(tuple(f"{scheme}://" for scheme in _AZURE_SCHEMES))
+
+
 def names_s3(values: Any) -> bool:
     """Return whether a text in nested values names a location on S3.
 
@@ -44,16 +64,30 @@ def names_s3(values: Any) -> bool:
     return any(_S3_LOCATION.search(text) for text in _iterate_texts(values))
 
 
-def add_spark_settings(conf: Mapping[str, str], values: Any, settings: S3Settings) -> dict[str, str]:
-    """Return the Spark settings of a run: if it uses S3, with the client, the log store, and the credentials.
+def read_environment(warehouse: str | None) -> StoreSettings:
+    """Return the settings of the store of a warehouse, from the environment."""
+    return AzureSettings.from_environment() if is_azure(warehouse) else S3Settings.from_environment()
+
+
+def add_spark_settings(conf: Mapping[str, str], values: Any, settings: StoreSettings) -> dict[str, str]:
+    """Return the Spark settings of a run, with the clients of its object stores and the credentials.
+
+    On S3 they include the log store.
 
     :param conf: the settings of the user, which win.
     :param values: the warehouse and the configuration of the run.
+    :param settings: the settings of the store of the warehouse.
     """
-    if not names_s3(values):
-        return dict(conf)
-    stores = {f"{_LOG_STORES}.{scheme}.impl": LOG_STORE for scheme in _S3_SCHEMES}
-    return {**_S3_CLIENT, **stores, **settings.as_spark(), **conf}
+    added: dict[str, str] = {}
+    if names_s3(values):
+        s3_settings = settings if isinstance(settings, S3Settings) else S3Settings.from_environment()
+        stores = {f"{_LOG_STORES}.{scheme}.impl": LOG_STORE for scheme in _S3_SCHEMES}
+        added |= {**_S3_CLIENT, **stores, **s3_settings.as_spark()}
+    if any(_AZURE_LOCATION.search(text) for text in _iterate_texts(values)):
+        is_own = isinstance(settings, AzureSettings)
+        azure_settings = settings if is_own else AzureSettings.from_environment()
+        added |= {**_AZURE_CLIENT, **azure_settings.as_spark()}
+    return {**added, **conf}
 
 
 def complete_options(location: str, options: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -64,14 +98,19 @@ def complete_options(location: str, options: Mapping[str, str] | None = None) ->
     return {**settings.as_delta_rs(), **(options or {})}
 
 
-def complete_arguments(location: str, settings: S3Settings | None = None) -> dict[str, Any]:
+def complete_arguments(location: str, settings: StoreSettings | None = None) -> dict[str, Any]:
     """Return the arguments of fsspec for a location, with what the environment adds to the settings.
 
     Listings are not cached: another process may have written since.
     """
+    if is_azure(location):
+        # A key belongs to one account; adlfs reads the environment itself.
+        has_key = isinstance(settings, AzureSettings) and settings.account == find_account(location)
+        return {**(settings.as_fsspec() if settings and has_key else {}), "use_listings_cache": False}
     if not is_s3(location):
         return {}
-    completed = (settings or S3Settings()).fill_missing(S3Settings.from_environment())
+    own_settings = settings if isinstance(settings, S3Settings) else S3Settings()
+    completed = own_settings.fill_missing(S3Settings.from_environment())
     return {**completed.as_fsspec(), "use_listings_cache": False}
 
 
@@ -81,7 +120,7 @@ def find_store_error(location: str, text: str) -> SetupError | None:
     >>> find_store_error("s3://lake/t", "tcp connect error: Connection refused").message
     's3://lake/t: the object store cannot be reached: check its address in the connection, and the network'
     """
-    if not is_s3(location):
+    if not is_s3(location) and not is_azure(location):
         return None
     for pattern, message in _STORE_ERRORS.items():
         if re.search(pattern, text):
@@ -91,7 +130,9 @@ def find_store_error(location: str, text: str) -> SetupError | None:
 
 def refuse_location(location: str, error: Exception) -> SetupError:
     """Return the error of a location for which fsspec has no library."""
-    remedy = "install airflow-merge-provider[s3]" if is_s3(location) else "install the library of the store"
+    remedy = "install the library of the store"
+    if is_s3(location) or is_azure(location):
+        remedy = f"install airflow-merge-provider[{'s3' if is_s3(location) else 'azure'}]"
     return SetupError(f"{location}: no library for this kind of location is installed: {remedy} ({error})")
 
 
@@ -107,6 +148,11 @@ def is_secret(name: str) -> bool:
 def has_log_store(conf: Mapping[str, str]) -> bool:
     """Return whether Spark settings name the log store of this package."""
     return any(conf.get(f"{_LOG_STORES}.{scheme}.impl") == LOG_STORE for scheme in _S3_SCHEMES)
+
+
+def has_azure_client(conf: Mapping[str, str]) -> bool:
+    """Return whether Spark settings name Hadoop's client of Azure."""
+    return any(name in conf for name in _AZURE_CLIENT)
 
 
 def _iterate_texts(value: Any) -> Iterator[str]:

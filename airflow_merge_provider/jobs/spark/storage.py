@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.object_store.azure_settings import AzureSettings, find_account
 from airflow_merge_provider.core.object_store.clients import complete_arguments, complete_options, is_s3
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 
@@ -16,12 +17,20 @@ _REMOVALS_MAX = 5
 
 def build_arguments(spark: SparkSession, location: str) -> dict[str, Any]:
     """Return fsspec's arguments for a location; what Spark does not set comes from the environment."""
+    if account := find_account(location):
+        return complete_arguments(location, _read_azure_settings(spark, account))
     return complete_arguments(location, _read_settings(spark)) if is_s3(location) else {}
 
 
 def build_options(spark: SparkSession, location: str) -> dict[str, str]:
     """Return the options of delta-rs for a location; what Spark does not set comes from the environment."""
+    if account := find_account(location):
+        return _read_azure_settings(spark, account).as_delta_rs()
     return complete_options(location, _read_settings(spark).as_delta_rs()) if is_s3(location) else {}
+
+
+def _read_azure_settings(spark: SparkSession, account: str) -> AzureSettings:
+    return AzureSettings.from_spark(lambda name: spark.conf.get(name, None), account)
 
 
 def _read_settings(spark: SparkSession) -> S3Settings:
