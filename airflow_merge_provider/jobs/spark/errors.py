@@ -115,6 +115,12 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     ),
 )
 
+# How Spark's errors name what does not exist.
+_SUBJECT = re.compile(
+    r"(?:The (?:catalog|schema|table or view)|single-part namespace, but got identifier|Path does not exist:)"
+    r" ((?:`[^`]*`\.?)+|\S+)"
+)
+
 # The beginnings of errors that Py4J and gRPC report, and the prefix of causes in Java errors.
 _CALL_FAILED, _RPC_FAILED, _CAUSE = "An error occurred while calling", "of RPC that terminated", "Caused by: "
 # The dataset does not exist.
@@ -156,7 +162,9 @@ def convert_error(error: BaseException) -> MergeError | None:
     text = "\n".join(_iterate_texts(error))
     for pattern, kind, message in _KNOWN:
         if re.search(pattern, text):
-            return kind(f"{message}\n{first_line(error)}")
+            subject = _SUBJECT.search(text)
+            path = f"{subject[1].replace('`', '').rstrip('.')}: " if subject else ""
+            return kind(f"{path}{message}\n{first_line(error)}")
     if isinstance(error, AnalysisException) or _OF_THE_DATA.search(error_condition(error)):
         return DataError(first_line(error))
     return None
