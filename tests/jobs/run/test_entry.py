@@ -99,7 +99,7 @@ def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer: Any) -> Non
             "data",
             "file:/nowhere: a dataset does not exist: check its name and the warehouse",
         ),
-        ("SELECT * FROM nocatalog.crm.people", "setup", r"nocatalog\S*: Spark has no catalog of this name"),
+        ("SELECT * FROM nocatalog.crm.people", "setup", r"nocatalog\S*: Spark has no catalog of this"),
         (
             "DESCRIBE HISTORY nocatalog.crm.people",
             "setup",
