@@ -67,12 +67,13 @@ def run_azurite() -> Iterator[Azurite]:
             time.sleep(0.1)
         yield Azurite(f"http://{_HOST}:{port}")
     finally:
-        process.terminate()
+        # It keeps nothing, and a graceful end waits two minutes for open connections.
+        process.kill()
         process.wait()
 
 
 def _find_program() -> Path:
-    """Return the program; npm installs it once. Without npm, the test is skipped."""
+    """Return the program; npm installs it once. Where npm cannot, the test is skipped."""
     if installed := shutil.which("azurite-blob"):
         return Path(installed)
     folder = cache_folder() / f"azurite-{_VERSION}"
@@ -81,7 +82,9 @@ def _find_program() -> Path:
         if shutil.which("npm") is None:
             pytest.skip("Azurite needs Node.js: install npm")
         options = ["--prefix", str(folder), "--no-audit", "--no-fund"]
-        subprocess.run(["npm", "install", *options, f"azurite@{_VERSION}"], check=True)
+        installation = subprocess.run(["npm", "install", *options, f"azurite@{_VERSION}"], check=False)
+        if installation.returncode:
+            pytest.skip("Azurite cannot be installed: npm has failed")
     return program
 
 
