@@ -64,8 +64,8 @@ class HadoopClient:
         home = spark_home()
         if not list(home.glob(f"jars/hadoop-client-api-{_HADOOP}.jar")):
             raise SetupError(
-                f"The Spark in {home} does not have Hadoop {_HADOOP}: add {self.artifact} of its Hadoop version "
-                "with spark.jars.packages"
+                f"The Spark in {home} does not have Hadoop {_HADOOP}: "
+                f"add {self.artifact} of its Hadoop version with spark.jars.packages"
             )
 
 
