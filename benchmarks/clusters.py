@@ -29,7 +29,12 @@ from benchmarks.measure import OUT, Candidate, run_in_turns, warm_session, write
 
 # The maximum number of edges collected on the driver; low, so that the graph is contracted several times.
 EDGES = 100_000
-GOALS = {"ours / Spark floor": 1.5, "ours / GraphX": 0.125, "ours / Splink": 1.0, "in Spark / ours": 6.0}
+GOALS = {
+    "operator / Spark floor": 1.5,
+    "operator / GraphX": 0.125,
+    "operator / Splink": 1.0,
+    "in Spark / operator": 6.0,
+}
 _SPLINK = Path(__file__).parent / "peers" / "splink_clusters.py"
 
 
@@ -44,8 +49,8 @@ def main() -> int:
     truth = entities.write_datasets(folder, chosen.size)
     spark = warm_session(**{"spark.driver.memory": "4g"})
     candidates = {
-        "ours": Candidate("ours", partial(_run_ours, spark, folder)),
-        "in Spark": Candidate("ours, keys in Spark", partial(_run_ours, spark, folder, keys=EDGES)),
+        "ours": Candidate("operator", partial(_run_ours, spark, folder)),
+        "in Spark": Candidate("operator, keys in Spark", partial(_run_ours, spark, folder, keys=EDGES)),
         "Spark floor": Candidate("Spark reads, hashes, writes", partial(_run_floor, spark, folder)),
     }
     if not chosen.alone:
@@ -61,11 +66,11 @@ def main() -> int:
         if name != "Spark floor"
     }
     ratios = {
-        f"ours / {name}": round(median["ours"] / median[name], 3)
+        f"operator / {name}": round(median["ours"] / median[name], 3)
         for name in median
         if name not in {"ours", "in Spark"}
     }
-    ratios["in Spark / ours"] = round(median["in Spark"] / median["ours"], 2)
+    ratios["in Spark / operator"] = round(median["in Spark"] / median["ours"], 2)
     facts = {"clusters": counts, "clusters_in_truth": truth, "goals": GOALS}
     print(json.dumps([candidate.summarize_rounds() for candidate in candidates.values()], indent=1))
     written = write_results("clusters", f"{chosen.size:,} entities", list(candidates.values()), ratios, facts)

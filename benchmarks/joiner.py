@@ -56,8 +56,8 @@ def _measure_task(spark: SparkSession, folder: Path, task: str, size: int, round
     """Measure one join with every method, and count the rows that differ between the results."""
     target, by_hand, file = folder / "target", folder / "by_hand", folder / "duckdb.parquet"
     candidates = [
-        Candidate("ours", lambda: _run_ours(spark, folder, task, target)),
-        Candidate("ours, joined", lambda: _run_unwritten(spark, folder, task)),
+        Candidate("operator", lambda: _run_ours(spark, folder, task, target)),
+        Candidate("operator, joined", lambda: _run_unwritten(spark, folder, task)),
         Candidate("Spark SQL", lambda: _by_hand(spark, folder, task, by_hand)),
         Candidate("DuckDB", lambda: _run_duckdb(folder, task, file)),
         Candidate("read and shuffle", lambda: _run_floor(spark, folder, task)),

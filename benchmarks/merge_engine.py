@@ -202,7 +202,7 @@ def run_contest(spark: SparkSession, chosen: argparse.Namespace, engine: str) ->
     candidates = [
         Candidate("read", contest.read_table),
         Candidate("read with a batch not folded", contest.fold_current),
-        Candidate("ours", contest.run_ours),
+        Candidate("operator", contest.run_ours),
         Candidate("bare MERGE of the folded batch", contest.run_bare_merge),
         Candidate("DuckDB + delta-rs", contest.run_peer),
         Candidate("key scan and append (floor)", contest.run_floor),
@@ -213,9 +213,9 @@ def run_contest(spark: SparkSession, chosen: argparse.Namespace, engine: str) ->
         candidate.summarize_rounds()["median"] for candidate in candidates
     )
     ratios = {
-        "ours / bare MERGE": round(provider / bare, 2),
-        "ours / delta-rs": round(provider / peer, 2),
-        "ours / floor": round(provider / floor, 2),
+        "operator / bare MERGE": round(provider / bare, 2),
+        "operator / delta-rs": round(provider / peer, 2),
+        "operator / floor": round(provider / floor, 2),
         "read with a batch not folded / read": round(current / read, 2),
     }
     measured = f"{engine}, {chosen.size:,} rows, {chosen.changes:,} changes"

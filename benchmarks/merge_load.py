@@ -30,8 +30,8 @@ from benchmarks.measure import OUT, Candidate, measure_size, run_in_turns, warm_
 from benchmarks.peers import load_peers
 
 GOALS = {
-    "scd2": {"ours / DuckDB": 1.25, "ours / textbook": 0.25, "ours, changes / ours": 0.4},
-    "by key": {"ours / delta-rs": 1.5, "delete-insert / delta-rs": 1.5, "insert-only / ours": 0.6},
+    "scd2": {"operator / DuckDB": 1.25, "operator / textbook": 0.25, "operator, changes / operator": 0.4},
+    "by key": {"operator / delta-rs": 1.5, "delete-insert / delta-rs": 1.5, "insert-only / operator": 0.6},
 }
 _RUNS = itertools.count(1)
 _DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
@@ -96,9 +96,9 @@ def _measure_scd2(spark: SparkSession, folder: Path, size: int, rounds: int) -> 
         return _time_work(lambda: load_peers.textbook_scd2(spark, folder / "textbook", day, file))
 
     candidates = [
-        Candidate("ours", run_ours),
+        Candidate("operator", run_ours),
         Candidate("DuckDB", run_peer),
-        Candidate("ours, changes", run_changes),
+        Candidate("operator, changes", run_changes),
         Candidate("textbook", run_textbook),
     ]
     run_in_turns(candidates, rounds)
@@ -130,7 +130,7 @@ def _by_key(spark: SparkSession, folder: Path, size: int, rounds: int, *, part: 
 
     candidates = [
         Candidate("insert-only", lambda: ours({**upsert, "variant": "insert-only"}, "inserted")),
-        Candidate("ours", lambda: ours(upsert, "target")),
+        Candidate("operator", lambda: ours(upsert, "target")),
         Candidate("delete-insert", lambda: ours(replaced, "replaced")),
         Candidate("delta-rs", peer),
     ]

@@ -50,7 +50,7 @@ def main() -> int:
     truth = _write_files(folder / "kept", files)
     spark = warm_session()
     candidates = [
-        Candidate("ours", lambda: _run_ours(spark, folder)),
+        Candidate("operator", lambda: _run_ours(spark, folder)),
         Candidate("Spark reads and writes", lambda: _run_plain(spark, folder)),
         Candidate("Spark reads and shuffles", lambda: _run_shuffle(spark, folder)),
         Candidate("Python loop", lambda: _run_loop(folder)),
@@ -60,10 +60,10 @@ def main() -> int:
     wrong = _count_wrong(folder, truth)
     provider, plain, shuffled, loop = (candidate.summarize_rounds()["median"] for candidate in candidates)
     ratios = {
-        "ours / Spark reads and writes": round(provider / plain, 2),
-        "ours / Spark reads and shuffles": round(provider / shuffled, 2),
-        "ours / Python loop": round(provider / loop, 2),
-        "planning / ours": round(candidates[0].rounds[-1]["steps"]["plan"] / provider, 3),
+        "operator / Spark reads and writes": round(provider / plain, 2),
+        "operator / Spark reads and shuffles": round(provider / shuffled, 2),
+        "operator / Python loop": round(provider / loop, 2),
+        "planning / operator": round(candidates[0].rounds[-1]["steps"]["plan"] / provider, 3),
     }
     facts = {"records": truth.total(), "records_not_exactly_once": wrong, "goals": GOALS}
     print(json.dumps([candidate.summarize_rounds() for candidate in candidates], indent=1))

@@ -42,7 +42,7 @@ def main() -> int:
     spark = warm_session()
     target, file, floor = folder / "target", folder / "duckdb.parquet", folder / "floor"
     candidates = [
-        Candidate("ours", lambda: _run_ours(spark, folder, target, chosen.values)),
+        Candidate("operator", lambda: _run_ours(spark, folder, target, chosen.values)),
         Candidate("DuckDB + scipy", lambda: _run_duckdb(folder, file)),
         Candidate("Spark reads, hashes, writes", lambda: _run_floor(spark, folder, floor)),
     ]
@@ -50,7 +50,10 @@ def main() -> int:
     different = _count_differences(spark, target, file, chosen.values)
     spark.stop()
     provider, peer, least = (candidate.summarize_rounds()["median"] for candidate in candidates)
-    ratios = {"ours / DuckDB": round(provider / peer, 2), "ours / Spark floor": round(provider / least, 2)}
+    ratios = {
+        "operator / DuckDB": round(provider / peer, 2),
+        "operator / Spark floor": round(provider / least, 2),
+    }
     counted = candidates[0].rounds[-1]["golden"]
     facts = {"clusters": counted, "clusters_in_truth": clusters, "rows_that_differ": different, "goal": GOAL}
     print(json.dumps([candidate.summarize_rounds() for candidate in candidates], indent=1))

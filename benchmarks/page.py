@@ -25,7 +25,7 @@ def update_page(
 
     :param measured: what was measured, such as "1,000,000 entities"; it identifies the row.
     :param medians: seconds of each candidate.
-    :param ratios: ratios of candidates, such as "ours / DuckDB".
+    :param ratios: ratios of candidates, such as "operator / DuckDB".
     :raises ValueError: when the page has no table for the benchmark.
     """
     text = page.read_text(encoding="utf-8")

@@ -28,13 +28,13 @@ def _read_rows(page: Path) -> list[list[str]]:
 
 def test_a_measurement_replaces_its_row_and_leaves_the_others(page: Path) -> None:
     """The last figures of a measurement count; text around the table stays."""
-    update_page("joiner", "full", {"ours": 3.0, "DuckDB": 1.0}, {"ours / DuckDB": 3.0}, page=page)
-    update_page("joiner", "inner", {"ours": 2.0}, {}, page=page)
-    update_page("joiner", "full", {"ours": 2.348, "DuckDB": 1.0}, {"ours / DuckDB": 2.348}, page=page)
+    update_page("joiner", "full", {"operator": 3.0, "DuckDB": 1.0}, {"operator / DuckDB": 3.0}, page=page)
+    update_page("joiner", "inner", {"operator": 2.0}, {}, page=page)
+    update_page("joiner", "full", {"operator": 2.348, "DuckDB": 1.0}, {"operator / DuckDB": 2.348}, page=page)
 
     assert _read_rows(page) == [
-        ["full", "ours: 2.35 s<br>DuckDB: 1 s", "ours / DuckDB: 2.35"],
-        ["inner", "ours: 2 s", ""],
+        ["full", "operator: 2.35 s<br>DuckDB: 1 s", "operator / DuckDB: 2.35"],
+        ["inner", "operator: 2 s", ""],
     ]
     assert page.read_text(encoding="utf-8").endswith("<!-- end -->\n\nText.\n")
 
