@@ -6,7 +6,7 @@ SHELL := /bin/bash
 export NO_MKDOCS_2_WARNING := 1
 .DEFAULT_GOAL := help
 .PHONY: help install demo ui test test-e2e quick lint docs site site-serve site-publish dist \
-	release-tools release-check changelog fix bench campaign clean
+	need-repo-url release-check changelog fix bench campaign clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(shell $(name) -c \
 	'import sys; 0x30b <= sys.hexversion >> 16 < 0x30e and print("$(name)")' 2>/dev/null)))
@@ -21,18 +21,13 @@ STORE ?= local
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What a release is made with, and the new environment in which its wheel is tried.
+RELEASE_TOOLS := build check-wheel-contents cyclonedx-bom hatchling pip-licenses twine
 TOOLS := .release/tools/bin
+TOOLS_STAMP := .release/tools/installed
 CLEAN := $(CURDIR)/.release/clean
-CLEAN_ENVIRONMENT := env AIRFLOW_HOME=$(CLEAN)/home AIRFLOW__MERGE__WAREHOUSE=$(CLEAN)/lake
+IN_CLEAN := cd $(CLEAN) && env -u PYTHONPATH AIRFLOW_HOME=$(CLEAN)/airflow AIRFLOW__MERGE__WAREHOUSE=$(CLEAN)/warehouse
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' airflow_merge_provider/__init__.py)
 TAG ?= v$(VERSION)
-
-define RELEASE_TOOLS
-import tomllib
-with open("pyproject.toml", "rb") as file:
-    print("\n".join(tomllib.load(file)["project"]["optional-dependencies"]["release"]))
-endef
-export RELEASE_TOOLS
 
 # The floor is that of the whole suite: with ARGS nothing is measured.
 COVERAGE = $(if $(ARGS),,--cov --cov-report=term)
@@ -76,8 +71,17 @@ test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluste
 quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database (two minutes)
 	$(PYTEST) -q -m "not spark and not airflow and not e2e" $(ARGS)
 
-lint: $(STAMP)  ## Run all checks of .pre-commit-config.yaml: style, types, imports, spelling, Markdown, workflows, the site
-	$(BIN)/pre-commit run --all-files --hook-stage manual
+lint: $(STAMP)  ## Check style, types, the import rule, spelling, Markdown, workflows, and the links of the site
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/typos
+	$(BIN)/pymarkdown scan -r *.md docs .github
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --offline --quiet --pedantic .github
+	$(BIN)/towncrier build --draft --version "$(VERSION)" > /dev/null
+	$(BIN)/mkdocs build --quiet
 
 docs: $(STAMP)  ## Write the parts of the pages that come from the code
 	$(BIN)/python docs/generate.py
@@ -88,38 +92,41 @@ site: $(STAMP)  ## Build the documentation site into site; a broken link is an e
 site-serve: $(STAMP)  ## Show the documentation site at http://127.0.0.1:8000 while you write (Ctrl-C stops it)
 	$(BIN)/mkdocs serve
 
-site-publish: $(STAMP)  ## Publish the site of this version on the branch gh-pages (needs REPO_URL)
-	@test -n "$(REPO_URL)" || { echo "REPO_URL: is not set (set it to the address of the repository)" >&2; exit 1; }
-	REPO_REF=$(TAG) $(BIN)/mike deploy --push --update-aliases $(VERSION) latest
+site-publish: $(STAMP) need-repo-url  ## Publish the site of this version on the branch gh-pages (needs REPO_URL)
+	REPO_REF=$(TAG) $(BIN)/mike deploy --push --update-aliases "$(VERSION)" latest
+	$(BIN)/mike set-default --push latest
 
-dist: $(STAMP) $(TOOLS)  ## Build the sdist, and from it the wheel, into dist, with the log store for S3 compiled from its source
+dist: $(STAMP) $(TOOLS_STAMP)  ## Build the sdist, and from it the wheel, into dist, with the log store for S3 compiled from its source
 	rm -rf dist
 	$(BIN)/python -m airflow_merge_provider.jvm.log_store.jar
-	$(TOOLS)/python -m build --quiet
+	$(TOOLS)/python -m build --no-isolation --quiet
 
-$(TOOLS): pyproject.toml
+$(TOOLS_STAMP): constraints.txt
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
-	$(PYTHON) -c "$$RELEASE_TOOLS" | $@/python -m pip install --quiet --disable-pip-version-check -r /dev/stdin
+	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(RELEASE_TOOLS)
+	@touch $@
 
-release-check: dist  ## Check dist, install the wheel in a new environment, try it, and check licences (needs REPO_URL)
-	$(BIN)/python -m tests.release.readiness dist --tag "$(TAG)"
+need-repo-url:
+	@test -n "$(REPO_URL)" || { echo "REPO_URL: is not set (set it to the address of the repository)" >&2; exit 1; }
+
+release-check: need-repo-url dist  ## Check dist, install the wheel in a new environment and try it there (needs REPO_URL)
+	$(BIN)/python -m tests.release.readiness dist "$(TAG)"
 	$(TOOLS)/twine check --strict dist/*
 	$(TOOLS)/check-wheel-contents dist/*.whl
-	rm -rf $(CLEAN) && mkdir -p $(CLEAN)/home $(CLEAN)/lake
+	rm -rf $(CLEAN)
 	$(PYTHON) -m venv $(CLEAN)/venv
 	$(CLEAN)/venv/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[spark,s3,openlineage]"
 	$(CLEAN)/venv/bin/python -m pip check
 	$(TOOLS)/pip-licenses --python=$(CLEAN)/venv/bin/python --format=csv --output-file=.release/licences.csv
 	$(TOOLS)/cyclonedx-py environment $(CLEAN)/venv/bin/python --mc-type library --output-reproducible \
 		--output-file .release/airflow_merge_provider-$(VERSION).cdx.json
-	cd $(CLEAN) && $(CLEAN_ENVIRONMENT) venv/bin/airflow providers get airflow-merge-provider
-	cd $(CLEAN) && $(CLEAN_ENVIRONMENT) venv/bin/airflow_merge_provider --help > /dev/null
-	cd $(CLEAN) && $(CLEAN_ENVIRONMENT) venv/bin/airflow_merge_provider doctor
-	$(BIN)/python -m tests.release.tutorial $(CLEAN)/venv
+	$(IN_CLEAN) venv/bin/airflow providers get airflow-merge-provider
+	$(IN_CLEAN) venv/bin/airflow_merge_provider doctor
+	RELEASE_ENVIRONMENT=$(CLEAN)/venv $(BIN)/python -m pytest -m e2e tests/release
 
 changelog: $(STAMP)  ## Write the section of this version into CHANGELOG.md from the files in changelog.d
-	$(BIN)/towncrier build --yes --version $(VERSION)
+	$(BIN)/towncrier build --yes --version "$(VERSION)"
 
 fix: $(STAMP)  ## Mend what can be mended by a program
 	$(BIN)/ruff check --fix .
