@@ -110,7 +110,7 @@ $(TOOLS_STAMP): constraints.txt
 need-repo-url:
 	@test -n "$(REPO_URL)" || { echo "REPO_URL: is not set (set it to the address of the repository)" >&2; exit 1; }
 
-release-check: need-repo-url dist  ## Check dist, install the wheel in a new environment and try it there (needs REPO_URL)
+release-check: need-repo-url dist  ## Check dist, its dependencies and licences, and try the wheel in a new environment (needs REPO_URL)
 	$(BIN)/python -m tests.release.readiness dist "$(TAG)"
 	$(TOOLS)/twine check --strict dist/*
 	$(TOOLS)/check-wheel-contents dist/*.whl
@@ -118,8 +118,8 @@ release-check: need-repo-url dist  ## Check dist, install the wheel in a new env
 	$(PYTHON) -m venv $(CLEAN)/venv
 	$(CLEAN)/venv/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[spark,s3,openlineage]"
 	$(CLEAN)/venv/bin/python -m pip check
-	$(TOOLS)/pip-licenses --python=$(CLEAN)/venv/bin/python --format=csv --output-file=.release/licences.csv
-	$(TOOLS)/cyclonedx-py environment $(CLEAN)/venv/bin/python --mc-type library --output-reproducible \
+	$(TOOLS)/pip-licenses --python=$(CLEAN)/venv/bin/python --summary
+	$(TOOLS)/cyclonedx-py environment $(CLEAN)/venv/bin/python --output-reproducible \
 		--output-file .release/airflow_merge_provider-$(VERSION).cdx.json
 	$(IN_CLEAN) venv/bin/airflow providers get airflow-merge-provider
 	$(IN_CLEAN) venv/bin/airflow_merge_provider doctor

@@ -1,9 +1,9 @@
 """Build the metadata that depends on the address of the repository: project URLs and the long description.
 
-The address is a setting of the build, like that of the documentation site (mkdocs.yml): REPO_URL, and REPO_REF for
-a tag or branch other than that of the version. A build without REPO_URL has no URLs, and leaves the links of the
-README as they are; make release-check refuses it. An sdist contains the result, so that every wheel that is built from
-it has the same metadata.
+The address is a setting of the build, like that of the documentation site (mkdocs.yml): REPO_URL, and
+REPO_REF for a tag or branch other than that of the version. A build without REPO_URL has no URLs, and leaves
+the links of the README as they are; make release-check refuses it. An sdist contains the result, so that
+every wheel that is built from it has the same metadata.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-# Links and pictures whose target is neither an address nor an anchor of the same page.
-_RELATIVE_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?![a-z]+:|#)([^)\s]+)\)")
+# The label and the target of a link or picture whose target is neither an address nor an anchor.
+_RELATIVE_LINK = re.compile(r"(!?\[[^\]]*\])\((?![a-z]+:|#)([^)\s]+)\)")
 _LABELS = {
     "Repository": "",
     "Documentation": "/tree/{ref}/docs",
@@ -62,8 +62,8 @@ def make_links_absolute(text: str, root: Path, url: str, ref: str) -> str:
     """
 
     def replace_link(link: re.Match[str]) -> str:
-        picture, label, target = link.groups()
-        kind = "raw" if picture else "tree" if (root / target).is_dir() else "blob"
-        return f"{picture}[{make_links_absolute(label, root, url, ref)}]({url}/{kind}/{ref}/{target})"
+        label, target = link.groups()
+        kind = "raw" if label.startswith("!") else "tree" if (root / target).is_dir() else "blob"
+        return f"{label}({url}/{kind}/{ref}/{target})"
 
     return _RELATIVE_LINK.sub(replace_link, text)
