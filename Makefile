@@ -44,7 +44,7 @@ export NEED_JAVA
 
 help:  ## Say what there is
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-		printf '  make %-10s %s\n' "$$name" "$$text"; done
+		printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 install: $(STAMP)  ## Make .venv with everything in it, fetch the Delta jars, and prepare fast starts of Spark
 
@@ -71,6 +71,7 @@ test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluste
 quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database (two minutes)
 	$(PYTEST) -q -m "not spark and not airflow and not e2e" $(ARGS)
 
+# With --quiet, mkdocs does not count warnings, and its strict mode has no effect.
 lint: $(STAMP)  ## Check style, types, the import rule, spelling, Markdown, workflows, and the links of the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -81,7 +82,7 @@ lint: $(STAMP)  ## Check style, types, the import rule, spelling, Markdown, work
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet --pedantic .github
 	$(BIN)/towncrier build --draft --version next > /dev/null
-	$(BIN)/mkdocs build --quiet
+	$(BIN)/mkdocs build
 
 docs: $(STAMP)  ## Write the parts of the pages that come from the code
 	$(BIN)/python docs/generate.py
@@ -93,7 +94,7 @@ site-serve: $(STAMP)  ## Show the documentation site at http://127.0.0.1:8000 wh
 	$(BIN)/mkdocs serve
 
 site-publish: $(STAMP) need-repo-url  ## Publish the site of this version on the branch gh-pages (needs REPO_URL)
-	REPO_REF=$(TAG) $(BIN)/mike deploy --push --update-aliases "$(VERSION)" latest
+	PATH="$(BIN):$$PATH" REPO_REF="$(TAG)" $(BIN)/mike deploy --push --update-aliases "$(VERSION)" latest
 	$(BIN)/mike set-default --push latest
 
 dist: $(STAMP) $(TOOLS_STAMP)  ## Build the sdist, and from it the wheel, into dist, with the log store for S3 compiled from its source
