@@ -16,7 +16,7 @@ from tests.e2e.test_tutorial import (
     test_the_page_shows_what_its_commands_print as run_page,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e]
+pytestmark = pytest.mark.spark
 
 _ENVIRONMENT = os.environ.get("RELEASE_ENVIRONMENT")
 
