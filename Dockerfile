@@ -17,7 +17,7 @@ RUN apt-get update \
 USER airflow
 ENV AIRFLOW_MERGE_PROVIDER_CACHE=/opt/merge/cache
 WORKDIR /opt/merge
-COPY --chown=airflow:0 pyproject.toml README.md LICENSE constraints.txt ./
+COPY --chown=airflow:0 pyproject.toml hatch_build.py README.md LICENSE constraints.txt ./
 COPY --chown=airflow:0 airflow_merge_provider ./airflow_merge_provider
 RUN pip install --no-cache-dir -c constraints.txt '.[spark,s3,openlineage,examples]' asyncpg psycopg2-binary \
     && python -m airflow_merge_provider prepare

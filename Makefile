@@ -5,7 +5,8 @@ SHELL := /bin/bash
 # A notice of the theme about its next major version, which is not used.
 export NO_MKDOCS_2_WARNING := 1
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test test-e2e quick lint docs site site-serve wheel fix bench campaign clean
+.PHONY: help install demo ui test test-e2e quick lint docs site site-serve site-publish dist \
+	need-repo-url release-check changelog fix bench campaign clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(shell $(name) -c \
 	'import sys; 0x30b <= sys.hexversion >> 16 < 0x30e and print("$(name)")' 2>/dev/null)))
@@ -18,6 +19,15 @@ MINUTES ?= 5
 STORE ?= local
 # A file's tests stay in one process, which may have one Spark; files that take long come first.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# What a release is made with, and the new environment in which its wheel is tried.
+RELEASE_TOOLS := build check-wheel-contents cyclonedx-bom hatchling pip-licenses twine
+TOOLS := .release/tools/bin
+TOOLS_STAMP := .release/tools/installed
+CLEAN := $(CURDIR)/.release/clean
+IN_CLEAN := cd $(CLEAN) && env -u PYTHONPATH AIRFLOW_HOME=$(CLEAN)/airflow AIRFLOW__MERGE__WAREHOUSE=$(CLEAN)/warehouse
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' airflow_merge_provider/__init__.py)
+TAG ?= v$(VERSION)
 
 # The floor is that of the whole suite: with ARGS nothing is measured.
 COVERAGE = $(if $(ARGS),,--cov --cov-report=term)
@@ -34,7 +44,7 @@ export NEED_JAVA
 
 help:  ## Say what there is
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-		printf '  make %-10s %s\n' "$$name" "$$text"; done
+		printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 install: $(STAMP)  ## Make .venv with everything in it, fetch the Delta jars, and prepare fast starts of Spark
 
@@ -61,14 +71,18 @@ test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluste
 quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database (two minutes)
 	$(PYTEST) -q -m "not spark and not airflow and not e2e" $(ARGS)
 
-lint: $(STAMP)  ## Check style, types, the import rule, spelling, Markdown, and the links of the site
+# With --quiet, mkdocs does not count warnings, and its strict mode has no effect.
+lint: $(STAMP)  ## Check style, types, the import rule, spelling, Markdown, workflows, and the links of the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/typos
-	$(BIN)/pymarkdown scan -r *.md docs
-	$(BIN)/mkdocs build --quiet
+	$(BIN)/pymarkdown scan -r *.md docs .github
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --offline --quiet --pedantic .github
+	$(BIN)/towncrier build --draft --version next > /dev/null
+	$(BIN)/mkdocs build
 
 docs: $(STAMP)  ## Write the parts of the pages that come from the code
 	$(BIN)/python docs/generate.py
@@ -79,9 +93,41 @@ site: $(STAMP)  ## Build the documentation site into site; a broken link is an e
 site-serve: $(STAMP)  ## Show the documentation site at http://127.0.0.1:8000 while you write (Ctrl-C stops it)
 	$(BIN)/mkdocs serve
 
-wheel: $(STAMP)  ## Build the wheel into dist, with the log store for S3 compiled from its source
+site-publish: $(STAMP) need-repo-url  ## Publish the site of this version on the branch gh-pages (needs REPO_URL)
+	PATH="$(BIN):$$PATH" REPO_REF="$(TAG)" $(BIN)/mike deploy --push --update-aliases "$(VERSION)" latest
+	$(BIN)/mike set-default --push latest
+
+dist: $(STAMP) $(TOOLS_STAMP)  ## Build the sdist, and from it the wheel, into dist, with the log store for S3 compiled from its source
+	rm -rf dist
 	$(BIN)/python -m airflow_merge_provider.jvm.log_store.jar
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(TOOLS)/python -m build --no-isolation --quiet
+
+$(TOOLS_STAMP): constraints.txt
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(RELEASE_TOOLS)
+	@touch $@
+
+need-repo-url:
+	@test -n "$(REPO_URL)" || { echo "REPO_URL: is not set (set it to the address of the repository)" >&2; exit 1; }
+
+release-check: need-repo-url dist  ## Check dist, its dependencies and licences, and try the wheel in a new environment (needs REPO_URL)
+	$(BIN)/python -m tests.release.readiness dist "$(TAG)"
+	$(TOOLS)/twine check --strict dist/*
+	$(TOOLS)/check-wheel-contents dist/*.whl
+	rm -rf $(CLEAN) && mkdir -p $(CLEAN)/warehouse
+	$(PYTHON) -m venv $(CLEAN)/venv
+	$(CLEAN)/venv/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[spark,s3,openlineage]"
+	$(CLEAN)/venv/bin/python -m pip check
+	$(TOOLS)/pip-licenses --python=$(CLEAN)/venv/bin/python --summary
+	$(TOOLS)/cyclonedx-py environment $(CLEAN)/venv/bin/python --output-reproducible \
+		--output-file .release/airflow_merge_provider-$(VERSION).cdx.json
+	$(IN_CLEAN) venv/bin/airflow providers get airflow-merge-provider
+	$(IN_CLEAN) venv/bin/airflow_merge_provider doctor
+	RELEASE_ENVIRONMENT=$(CLEAN)/venv $(BIN)/python -m pytest tests/release
+
+changelog: $(STAMP)  ## Write the section of this version into CHANGELOG.md from the files in changelog.d
+	$(BIN)/towncrier build --yes --version "$(VERSION)"
 
 fix: $(STAMP)  ## Mend what can be mended by a program
 	$(BIN)/ruff check --fix .
