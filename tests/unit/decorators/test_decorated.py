@@ -196,6 +196,21 @@ def test_the_target_of_the_decorator_is_an_outlet(answering: Any) -> None:
     assert context["outlet_events"][mine].extra["version"] == 3
 
 
+def test_a_warehouse_that_moves_the_asset_is_refused(answering: Any) -> None:
+    """The asset of a bare ID in the decorator is that of the default warehouse, and must not be updated."""
+    fake, context = answering()
+    computed = {"source": "s", "primary_key": "id", "warehouse": "/other"}
+
+    with pytest.raises(RefusedArgumentsError, match="warehouse: cannot be computed by a run: the asset of"):
+        build_task("upsert", lambda: computed, task_id="t", target="orders").execute(context)
+
+    assert fake.requests == []
+    build_task("upsert", lambda: computed, task_id="t", target="orders", emit_asset=False).execute(context)
+    build_task("upsert", lambda: {**computed, "target": "orders"}, task_id="t").execute(context)
+    build_task("upsert", lambda: computed, task_id="t", target="/lake/orders").execute(context)
+    assert [request.warehouse for request in fake.requests] == ["/other"] * 3
+
+
 def test_an_asset_may_be_returned(answering: Any) -> None:
     """An asset that the function returns is the dataset behind it."""
     fake, context = answering()
