@@ -74,18 +74,18 @@ def test_arguments_of_tasks_go_to_the_tasks_that_they_concern() -> None:
         reviewed_merge(UpsertOperator, group_id="orders", **LOAD)
     check, plan, approve, apply = (dag.get_task(f"orders.{name}") for name in TASKS)
     explicit = build_dag(trigger_rule="all_done", outlets=[mine], execution_timeout=timedelta(hours=3))
-    others = [explicit.get_task(f"orders.{name}") for name in TASKS]
+    explicit_tasks = [explicit.get_task(f"orders.{name}") for name in TASKS]
 
     assert [item.trigger_rule for item in (check, plan, approve, apply)] == [
         "none_failed",
         *["all_success"] * 3,
     ]
-    assert [item.trigger_rule for item in others] == ["all_done", *["all_success"] * 3]
+    assert [item.trigger_rule for item in explicit_tasks] == ["all_done", *["all_success"] * 3]
     assert [item.retries for item in (check, plan, approve, apply)] == [2, 2, 2, 2]
-    assert check.outlets == plan.outlets == others[0].outlets == others[1].outlets == []
+    assert check.outlets == plan.outlets == explicit_tasks[0].outlets == explicit_tasks[1].outlets == []
     assert mine in apply.outlets
-    assert mine in others[3].outlets
-    assert others[2].approval_timeout == others[3].approval_timeout == timedelta(hours=3)
+    assert mine in explicit_tasks[3].outlets
+    assert explicit_tasks[2].approval_timeout == explicit_tasks[3].approval_timeout == timedelta(hours=3)
 
 
 def test_a_function_may_build_decorated_tasks() -> None:

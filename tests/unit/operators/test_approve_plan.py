@@ -34,14 +34,14 @@ APPROVED = {"version": 3, "approved_by": "ada"}
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Answer as the Airflow server does: keep the first question of a task and return the kept one."""
-    asked: list[Any] = []
+    stored_questions: list[Any] = []
 
     def answer_message(message: Any) -> Any:
-        asked.append(message)
-        return asked[0]
+        stored_questions.append(message)
+        return stored_questions[0]
 
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=answer_message), raising=False)
-    return asked
+    return stored_questions
 
 
 def build_context(xcoms: dict[str, Any], map_index: int = -1) -> Any:
@@ -120,8 +120,11 @@ def test_a_rejection_skips_or_fails(on_reject: str, error: type[Exception]) -> N
 
 def test_nobody_is_asked_about_nothing(questions: list[Any]) -> None:
     """Without changed rows the plan is applied at once; without a plan there is nothing to apply."""
-    kept = {**PLANNED, "plan": {**PLAN, "kinds": {"inserted": 0, "kept": 4}}}
-    assert build_operator().execute(build_context({REPORT_KEY: kept})) == {**APPROVED, "approved_by": None}
+    unchanged = {**PLANNED, "plan": {**PLAN, "kinds": {"inserted": 0, "kept": 4}}}
+    assert build_operator().execute(build_context({REPORT_KEY: unchanged})) == {
+        **APPROVED,
+        "approved_by": None,
+    }
     noop = {**REPORT, "run_mode": "noop", "plan": None}
     assert build_operator().execute(build_context({REPORT_KEY: noop})) is None
     assert questions == []
