@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow.providers.common.compat.sdk import (
     SET_DURING_EXECUTION,
@@ -46,7 +46,7 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
     are in its XCom ``merge_arguments``, and the function is not called again. A retry calls it again.
     """
 
-    operator_class: ClassVar[type[SparkJobOperator]]
+    operator_class: type[SparkJobOperator]
     # Airflow shows the arguments of the run as rendered templates.
     overwrite_rtif_after_execution = True
 
@@ -140,7 +140,7 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
     def _build_operator(self) -> SparkJobOperator:
         """Build the operator from the complete arguments, which its constructor checks and converts."""
         values = {name: getattr(self, attribute) for name, attribute in self._list_attributes().items()}
-        known_values = {
+        known_values: dict[str, Any] = {
             name: None if isinstance(value, type(SET_DURING_EXECUTION)) else value
             for name, value in values.items()
         }

@@ -48,7 +48,7 @@ def answer_questions(dag_id: str, options: Mapping[str, str]) -> list[Any]:
             detail.responded_at = datetime.now(tz=UTC)
             detail.chosen_options = [options[name]]
             detail.params_input = {}
-            event: Any = TriggerEvent(detail.as_resume_event_payload())
+            event: Any = TriggerEvent(detail.as_resume_event_payload())  # type: ignore[no-untyped-call]
             handle_event_submit(event, task_instance=instance, session=session)
             questions.append(SimpleNamespace(name=name, subject=detail.subject, body=detail.body))
     return questions
@@ -179,3 +179,28 @@ def test_the_group_is_mapped(run_and_answer: RunAndAnswer, planning_hook: Any) -
     assert states["load_country.orders.apply", 1] == "skipped"
     (applied,) = [request for request in planning_hook.requests if request.apply_plan]
     assert applied.config["source"] == "no"
+
+
+def test_the_tasks_of_the_group_may_be_decorated(run_and_answer: RunAndAnswer, planning_hook: Any) -> None:
+    """Each task that runs a job calls the function; the last one applies the plan that was approved."""
+    calls: list[int] = []
+
+    def choose_source() -> dict[str, Any]:
+        calls.append(1)
+        return {"source": "new"}
+
+    def build_load(**arguments: Any) -> Any:
+        result: Any = task.upsert(choose_source, **arguments)()
+        return result.operator
+
+    fixed = {"target": "orders", "primary_key": "id", "warehouse": "/lake"}
+    with DAG("decorated_group", schedule=None) as dag:
+        reviewed_merge(build_load, group_id="orders", **fixed)
+
+    run, questions = run_and_answer(dag, {APPROVE: "Apply"})
+
+    assert list(questions) == [APPROVE]
+    assert set(list_states(run).values()) == {"success"}
+    assert [request.config["source"] for request in planning_hook.requests] == ["new"] * 3
+    assert planning_hook.requests[-1].apply_plan == PlanChoice(version=3, approved_by="ada")
+    assert len(calls) == 3

@@ -96,7 +96,8 @@ def test_a_function_may_build_decorated_tasks() -> None:
             return {"source": "/lake/new"}
 
         def build_task(**arguments: Any) -> Any:
-            return task.upsert(choose_source, **arguments)().operator
+            result: Any = task.upsert(choose_source, **arguments)()
+            return result.operator
 
         fixed = {name: LOAD[name] for name in ("target", "primary_key")}
         reviewed_merge(build_task, group_id="orders", **fixed)

@@ -162,6 +162,19 @@ def test_a_result_that_is_no_mapping_is_refused(answering: Any, returned: Any) -
         build_upsert(returned, source="s", primary_key="id").execute(context)
 
 
+def test_lineage_begins_when_the_arguments_are_known(answering: Any) -> None:
+    """OpenLineage asks when the task starts: the datasets are not known before the function has returned."""
+    _, context = answering()
+    operator = build_upsert({"source": "/lake/s", "primary_key": "id"}, target="/lake/orders")
+
+    assert operator.get_openlineage_facets_on_start() is None
+    operator.execute(context)
+    lineage = operator.get_openlineage_facets_on_complete(None)
+
+    assert [dataset.name for dataset in lineage.inputs] == ["/lake/s"]
+    assert [dataset.name for dataset in lineage.outputs] == ["/lake/orders"]
+
+
 def test_an_empty_result_leaves_the_fixed_arguments(answering: Any) -> None:
     """The fixed arguments may be complete; wrong ones are found before Spark starts."""
     fake, context = answering()
