@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import TaskGroup
+from airflow.sdk import TaskGroup, TriggerRule
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError
@@ -40,8 +40,9 @@ def reviewed_merge(
         ``approve`` and ``apply``, and those that require their success, or ``fail``.
     :param approval_timeout: how long a person has for the answer; by default ``execution_timeout``.
     :param emit_asset: update the target's asset when ``apply`` changed it.
-    :param arguments: the arguments of the operator, and of its tasks.
-    :raises RefusedArgumentsError: for arguments that the group sets itself.
+    :param arguments: the arguments of the operator, and of its tasks. ``trigger_rule`` is that of ``check``,
+        and ``outlets`` are those of ``apply``.
+    :raises RefusedArgumentsError: for arguments that the group sets itself, and for operators without plans.
     """
     problems = [
         Problem(name, "group", "is set by the task group", "leave it out")
@@ -51,13 +52,19 @@ def reviewed_merge(
     if problems:
         message = f"task group {group_id!r}: {ConfigError.from_problems(problems).message}"
         raise RefusedArgumentsError(message, problems)
-    review: dict[str, Any] = {"on_reject": on_reject, "approval_timeout": approval_timeout}
+    timeout = approval_timeout or arguments.get("execution_timeout")
+    review: dict[str, Any] = {"on_reject": on_reject, "approval_timeout": timeout}
+    # Set explicitly, because default_args of the DAG may have other values.
+    in_order: dict[str, Any] = {"trigger_rule": TriggerRule.ALL_SUCCESS}
+    no_commit: dict[str, Any] = {"approve": None, "emit_asset": False, "outlets": None}
+    of_check = {name: arguments.pop(name) for name in ("trigger_rule",) if name in arguments}
+    of_apply = {name: arguments.pop(name) for name in ("outlets",) if name in arguments}
     with TaskGroup(group_id, tooltip="check, plan, approve, apply") as group:
-        check = operator(task_id="check", plan="check", emit_asset=False, **arguments)
-        plan = operator(task_id="plan", plan="save", emit_asset=False, **arguments)
-        approve = ApprovePlanOperator(task_id="approve", plan_task_id=plan.task_id, **review)
+        check = operator(task_id="check", plan="check", **of_check, **no_commit, **arguments)
+        plan = operator(task_id="plan", plan="save", **in_order, **no_commit, **arguments)
+        approve = ApprovePlanOperator(task_id="approve", plan_task_id=plan.task_id, **review, **in_order)
         # If there was no plan, and there is one now, the task asks itself: nothing is committed unseen.
-        settings: dict[str, Any] = {"plan": approve.output, "approve": "always", **review}
-        apply = operator(task_id="apply", emit_asset=emit_asset, **settings, **arguments)
+        settings: dict[str, Any] = {"plan": approve.output, "approve": "always", "emit_asset": emit_asset}
+        apply = operator(task_id="apply", **settings, **review, **in_order, **of_apply, **arguments)
         check >> plan >> approve >> apply
     return group

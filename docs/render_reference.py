@@ -20,6 +20,8 @@ _SECTION = "merge"
 _PYTHON = {
     "assets": ("dataset_asset",),
     "pipes": ("pipe_dag", "load_pipes"),
+    "task_groups": ("reviewed_merge",),
+    "operators.approve_plan": ("ApprovePlanOperator",),
     "sensors.dataset_populated": ("DatasetPopulatedSensor",),
     "triggers.dataset_changed": ("DatasetChangedTrigger",),
     "hooks.warehouse": ("WarehouseHook", "find_warehouse"),

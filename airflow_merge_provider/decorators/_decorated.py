@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow.providers.common.compat.sdk import (
     SET_DURING_EXECUTION,
@@ -17,6 +17,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import TaskAwaitingInput, TaskDeferred
 
+from airflow_merge_provider.assets import WAREHOUSE
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
 from airflow_merge_provider.operators._arguments import (
     RefusedArgumentsError,
@@ -45,7 +46,7 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
     are in its XCom ``merge_arguments``, and the function is not called again. A retry calls it again.
     """
 
-    operator_class: ClassVar[type[SparkJobOperator]]
+    operator_class: type[SparkJobOperator]
     # Airflow shows the arguments of the run as rendered templates.
     overwrite_rtif_after_execution = True
 
@@ -139,7 +140,7 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
     def _build_operator(self) -> SparkJobOperator:
         """Build the operator from the complete arguments, which its constructor checks and converts."""
         values = {name: getattr(self, attribute) for name, attribute in self._list_attributes().items()}
-        known_values = {
+        known_values: dict[str, Any] = {
             name: None if isinstance(value, type(SET_DURING_EXECUTION)) else value
             for name, value in values.items()
         }
@@ -160,6 +161,9 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
         if name in self._fixed_names:
             message = "is an argument of the decorator and of the returned mapping"
             return Problem(name, "duplicate", message, "leave it out of one of them")
+        if name == "warehouse" and self._target_asset and self._target_asset.uri.startswith(WAREHOUSE):
+            message = "cannot be computed by a run: the asset of the target depends on it"
+            return Problem(name, "parse-time", message, "set it in the decorator, or return the target too")
         if name in parameters and name not in _OF_THE_DAG:
             return None
         if name in parameters or name in own_parameters(BaseOperator, object):

@@ -19,9 +19,10 @@ from airflow_merge_provider.core.change_plan.summary import (
     describe_share,
     select_examples,
 )
-from airflow_merge_provider.core.errors import RiskError
+from airflow_merge_provider.core.errors import Problem, RiskError
 from airflow_merge_provider.core.explanation.changes import format_cell
 from airflow_merge_provider.links.merge_report import MergeReportLink
+from airflow_merge_provider.operators._arguments import RefusedArgumentsError
 
 APPLY, REJECT = "Apply", "Reject"
 # The number of example rows in a question, and of columns of each row.
@@ -114,6 +115,18 @@ def choose_plan(event: Mapping[str, Any], reviewed: Mapping[str, Any], on_reject
     user = event.get("responded_by_user") or {}
     approver = str(user.get("name") or user.get("id") or "unknown")
     return PlanChoice(version=reviewed["version"], approved_by=approver)
+
+
+def check_plan_source(task_id: str, plan: Any, approve: Any) -> None:
+    """Check that a run asks a person itself, if its plan is the result of another task.
+
+    :raises RefusedArgumentsError: if it does not: without a plan it would commit unseen changes.
+    """
+    # Results of other tasks have no common public base class.
+    if hasattr(plan, "iter_references") and approve is None:
+        message = "the plan of another task requires approve='always'"
+        hint = "set it: if that task has no plan to approve, this one asks before it commits"
+        raise RefusedArgumentsError.from_task(task_id, [Problem("plan", "requires-option", message, hint)])
 
 
 def parse_plan_choice(plan: Any) -> PlanChoice | None:

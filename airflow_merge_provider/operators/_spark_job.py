@@ -290,6 +290,7 @@ class SparkJobOperator(BaseOperator):
             setattr(self, name, as_text(getattr(self, name)))
         self._templated = tuple(name for name in self.template_fields if not is_literal(getattr(self, name)))
         self._check_literals()
+        _review.check_plan_source(self.task_id, self.plan, self.approve)
         assets = (find_asset(source, self.warehouse) for source in sources)
         self.add_inlets([asset for asset in assets if asset])
         asset = find_asset(target, self.warehouse)

@@ -9,10 +9,16 @@ from typing import Any
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator, Context
 
+from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.change_plan.summary import count_changed_rows
 from airflow_merge_provider.core.report import PLAN_KEY, REPORT_KEY
 from airflow_merge_provider.operators import _review
+from airflow_merge_provider.operators._arguments import (
+    RefusedArgumentsError,
+    check_argument_names,
+    is_literal,
+)
 
 
 class ApprovePlanOperator(BaseOperator):
@@ -21,7 +27,7 @@ class ApprovePlanOperator(BaseOperator):
     The task waits in the Airflow UI without a process. It returns the approved plan, which the argument
     ``plan`` of an operator takes: that task commits exactly this plan, in the name of the person. If the plan
     changes no rows, nobody is asked. The result is None if the task has saved no plan because it had nothing
-    to do.
+    to do: with ``approve="always"``, the task that applies the plan asks itself if there is work since then.
 
     :param plan_task_id: the task with ``plan="save"``, in the same DAG run. (templated)
     :param on_reject: what happens if the plan is rejected, or not approved in time: ``skip`` this task, and
@@ -40,25 +46,35 @@ class ApprovePlanOperator(BaseOperator):
         approval_timeout: timedelta | None = None,
         **kwargs: Any,
     ) -> None:
+        check_argument_names(type(self), BaseOperator, kwargs)
         super().__init__(**kwargs)
         self.plan_task_id = plan_task_id
         self.on_reject = on_reject
         self.approval_timeout = approval_timeout
+        if is_literal(on_reject):
+            self._check_on_reject()
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Ask a person about the plan, if it changes rows.
 
-        :raises AirflowFailException: if the other task has no report.
+        :raises AirflowFailException: if the other task has no report, or if it has not saved its plan.
         """
+        self._check_on_reject()
         report = self._pull_xcom(context, REPORT_KEY)
         if report is None:
             raise AirflowFailException(
-                f"plan_task_id: task {self.plan_task_id!r} has no merge report in this run (run it before)"
+                f"plan_task_id: task {self.plan_task_id!r} has no merge report in this run (run it before; "
+                "if it is mapped, put both tasks into a mapped task group)"
             )
         plan = report["plan"]
-        if plan is None or plan["saved"] is None:
+        if plan is None and report["run_mode"] == "noop":
             self.log.info("Nothing to approve: %s", report["run_mode_reason"])
             return None
+        if plan is None or plan["saved"] is None:
+            # None would let the next task commit changes that nobody has seen.
+            raise AirflowFailException(
+                f"plan_task_id: task {self.plan_task_id!r} has not saved its plan (set plan='save' in it)"
+            )
         if not count_changed_rows(plan["kinds"]):
             self.log.info("Nothing to approve: the plan changes no rows")
             return PlanChoice(version=plan["saved"]["version"]).model_dump()
@@ -77,7 +93,16 @@ class ApprovePlanOperator(BaseOperator):
         :raises AirflowSkipException: if the plan is rejected, or nobody answered in time.
         :raises AirflowFailException: the same, if ``on_reject`` is ``fail``.
         """
+        self._check_on_reject()
         return _review.choose_plan(event, reviewed, self.on_reject).model_dump()
+
+    def _check_on_reject(self) -> None:
+        """Check what happens after a rejection.
+
+        :raises RefusedArgumentsError: if it is neither to skip nor to fail.
+        """
+        if problems := risk.find_problems(None, "fail", on_reject=self.on_reject):
+            raise RefusedArgumentsError.from_task(self.task_id, problems)
 
     def _pull_xcom(self, context: Context, key: str) -> Any:
         """Return an XCom of the other task, in a mapped task group that of the same instance of the group."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -21,48 +21,63 @@ from tests.unit.operators.test_review import PLAN
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(120)]
 
-PATIENCE = 60.0
-AnswerQuestion = Callable[..., "Future[Any]"]
+RunAndAnswer = Callable[..., tuple[Any, dict[str, Any]]]
+APPROVE = "orders.approve/-1"
+SLEEPS_MAX = 60
 
 
-def answer_when_asked(dag_id: str, task_id: str, option: str, map_index: int) -> Any:
-    """Wait until a task asks, answer as the endpoint of Airflow's API does, and return the question."""
+def answer_questions(dag_id: str, options: Mapping[str, str]) -> list[Any]:
+    """Answer each task of a DAG that waits, as the endpoint of Airflow's API does, and return the questions.
+
+    :param options: the answers by task and map index, such as ``orders.approve/-1``.
+    """
     from airflow.models.taskinstance import TaskInstance  # noqa: TID251 - the server side
     from airflow.models.trigger import handle_event_submit  # noqa: TID251 - the server side
     from airflow.triggers.base import TriggerEvent
     from airflow.utils.session import create_session  # noqa: TID251 - the server side
     from sqlalchemy import select
+    from sqlalchemy.orm import joinedload
 
-    names = {"dag_id": dag_id, "task_id": task_id, "map_index": map_index, "state": "awaiting_input"}
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        with create_session() as session:
-            instance = session.scalar(select(TaskInstance).filter_by(**names))
-            if instance is not None:
-                detail = instance.hitl_detail
-                detail.responded_by = {"id": "7", "name": "ada"}
-                detail.responded_at = datetime.now(tz=UTC)
-                detail.chosen_options = [option]
-                detail.params_input = {}
-                event: Any = TriggerEvent(detail.as_resume_event_payload())
-                handle_event_submit(event, task_instance=instance, session=session)
-                return SimpleNamespace(subject=detail.subject, body=detail.body)
-        time.sleep(0.2)
-    message = f"task {task_id} has not asked"
-    raise TimeoutError(message)
+    questions = []
+    with create_session(scoped=False) as session:
+        waiting = select(TaskInstance).filter_by(dag_id=dag_id, state="awaiting_input")
+        for instance in session.scalars(waiting.options(joinedload(TaskInstance.hitl_detail))).all():
+            name = f"{instance.task_id}/{instance.map_index}"
+            detail = instance.hitl_detail
+            detail.responded_by = {"id": "7", "name": "ada"}
+            detail.responded_at = datetime.now(tz=UTC)
+            detail.chosen_options = [options[name]]
+            detail.params_input = {}
+            event: Any = TriggerEvent(detail.as_resume_event_payload())  # type: ignore[no-untyped-call]
+            handle_event_submit(event, task_instance=instance, session=session)
+            questions.append(SimpleNamespace(name=name, subject=detail.subject, body=detail.body))
+    return questions
 
 
 @pytest.fixture
-def answer(airflow_db: None) -> Iterator[AnswerQuestion]:
-    """Answer a question of a DAG run from another thread, because the run waits for the answer."""
-    with ThreadPoolExecutor(2) as pool:
+def run_and_answer(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> RunAndAnswer:
+    """Run a DAG and answer its questions, whenever the run sleeps because a task waits for an answer."""
+    original_sleep = time.sleep
 
-        def start_answering(
-            dag_id: str, option: str, task_id: str = "orders.approve", map_index: int = -1
-        ) -> Future[Any]:
-            return pool.submit(answer_when_asked, dag_id, task_id, option, map_index)
+    def run_with_answers(dag: DAG, options: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:
+        questions: dict[str, Any] = {}
+        sleeps: list[float] = []
 
-        yield start_answering
+        def answer_or_sleep(seconds: float) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                original_sleep(seconds)
+                return
+            sleeps.append(seconds)
+            if len(sleeps) > SLEEPS_MAX:
+                raise TimeoutError(f"DAG {dag.dag_id} waits for something other than an answer")
+            questions.update({item.name: item for item in answer_questions(dag.dag_id, options)})
+            original_sleep(0.05)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "sleep", answer_or_sleep)
+            return run_dag(dag), questions
+
+    return run_with_answers
 
 
 @pytest.fixture
@@ -98,14 +113,12 @@ def list_states(run: Any) -> dict[str, str]:
 
 
 def test_an_approved_plan_is_committed(
-    run_dag: Any, planning_hook: Any, answer: AnswerQuestion, asset_events: Any
+    run_and_answer: RunAndAnswer, planning_hook: Any, asset_events: Any
 ) -> None:
-    """The last task applies the plan that was shown, in the name of the person, and only it emits an event."""
-    asked = answer("approved_group", "Apply")
+    """The last task applies the plan that was shown, in the name of the person; only it emits an event."""
+    run, questions = run_and_answer(build_dag("approved_group"), {APPROVE: "Apply"})
 
-    run = run_dag(build_dag("approved_group"))
-
-    assert asked.result().subject == "golden: changes 31 % of 100 rows: 30 inserted, 1 deleted"
+    assert questions[APPROVE].subject == "golden: changes 31 % of 100 rows: 30 inserted, 1 deleted"
     assert list_states(run) == dict.fromkeys(("check", "plan", "approve", "apply", "publish"), "success")
     check, plan, apply = planning_hook.requests
     assert (check.until, plan.until, apply.until) == ("plan", "transform", "commit")
@@ -119,15 +132,14 @@ def test_an_approved_plan_is_committed(
     [("skip", "skipped", "skipped"), ("fail", "failed", "upstream_failed")],
 )
 def test_a_rejected_plan_is_not_committed(
-    run_dag: Any, planning_hook: Any, answer: AnswerQuestion, on_reject: str, approve: str, after: str
+    run_and_answer: RunAndAnswer, planning_hook: Any, on_reject: str, approve: str, after: str
 ) -> None:
     """The last task and what follows the group are skipped, or do not run because the approval failed."""
     dag_id = f"rejected_group_{on_reject}"
-    asked = answer(dag_id, "Reject")
 
-    run = run_dag(build_dag(dag_id, on_reject=on_reject))
+    run, questions = run_and_answer(build_dag(dag_id, on_reject=on_reject), {APPROVE: "Reject"})
 
-    asked.result()
+    assert list(questions) == [APPROVE]
     assert list_states(run) == {
         "check": "success", "plan": "success", "approve": approve, "apply": after, "publish": after,
     }  # fmt: skip
@@ -145,24 +157,21 @@ def test_nothing_to_do_goes_on_without_a_question(run_dag: Any, fake_hook: Any) 
     assert fake.requests[-1].apply_plan is None
 
 
-def test_the_group_is_mapped(run_dag: Any, planning_hook: Any, answer: AnswerQuestion) -> None:
+def test_the_group_is_mapped(run_and_answer: RunAndAnswer, planning_hook: Any) -> None:
     """In a mapped task group each instance asks about its own plan."""
-    asked = [
-        answer("mapped_group", option, "load_country.orders.approve", number)
-        for number, option in enumerate(["Apply", "Reject"])
-    ]
+    names = [f"load_country.orders.approve/{number}" for number in range(2)]
     load = {"primary_key": "id", "warehouse": "/lake"}
     with DAG("mapped_group", schedule=None) as dag:
 
         @task_group
-        def load_country(country: str) -> None:
-            reviewed_merge(UpsertOperator, group_id="orders", source=country, target=f"{country}", **load)
+        def load_country(source: str, target: str) -> None:
+            reviewed_merge(UpsertOperator, group_id="orders", source=source, target=target, **load)
 
-        load_country.expand(country=["no", "de"])
+        load_country.expand_kwargs([{"source": name, "target": f"all_{name}"} for name in ("no", "de")])
 
-    run = run_dag(dag)
+    run, questions = run_and_answer(dag, dict(zip(names, ["Apply", "Reject"], strict=True)))
 
-    bodies = [question.result().body for question in asked]
+    bodies = [questions[name].body for name in names]
     assert "orders.plan/mapped/0/" in bodies[0]
     assert "orders.plan/mapped/1/" in bodies[1]
     states = {(item.task_id, item.map_index): str(item.state) for item in run.get_task_instances()}
@@ -170,3 +179,28 @@ def test_the_group_is_mapped(run_dag: Any, planning_hook: Any, answer: AnswerQue
     assert states["load_country.orders.apply", 1] == "skipped"
     (applied,) = [request for request in planning_hook.requests if request.apply_plan]
     assert applied.config["source"] == "no"
+
+
+def test_the_tasks_of_the_group_may_be_decorated(run_and_answer: RunAndAnswer, planning_hook: Any) -> None:
+    """Each task that runs a job calls the function; the last one applies the plan that was approved."""
+    calls: list[int] = []
+
+    def choose_source() -> dict[str, Any]:
+        calls.append(1)
+        return {"source": "new"}
+
+    def build_load(**arguments: Any) -> Any:
+        result: Any = task.upsert(choose_source, **arguments)()
+        return result.operator
+
+    fixed = {"target": "orders", "primary_key": "id", "warehouse": "/lake"}
+    with DAG("decorated_group", schedule=None) as dag:
+        reviewed_merge(build_load, group_id="orders", **fixed)
+
+    run, questions = run_and_answer(dag, {APPROVE: "Apply"})
+
+    assert list(questions) == [APPROVE]
+    assert set(list_states(run).values()) == {"success"}
+    assert [request.config["source"] for request in planning_hook.requests] == ["new"] * 3
+    assert planning_hook.requests[-1].apply_plan == PlanChoice(version=3, approved_by="ada")
+    assert len(calls) == 3

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, task, task_group
+from airflow.sdk import DAG, Asset, task, task_group
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_merge_provider.core.errors import ConfigError
@@ -64,6 +64,48 @@ def test_a_function_may_build_the_operators() -> None:
         reviewed_merge(partial(UpsertOperator, **LOAD), group_id="orders", variant="insert-only")
 
     assert {dag.get_task(f"orders.{name}").variant for name in ("check", "plan", "apply")} == {"insert-only"}
+
+
+def test_arguments_of_tasks_go_to_the_tasks_that_they_concern() -> None:
+    """``outlets`` are those of the task that commits; nothing runs after a rejection, whatever is set."""
+    mine = Asset("mine", uri="file:///mine")
+    defaults = {"trigger_rule": "none_failed", "approve": "always", "outlets": [mine], "retries": 2}
+    with DAG("defaults", schedule=None, default_args=defaults) as dag:
+        reviewed_merge(UpsertOperator, group_id="orders", **LOAD)
+    check, plan, approve, apply = (dag.get_task(f"orders.{name}") for name in TASKS)
+    explicit = build_dag(trigger_rule="all_done", outlets=[mine], execution_timeout=timedelta(hours=3))
+    explicit_tasks = [explicit.get_task(f"orders.{name}") for name in TASKS]
+
+    assert [item.trigger_rule for item in (check, plan, approve, apply)] == [
+        "none_failed",
+        *["all_success"] * 3,
+    ]
+    assert [item.trigger_rule for item in explicit_tasks] == ["all_done", *["all_success"] * 3]
+    assert [item.retries for item in (check, plan, approve, apply)] == [2, 2, 2, 2]
+    assert check.outlets == plan.outlets == explicit_tasks[0].outlets == explicit_tasks[1].outlets == []
+    assert mine in apply.outlets
+    assert mine in explicit_tasks[3].outlets
+    assert explicit_tasks[2].approval_timeout == explicit_tasks[3].approval_timeout == timedelta(hours=3)
+
+
+def test_a_function_may_build_decorated_tasks() -> None:
+    """The arguments of the operators may be computed, too."""
+    with DAG("decorated", schedule=None) as dag:
+
+        def choose_source() -> dict[str, Any]:
+            return {"source": "/lake/new"}
+
+        def build_task(**arguments: Any) -> Any:
+            result: Any = task.upsert(choose_source, **arguments)()
+            return result.operator
+
+        fixed = {name: LOAD[name] for name in ("target", "primary_key")}
+        reviewed_merge(build_task, group_id="orders", **fixed)
+
+    check, plan, approve, apply = (dag.get_task(f"orders.{name}") for name in TASKS)
+    assert (check.plan, plan.plan) == ("check", "save")
+    assert apply.plan.operator is approve
+    assert [asset.uri for asset in apply.outlets] == ["file:///lake/orders"]
 
 
 def test_arguments_of_the_group_are_refused() -> None:

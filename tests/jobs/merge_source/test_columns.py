@@ -14,8 +14,9 @@ from deltalake import write_deltalake
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.explain.merge_source import explain_output
+from tests.conformance.merge_source import SCHEMA
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import SCHEMA, Pipe, build_table
+from tests.jobs.merge_source.pipe import Pipe, build_table
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.k", "b.k"]]}
 COLUMNS = {**RULE, "values": "columns"}

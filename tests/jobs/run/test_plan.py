@@ -118,6 +118,27 @@ def test_a_saved_plan_is_applied_although_its_sources_have_grown(
     assert runs.run(3)["run_mode"] == "incremental" or capability == "joiner"
 
 
+def test_an_approved_plan_is_applied_although_another_one_was_saved(runs: PlannedRuns) -> None:
+    """Of two plans that wait for an approval, each is applied as it was shown, or it is outdated."""
+    runs.run(1)
+    runs.write_sources(2)
+    first_version = runs.plan(2)["plan"]["saved"]["version"]
+    before, changes = runs.read_target(), runs.list_plan()
+    runs.write_sources(3)
+    second_version = runs.plan(3)["plan"]["saved"]["version"]
+
+    report = runs.run(3, "first", apply_plan=PlanChoice(version=first_version, approved_by="ada"))
+
+    lost, gained = count_images(changes)
+    assert first_version < second_version
+    assert changes
+    assert runs.read_target() == before - lost + gained
+    assert report["approved_by"] == "ada"
+    with pytest.raises(RiskError, match="outdated: the target was at version 0 and is at version 1 now"):
+        runs.run(3, "second", apply_plan=PlanChoice(version=second_version, approved_by="eva"))
+    assert runs.version == report["target"]["version"]
+
+
 def test_an_outdated_plan_is_planned_again(runs: PlannedRuns) -> None:
     """A run whose changes are not those of the plan commits nothing, and plans the newest sources."""
     runs.run(1)

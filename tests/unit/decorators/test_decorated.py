@@ -162,6 +162,19 @@ def test_a_result_that_is_no_mapping_is_refused(answering: Any, returned: Any) -
         build_upsert(returned, source="s", primary_key="id").execute(context)
 
 
+def test_lineage_begins_when_the_arguments_are_known(answering: Any) -> None:
+    """OpenLineage asks when the task starts: the datasets are not known before the function has returned."""
+    _, context = answering()
+    operator = build_upsert({"source": "/lake/s", "primary_key": "id"}, target="/lake/orders")
+
+    assert operator.get_openlineage_facets_on_start() is None
+    operator.execute(context)
+    lineage = operator.get_openlineage_facets_on_complete(None)
+
+    assert [dataset.name for dataset in lineage.inputs] == ["/lake/s"]
+    assert [dataset.name for dataset in lineage.outputs] == ["/lake/orders"]
+
+
 def test_an_empty_result_leaves_the_fixed_arguments(answering: Any) -> None:
     """The fixed arguments may be complete; wrong ones are found before Spark starts."""
     fake, context = answering()
@@ -194,6 +207,21 @@ def test_the_target_of_the_decorator_is_an_outlet(answering: Any) -> None:
     without.execute(context)
     assert [request.config["target"] for request in fake.requests] == ["file:///lake/mine", "orders"]
     assert context["outlet_events"][mine].extra["version"] == 3
+
+
+def test_a_warehouse_that_moves_the_asset_is_refused(answering: Any) -> None:
+    """The asset of a bare ID in the decorator is that of the default warehouse, and must not be updated."""
+    fake, context = answering()
+    computed = {"source": "s", "primary_key": "id", "warehouse": "/other"}
+
+    with pytest.raises(RefusedArgumentsError, match="warehouse: cannot be computed by a run: the asset of"):
+        build_task("upsert", lambda: computed, task_id="t", target="orders").execute(context)
+
+    assert fake.requests == []
+    build_task("upsert", lambda: computed, task_id="t", target="orders", emit_asset=False).execute(context)
+    build_task("upsert", lambda: {**computed, "target": "orders"}, task_id="t").execute(context)
+    build_task("upsert", lambda: computed, task_id="t", target="/lake/orders").execute(context)
+    assert [request.warehouse for request in fake.requests] == ["/other"] * 3
 
 
 def test_an_asset_may_be_returned(answering: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskAwaitingInput
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
@@ -32,14 +34,14 @@ APPROVED = {"version": 3, "approved_by": "ada"}
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Answer as the Airflow server does: keep the first question of a task and return the kept one."""
-    asked: list[Any] = []
+    stored_questions: list[Any] = []
 
     def answer_message(message: Any) -> Any:
-        asked.append(message)
-        return asked[0]
+        stored_questions.append(message)
+        return stored_questions[0]
 
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=answer_message), raising=False)
-    return asked
+    return stored_questions
 
 
 def build_context(xcoms: dict[str, Any], map_index: int = -1) -> Any:
@@ -118,8 +120,11 @@ def test_a_rejection_skips_or_fails(on_reject: str, error: type[Exception]) -> N
 
 def test_nobody_is_asked_about_nothing(questions: list[Any]) -> None:
     """Without changed rows the plan is applied at once; without a plan there is nothing to apply."""
-    kept = {**PLANNED, "plan": {**PLAN, "kinds": {"inserted": 0, "kept": 4}}}
-    assert build_operator().execute(build_context({REPORT_KEY: kept})) == {**APPROVED, "approved_by": None}
+    unchanged = {**PLANNED, "plan": {**PLAN, "kinds": {"inserted": 0, "kept": 4}}}
+    assert build_operator().execute(build_context({REPORT_KEY: unchanged})) == {
+        **APPROVED,
+        "approved_by": None,
+    }
     noop = {**REPORT, "run_mode": "noop", "plan": None}
     assert build_operator().execute(build_context({REPORT_KEY: noop})) is None
     assert questions == []
@@ -131,9 +136,60 @@ def test_a_task_without_report_is_an_error() -> None:
         build_operator().execute(build_context({}))
 
 
+@pytest.mark.parametrize(
+    "report",
+    [
+        {**PLANNED, "plan": {**PLAN, "saved": None}},
+        {**REPORT, "dry_run": True, "plan": None},
+        REPORT,
+    ],
+    ids=["dry run", "check", "commit"],
+)
+def test_a_plan_that_is_not_saved_is_an_error(questions: list[Any], report: Any) -> None:
+    """Without a saved plan nobody can approve what is committed; None means that there is no work."""
+    with pytest.raises(AirflowFailException, match=r"has not saved its plan \(set plan='save' in it\)"):
+        build_operator().execute(build_context({REPORT_KEY: report}))
+
+    assert questions == []
+
+
+def test_wrong_arguments_of_the_approval_are_refused() -> None:
+    """A misspelt word would skip where the task has to fail; unknown arguments have a suggestion."""
+    with pytest.raises(ConfigError, match="task 'approve': on_reject: must be 'skip' or 'fail', not 'Fail'"):
+        build_operator(on_reject="Fail")
+    with pytest.raises(ConfigError, match=r"unknown argument 'on_rejct' \(did you mean 'on_reject'"):
+        build_operator(on_rejct="fail")
+    templated = build_operator(on_reject="{{ params.on_reject }}")
+    templated.on_reject = "Fail"
+    with pytest.raises(AirflowFailException, match="on_reject: must be 'skip' or 'fail', not 'Fail'"):
+        templated.execute(build_context({REPORT_KEY: PLANNED}))
+
+
+def test_values_of_data_are_text_in_the_question(questions: list[Any]) -> None:
+    """Names and values of rows cannot add HTML, links or cells to the question."""
+    row = {
+        "<b>": "<img src=x onerror=alert(1)>",
+        "v": "[Apply](https://example.org) | x\n# title",
+        "w": "`&lt;`",
+    }
+    example = {"kind": "inserted", "reason": "<i>", "detail": "a|b", "before": None, "after": row}
+    plan = {**PLAN, "examples": [example]}
+
+    with pytest.raises(TaskAwaitingInput):
+        build_operator().execute(
+            build_context({REPORT_KEY: {**PLANNED, "warnings": ["<u>"]}, PLAN_KEY: plan})
+        )
+
+    body = questions[0].body
+    (line,) = [line for line in body.splitlines() if line.startswith("| inserted |  |")]
+    assert len(re.findall(r"(?<!\\)\|", line)) == 5
+    assert re.findall(r"(?<!\\)[<>`]", body) == []
+    assert re.findall(r"(?<!\\)\]\(", body) == ["]("]  # the link to the merge report
+
+
 def build_apply(**arguments: Any) -> UpsertOperator:
     load = {"source": "/lake/new", "target": "/lake/orders", "primary_key": "id", "warehouse": "/lake"}
-    return UpsertOperator(task_id="apply", **{**load, **arguments})
+    return UpsertOperator(**{"task_id": "apply", **load, **arguments})
 
 
 @pytest.fixture
@@ -179,6 +235,16 @@ def test_a_run_without_a_plan_commits_nothing_unseen(answering: Any, questions: 
 
     assert (requests[0].approval, requests[0].apply_plan) == ("always", None)
     assert len(questions) == 1
+
+
+def test_the_plan_of_another_task_requires_an_approval() -> None:
+    """A task without a plan to approve returns None, with which a run commits whatever it finds."""
+    with DAG("two_tasks", schedule=None):
+        approve = build_operator()
+
+        assert build_apply(plan=approve.output, approve="always").plan.operator is approve
+        with pytest.raises(ConfigError, match="'unseen': plan: the plan of another task requires approve='a"):
+            build_apply(plan=approve.output, task_id="unseen")
 
 
 def test_a_check_reads_no_rows(answering: Any) -> None:

@@ -85,8 +85,9 @@ def test_rendered_connections_and_settings_reach_the_job(monkeypatch: pytest.Mon
         task_id="load", source="s", target="t", primary_key="id", warehouse="/lake/{{ env }}",
         spark_conn_id="{{ number }}", conf={"spark.executor.memory": "{{ env }}g"},
     )  # fmt: skip
-    operator.render_template_fields({"env": "7", "number": "12"})
-    instance = SimpleNamespace(
+    values: Any = {"env": "7", "number": "12"}
+    operator.render_template_fields(values)
+    instance: Any = SimpleNamespace(
         dag_id="d", run_id="r", task_id="load", map_index=-1, xcom_push=lambda **_: None,
         task=SimpleNamespace(outlets=[]),
     )  # fmt: skip

@@ -180,14 +180,14 @@ def test_a_yes_applies_the_plan_that_was_seen(answering: Any) -> None:
 
 def test_an_approved_history_has_the_time_of_its_plan(answering: Any, server: Any) -> None:
     """After the approval a history has the same boundary as before, so that its plan is not outdated."""
-    at = {"data_interval_end": datetime(2026, 11, 24, tzinfo=UTC)}
     history = {"source": "s", "target": "t", "natural_key": "id", "warehouse": "/lake", "approve": "always"}
     fake, context = answering(raise_risk(code="approval"))
+    timed_context: Any = {**context, "data_interval_end": datetime(2026, 11, 24, tzinfo=UTC)}
     with pytest.raises(TaskAwaitingInput):
-        Scd2Operator(task_id="merge", **history).execute({**context, **at})
+        Scd2Operator(task_id="merge", **history).execute(timed_context)
     fake.answer = JobResult(report=REPORT)
 
-    Scd2Operator(task_id="merge", **history).after_review({**context, **at}, YES, {"version": 3})
+    Scd2Operator(task_id="merge", **history).after_review(timed_context, YES, {"version": 3})
 
     planned, applied = fake.requests
     assert applied.config == planned.config

@@ -347,7 +347,7 @@ class ListContent(EntityContent):
         return build_field_properties({name: field for name, field in fields.items() if name not in dropped})
 
 
-def _build_empty(_: Column, name: str) -> Column:
+def _build_empty(_: Column, name: str | Column) -> Column:
     raise KeyError(name)
 
 
