@@ -17,6 +17,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -142,12 +143,15 @@ class KubernetesApi(ThreadingHTTPServer):
         yield from (("ADDED", manifest) for manifest in current)
         while True:
             with self._changed:
-                self._changed.wait_for(lambda seen=position: len(self._events) > seen, _WATCH_SECONDS)
+                self._changed.wait_for(partial(self._has_events_after, position), _WATCH_SECONDS)
                 events, position = self._events[position:], len(self._events)
             yield None
             for kind, action, manifest in events:
                 if kind == resource and _is_selected(manifest, query):
                     yield action, manifest
+
+    def _has_events_after(self, position: int) -> bool:
+        return len(self._events) > position
 
     def end_pods(self) -> None:
         """End the processes of all pods."""

@@ -130,8 +130,8 @@ class SubmitProcess:
         if not hook.runs_in_pod:
             return {}
         run = self._request.run
-        words = re.sub(r"[^a-z0-9]+", "-", f"{run.dag_id}-{run.task_id}".lower())
-        prefix = words[:_POD_PREFIX_MAX_CHARACTERS].strip("-")
+        run_name = re.sub(r"[^a-z0-9]+", "-", f"{run.dag_id}-{run.task_id}".lower())
+        prefix = run_name[:_POD_PREFIX_MAX_CHARACTERS].strip("-")
         return {
             "spark.kubernetes.driver.pod.name": f"{prefix}-{uuid.uuid4().hex[:16]}-driver".lstrip("-"),
             # For files of the worker that the image does not contain; they are removed with the folder.
