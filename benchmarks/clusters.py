@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _run_ours(spark: SparkSession, folder: Path, keys: int | None = None) -> Mapping[str, Any]:
-    """Run the job without writing; return the clusters and their statistics."""
+    """Run the job without writing; return the clusters, and the seconds until they are known."""
     config = {
         "version": 2, "target": "nothing", "equality": entities.RULES,
         "datasets": [f"{name} {name.lower()}" for name in entities.DATASETS],
@@ -90,7 +90,10 @@ def _run_ours(spark: SparkSession, folder: Path, keys: int | None = None) -> Map
     )
     with override_settings(spark, {} if keys is None else {KEYS_ON_DRIVER: str(keys)}):
         report = run(spark, request, Progress(out=str))
-    return {"clusters": report["counts"]["live_rows"], "steps": report["seconds"]}
+    steps = report["seconds"]
+    # A run that writes nothing also lists its changes, which is not measured here.
+    seconds = sum(steps[name] for name in ("resolve inputs", "open sources", "scan match keys", "cluster"))
+    return {"clusters": report["counts"]["live_rows"], "steps": steps, "seconds": seconds}
 
 
 def _run_graphx(spark: SparkSession, folder: Path) -> Mapping[str, Any]:

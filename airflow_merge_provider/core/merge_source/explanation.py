@@ -15,7 +15,7 @@ from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, buil
 Status = Literal["live", "deleted", "replaced"]
 _NEAR = 3
 # The number of members that a text names.
-_MEMBERS_MAX = 3
+MEMBERS_MAX = 3
 # The kinds of keys that contain other keys.
 _NESTED = ("l", "o")
 
@@ -187,8 +187,8 @@ def describe_member_changes(
         if not names:
             continue
         links = list_links(output_id, side) if members_before and members_after else []
-        shown = [_describe_link(name, links) for name in sorted(names)[:_MEMBERS_MAX]]
-        more = [f"and {len(names) - _MEMBERS_MAX} more"] if len(names) > _MEMBERS_MAX else []
+        shown = [_describe_link(name, links) for name in sorted(names)[:MEMBERS_MAX]]
+        more = [f"and {len(names) - MEMBERS_MAX} more"] if len(names) > MEMBERS_MAX else []
         texts.append(f"{word}: {', '.join([*shown, *more])}")
     return "; ".join(texts)
 

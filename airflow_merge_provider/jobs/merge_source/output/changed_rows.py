@@ -14,6 +14,7 @@ from airflow_merge_provider.core import errors
 from airflow_merge_provider.core.explanation import values
 from airflow_merge_provider.core.merge_source import chain, explanation
 from airflow_merge_provider.core.merge_source.columns import REPLACED
+from airflow_merge_provider.core.merge_source.explanation import MEMBERS_MAX
 from airflow_merge_provider.jobs.merge_source.output.row_changes import HASH, ID
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
 from airflow_merge_provider.jobs.run.change_set import (
@@ -108,9 +109,29 @@ def _sort_members(alias: str) -> Column:
 
 
 def _describe_members(members: dict[str, Column]) -> Column:
+    """Return which members an output gains and loses.
+
+    Most rows of a first run gain all of their members: only rows with members before and after reach Python.
+    """
+    is_empty = {alias: F.coalesce(F.size(column), F.lit(0)) == 0 for alias, column in members.items()}
+    has_both = ~is_empty[_OLD] & ~is_empty[_NEW]
     describe = F.udf(_build_description(), "string", useArrow=True)
-    text = describe(_refer_to(_NEW, ID), members[_OLD], members[_NEW])
-    return F.nullif(text, F.lit(""))
+    text = describe(_refer_to(_NEW, ID), *(F.when(has_both, members[alias]) for alias in (_OLD, _NEW)))
+    return (
+        F.when(has_both, F.nullif(text, F.lit("")))
+        .when(~is_empty[_NEW], _list_members("joined", members[_NEW]))
+        .when(~is_empty[_OLD], _list_members("left", members[_OLD]))
+    )
+
+
+def _list_members(word: str, members: Column) -> Column:
+    """Return the text of ``describe_member_changes`` for an output whose members are all new or all gone."""
+    names = F.array_sort(
+        F.transform(members, lambda member: F.concat_ws("/", member["dataset"], member["id"]))
+    )
+    shown = F.array_join(F.slice(names, 1, MEMBERS_MAX), ", ")
+    more = F.format_string(", and %d more", F.size(names) - F.lit(MEMBERS_MAX))
+    return F.concat(F.lit(f"{word}: "), shown, F.when(F.size(names) > MEMBERS_MAX, more).otherwise(F.lit("")))
 
 
 def _build_description() -> Callable[[str, list[Any] | None, list[Any] | None], str]:
