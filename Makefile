@@ -62,10 +62,10 @@ demo: $(STAMP)  ## Run the example DAGs in a real Airflow over real data, and sh
 ui: $(STAMP)  ## Start that Airflow with its runs and print its address (Ctrl-C stops it)
 	@cd dags && $(BIN)/python -m demo ui --store $(STORE)
 
-test: $(STAMP)  ## Run every test but those of test-e2e (40 minutes on two cores; ARGS="-k words" picks some)
+test: $(STAMP)  ## Run every test but those of test-e2e (30 to 60 minutes on two cores; ARGS="-k words" picks some)
 	$(PYTEST) $(COVERAGE) --durations=15 -m "not e2e" $(ARGS)
 
-test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluster and killed processes (15 minutes)
+test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluster and killed processes (15 to 50 minutes)
 	$(PYTEST) -v --durations=15 -m e2e tests/e2e $(ARGS)
 
 quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database (two minutes)
