@@ -47,7 +47,9 @@ _GRACE = 10.0
 _OUT_OF_MEMORY, _KILLED = (52,), (-signal.SIGKILL, 128 + signal.SIGKILL)
 MEMORY_EXIT_CODES = (*_OUT_OF_MEMORY, *_KILLED)
 _NO_MEMORY = "java.lang.OutOfMemoryError"
-_NOISE = ("WARNING: Using incubator modules",)
+# Without it, a JVM whose job has ended waits for threads of libraries, such as Hadoop's client of Azure.
+_END_OF_JVM = "spark.submit.callSystemExitOnMainExit"
+_NOISE = ("WARNING: Using incubator modules", "Calling System.exit()")
 _JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
 
@@ -160,7 +162,7 @@ def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
     """
     program = find_java()
     jars = list_jars(user, local=local)
-    conf = session_conf(local=local, jars=jars, user=user)
+    conf = session_conf(local=local, jars=jars, user={_END_OF_JVM: "true", **user})
     return one_shot(conf, archive_file(program, spark_home(), jars)) if local else conf
 
 
