@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from configparser import ConfigParser
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -26,7 +25,7 @@ from airflow_merge_provider.operators._arguments import (
 from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger, list_found_datasets
 
 _ANY = "/"
-_DEFAULT_DEFERRABLE = ("operators", "default_deferrable")
+_DEFAULT_DEFERRABLE = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"
 
 
 class DatasetPopulatedSensor(BaseSensorOperator):
@@ -42,8 +41,8 @@ class DatasetPopulatedSensor(BaseSensorOperator):
     :param warehouse: the location of datasets with a bare id; by default that of the connection, then
         ``[merge] warehouse``. (templated)
     :param merge_store_conn_id: the connection of the warehouse; it may not exist. (templated)
-    :param deferrable: wait in the triggerer; False waits on the worker. By default ``[operators]
-        default_deferrable`` if it is set in the configuration of Airflow, else True.
+    :param deferrable: wait in the triggerer; False waits on the worker. By default True, unless the
+        environment variable ``AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE`` says False.
     """
 
     template_fields: Sequence[str] = (
@@ -184,11 +183,11 @@ class DatasetPopulatedSensor(BaseSensorOperator):
 
 
 def _get_default_deferrable() -> bool:
-    """Return ``[operators] default_deferrable`` if it is set, else True, unlike Airflow's own default."""
-    section, key = _DEFAULT_DEFERRABLE
-    # has_option of Airflow also finds defaults, which cannot be told from values that somebody has set.
-    is_set = f"AIRFLOW__{section}__{key}".upper() in os.environ or ConfigParser.has_option(conf, section, key)
-    return conf.getboolean(section, key) if is_set else True
+    """Return ``[operators] default_deferrable`` if the environment sets it, else True.
+
+    The airflow.cfg that Airflow writes contains its own default, False, which nobody has chosen.
+    """
+    return conf.getboolean("operators", "default_deferrable") if _DEFAULT_DEFERRABLE in os.environ else True
 
 
 def _list_datasets(datasets: Any) -> list[Any]:
