@@ -17,7 +17,7 @@ from airflow_merge_provider.operators.approve_plan import ApprovePlanOperator
 _SET_BY_GROUP = ("task_id", "plan", "approve", "dry_run")
 
 
-def reviewed_merge(
+def build_reviewed_merge(
     operator: Callable[..., SparkJobOperator],
     *,
     group_id: str = "reviewed_merge",

@@ -20,7 +20,7 @@ _SECTION = "merge"
 _PYTHON = {
     "assets": ("dataset_asset",),
     "pipes": ("pipe_dag", "load_pipes"),
-    "task_groups": ("reviewed_merge",),
+    "task_groups": ("build_reviewed_merge",),
     "operators.approve_plan": ("ApprovePlanOperator",),
     "sensors.dataset_populated": ("DatasetPopulatedSensor",),
     "triggers.dataset_changed": ("DatasetChangedTrigger",),

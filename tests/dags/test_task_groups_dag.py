@@ -15,7 +15,7 @@ from airflow.sdk import DAG, task, task_group
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.protocol import JobRequest, JobResult
 from airflow_merge_provider.operators.upsert import UpsertOperator
-from airflow_merge_provider.task_groups import reviewed_merge
+from airflow_merge_provider.task_groups import build_reviewed_merge
 from tests.fakes import REPORT, FakeSparkJobHook, build_unchanged
 from tests.unit.operators.test_review import PLAN
 
@@ -104,7 +104,7 @@ def build_dag(dag_id: str, **arguments: Any) -> DAG:
         def publish() -> str:
             return "published"
 
-        reviewed_merge(UpsertOperator, group_id="orders", **{**load, **arguments}) >> publish()
+        build_reviewed_merge(UpsertOperator, group_id="orders", **{**load, **arguments}) >> publish()
     return dag
 
 
@@ -165,7 +165,7 @@ def test_the_group_is_mapped(run_and_answer: RunAndAnswer, planning_hook: Any) -
 
         @task_group
         def load_country(source: str, target: str) -> None:
-            reviewed_merge(UpsertOperator, group_id="orders", source=source, target=target, **load)
+            build_reviewed_merge(UpsertOperator, group_id="orders", source=source, target=target, **load)
 
         load_country.expand_kwargs([{"source": name, "target": f"all_{name}"} for name in ("no", "de")])
 
@@ -195,7 +195,7 @@ def test_the_tasks_of_the_group_may_be_decorated(run_and_answer: RunAndAnswer, p
 
     fixed = {"target": "orders", "primary_key": "id", "warehouse": "/lake"}
     with DAG("decorated_group", schedule=None) as dag:
-        reviewed_merge(build_load, group_id="orders", **fixed)
+        build_reviewed_merge(build_load, group_id="orders", **fixed)
 
     run, questions = run_and_answer(dag, {APPROVE: "Apply"})
 

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_tutorial import (
-    environment,  # noqa: F401 - a fixture
-    test_the_page_shows_what_its_commands_print as run_page,
-)
+from tests.e2e.test_tutorial import environment, run_page  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.spark
 
@@ -26,4 +23,5 @@ def test_the_tutorial_works_with_the_wheel(tmp_path: Path, environment: Mapping[
     """Every command of the page prints what the page shows, without this checkout."""
     outside = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
 
-    run_page("tutorial.md", tmp_path, outside | {"PATH": f"{_ENVIRONMENT}/bin:{os.environ['PATH']}"})
+    settings = outside | {"PATH": f"{_ENVIRONMENT}/bin:{os.environ['PATH']}"}
+    assert run_page("tutorial.md", tmp_path, settings) == []

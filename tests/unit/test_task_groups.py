@@ -13,7 +13,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.operators.merge_record import MergeRecordOperator
 from airflow_merge_provider.operators.upsert import UpsertOperator
-from airflow_merge_provider.task_groups import reviewed_merge
+from airflow_merge_provider.task_groups import build_reviewed_merge
 
 LOAD = {"source": "/lake/new", "target": "/lake/orders", "primary_key": "id"}
 TASKS = ["check", "plan", "approve", "apply"]
@@ -21,7 +21,7 @@ TASKS = ["check", "plan", "approve", "apply"]
 
 def build_dag(operator: Any = UpsertOperator, **arguments: Any) -> DAG:
     with DAG("reviewed", schedule=None) as dag:
-        reviewed_merge(operator, group_id="orders", **{**LOAD, **arguments})
+        build_reviewed_merge(operator, group_id="orders", **{**LOAD, **arguments})
     return dag
 
 
@@ -32,7 +32,7 @@ def test_the_tasks_follow_each_other() -> None:
         @task
         def publish() -> None: ...
 
-        reviewed_merge(UpsertOperator, **LOAD) >> publish()
+        build_reviewed_merge(UpsertOperator, **LOAD) >> publish()
 
     for name, following in zip(
         TASKS, [*(f"reviewed_merge.{name}" for name in TASKS[1:]), "publish"], strict=True
@@ -61,7 +61,7 @@ def test_only_the_last_task_writes_and_has_the_asset() -> None:
 def test_a_function_may_build_the_operators() -> None:
     """Instead of a class, the group takes a function that returns operators, such as a partial."""
     with DAG("factory", schedule=None) as dag:
-        reviewed_merge(partial(UpsertOperator, **LOAD), group_id="orders", variant="insert-only")
+        build_reviewed_merge(partial(UpsertOperator, **LOAD), group_id="orders", variant="insert-only")
 
     assert {dag.get_task(f"orders.{name}").variant for name in ("check", "plan", "apply")} == {"insert-only"}
 
@@ -71,7 +71,7 @@ def test_arguments_of_tasks_go_to_the_tasks_that_they_concern() -> None:
     mine = Asset("mine", uri="file:///mine")
     defaults = {"trigger_rule": "none_failed", "approve": "always", "outlets": [mine], "retries": 2}
     with DAG("defaults", schedule=None, default_args=defaults) as dag:
-        reviewed_merge(UpsertOperator, group_id="orders", **LOAD)
+        build_reviewed_merge(UpsertOperator, group_id="orders", **LOAD)
     check, plan, approve, apply = (dag.get_task(f"orders.{name}") for name in TASKS)
     explicit = build_dag(trigger_rule="all_done", outlets=[mine], execution_timeout=timedelta(hours=3))
     explicit_tasks = [explicit.get_task(f"orders.{name}") for name in TASKS]
@@ -100,7 +100,7 @@ def test_a_function_may_build_decorated_tasks() -> None:
             return result.operator
 
         fixed = {name: LOAD[name] for name in ("target", "primary_key")}
-        reviewed_merge(build_task, group_id="orders", **fixed)
+        build_reviewed_merge(build_task, group_id="orders", **fixed)
 
     check, plan, approve, apply = (dag.get_task(f"orders.{name}") for name in TASKS)
     assert (check.plan, plan.plan) == ("check", "save")
@@ -127,7 +127,7 @@ def test_an_operator_without_plans_is_refused() -> None:
     """A merge of files has no saved plans."""
     folders = {"source": "/in", "merged": "/out", "failure": "/failed", "state_path": "/state"}
     with pytest.raises(ConfigError, match="plan: is not supported"), DAG("files", schedule=None):
-        reviewed_merge(MergeRecordOperator, reader="json", original_action="keep", **folders)
+        build_reviewed_merge(MergeRecordOperator, reader="json", original_action="keep", **folders)
 
 
 def test_the_group_is_serialized() -> None:
@@ -136,7 +136,7 @@ def test_the_group_is_serialized() -> None:
 
         @task_group
         def load_country(country: str) -> None:
-            reviewed_merge(UpsertOperator, **{**LOAD, "source": country, "target": country})
+            build_reviewed_merge(UpsertOperator, **{**LOAD, "source": country, "target": country})
 
         load_country.expand(country=["no", "de"])
 
