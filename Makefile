@@ -5,7 +5,7 @@ SHELL := /bin/bash
 # A notice of the theme about its next major version, which is not used.
 export NO_MKDOCS_2_WARNING := 1
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test test-e2e quick lint docs site site-serve site-publish dist \
+.PHONY: help install demo ui test test-e2e test-matrix quick lint docs site site-serve site-publish dist \
 	need-repo-url release-check changelog fix bench campaign clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(shell $(name) -c \
@@ -21,7 +21,7 @@ STORE ?= local
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What a release is made with, and the new environment in which its wheel is tried.
-RELEASE_TOOLS := build check-wheel-contents cyclonedx-bom hatchling pip-licenses twine
+RELEASE_TOOLS := build check-wheel-contents cyclonedx-bom hatchling pip-licenses twine uv
 TOOLS := .release/tools/bin
 TOOLS_STAMP := .release/tools/installed
 CLEAN := $(CURDIR)/.release/clean
@@ -67,6 +67,9 @@ test: $(STAMP)  ## Run every test but those of test-e2e (30 to 60 minutes on two
 
 test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluster and killed processes (15 to 50 minutes)
 	$(PYTEST) -v --durations=15 -m e2e tests/e2e $(ARGS)
+
+test-matrix: $(STAMP) $(TOOLS_STAMP)  ## Run the quick tests on each Python, and jobs on each Python, Java and Spark (ARGS="--spark 4.1")
+	PATH="$$PATH:$(CURDIR)/$(TOOLS)" $(BIN)/python -m tests.matrix $(ARGS)
 
 quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database (two minutes)
 	$(PYTEST) -q -m "not spark and not airflow and not e2e" $(ARGS)

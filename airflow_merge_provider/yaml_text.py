@@ -37,7 +37,7 @@ def _require_shallow(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         aliases += isinstance(event, yaml.AliasEvent)
         if depth > DEPTH_MAX:
-            raise ValueError(f"it is nested more than {DEPTH_MAX} deep")
+            raise ValueError(f"it is nested more than {DEPTH_MAX} levels deep")
         if aliases > _ALIASES_MAX:
             raise ValueError(f"it has more than {_ALIASES_MAX} aliases")
 

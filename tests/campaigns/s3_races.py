@@ -1,6 +1,6 @@
 """Let two Spark processes load into one table on S3 at once, and check that no acknowledged load is lost.
 
-``python -m tests.campaigns.s3_races [--races 100] [--seed 1] [--store ours|delta] [--delay 0.4]``. The S3
+``python -m tests.campaigns.s3_races [--races 100] [--seed 1] [--store provider|delta] [--delay 0.4]``. The S3
 server is on this machine, behind a proxy that delays each write of a log entry by up to ``--delay`` seconds.
 With ``delta``, the log store is that of Delta, to show what it loses. The exit code is 1 if a load was lost.
 """
@@ -195,10 +195,10 @@ def main() -> int:
     parser.add_argument("--races", type=int, default=100, help="the number of races (%(default)s)")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no further table after these")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the loaders (%(default)s)")
-    parser.add_argument("--store", choices=("ours", "delta"), default="ours", help="(%(default)s)")
+    parser.add_argument("--store", choices=("provider", "delta"), default="provider", help="(%(default)s)")
     parser.add_argument("--delay", type=float, default=0.4, help="at most, in seconds (%(default)s)")
     options = parser.parse_args()
-    store = None if options.store == "ours" else _DELTAS_OWN
+    store = None if options.store == "provider" else _DELTAS_OWN
     with run_s3() as server:
         server.change_behaviour(delay_max=options.delay)
         loaders = (Loader("a", server, store), Loader("b", server, store))

@@ -166,7 +166,7 @@ def test_check_of_a_right_file_says_so_with_its_warnings(
         ('{"job": ["upsert"]}', "unknown job"),
         ('{"job": "upsert", "config": 3}', "config: must be an object"),
         ('{"job": "upsert", "job": "scd2"}', "'job' occurs twice"),
-        ("[" * 5000, "nested more than 100 deep"),
+        ("[" * 5000 + "]" * 5000, "nested more than 100 levels deep"),
         ('{"a": NaN}', "NaN is not valid JSON"),
         ('{"a": "\\ud800"}', "unpaired surrogate"),
     ],

