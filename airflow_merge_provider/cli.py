@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from airflow_merge_provider import __version__
 from airflow_merge_provider.commands.output import print_error
@@ -27,8 +27,10 @@ _EXIT = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code; a command with ``--store-conn`` becomes one of Airflow."""
     options = parse_arguments(argv)
+    if getattr(options, "store_conn", None):
+        _become_airflow(options, sys.argv[1:] if argv is None else argv)
     return run_command(options.command, options)
 
 
@@ -37,9 +39,18 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return _build_parser().parse_args(argv)
 
 
-def run_command(command: Command, options: argparse.Namespace) -> int:
-    """Run a command, print its error if it fails, and return its exit code."""
+def run_command(
+    command: Command,
+    options: argparse.Namespace,
+    prepare: Callable[[argparse.Namespace], None] | None = None,
+) -> int:
+    """Run a command, print its error if it fails, and return its exit code.
+
+    :param prepare: is called first; its errors are reported as those of the command.
+    """
     try:
+        if prepare is not None:
+            prepare(options)
         return command.run(options)
     except MergeError as error:
         print_error(str(error))
@@ -56,6 +67,14 @@ def run_command(command: Command, options: argparse.Namespace) -> int:
             raise
         print_error(f"{type(error).__name__}: {error} (--verbose prints the traceback)")
         return 1
+
+
+def _become_airflow(options: argparse.Namespace, argv: Sequence[str]) -> NoReturn:
+    """Replace this process by ``airflow merge``: only Airflow can read its connections."""
+    name = options.command.name
+    # The only option before the command is one that Airflow's command line accepts after it.
+    arguments = [*argv[argv.index(name) + 1 :], *(["--verbose"] if options.verbose else [])]
+    os.execv(sys.executable, [sys.executable, "-m", "airflow", "merge", name, *arguments])  # noqa: S606
 
 
 def add_arguments_when_chosen(parser: argparse.ArgumentParser, command: Command) -> None:

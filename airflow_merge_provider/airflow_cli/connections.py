@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
@@ -16,20 +17,22 @@ _SPARK_TYPES = ("spark", "yarn", "k8s", "local")
 _HADOOP_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
-def check_connections() -> Iterator[Check]:
+def check_connections(merge_store_conn_id: str = WarehouseHook.default_conn_name) -> Iterator[Check]:
     """Yield the connection of the warehouse and that of Spark: whether they exist, and what they mean."""
-    yield from collect_checks(_name_check(WarehouseHook.default_conn_name), _check_warehouse)
+    yield from collect_checks(
+        _name_check(merge_store_conn_id), partial(_check_warehouse, merge_store_conn_id)
+    )
     yield from collect_checks(_name_check(SparkJobHook.default_conn_name), _check_spark)
 
 
-def _check_warehouse() -> Iterator[Check]:
+def _check_warehouse(merge_store_conn_id: str) -> Iterator[Check]:
     """Yield what the connection of the warehouse sets.
 
     :raises ConfigError: if its storage options are not valid.
     :raises SetupError: if the AWS connection that it names cannot be used.
     """
-    name = _name_check(WarehouseHook.default_conn_name)
-    connection = _find_connection(WarehouseHook.default_conn_name)
+    name = _name_check(merge_store_conn_id)
+    connection = _find_connection(merge_store_conn_id)
     if connection is None:
         yield Check(name, "ok", "does not exist: [merge] warehouse and environment variables are used")
         return
@@ -37,7 +40,7 @@ def _check_warehouse() -> Iterator[Check]:
         remedy = f"set its type to {WarehouseHook.conn_type}"
         yield Check(name, "warning", f"has type {connection.conn_type}", remedy)
         return
-    settings = WarehouseHook().s3_settings
+    settings = WarehouseHook(merge_store_conn_id).s3_settings
     parts = [f"warehouse {connection.host}" if connection.host else "no warehouse"]
     parts += ["S3 keys are set"] if settings.access_key else []
     parts += [f"{option} {value}" for option, value in _list_addresses(settings) if value]

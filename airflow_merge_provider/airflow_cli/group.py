@@ -50,5 +50,4 @@ def run_in_airflow(command: Command, options: argparse.Namespace) -> None:
     """Run a command with the settings and the connection of Airflow, and exit with its code."""
     from airflow_merge_provider.airflow_cli.settings import apply_settings  # noqa: PLC0415 - import time
 
-    apply_settings(options)
-    sys.exit(run_command(command, options))
+    sys.exit(run_command(command, options, prepare=apply_settings))

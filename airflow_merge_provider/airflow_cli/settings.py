@@ -10,11 +10,14 @@ import argparse
 import os
 import sys
 from contextlib import redirect_stdout
+from functools import partial
 
-from airflow.providers.common.compat.sdk import conf
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, conf
 
 from airflow_merge_provider.airflow_cli.connections import check_connections
 from airflow_merge_provider.commands.output import print_warning
+from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.object_store.azure_settings import AzureSettings
 from airflow_merge_provider.doctor.check import Check
 from airflow_merge_provider.doctor.diagnosis import AirflowSide
 from airflow_merge_provider.doctor.settings import Setting, list_options, name_variable, read_variable
@@ -22,24 +25,28 @@ from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.local_spark.settings import SECTION
 
 _WAREHOUSE = "warehouse"
-_S3_VARIABLES = "AWS_"
+_VARIABLES = ("AWS_", "AZURE_")
 # Airflow's own command connections sets this variable: without it, the metadata database is not read.
 _CONTEXT_VARIABLE, _CONTEXT = "_AIRFLOW_PROCESS_CONTEXT", "server"
 
 
 def apply_settings(options: argparse.Namespace) -> None:
-    """Set the environment variables that a command reads, and for ``doctor`` how to check Airflow's side."""
+    """Set the environment variables that a command reads, and for ``doctor`` how to check Airflow's side.
+
+    :raises SetupError: when the connection that ``--store-conn`` names does not exist, or cannot be used.
+    """
     os.environ.setdefault(_CONTEXT_VARIABLE, _CONTEXT)
     settings = {name: read_setting(name) for name in list_options()}
     warehouse = settings[_WAREHOUSE]
     # A command that names no dataset does not need the connection, and so no metadata database.
     if hasattr(options, _WAREHOUSE):
-        warehouse = _apply_connection(warehouse)
+        warehouse = _apply_connection(warehouse, options.store_conn)
     for name, setting in {**settings, _WAREHOUSE: warehouse}.items():
         if setting.value:
             os.environ[name_variable(name)] = setting.value
     if hasattr(options, "airflow"):
-        options.airflow = AirflowSide(settings.__getitem__, lambda: warehouse, _list_connection_checks)
+        list_checks = partial(_list_connection_checks, options.store_conn)
+        options.airflow = AirflowSide(settings.__getitem__, lambda: warehouse, list_checks)
 
 
 def read_setting(name: str) -> Setting:
@@ -51,23 +58,44 @@ def read_setting(name: str) -> Setting:
     return Setting(str(value), "airflow.cfg")
 
 
-def _apply_connection(warehouse: Setting) -> Setting:
-    """Set the variables of the connection's credentials; return its warehouse, else that of the settings."""
-    hook = WarehouseHook()
+def _apply_connection(warehouse: Setting, conn_id: str | None) -> Setting:
+    """Set the variables of the connection's credentials; return its warehouse, else that of the settings.
+
+    :raises SetupError: when ``conn_id`` is set and there is no such connection, or it cannot be used.
+    """
+    name = conn_id or WarehouseHook.default_conn_name
+    hook = WarehouseHook(name)
     try:
         # Airflow logs to standard output, where a line would make JSON invalid.
         with redirect_stdout(sys.stderr):
-            options, location = hook.storage_options, hook.warehouse
-    except Exception as error:  # noqa: BLE001 - no database, no secrets backend, invalid extras
+            if conn_id:
+                hook.get_connection(conn_id)
+            variables, location = _list_variables(hook), hook.warehouse
+    except AirflowNotFoundException as error:
+        remedy = "create it with `airflow connections add`, or in Airflow's UI"
+        raise SetupError(f"connection {name!r}: does not exist ({remedy})") from error
+    except Exception as error:
         text = next(iter(str(error).splitlines()), type(error).__name__)
-        print_warning(f"connection {hook.default_conn_name!r} is not used: {text}")
+        if conn_id:
+            raise SetupError(f"connection {name!r}: cannot be used: {text}") from error
+        # No database, no secrets backend, invalid extras: not every command needs the connection.
+        print_warning(f"connection {name!r} is not used: {text}")
         return warehouse
-    os.environ.update({name: value for name, value in options.items() if name.startswith(_S3_VARIABLES)})
+    os.environ.update(variables)
     if not location or location == warehouse.value:
         return warehouse
-    return Setting(location, f"connection {hook.default_conn_name}")
+    return Setting(location, f"connection {name}")
 
 
-def _list_connection_checks() -> list[Check]:
+def _list_variables(hook: WarehouseHook) -> dict[str, str]:
+    """Return the environment variables from which the clients of the object store read their credentials."""
+    options = {name: value for name, value in hook.storage_options.items() if name.startswith(_VARIABLES)}
+    settings = hook.store_settings
+    if isinstance(settings, AzureSettings) and settings.account:
+        options["AZURE_STORAGE_ACCOUNT_NAME"] = settings.account.partition(".")[0]
+    return options
+
+
+def _list_connection_checks(conn_id: str | None) -> list[Check]:
     with redirect_stdout(sys.stderr):
-        return list(check_connections())
+        return list(check_connections(conn_id or WarehouseHook.default_conn_name))

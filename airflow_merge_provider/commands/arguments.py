@@ -15,6 +15,10 @@ from airflow_merge_provider.run_file import (
 )
 
 _WHERE = f"the folder or URI that contains the datasets with bare ids (default: ${WAREHOUSE})"
+_CONNECTION = (
+    "Airflow's connection of the warehouse and its credentials; the command then has Airflow's settings, too "
+    "(default: environment variables, in airflow merge the connection merge_store_default)"
+)
 
 
 def add_nothing(_: argparse.ArgumentParser) -> None:
@@ -51,8 +55,9 @@ def add_target(
 
 
 def add_warehouse(parser: argparse.ArgumentParser) -> None:
-    """Add the option of the warehouse."""
+    """Add the options of the warehouse, and of the connection that has its location and credentials."""
     parser.add_argument("--warehouse", metavar="LOCATION", help=_WHERE)
+    parser.add_argument("--store-conn", metavar="CONN_ID", help=_CONNECTION)
 
 
 def add_remote(parser: argparse.ArgumentParser) -> None:

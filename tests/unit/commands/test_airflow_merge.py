@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.airflow_cli.connections import check_connections
+from airflow_merge_provider.airflow_cli.settings import apply_settings
 from airflow_merge_provider.commands.registry import COMMANDS
 from airflow_merge_provider.get_provider_info import get_provider_info
 
@@ -106,6 +108,81 @@ def test_settings_and_connections_are_those_of_airflow(write_run: Any, tmp_path:
     assert run_airflow(tmp_path, "merge", "history", "orders", **environment).returncode == 0
     missing = run_airflow(tmp_path, "merge", "history", "orders")
     assert "/of/the/file/orders is not a Delta table" in missing.stderr
+
+
+def test_a_named_connection_has_the_warehouse_and_its_credentials(write_run: Any, tmp_path: Path) -> None:
+    """`--store-conn` works in both command lines; the connection has to exist and to be valid."""
+    write_run("orders", [{"id": 1}])
+    connections = {
+        "AIRFLOW_CONN_LAKE": json.dumps({"conn_type": "merge_store", "host": str(tmp_path)}),
+        "AIRFLOW_CONN_BROKEN": json.dumps({"conn_type": "merge_store", "extra": {"storage_options": "-"}}),
+        "AIRFLOW_HOME": str(tmp_path),
+    }
+    plain = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "airflow_merge_provider",
+            "--verbose",
+            "history",
+            "orders",
+            "--store-conn=lake",
+        ],
+        env={**os.environ, **connections},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    in_airflow = run_airflow(tmp_path, "merge", "history", "orders", "--store-conn", "lake", **connections)
+
+    assert plain.returncode == 0, plain.stderr
+    assert plain.stdout == in_airflow.stdout
+    none = run_airflow(tmp_path, "merge", "history", "orders", "--store-conn", "none", **connections)
+    assert none.returncode == 4
+    assert none.stderr.startswith("error: connection 'none': does not exist (create it with")
+    broken = run_airflow(tmp_path, "merge", "history", "orders", "--store-conn", "broken", **connections)
+    assert broken.returncode == 4
+    assert "connection 'broken': cannot be used: storage_options: " in broken.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "extra", "expected_variables"),
+    [
+        (
+            "s3://lake/warehouse",
+            {"region": "eu-west-1"},
+            {"AWS_ACCESS_KEY_ID": "name", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu-west-1"},
+        ),
+        (
+            "abfss://lake@shop.dfs.core.windows.net/warehouse",
+            {},
+            {"AZURE_STORAGE_ACCOUNT_NAME": "shop", "AZURE_STORAGE_ACCOUNT_KEY": SECRET},
+        ),
+    ],
+)
+def test_commands_have_the_credentials_of_the_connection(
+    host: str, extra: Any, expected_variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clients of each object store read them from the environment."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
+        monkeypatch.delenv(name)
+    connection = {
+        "conn_type": "merge_store",
+        "host": host,
+        "login": "name",
+        "password": SECRET,
+        "extra": extra,
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
+    options = argparse.Namespace(warehouse=None, store_conn="lake")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "environ", {**os.environ})
+        apply_settings(options)
+        variables = {**os.environ}
+
+    assert variables["AIRFLOW__MERGE__WAREHOUSE"] == host
+    assert expected_variables.items() <= variables.items()
 
 
 @pytest.mark.parametrize(
