@@ -30,9 +30,8 @@ from airflow_merge_provider.launch import (
 )
 
 # Spark's own server class compiles the generated code of a plan again for each session, because it forces
-# isolated class loaders on every session. As a plug-in of an application, the service follows the setting.
+# isolated class loaders on every session. As a part of an application, the service follows the setting.
 _APPLICATION = SCRIPT.with_name("serve.py")
-_PLUGIN = {"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"}
 _SHARED_CLASSES = {"spark.sql.artifact.isolation.enabled": "false"}
 # By default, the heap of a server fills up in some hundred runs. Delta keeps the logs of 10,000 tables for an
 # hour, each with the session that read it first, and nobody looks at the executions of a server without a UI.
@@ -164,7 +163,7 @@ def build_server_conf(
     """
     local = is_local(master)
     jars = list_jars(conf, local=local)
-    own = {**session_conf(local=local, jars=jars, user={}), **_SHARED_CLASSES, **_PLUGIN, **_BOUNDED_MEMORY}
+    own = {**session_conf(local=local, jars=jars, user={}), **_SHARED_CLASSES, **_BOUNDED_MEMORY}
     settings = merge_settings(own, conf)
     if recording is not None:
         settings = add_recording_settings(settings, recording)

@@ -36,7 +36,6 @@ _ALWAYS = {
 _JOINED = {
     "spark.sql.extensions": ",",
     "spark.jars": ",",
-    "spark.plugins": ",",
     "spark.driver.extraJavaOptions": " ",
     "spark.driver.extraClassPath": os.pathsep,
 }

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jvm.jars import cache_folder, download_packages, spark_home
 
-# The versions that Hadoop's own build puts together.
-_HADOOP, _SDK = "3.5.0", "2.35.4"
+# The Hadoop of Spark 4.2 and 4.1, and the AWS SDK of each. The S3 client of Hadoop 3.4.1, which is that
+# of Spark 4.0, cannot create a file on the condition that there is none.
+_SDK_OF_HADOOP = {"3.5.0": "2.35.4", "3.4.2": "2.29.52"}
 # The parts of the AWS SDK that the client uses: 12 MB instead of 670 MB of the whole SDK.
 _SDK_PARTS = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
+_API = "hadoop-client-api"
 # Spark's jars folder has these already.
 _NOT_NEEDED = (
     "org.apache.hadoop:hadoop-client*,io.netty:*,org.slf4j:*,commons-*:*,org.apache.httpcomponents:*,"
@@ -21,38 +24,56 @@ _NOT_NEEDED = (
 
 @dataclass(frozen=True, slots=True)
 class HadoopClient:
-    """A client: the name of its store, and its packages; the first one contains it."""
+    """A client of a kind of object store, in the versions of Hadoop that have it.
+
+    :param store: the name of the store.
+    :param artifact: the package that contains the client; its version is that of Hadoop.
+    :param packages: further packages for each version of Hadoop.
+    :param excluded: what Spark contains, or the client does not need.
+    """
 
     store: str
-    packages: tuple[str, ...]
+    artifact: str
+    packages: Mapping[str, tuple[str, ...]]
     excluded: str = _NOT_NEEDED
-
-    @property
-    def artifact(self) -> str:
-        """The name of the package that contains the client."""
-        return self.packages[0].split(":")[1]
 
     @property
     def folder(self) -> Path:
         """The folder in which the jars are cached, whether it exists or not."""
-        return cache_folder() / "jars" / f"{self.store.lower()}-{_HADOOP}"
+        return cache_folder() / "jars" / f"{self.store.lower()}-{self.find_hadoop() or 'none'}"
+
+    def find_hadoop(self) -> str | None:
+        """Return the version of Spark's Hadoop if the client works with it, else None.
+
+        :raises SetupError: when Spark is not found.
+        """
+        jars = spark_home() / "jars"
+        return next((hadoop for hadoop in self.packages if (jars / f"{_API}-{hadoop}.jar").is_file()), None)
 
     def find_jars(self) -> tuple[str, ...]:
         """Return the paths of the jars; Spark's own resolver downloads them on first use.
 
         :raises SetupError: when they are missing and cannot be downloaded, or Spark has another Hadoop.
         """
-        self._require_hadoop()
+        hadoop = self.find_hadoop()
+        if hadoop is None:
+            raise SetupError(
+                f"The Spark in {spark_home()} does not have Hadoop {' or '.join(self.packages)}: "
+                f"add {self.artifact} of its Hadoop version with spark.jars.packages"
+            )
         if not self.folder.is_dir():
-            self._fetch_jars()
+            self._fetch_jars(hadoop)
         return tuple(sorted(str(jar) for jar in self.folder.glob("*.jar")))
 
-    def _fetch_jars(self) -> None:
+    def _fetch_jars(self, hadoop: str) -> None:
         """Download all jars and move them at once, so that a folder that exists is complete."""
-        folder = self.folder
-        remedy = f"add {' and '.join(self.packages)} to Spark with spark.jars.packages"
+        folder, packages = (
+            self.folder,
+            (f"org.apache.hadoop:{self.artifact}:{hadoop}", *self.packages[hadoop]),
+        )
+        remedy = f"add {' and '.join(packages)} to Spark with spark.jars.packages"
         title = f"Hadoop's {self.store} client"
-        with download_packages(title, self.packages, self.excluded, folder.parent, remedy) as jars:
+        with download_packages(title, packages, self.excluded, folder.parent, remedy) as jars:
             try:
                 jars.rename(folder)
             except OSError:
@@ -60,24 +81,17 @@ class HadoopClient:
                 if not folder.is_dir():
                     raise
 
-    def _require_hadoop(self) -> None:
-        home = spark_home()
-        if not list(home.glob(f"jars/hadoop-client-api-{_HADOOP}.jar")):
-            raise SetupError(
-                f"The Spark in {home} does not have Hadoop {_HADOOP}: "
-                f"add {self.artifact} of its Hadoop version with spark.jars.packages"
-            )
-
 
 S3_CLIENT = HadoopClient(
     "S3",
-    (
-        f"org.apache.hadoop:hadoop-aws:{_HADOOP}",
-        *(f"software.amazon.awssdk:{part}:{_SDK}" for part in _SDK_PARTS),
-    ),
+    "hadoop-aws",
+    {
+        hadoop: tuple(f"software.amazon.awssdk:{part}:{sdk}" for part in _SDK_PARTS)
+        for hadoop, sdk in _SDK_OF_HADOOP.items()
+    },
     excluded=(
         "software.amazon.awssdk:bundle,org.apache.hadoop:hadoop-client*,io.netty:*,org.slf4j:*,commons-*:*,"
         "org.apache.httpcomponents:*"
     ),
 )
-AZURE_CLIENT = HadoopClient("Azure", (f"org.apache.hadoop:hadoop-azure:{_HADOOP}",))
+AZURE_CLIENT = HadoopClient("Azure", "hadoop-azure", {"3.5.0": (), "3.4.2": (), "3.4.1": ()})

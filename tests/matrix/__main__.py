@@ -40,6 +40,7 @@ _JOBS = [
     "tests/jobs/run/test_undo.py::test_an_undone_first_run_comes_back",
     "tests/jobs/merge_load/test_nested.py",
     "tests/jobs/merge_record/test_formats.py",
+    "tests/jobs/object_store/test_runs.py",
 ]
 _HEAD = (
     "| Python | Java | Spark | tests without Spark | jobs of every capability | minutes |\n"

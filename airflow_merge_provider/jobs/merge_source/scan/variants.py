@@ -13,7 +13,6 @@ from pyspark.sql.types import (
     NullType,
     StringType,
     StructType,
-    TimeType,
     VariantType,
     YearMonthIntervalType,
 )
@@ -34,7 +33,8 @@ def check_variant_type(kind: DataType) -> str:
         return check_variant_type(kind.valueType)
     if isinstance(kind, StructType):
         return next((wrong for field in kind if (wrong := check_variant_type(field.dataType))), "")
-    unfit = isinstance(kind, DayTimeIntervalType | YearMonthIntervalType | TimeType)
+    # Spark 4.0 has no TimeType.
+    unfit = isinstance(kind, DayTimeIntervalType | YearMonthIntervalType) or kind.typeName() == "time"
     return kind.simpleString().upper() if unfit else ""
 
 
