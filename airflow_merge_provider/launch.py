@@ -50,6 +50,8 @@ _NO_MEMORY = "java.lang.OutOfMemoryError"
 # Without it, a JVM whose job has ended waits for threads of libraries, such as Hadoop's client of Azure.
 _END_OF_JVM = "spark.submit.callSystemExitOnMainExit"
 _NOISE = ("WARNING: Using incubator modules", "Calling System.exit()")
+# With that setting, the JVM prints where it learned that a job has failed; the job has reported why.
+_FAILED_JOB, _STACK_LINE = "org.apache.spark.SparkUserAppException", "\tat "
 _JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
 
@@ -262,9 +264,11 @@ def start_child(command: list[str], env: dict[str, str]) -> subprocess.Popen[str
 
 def read_lines(child: subprocess.Popen[str]) -> Iterator[str]:
     """Yield the output lines of the child, without the lines that every JVM prints."""
+    is_stack = False
     with child.stdout or contextlib.nullcontext(()) as output:
         for line in output:
-            if not line.startswith(_NOISE):
+            is_stack = line.startswith(_FAILED_JOB) or (is_stack and line.startswith(_STACK_LINE))
+            if not is_stack and not line.startswith(_NOISE):
                 yield line.rstrip()
 
 

@@ -29,6 +29,7 @@ seen.write_text(json.dumps({{
     "modes": [mode(properties), mode(request), mode(request.parent)], "folder": str(request.parent),
 }}))
 print("WARNING: Using incubator modules: jdk.incubator.vector")
+print("org.apache.spark.SparkUserAppException: User application exited with 1\\n\\tat org.x.Main(Main.scala)")
 print("working", flush=True)
 answer = {answer!r}
 if answer:
