@@ -20,6 +20,7 @@ from airflow_merge_provider.jvm.class_archive import add_recording_settings, arc
 from airflow_merge_provider.jvm.jars import find_java, spark_home
 from airflow_merge_provider.launch import (
     LOCAL,
+    NO_CONNECT,
     SCRIPT,
     build_submit_command,
     is_local,
@@ -27,11 +28,13 @@ from airflow_merge_provider.launch import (
     read_lines,
     signal_group,
     start_child,
+    supports_connect,
 )
 
 # Spark's own server class compiles the generated code of a plan again for each session, because it forces
-# isolated class loaders on every session. As a part of an application, the service follows the setting.
+# isolated class loaders on every session. As a plug-in of an application, the service follows the setting.
 _APPLICATION = SCRIPT.with_name("serve.py")
+_PLUGIN = {"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"}
 _SHARED_CLASSES = {"spark.sql.artifact.isolation.enabled": "false"}
 # By default, the heap of a server fills up in some hundred runs. Delta keeps the logs of 10,000 tables for an
 # hour, each with the session that read it first, and nobody looks at the executions of a server without a UI.
@@ -137,8 +140,11 @@ def run_connect_server(
     Clients need the server's token. It is in ``token_file``, or by default in a file for this port that is
     removed when the server ends. ``on_ready`` is called with the address and the token file.
 
-    :raises SetupError: when Java, Spark or a jar is missing, the port is taken, or others can read the file.
+    :raises SetupError: when Java, Spark or a jar is missing, Spark is 4.0, the port is taken, or others can
+        read the file.
     """
+    if not supports_connect():
+        raise SetupError(f"Spark Connect: {NO_CONNECT} (install pyspark 4.1 or later)")
     server = ConnectServer(host=host, port=port, master=master, conf=conf)
     with make_work_folder() as work, offer_token(port, token_file) as (token, file):
         server.start(work, token)
@@ -163,7 +169,7 @@ def build_server_conf(
     """
     local = is_local(master)
     jars = list_jars(conf, local=local)
-    own = {**session_conf(local=local, jars=jars, user={}), **_SHARED_CLASSES, **_BOUNDED_MEMORY}
+    own = {**session_conf(local=local, jars=jars, user={}), **_SHARED_CLASSES, **_PLUGIN, **_BOUNDED_MEMORY}
     settings = merge_settings(own, conf)
     if recording is not None:
         settings = add_recording_settings(settings, recording)

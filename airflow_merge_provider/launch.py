@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -40,6 +41,7 @@ SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
 
 STOPPED = "The Spark process was stopped on request"
+NO_CONNECT = "the client of Spark 4.0 loses the row counts of a run"
 
 _GRACE = 10.0
 # Spark exits with 52 when one of its threads runs out of memory. The kernel kills a process with SIGKILL; for
@@ -52,6 +54,7 @@ _END_OF_JVM = "spark.submit.callSystemExitOnMainExit"
 _NOISE = ("WARNING: Using incubator modules", "Calling System.exit()")
 # With that setting, the JVM prints where it learned that a job has failed; the job has reported why.
 _FAILED_JOB, _STACK_LINE = "org.apache.spark.SparkUserAppException", "\tat "
+_CLIENTS = ("pyspark", "pyspark-client")
 _JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
 
@@ -123,6 +126,8 @@ class JobProcess:
         signal_group(child.pid, signal.SIGKILL)
 
     def _build_command(self, work: Path) -> tuple[list[str], dict[str, str]]:
+        if self._remote and not supports_connect():
+            raise SetupError(f"Spark Connect: {NO_CONNECT} (install pyspark 4.1 or later)")
         files = [str(work / "request.json"), str(work / "result.json")]
         write_private(work / "request.json", self._request.model_dump_json())
         if self._remote:
@@ -270,6 +275,15 @@ def read_lines(child: subprocess.Popen[str]) -> Iterator[str]:
             is_stack = line.startswith(_FAILED_JOB) or (is_stack and line.startswith(_STACK_LINE))
             if not is_stack and not line.startswith(_NOISE):
                 yield line.rstrip()
+
+
+def supports_connect() -> bool:
+    """Return whether runs can use the Spark Connect client of this Python."""
+    versions = []
+    for package in _CLIENTS:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions.append(metadata.version(package))
+    return not any(version.startswith("4.0.") for version in versions)
 
 
 def _require_server(url: str) -> None:

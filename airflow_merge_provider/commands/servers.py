@@ -63,7 +63,7 @@ def prepare_archive(_: argparse.Namespace) -> int:
     print(
         f"class archive: {archive}"
         if archive
-        else "this Java installation cannot create a class archive: runs start more slowly"
+        else "this Java or Spark cannot create a class archive: runs start more slowly"
     )
     return 0
 

@@ -36,6 +36,7 @@ _ALWAYS = {
 _JOINED = {
     "spark.sql.extensions": ",",
     "spark.jars": ",",
+    "spark.plugins": ",",
     "spark.driver.extraJavaOptions": " ",
     "spark.driver.extraClassPath": os.pathsep,
 }

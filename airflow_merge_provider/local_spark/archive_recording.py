@@ -17,7 +17,7 @@ from airflow_merge_provider.core.child_process import (
 )
 from airflow_merge_provider.jvm.class_archive import archive_file, replace_when_complete
 from airflow_merge_provider.jvm.jars import find_java, spark_home
-from airflow_merge_provider.launch import SCRIPT, list_jars
+from airflow_merge_provider.launch import SCRIPT, list_jars, supports_connect
 
 HOST = "127.0.0.1"
 WARM_UP_SCRIPT = SCRIPT.with_name("warm_up.py")
@@ -27,14 +27,14 @@ _WRITE_SECONDS = 300.0
 
 
 def record_archive(on_line: Callable[[str], object] = print) -> Path | None:
-    """Create the class archive of this Java, Spark and Delta, unless it exists; None if this Java cannot.
+    """Create the class archive of this Java, Spark and Delta, unless it exists; None if they cannot.
 
     :param on_line: called with each output line of Spark.
     :raises SetupError: when Java, Spark or a jar is missing.
     """
     archive = archive_file(find_java(), spark_home(), list_jars({}))
-    if archive.is_file():
-        return archive
+    if archive.is_file() or not supports_connect():
+        return archive if archive.is_file() else None
     with make_work_folder() as work, replace_when_complete(archive) as part:
         port = find_free_port(HOST)
         server = ConnectServer(host=HOST, port=port, recording=part)

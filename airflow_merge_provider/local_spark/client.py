@@ -8,12 +8,13 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
-from airflow_merge_provider.launch import LOCAL, SCRIPT, STOPPED, JobProcess
+from airflow_merge_provider.launch import LOCAL, NO_CONNECT, SCRIPT, STOPPED, JobProcess, supports_connect
 from airflow_merge_provider.local_spark.identity import build_spec, describe_memory_setting, split_conf
 from airflow_merge_provider.local_spark.server_run import ServerLostError, ServerRun
 from airflow_merge_provider.local_spark.server_start import ServerStart
 from airflow_merge_provider.local_spark.settings import (
     MEMORY_SETTING,
+    SHARED,
     LocalSparkSettings,
     is_shared,
     read_environment,
@@ -96,6 +97,8 @@ def build_local_process(
     """Return the process of a run on this machine, as the settings determine."""
     if is_shared(settings):
         return SharedSparkProcess(request, settings=settings, conf=conf, on_line=on_line)
+    if settings.mode == SHARED and not supports_connect():
+        on_line(f"this run starts a Spark process of its own: {NO_CONNECT}")
     process_conf = {MEMORY_SETTING: settings.memory, **conf}
     return JobProcess(request, master=settings.master, conf=process_conf, on_line=on_line)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.spark_conf import count_cores
+from airflow_merge_provider.launch import supports_connect
 
 SECTION = "merge"
 SHARED, PROCESS = "shared", "process"
@@ -90,8 +91,8 @@ def read_environment(environment: Mapping[str, str] | None = None) -> LocalSpark
 
 
 def is_shared(settings: LocalSparkSettings) -> bool:
-    """Return whether local runs share a server; never in a pod that lives for one task."""
-    return settings.mode == SHARED and not os.environ.get(POD_VARIABLE)
+    """Return whether local runs share a server; never in a pod that lives for one task, or with Spark 4.0."""
+    return settings.mode == SHARED and not os.environ.get(POD_VARIABLE) and supports_connect()
 
 
 def count_slots(memory: str, cores: int) -> int:

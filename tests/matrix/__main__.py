@@ -134,6 +134,8 @@ def _run_tests(combination: Combination, home: str, name: str, arguments: Sequen
         "JAVA_HOME": home,
         "PATH": f"{binaries}:{os.environ['PATH']}",
         "VIRTUAL_ENV": str(binaries.parent),
+        # Runs do not use the Connect client of Spark 4.0.
+        "TESTS_SPARK": "classic" if combination.spark == "4.0" else "connect",
     }
     command = [str(binaries / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     with log.open("w", encoding="utf-8") as file:

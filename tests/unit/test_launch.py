@@ -15,6 +15,8 @@ from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.core.spark_conf import properties_text, session_conf
 from airflow_merge_provider.jvm.class_archive import archive_file, one_shot, replace_when_complete
+from airflow_merge_provider.local_spark.client import build_local_process
+from airflow_merge_provider.local_spark.settings import LocalSparkSettings, is_shared
 from tests.jobs import probe
 
 # Replacement of spark-submit that records its input for the test and returns a configured answer.
@@ -56,6 +58,25 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         return script
 
     return make_submit
+
+
+def test_a_client_that_loses_row_counts_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Spark 4.0, servers are refused, and runs on this machine do not share one."""
+    assert launch.supports_connect()
+    monkeypatch.setattr(launch.metadata, "version", lambda _: "4.0.2")
+
+    assert not is_shared(LocalSparkSettings())
+    refusal = r"loses the row counts of a run \(install pyspark 4\.1 or later\)"
+    with pytest.raises(SetupError, match=refusal):
+        launch.run_job(probe.build_request("s", "t"), remote="sc://localhost")
+    with pytest.raises(SetupError, match=refusal):
+        connect_server.run_connect_server(host="127.0.0.1", port=1, on_ready=print)
+    lines: list[str] = []
+    job = build_local_process(
+        probe.build_request("s", "t"), LocalSparkSettings(), conf={}, on_line=lines.append
+    )
+    assert isinstance(job, launch.JobProcess)
+    assert lines == [f"this run starts a Spark process of its own: {launch.NO_CONNECT}"]
 
 
 def _read_seen(tmp_path: Path) -> Any:
