@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_client_that_loses_row_counts_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """With Spark 4.0, servers are refused, and runs on this machine do not share one."""
     assert launch.supports_connect()
-    monkeypatch.setattr(launch.metadata, "version", lambda _: "4.0.2")
+    monkeypatch.setattr(metadata, "version", lambda _: "4.0.2")
 
     assert not is_shared(LocalSparkSettings())
     refusal = r"loses the row counts of a run \(install pyspark 4\.1 or later\)"
