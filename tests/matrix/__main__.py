@@ -51,7 +51,7 @@ _VARYING = re.compile(r"^(pyspark|pyspark-client)==.*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Summary:
     """What the tests of one combination printed last, such as "12 passed in 3.4s"."""
 
     text: str
@@ -83,16 +83,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _test_combination(
     combination: Combination, homes: Mapping[str, str], *, jobs_only: bool
-) -> tuple[Outcome, Outcome]:
+) -> tuple[Summary, Summary]:
     """Run both kinds of tests, or say why they cannot be run."""
     python, home = find_python(combination.python), homes.get(combination.java)
     if python is None or home is None:
         name = f"Python {combination.python}" if python is None else f"Java {combination.java}"
-        missing = Outcome(f"{name} is not on this machine")
+        missing = Summary(f"{name} is not on this machine")
         return missing, missing
     if problem := _install(combination, python):
-        return (Outcome(f"the installation failed: {problem}", failed=True),) * 2
-    skipped = Outcome("-")
+        return (Summary(f"the installation failed: {problem}", failed=True),) * 2
+    skipped = Summary("-")
     quick = _run_tests(combination, home, "quick", _QUICK) if combination.quick and not jobs_only else skipped
     return quick, _run_tests(combination, home, "jobs", ["-n", "0", "-m", "not classic", *_JOBS])
 
@@ -124,7 +124,7 @@ def _install(combination: Combination, python: str) -> str | None:
     return None
 
 
-def _run_tests(combination: Combination, home: str, name: str, arguments: Sequence[str]) -> Outcome:
+def _run_tests(combination: Combination, home: str, name: str, arguments: Sequence[str]) -> Summary:
     """Run tests in the environment; their output is kept in its folder."""
     folder = _FOLDER / combination.folder_name
     log = folder / f"{name}-java-{combination.java}.log"
@@ -143,7 +143,7 @@ def _run_tests(combination: Combination, home: str, name: str, arguments: Sequen
     summary = log.read_text(encoding="utf-8").rstrip().rpartition("\n")[2].strip("= ")
     failed = process.returncode != 0
     text = re.sub(r" in [\d.]+s.*", "", summary)
-    return Outcome(f"{text}, see {log.relative_to(ROOT)}" if failed else text, failed=failed)
+    return Summary(f"{text}, see {log.relative_to(ROOT)}" if failed else text, failed=failed)
 
 
 if __name__ == "__main__":
