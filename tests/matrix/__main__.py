@@ -44,6 +44,7 @@ _JOBS = [
 ]
 # The Python of a Spark 4.0 in the same process leaves the sockets of collected rows to the garbage collector.
 _OPEN_SOCKETS = ["-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning"]
+_SUMMARY = re.compile(r"^=*\s*(\d+ [a-z].*) in [\d.]+s", re.MULTILINE)
 _HEAD = (
     "| Python | Java | Spark | tests without Spark | jobs of every capability | minutes |\n"
     "|---|---|---|---|---|---|"
@@ -144,9 +145,10 @@ def _run_tests(combination: Combination, home: str, name: str, arguments: Sequen
     command += _OPEN_SOCKETS if is_classic else []
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.run(command, check=False, cwd=ROOT, env=environment, stdout=file, stderr=file)
-    summary = log.read_text(encoding="utf-8").rstrip().rpartition("\n")[2].strip("= ")
+    # Threads of a JVM that ends may print after it.
+    summaries = _SUMMARY.findall(log.read_text(encoding="utf-8"))
+    text = summaries[-1] if summaries else "no summary"
     failed = process.returncode != 0
-    text = re.sub(r" in [\d.]+s.*", "", summary)
     return Summary(f"{text}, see {log.relative_to(ROOT)}" if failed else text, failed=failed)
 
 
