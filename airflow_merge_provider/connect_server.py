@@ -140,11 +140,12 @@ def run_connect_server(
     Clients need the server's token. It is in ``token_file``, or by default in a file for this port that is
     removed when the server ends. ``on_ready`` is called with the address and the token file.
 
-    :raises SetupError: when Java, Spark or a jar is missing, Spark is 4.0, the port is taken, or others can
+    :raises SetupError: when Java, Spark or a jar is missing, Spark is older than 4.2, the
+        port is taken, or others can
         read the file.
     """
     if not supports_connect():
-        raise SetupError(f"Spark Connect: {NO_CONNECT} (install pyspark 4.1 or later)")
+        raise SetupError(f"Spark Connect: {NO_CONNECT} (install pyspark 4.2)")
     server = ConnectServer(host=host, port=port, master=master, conf=conf)
     with make_work_folder() as work, offer_token(port, token_file) as (token, file):
         server.start(work, token)

@@ -41,7 +41,7 @@ SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
 
 STOPPED = "The Spark process was stopped on request"
-NO_CONNECT = "the client of Spark 4.0 loses the row counts of a run"
+NO_CONNECT = "the clients of Spark 4.0 and 4.1 fail to count the rows of a run"
 
 _GRACE = 10.0
 # Spark exits with 52 when one of its threads runs out of memory. The kernel kills a process with SIGKILL; for
@@ -127,7 +127,7 @@ class JobProcess:
 
     def _build_command(self, work: Path) -> tuple[list[str], dict[str, str]]:
         if self._remote and not supports_connect():
-            raise SetupError(f"Spark Connect: {NO_CONNECT} (install pyspark 4.1 or later)")
+            raise SetupError(f"Spark Connect: {NO_CONNECT} (install pyspark 4.2)")
         files = [str(work / "request.json"), str(work / "result.json")]
         write_private(work / "request.json", self._request.model_dump_json())
         if self._remote:
@@ -283,7 +283,7 @@ def supports_connect() -> bool:
     for package in _CLIENTS:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions.append(metadata.version(package))
-    return not any(version.startswith("4.0.") for version in versions)
+    return not any(version.startswith(("4.0.", "4.1.")) for version in versions)
 
 
 def _require_server(url: str) -> None:

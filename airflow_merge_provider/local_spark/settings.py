@@ -91,7 +91,7 @@ def read_environment(environment: Mapping[str, str] | None = None) -> LocalSpark
 
 
 def is_shared(settings: LocalSparkSettings) -> bool:
-    """Return whether local runs share a server; never in a pod that lives for one task, or with Spark 4.0."""
+    """Return whether local runs share a server: not in a pod that lives for one task, or before Spark 4.2."""
     return settings.mode == SHARED and not os.environ.get(POD_VARIABLE) and supports_connect()
 
 

@@ -42,7 +42,7 @@ _JOBS = [
     "tests/jobs/merge_record/test_formats.py",
     "tests/jobs/object_store/test_runs.py",
 ]
-# The Python of a Spark 4.0 in the same process leaves the sockets of collected rows to the garbage collector.
+# An older PySpark in the same process leaves the sockets of collected rows to the garbage collector.
 _OPEN_SOCKETS = ["-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning"]
 _SUMMARY = re.compile(r"^=*\s*(\d+ [a-z].*) in [\d.]+s", re.MULTILINE)
 _HEAD = (
@@ -132,8 +132,8 @@ def _run_tests(combination: Combination, home: str, name: str, arguments: Sequen
     folder = _FOLDER / combination.folder_name
     log = folder / f"{name}-java-{combination.java}.log"
     binaries = folder / "environment" / "bin"
-    # Runs do not use the Connect client of Spark 4.0.
-    is_classic = combination.spark == "4.0"
+    # Runs do not use older Connect clients.
+    is_classic = combination.spark != SPARK_VERSIONS[0]
     environment = {
         **os.environ,
         "JAVA_HOME": home,
