@@ -140,9 +140,8 @@ def run_connect_server(
     Clients need the server's token. It is in ``token_file``, or by default in a file for this port that is
     removed when the server ends. ``on_ready`` is called with the address and the token file.
 
-    :raises SetupError: when Java, Spark or a jar is missing, Spark is older than 4.2, the
-        port is taken, or others can
-        read the file.
+    :raises SetupError: when Java, Spark or a jar is missing, Spark is older than 4.2, the port is taken, or
+        others can read the file.
     """
     if not supports_connect():
         raise SetupError(f"Spark Connect: {NO_CONNECT} (install pyspark 4.2)")

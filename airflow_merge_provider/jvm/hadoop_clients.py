@@ -67,10 +67,8 @@ class HadoopClient:
 
     def _fetch_jars(self, hadoop: str) -> None:
         """Download all jars and move them at once, so that a folder that exists is complete."""
-        folder, packages = (
-            self.folder,
-            (f"org.apache.hadoop:{self.artifact}:{hadoop}", *self.packages[hadoop]),
-        )
+        folder = self.folder
+        packages = (f"org.apache.hadoop:{self.artifact}:{hadoop}", *self.packages[hadoop])
         remedy = f"add {' and '.join(packages)} to Spark with spark.jars.packages"
         title = f"Hadoop's {self.store} client"
         with download_packages(title, packages, self.excluded, folder.parent, remedy) as jars:

@@ -33,8 +33,11 @@ def record_archive(on_line: Callable[[str], object] = print) -> Path | None:
     :raises SetupError: when Java, Spark or a jar is missing.
     """
     archive = archive_file(find_java(), spark_home(), list_jars({}))
-    if archive.is_file() or not supports_connect():
-        return archive if archive.is_file() else None
+    if archive.is_file():
+        return archive
+    # The classes are recorded with a Connect server.
+    if not supports_connect():
+        return None
     with make_work_folder() as work, replace_when_complete(archive) as part:
         port = find_free_port(HOST)
         server = ConnectServer(host=HOST, port=port, recording=part)

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 _FOLDER = ROOT / ".matrix"
 _EXTRAS = "spark,s3,azure,openlineage,examples,docs,dev"
 _QUICK = ["-n", "2", "--dist", "loadfile", "-m", "not spark and not airflow and not e2e"]
-# Operators in DAG runs, whose jobs are processes; every capability over Spark Connect, with an undo; and what
+# Operators in DAG runs, whose jobs are processes; every capability in one session, with an undo; and what
 # some versions of Delta lack.
 _OPERATORS = ("merge_source", "merge_engine", "merge_record", "joiner")
 _JOBS = [
@@ -55,7 +55,7 @@ _VARYING = re.compile(r"^(pyspark|pyspark-client)==.*\n", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Summary:
-    """What the tests of one combination printed last, such as "12 passed in 3.4s"."""
+    """What the tests of one combination printed last, such as "12 passed, 1 skipped"."""
 
     text: str
     failed: bool = False
@@ -101,7 +101,7 @@ def _test_combination(
 
 
 def _install(combination: Combination, python: str) -> str | None:
-    """Create the environment if it does not exist; return the last line of what went wrong."""
+    """Create the environment if it does not exist; if that fails, return where the output is."""
     folder = _FOLDER / combination.folder_name
     done = folder / "installed"
     if done.exists():
