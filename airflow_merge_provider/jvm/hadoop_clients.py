@@ -81,3 +81,5 @@ S3_CLIENT = HadoopClient(
     ),
 )
 AZURE_CLIENT = HadoopClient("Azure", (f"org.apache.hadoop:hadoop-azure:{_HADOOP}",))
+# One jar with all that the client uses.
+GCS_CLIENT = HadoopClient("GCS", (f"org.apache.hadoop:hadoop-gcp:{_HADOOP}",))
