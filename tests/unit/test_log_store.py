@@ -11,6 +11,7 @@ import pytest
 from airflow_merge_provider import launch
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.clients import LOG_STORE, add_spark_settings
+from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.jvm import hadoop_clients
 from airflow_merge_provider.jvm.log_store import jar
@@ -64,6 +65,14 @@ def test_a_run_over_s3_adds_its_jars(machine: Path) -> None:
     assert _list_jars({}) == ("/delta.jar", "/log_store.jar", "/hadoop-aws.jar")
     assert _list_jars({}, local=False) == ("/delta.jar", "/log_store.jar")
     assert launch.list_jars({}) == ("/delta.jar",)
+
+
+def test_a_run_over_google_cloud_adds_its_jar(machine: Path) -> None:
+    """A run on this machine gets the client of Google Cloud Storage; Delta has the log store."""
+    conf = add_spark_settings({}, "gs://lake", GcsSettings())
+
+    assert launch.list_jars(conf) == ("/delta.jar", "/hadoop-gcp.jar")
+    assert launch.list_jars(conf, local=False) == ("/delta.jar",)
 
 
 def test_jars_of_the_user_are_not_added_again(machine: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from airflow_merge_provider import cli
 from airflow_merge_provider.jvm.jars import list_delta_jars
+from tests.gcs_server import run_gcs
 from tests.s3_server import run_s3
 from tests.unit.commands.conftest import run_on_terminal
 
@@ -223,6 +224,22 @@ def test_a_warehouse_on_s3_is_written(
 
         cli.main(["doctor", "--warehouse", f"{bucket}/lake"])
         assert "of-the-test" not in capsys.readouterr().out
+
+
+def test_a_warehouse_on_google_cloud_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A warehouse on Google Cloud Storage is written with the key file of the environment."""
+    with run_gcs(tmp_path) as server:
+        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(server.key_file))
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        bucket = server.make_bucket()
+        code, checks = find_checks(capsys, "--warehouse", f"{bucket}/lake")
+        assert code == 0
+        assert checks["warehouse"]["value"] == f"{bucket}/lake (--warehouse), can be reached"
+        assert checks["gcsfs"] == {"state": "ok", "value": f"{bucket}/lake can be written", "remedy": ""}
+        assert checks["GCS client jars"]["state"] == "warning"
 
 
 def test_a_terminal_shows_states_in_colours() -> None:
