@@ -120,7 +120,7 @@ release-check: need-repo-url dist  ## Check dist, its dependencies and licences,
 	$(TOOLS)/check-wheel-contents dist/*.whl
 	rm -rf $(CLEAN) && mkdir -p $(CLEAN)/warehouse
 	$(PYTHON) -m venv $(CLEAN)/venv
-	$(CLEAN)/venv/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[spark,s3,azure,openlineage]"
+	$(CLEAN)/venv/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[spark,s3,azure,gcs,openlineage]"
 	$(CLEAN)/venv/bin/python -m pip check
 	$(TOOLS)/pip-licenses --python=$(CLEAN)/venv/bin/python --summary
 	$(TOOLS)/cyclonedx-py environment $(CLEAN)/venv/bin/python --output-reproducible \

@@ -75,12 +75,17 @@ def _connection_type() -> dict[str, Any]:
                 "login": "Access key ID (S3)",
                 "password": "Secret access key (S3), account key (Azure)",
             },
-            "placeholders": {"host": "/data/warehouse, s3://bucket/warehouse or abfss://…"},
+            "placeholders": {"host": "/data/warehouse, s3://bucket/warehouse, abfss://… or gs://…"},
         },
         "conn-fields": {
             "aws_conn_id": _text_field(
                 "AWS connection",
                 "A connection of type aws with the keys and the region, instead of those of this connection.",
+            ),
+            "google_cloud_conn_id": _text_field(
+                "Google Cloud connection",
+                "A connection of type google_cloud_platform with the key of a service account (key_path or "
+                "keyfile_dict). Without it, Application Default Credentials are used.",
             ),
             "region": _text_field("Region", "The region of the bucket, such as eu-west-1."),
             "endpoint_url": _text_field(

@@ -26,14 +26,19 @@ from airflow_merge_provider.core.child_process import (
     make_work_folder,
 )
 from airflow_merge_provider.core.errors import JobError, SetupError
-from airflow_merge_provider.core.object_store.clients import has_azure_client, has_log_store
+from airflow_merge_provider.core.object_store.clients import has_azure_client, has_gcs_client, has_log_store
+from airflow_merge_provider.core.object_store.gcs_settings import (
+    AUTH_TYPE_SETTING,
+    KEY_FILE_SETTING,
+    KEY_SETTING,
+)
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
 from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
 from airflow_merge_provider.jvm.class_archive import (
     archive_file,
     one_shot,
 )
-from airflow_merge_provider.jvm.hadoop_clients import AZURE_CLIENT, S3_CLIENT, HadoopClient
+from airflow_merge_provider.jvm.hadoop_clients import AZURE_CLIENT, GCS_CLIENT, S3_CLIENT, HadoopClient
 from airflow_merge_provider.jvm.jars import delta_jars, find_java, spark_home
 from airflow_merge_provider.jvm.log_store.jar import find_log_store_jar
 
@@ -165,8 +170,13 @@ class JobProcess:
 def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
     """Return the settings of a spark-submit process that runs one job.
 
-    :raises SetupError: when Java, Spark or a jar is missing.
+    :raises SetupError: when Java, Spark or a jar is missing, or a cluster cannot have the key of the store.
     """
+    if KEY_SETTING in user and not local:
+        raise SetupError(
+            "the content of a Google key file (keyfile_dict) reaches Spark only on this machine: use "
+            f"key_path and a file on every node, or {AUTH_TYPE_SETTING} in conf for those of the cluster"
+        )
     program = find_java()
     jars = list_jars(user, local=local)
     conf = session_conf(local=local, jars=jars, user={_END_OF_JVM: "true", **user})
@@ -187,6 +197,8 @@ def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]
         clients.append(S3_CLIENT)
     if has_azure_client(conf):
         clients.append(AZURE_CLIENT)
+    if has_gcs_client(conf):
+        clients.append(GCS_CLIENT)
     # A cluster has the clients that suit its Hadoop.
     for client in clients if local else ():
         jars += () if _has_artifact(client.artifact, conf) else client.find_jars()
@@ -222,6 +234,20 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
+def write_properties(conf: Mapping[str, str], file: Path) -> None:
+    """Write Spark settings into a file that only this user can read.
+
+    Settings may contain keys, and command lines, the place of ``--conf``, are public. The key of a Google
+    service account gets a file of its own beside the settings.
+    """
+    settings = dict(conf)
+    if key := settings.pop(KEY_SETTING, None):
+        key_file = file.with_name("gcs_key.json")
+        write_private(key_file, key)
+        settings[KEY_FILE_SETTING] = str(key_file)
+    write_private(file, properties_text(settings))
+
+
 def signal_group(group: int, number: signal.Signals) -> None:
     """Send a signal to a process group, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -239,8 +265,7 @@ def build_submit_command(
     """Return the command line and the environment of a spark-submit process."""
     find_java()
     program = submit or spark_home() / "bin" / "spark-submit"
-    # In a file of mode 0600 instead of --conf: settings may contain keys, and command lines are public.
-    write_private(work / "spark.properties", properties_text(conf))
+    write_properties(conf, work / "spark.properties")
     command = [str(program), "--master", master]
     command += ["--load-spark-defaults", "--properties-file", str(work / "spark.properties"), *application]
     env = build_child_environment(PYTHONUNBUFFERED="1")

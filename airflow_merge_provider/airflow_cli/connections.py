@@ -9,6 +9,9 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
+from airflow_merge_provider.core.object_store.azure_settings import AzureSettings
+from airflow_merge_provider.core.object_store.clients import StoreSettings
+from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.doctor.check import Check, collect_checks
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
@@ -29,7 +32,7 @@ def _check_warehouse(merge_store_conn_id: str) -> Iterator[Check]:
     """Yield what the connection of the warehouse sets.
 
     :raises ConfigError: if its storage options are not valid.
-    :raises SetupError: if the AWS connection that it names cannot be used.
+    :raises SetupError: if the connection that it names cannot be used.
     """
     name = _name_check(merge_store_conn_id)
     connection = _find_connection(merge_store_conn_id)
@@ -40,12 +43,10 @@ def _check_warehouse(merge_store_conn_id: str) -> Iterator[Check]:
         remedy = f"set its type to {WarehouseHook.conn_type}"
         yield Check(name, "warning", f"has type {connection.conn_type}", remedy)
         return
-    settings = WarehouseHook(merge_store_conn_id).s3_settings
     parts = [f"warehouse {connection.host}" if connection.host else "no warehouse"]
-    parts += ["S3 keys are set"] if settings.access_key else []
-    parts += [f"{option} {value}" for option, value in _list_addresses(settings) if value]
-    aws_conn_id = connection.extra_dejson.get("aws_conn_id")
-    parts += [f"keys of connection {aws_conn_id}"] if aws_conn_id else []
+    parts += _describe_settings(WarehouseHook(merge_store_conn_id).store_settings)
+    conn_ids = [connection.extra_dejson.get(name) for name in ("aws_conn_id", "google_cloud_conn_id")]
+    parts += [f"keys of connection {conn_id}" for conn_id in conn_ids if conn_id]
     yield Check(name, "ok", f"{connection.conn_type}: {', '.join(parts)}")
 
 
@@ -75,8 +76,16 @@ def _find_connection(conn_id: str) -> Any:
         return None
 
 
-def _list_addresses(settings: Any) -> list[tuple[str, str | None]]:
-    return [("region", settings.region), ("endpoint", settings.endpoint)]
+def _describe_settings(settings: StoreSettings) -> list[str]:
+    """Return which credentials the store has, and its address."""
+    if isinstance(settings, GcsSettings):
+        has_key = settings.key_file or settings.key
+        return ["a Google key is set" if has_key else "Application Default Credentials"]
+    if isinstance(settings, AzureSettings):
+        return ["an account key is set"] if settings.account_key else []
+    parts = ["S3 keys are set"] if settings.access_key else []
+    addresses = {"region": settings.region, "endpoint": settings.endpoint}
+    return parts + [f"{option} {value}" for option, value in addresses.items() if value]
 
 
 def _describe_master(connection: Any) -> str:

@@ -25,7 +25,7 @@ from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.local_spark.settings import SECTION
 
 _WAREHOUSE = "warehouse"
-_VARIABLES = ("AWS_", "AZURE_")
+_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 # Airflow's own command connections sets this variable: without it, the metadata database is not read.
 _CONTEXT_VARIABLE, _CONTEXT = "_AIRFLOW_PROCESS_CONTEXT", "server"
 

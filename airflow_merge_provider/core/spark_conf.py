@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from airflow_merge_provider.core.errors import Problem
+from airflow_merge_provider.core.object_store.gcs_settings import AUTH_TYPE_SETTING
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
@@ -80,6 +81,8 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
             "spark.sql.shuffle.partitions": str(2 * count_cores()),
             "spark.driver.memory": "2g",
             "spark.driver.host": "localhost",
+            # Hadoop's default finds credentials only on machines of Google.
+            AUTH_TYPE_SETTING: "APPLICATION_DEFAULT",
         }
     if jars:
         # A jar on the class path of the driver needs no copy and no Ivy; remote executors need a copy.

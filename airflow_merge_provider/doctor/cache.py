@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.object_store.clients import find_extra
 from airflow_merge_provider.doctor.check import Check
 from airflow_merge_provider.jvm.class_archive import archive_file
-from airflow_merge_provider.jvm.hadoop_clients import S3_CLIENT
+from airflow_merge_provider.jvm.hadoop_clients import AZURE_CLIENT, GCS_CLIENT, S3_CLIENT, HadoopClient
 from airflow_merge_provider.jvm.jars import cache_folder, find_java, list_delta_jars, spark_home
 from airflow_merge_provider.jvm.log_store.jar import PACKAGED_JAR, locate_log_store_jar
 
 _PREPARE = "run airflow_merge_provider prepare"
+# The clients of Hadoop by the extra of this package for the same store.
+_CLIENTS = {"s3": S3_CLIENT, "azure": AZURE_CLIENT, "gcs": GCS_CLIENT}
 _FIRST_USE = "the first run that needs it downloads it"
 
 
@@ -31,17 +34,28 @@ def check_cache() -> Iterator[Check]:
         yield Check("cache folder", "ok", str(folder))
 
 
-def check_jars(*, for_s3: bool) -> Iterator[Check]:
-    """Yield the jars of Delta and of the log store, and with a warehouse on S3 those of the S3 client."""
+def check_jars(warehouse: str | None) -> Iterator[Check]:
+    """Yield the jars of Delta, of the log store, and of the client of the warehouse's object store."""
     if own := _find_in_spark("delta-spark"):
         yield Check("Delta jars", "ok", f"in the jars folder of Spark ({own})")
     else:
         yield _check_files("Delta jars", list_delta_jars(), "Maven Central is needed: " + _PREPARE)
     yield _check_files("log store jar", [locate_log_store_jar()], _PREPARE)
-    if for_s3 and not _find_in_spark("hadoop-aws"):
-        folder = S3_CLIENT.folder
-        state = Check("S3 client jars", "ok", str(folder))
-        yield state if folder.is_dir() else Check("S3 client jars", "warning", "not cached", _FIRST_USE)
+    client = _CLIENTS.get(find_extra(warehouse) or "")
+    if client is not None and not _find_in_spark(client.artifact):
+        yield _check_client(client)
+
+
+def _check_client(client: HadoopClient) -> Check:
+    name = f"{client.store} client jars"
+    try:
+        if client.find_hadoop() is None:
+            return Check(name, "missing", client.describe_absence(), client.remedy)
+    except SetupError:
+        return Check(name, "warning", "not checked", "get Spark first")
+    if client.folder.is_dir():
+        return Check(name, "ok", str(client.folder))
+    return Check(name, "warning", "not cached", _FIRST_USE)
 
 
 def check_archive() -> Iterator[Check]:

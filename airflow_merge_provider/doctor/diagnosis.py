@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_merge_provider.core.object_store.clients import is_s3
 from airflow_merge_provider.doctor.cache import check_archive, check_cache, check_jars
 from airflow_merge_provider.doctor.check import Check, collect_checks
 from airflow_merge_provider.doctor.machine import check_disk, check_memory, check_servers
@@ -68,7 +67,7 @@ def diagnose(
         ("Spark", check_spark),
         ("packages", check_packages),
         ("cache folder", check_cache),
-        ("jars", lambda: check_jars(for_s3=is_s3(location.value))),
+        ("jars", lambda: check_jars(location.value)),
         ("class archive", check_archive),
         ("settings", lambda: check_settings(read_setting)),
         ("warehouse", lambda: check_warehouse(location)),

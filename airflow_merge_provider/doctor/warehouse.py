@@ -11,7 +11,12 @@ from uuid import uuid4
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.core.object_store.clients import complete_arguments, is_s3, refuse_location
+from airflow_merge_provider.core.object_store.clients import (
+    complete_arguments,
+    find_extra,
+    is_s3,
+    refuse_location,
+)
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.delta_rs import find_table
 from airflow_merge_provider.doctor.check import Check
@@ -19,6 +24,8 @@ from airflow_merge_provider.doctor.settings import Setting
 
 _NAME = "warehouse"
 _PROBE = "_airflow_merge_provider_check"
+# The libraries of fsspec by the extras that install them.
+_LIBRARIES = {"s3": "s3fs", "azure": "adlfs", "gcs": "gcsfs"}
 # The variables and files from which every client of S3 reads keys, and what each is.
 _KEY_VARIABLES = {
     "AWS_ACCESS_KEY_ID": "keys in environment variables",
@@ -47,7 +54,9 @@ def check_warehouse(setting: Setting) -> Iterator[Check]:
     _reach_store(path)
     yield Check(_NAME, "ok", f"{origin}, can be reached")
     if is_s3(path):
-        yield from _check_s3(path)
+        yield _check_s3_keys()
+    if extra := find_extra(path):
+        yield _check_library(path, extra)
 
 
 def _reach_store(path: str) -> None:
@@ -76,7 +85,7 @@ def _check_folder(folder: Path, origin: str) -> Check:
     return Check(_NAME, "ok", f"{origin}, can be written")
 
 
-def _check_s3(path: str) -> Iterator[Check]:
+def _check_s3_keys() -> Check:
     settings = S3Settings.from_environment()
     address = ", ".join(
         f"{name} {value}"
@@ -91,14 +100,19 @@ def _check_s3(path: str) -> Iterator[Check]:
         keys = "a file of credentials"
     remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, unless the machine has a role"
     value = f"{keys or 'none found'}{f'; {address}' if address else ''}"
-    yield Check("S3 credentials", "ok" if keys else "warning", value, "" if keys else remedy)
-    if find_spec("s3fs") is None:
-        yield Check("s3fs", "missing", "not installed", "run pip install 'airflow-merge-provider[s3]'")
-        return
-    yield _write_probe(path)
+    return Check("S3 credentials", "ok" if keys else "warning", value, "" if keys else remedy)
 
 
-def _write_probe(path: str) -> Check:
+def _check_library(path: str, extra: str) -> Check:
+    """Return whether the library of fsspec for the store is installed and can write."""
+    library = _LIBRARIES[extra]
+    if find_spec(library) is None:
+        remedy = f"run pip install 'airflow-merge-provider[{extra}]'"
+        return Check(library, "missing", "not installed", remedy)
+    return _write_probe(path, library)
+
+
+def _write_probe(path: str, library: str) -> Check:
     """Write and delete an object, as runs do.
 
     :raises SetupError: if no library for the store is installed.
@@ -115,5 +129,5 @@ def _write_probe(path: str) -> Check:
         files.rm_file(name)
     except OSError as error:
         remedy = "give these credentials the right to put and delete objects"
-        return Check("s3fs", "missing", f"{path} cannot be written: {error}", remedy)
-    return Check("s3fs", "ok", f"{path} can be written")
+        return Check(library, "missing", f"{path} cannot be written: {error}", remedy)
+    return Check(library, "ok", f"{path} can be written")

@@ -10,8 +10,7 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from airflow_merge_provider.core.child_process import build_child_environment, make_work_folder
-from airflow_merge_provider.core.spark_conf import properties_text
-from airflow_merge_provider.launch import write_private
+from airflow_merge_provider.launch import write_properties
 
 _NAMESPACE, _POD_NAME = "spark.kubernetes.namespace", "spark.kubernetes.driver.pod.name"
 # Spark's default.
@@ -68,7 +67,7 @@ class QuietSubmitHook(SparkSubmitHook):
             self._kubernetes_driver_pod = settings[_POD_NAME]
             namespace = settings.get(_NAMESPACE) or self._connection["namespace"]
             self._connection["namespace"] = namespace or _DEFAULT_NAMESPACE
-        write_private(file, properties_text(settings))
+        write_properties(settings, file)
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Submit the application and close the pipe of its output, which the stock hook leaves open."""
@@ -91,7 +90,7 @@ class QuietSubmitHook(SparkSubmitHook):
         with make_work_folder() as work:
             # The file of the application is removed as soon as its spark-submit has ended.
             properties = work / "spark.properties"
-            write_private(properties, properties_text(self._settings))
+            write_properties(self._settings, properties)
             command = [*self._get_spark_binary_path(), "--load-spark-defaults"]
             command += ["--properties-file", str(properties), "--master", self.master]
             command += ["--kill", f"{namespace}:{name}"]

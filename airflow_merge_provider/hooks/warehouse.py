@@ -14,7 +14,8 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, SetupError
 from airflow_merge_provider.core.object_store.azure_settings import AzureSettings, find_account
-from airflow_merge_provider.core.object_store.clients import StoreSettings, is_azure
+from airflow_merge_provider.core.object_store.clients import StoreSettings, is_azure, is_gcs
+from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 # Extras of an aws connection from which only Airflow's own hook makes keys.
 _ASSUMED = ("role_arn", "profile_name", "assume_role_method")
+# Extras of a Google Cloud connection from which only Airflow's own hook makes credentials.
+_GOOGLE_UNSUPPORTED = ("key_secret_name", "credential_config_file", "impersonation_chain", "is_anonymous")
+_OLD_GOOGLE_PREFIX = "extra__google_cloud_platform__"
 # Extras of the connection of the warehouse, by the names of the options of delta-rs.
 _S3_EXTRAS = ("region", "endpoint_url", "session_token")
 
@@ -64,6 +68,24 @@ class WarehouseHook(BaseHook):
         conn_id = self._aws_conn_id
         return self._read_settings(self.get_connection(conn_id) if conn_id else None)
 
+    @cached_property
+    def gcs_settings(self) -> GcsSettings:
+        """The key of Google Cloud Storage, of the connections or the environment.
+
+        :raises ConfigError: when an extra of the connection is not valid.
+        :raises AirflowNotFoundException: when the connection of ``google_cloud_conn_id`` does not exist.
+        :raises SetupError: when it cannot be used.
+        """
+        conn_id = self._google_cloud_conn_id
+        return self._read_gcs_settings(self.get_connection(conn_id) if conn_id else None)
+
+    def _read_gcs_settings(self, google_connection: Connection | None) -> GcsSettings:
+        """Return the key of the first that has one: storage options, connection, environment."""
+        settings = GcsSettings.from_options(self._extra_options)
+        if settings == GcsSettings() and google_connection is not None:
+            settings = _read_google_connection(google_connection)
+        return GcsSettings.from_environment() if settings == GcsSettings() else settings
+
     def _read_settings(self, aws_connection: Connection | None) -> S3Settings:
         """Return the settings of both connections and the environment; the first that has one counts."""
         connection = self._connection
@@ -101,6 +123,9 @@ class WarehouseHook(BaseHook):
         :raises SetupError: when a connection cannot be used.
         """
         connection = self._connection
+        if is_gcs(self.warehouse):
+            self._require_no_endpoint()
+            return self.gcs_settings
         if not is_azure(self.warehouse):
             return self.s3_settings
         if connection is None:
@@ -115,6 +140,19 @@ class WarehouseHook(BaseHook):
     def _aws_conn_id(self) -> str | None:
         """The connection of type ``aws`` that the connection of the warehouse names."""
         return (self._connection.extra_dejson.get("aws_conn_id") or None) if self._connection else None
+
+    def _require_no_endpoint(self) -> None:
+        """Refuse an address of Google Cloud Storage, which Hadoop's client does not read."""
+        if self._connection is not None and self._connection.extra_dejson.get("endpoint_url"):
+            message = f"endpoint_url of connection {self.merge_store_conn_id!r} is not supported with gs://"
+            raise ConfigError.from_problems([Problem("endpoint_url", "connection", message, "remove it")])
+
+    @property
+    def _google_cloud_conn_id(self) -> str | None:
+        """The connection of type ``google_cloud_platform`` that the connection of the warehouse names."""
+        return (
+            (self._connection.extra_dejson.get("google_cloud_conn_id") or None) if self._connection else None
+        )
 
     @cached_property
     def _extra_options(self) -> dict[str, str]:
@@ -171,6 +209,9 @@ class WarehouseHook(BaseHook):
         conn_id = self._aws_conn_id
         aws_connection = await self.aget_connection(conn_id) if conn_id else None
         self.__dict__["s3_settings"] = self._read_settings(aws_connection)
+        conn_id = self._google_cloud_conn_id
+        google_connection = await self.aget_connection(conn_id) if conn_id else None
+        self.__dict__["gcs_settings"] = self._read_gcs_settings(google_connection)
 
     def test_connection(self) -> tuple[bool, str]:
         """Check whether the warehouse can be reached; for the Test button in the UI."""
@@ -246,3 +287,35 @@ def _read_aws_connection(connection: Connection) -> S3Settings:
             "ENDPOINT_URL": extra.get("endpoint_url") or "",
         }
     )
+
+
+def _read_google_connection(connection: Connection) -> GcsSettings:
+    """Return the key of a connection of type ``google_cloud_platform``.
+
+    :raises SetupError: when its key cannot be used, or it has other credentials.
+    """
+    extra = {name.removeprefix(_OLD_GOOGLE_PREFIX): value for name, value in connection.extra_dejson.items()}
+    if unsupported := [name for name in _GOOGLE_UNSUPPORTED if extra.get(name)]:
+        raise SetupError(
+            f"connection {connection.conn_id!r} has {unsupported[0]}, which is not supported: use key_path, "
+            "keyfile_dict or Application Default Credentials on the machine of the workers"
+        )
+    path, content = extra.get("key_path") or None, extra.get("keyfile_dict") or None
+    if path is not None and content is not None:
+        raise SetupError(
+            f"connection {connection.conn_id!r} has key_path and keyfile_dict: remove one of them"
+        )
+    if path is not None and not Path(path).is_file():
+        raise SetupError(
+            f"connection {connection.conn_id!r} has key_path {path}, which does not exist on this machine: "
+            "copy the file to every worker, or use keyfile_dict"
+        )
+    if content is None:
+        return GcsSettings(path)
+    key = _parse_json(content) if isinstance(content, str) else content
+    if not isinstance(key, Mapping):
+        raise SetupError(
+            f"connection {connection.conn_id!r} has a keyfile_dict that is not a JSON object: paste the "
+            "content of a key file"
+        )
+    return GcsSettings(key=json.dumps(key))

@@ -30,12 +30,14 @@ class HadoopClient:
     :param artifact: the package that contains the client; its version is that of Hadoop.
     :param packages: further packages for each version of Hadoop.
     :param excluded: what Spark contains, or the client does not need.
+    :param limit: what the client of an earlier Hadoop cannot do.
     """
 
     store: str
     artifact: str
     packages: Mapping[str, tuple[str, ...]]
     excluded: str = _NOT_NEEDED
+    limit: str = ""
 
     @property
     def folder(self) -> Path:
@@ -50,6 +52,19 @@ class HadoopClient:
         jars = spark_home() / "jars"
         return next((hadoop for hadoop in self.packages if (jars / f"{_API}-{hadoop}.jar").is_file()), None)
 
+    def describe_absence(self) -> str:
+        """Return that Spark's Hadoop is another one."""
+        return f"The Spark in {spark_home()} does not have Hadoop {' or '.join(self.packages)}"
+
+    @property
+    def remedy(self) -> str:
+        """What a user of a Spark with another Hadoop can do."""
+        limit = f" ({self.limit})" if self.limit else ""
+        return (
+            f"use a Spark that has it, or add {self.artifact} of its Hadoop version with "
+            f"spark.jars.packages{limit}"
+        )
+
     def find_jars(self) -> tuple[str, ...]:
         """Return the paths of the jars; Spark's own resolver downloads them on first use.
 
@@ -57,10 +72,7 @@ class HadoopClient:
         """
         hadoop = self.find_hadoop()
         if hadoop is None:
-            raise SetupError(
-                f"The Spark in {spark_home()} does not have Hadoop {' or '.join(self.packages)}: "
-                f"add {self.artifact} of its Hadoop version with spark.jars.packages"
-            )
+            raise SetupError(f"{self.describe_absence()}: {self.remedy}")
         if not self.folder.is_dir():
             self._fetch_jars(hadoop)
         return tuple(sorted(str(jar) for jar in self.folder.glob("*.jar")))
@@ -91,5 +103,9 @@ S3_CLIENT = HadoopClient(
         "software.amazon.awssdk:bundle,org.apache.hadoop:hadoop-client*,io.netty:*,org.slf4j:*,commons-*:*,"
         "org.apache.httpcomponents:*"
     ),
+    limit="before Hadoop 3.4.2 it cannot refuse the second of two writers, so that a run needs "
+    "allow_single_writer",
 )
 AZURE_CLIENT = HadoopClient("Azure", "hadoop-azure", {"3.5.0": (), "3.4.2": (), "3.4.1": ()})
+# One jar with all that the client uses.
+GCS_CLIENT = HadoopClient("GCS", "hadoop-gcp", {"3.5.0": ()})

@@ -41,7 +41,7 @@ _IGNORED = ("spark.app.name",)
 # A server gets these variables only, and all of them except _NEUTRAL are part of its identity: a run never
 # uses credentials of another environment, and variables of a single task do not multiply the servers.
 _VARIABLES = re.compile(
-    r"(AWS|AZURE|GOOGLE|GCLOUD|GCS|HADOOP|HDFS|YARN|HIVE|JAVA|JDK|SPARK|PYSPARK|KRB5|OSS|ALIBABA|ALIYUN|OCI|"
+    r"(AWS|AZURE|GOOGLE|GCLOUD|GCS|CLOUDSDK|HADOOP|HDFS|YARN|HIVE|JAVA|JDK|SPARK|PYSPARK|KRB5|OSS|ALIBABA|ALIYUN|OCI|"
     r"MINIO|S3|ABFS|SSL|REQUESTS_CA|CURL_CA|LD)_\w+|(https?|no|ftp)_proxy|_JAVA_OPTIONS|KRB5CCNAME|"
     r"PYTHON(PATH|HOME|USERBASE)|AIRFLOW_MERGE_PROVIDER_CACHE|XDG_CACHE_HOME|TZ|TMPDIR|HOME",
     re.IGNORECASE,

@@ -13,6 +13,7 @@ import pytest
 
 from airflow_merge_provider import connect_server, launch
 from airflow_merge_provider.core.errors import JobError, SetupError
+from airflow_merge_provider.core.object_store.gcs_settings import KEY_FILE_SETTING, KEY_SETTING
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.core.spark_conf import properties_text, session_conf
 from airflow_merge_provider.jvm.class_archive import archive_file, one_shot, replace_when_complete
@@ -284,3 +285,22 @@ def test_an_archive_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 
     assert archive.read_text() == "whole"
     assert stat.S_ISREG(archive.stat().st_mode)
+
+
+def test_the_key_of_google_cloud_gets_a_private_file(tmp_path: Path) -> None:
+    """Hadoop's client reads the key from a file of mode 0600; the settings have its path and not the key."""
+    key = '{"private_key": "s3cr3t"}'
+    launch.write_properties({"a": "b", KEY_SETTING: key}, tmp_path / "spark.properties")
+
+    key_file = tmp_path / "gcs_key.json"
+    assert (tmp_path / "spark.properties").read_text() == f"a=b\n{KEY_FILE_SETTING}={key_file}\n"
+    assert key_file.read_text() == key
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+
+
+def test_a_cluster_cannot_have_the_content_of_a_key_file() -> None:
+    """The private file is on this machine, so a run on a cluster is refused before it starts."""
+    with pytest.raises(SetupError, match="reaches Spark only on this machine: use key_path") as refused:
+        launch.submit_conf({KEY_SETTING: "s3cr3t"}, local=False)
+
+    assert "s3cr3t" not in str(refused.value)

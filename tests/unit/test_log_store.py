@@ -11,6 +11,7 @@ import pytest
 from airflow_merge_provider import launch
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.clients import LOG_STORE, add_spark_settings
+from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.jvm import hadoop_clients
 from airflow_merge_provider.jvm.log_store import jar
@@ -66,6 +67,14 @@ def test_a_run_over_s3_adds_its_jars(machine: Path) -> None:
     assert launch.list_jars({}) == ("/delta.jar",)
 
 
+def test_a_run_over_google_cloud_adds_its_jar(machine: Path) -> None:
+    """A run on this machine gets the client of Google Cloud Storage; Delta has the log store."""
+    conf = add_spark_settings({}, "gs://lake", GcsSettings())
+
+    assert launch.list_jars(conf) == ("/delta.jar", "/hadoop-gcp.jar")
+    assert launch.list_jars(conf, local=False) == ("/delta.jar",)
+
+
 def test_jars_of_the_user_are_not_added_again(machine: Path) -> None:
     """Neither jars of the settings nor those of Spark's own folder are added."""
     packages = {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0"}
@@ -79,7 +88,10 @@ def test_a_spark_with_another_hadoop_is_refused(tmp_path: Path, monkeypatch: pyt
     """The S3 client has to be of the version of Hadoop: the error names the setting."""
     monkeypatch.setattr(hadoop_clients, "spark_home", lambda: tmp_path)
 
-    with pytest.raises(SetupError, match=r"does not have Hadoop 3\.5\.0 or 3\.4\.2: add hadoop-aws"):
+    with pytest.raises(
+        SetupError,
+        match=r"does not have Hadoop 3\.5\.0 or 3\.4\.2: .* add hadoop-aws .*allow_single_writer",
+    ):
         hadoop_clients.S3_CLIENT.find_jars()
 
 

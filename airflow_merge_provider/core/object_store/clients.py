@@ -8,10 +8,11 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.azure_settings import AzureSettings, find_account
+from airflow_merge_provider.core.object_store.gcs_settings import AUTH_TYPE_SETTING, KEY_SETTING, GcsSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 
 # The settings of the store of a warehouse.
-StoreSettings = S3Settings | AzureSettings
+StoreSettings = S3Settings | AzureSettings | GcsSettings
 
 # Delta asks this class of the package to write a log entry unless there is one already.
 LOG_STORE = "airflow_merge_provider.ConditionalWriteLogStore"
@@ -26,6 +27,11 @@ _AZURE_CLIENT = {
     "spark.hadoop.fs.abfs.impl": "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
     "spark.hadoop.fs.abfss.impl": "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",
 }
+_GCS_SCHEME = "gs"
+_GCS_LOCATION = re.compile(r"\bgs://")
+# Delta's own log store, which never overwrites a log entry. Hadoop finds its client without a setting.
+GCS_LOG_STORE = "io.delta.storage.GCSLogStore"
+_GCS_CLIENT = {f"{_LOG_STORES}.{_GCS_SCHEME}.impl": GCS_LOG_STORE}
 # What the errors of delta-rs and of Hadoop's client contain, and what a user can do.
 _STORE_ERRORS = {
     "NoSuchBucket|UnknownStoreException": "the bucket does not exist: create it, or correct the location",
@@ -55,6 +61,25 @@ def is_azure(location: str | None) -> bool:
     return location is not None and location.startswith(tuple(f"{scheme}://" for scheme in _AZURE_SCHEMES))
 
 
+def is_gcs(location: str | None) -> bool:
+    """Return whether a location is on Google Cloud Storage.
+
+    >>> is_gcs("gs://lake/customers"), is_gcs("s3://lake/customers")
+    (True, False)
+    """
+    return location is not None and location.startswith(f"{_GCS_SCHEME}://")
+
+
+def find_extra(location: str | None) -> str | None:
+    """Return the extra of this package with the library of a location's store; None for other locations.
+
+    >>> find_extra("gs://lake/customers"), find_extra("/lake/customers")
+    ('gcs', None)
+    """
+    extras = {"s3": is_s3, "azure": is_azure, "gcs": is_gcs}
+    return next((extra for extra, is_on in extras.items() if is_on(location)), None)
+
+
 def names_s3(values: Any) -> bool:
     """Return whether a text in nested values names a location on S3.
 
@@ -66,13 +91,15 @@ def names_s3(values: Any) -> bool:
 
 def read_environment(warehouse: str | None) -> StoreSettings:
     """Return the settings of the store of a warehouse, from the environment."""
+    if is_gcs(warehouse):
+        return GcsSettings.from_environment()
     return AzureSettings.from_environment() if is_azure(warehouse) else S3Settings.from_environment()
 
 
 def add_spark_settings(conf: Mapping[str, str], values: Any, settings: StoreSettings) -> dict[str, str]:
     """Return the Spark settings of a run, with the clients of its object stores and the credentials.
 
-    On S3 they include the log store.
+    On S3 and Google Cloud Storage they include the log store.
 
     :param conf: the settings of the user, which win.
     :param values: the warehouse and the configuration of the run.
@@ -87,6 +114,11 @@ def add_spark_settings(conf: Mapping[str, str], values: Any, settings: StoreSett
         is_own = isinstance(settings, AzureSettings)
         azure_settings = settings if is_own else AzureSettings.from_environment()
         added |= {**_AZURE_CLIENT, **azure_settings.as_spark()}
+    if any(_GCS_LOCATION.search(text) for text in _iterate_texts(values)):
+        is_own = isinstance(settings, GcsSettings)
+        gcs_settings = settings if is_own else GcsSettings.from_environment()
+        # With another way to authenticate, a key would have no effect.
+        added |= {**_GCS_CLIENT, **({} if AUTH_TYPE_SETTING in conf else gcs_settings.as_spark())}
     return {**added, **conf}
 
 
@@ -107,6 +139,9 @@ def complete_arguments(location: str, settings: StoreSettings | None = None) -> 
         # A key belongs to one account; adlfs reads the environment itself.
         has_key = isinstance(settings, AzureSettings) and settings.account == find_account(location)
         return {**(settings.as_fsspec() if settings and has_key else {}), "use_listings_cache": False}
+    if is_gcs(location):
+        own_key = settings if isinstance(settings, GcsSettings) else GcsSettings.from_environment()
+        return {**own_key.as_fsspec(), "use_listings_cache": False}
     if not is_s3(location):
         return {}
     own_settings = settings if isinstance(settings, S3Settings) else S3Settings()
@@ -120,7 +155,7 @@ def find_store_error(location: str, text: str) -> SetupError | None:
     >>> find_store_error("s3://lake/t", "tcp connect error: Connection refused").message
     's3://lake/t: the object store cannot be reached: check its address in the connection, and the network'
     """
-    if not is_s3(location) and not is_azure(location):
+    if find_extra(location) is None:
         return None
     for pattern, message in _STORE_ERRORS.items():
         if re.search(pattern, text):
@@ -131,8 +166,8 @@ def find_store_error(location: str, text: str) -> SetupError | None:
 def refuse_location(location: str, error: Exception) -> SetupError:
     """Return the error of a location for which fsspec has no library."""
     remedy = "install the library of the store"
-    if is_s3(location) or is_azure(location):
-        remedy = f"install airflow-merge-provider[{'s3' if is_s3(location) else 'azure'}]"
+    if extra := find_extra(location):
+        remedy = f"install airflow-merge-provider[{extra}]"
     return SetupError(f"{location}: no library for this kind of location is installed: {remedy} ({error})")
 
 
@@ -142,7 +177,7 @@ def is_secret(name: str) -> bool:
     >>> is_secret("spark.hadoop.fs.s3a.secret.key"), is_secret("spark.hadoop.fs.s3a.endpoint")
     (True, False)
     """
-    return _SECRET.search(name) is not None
+    return name == KEY_SETTING or _SECRET.search(name) is not None
 
 
 def has_log_store(conf: Mapping[str, str]) -> bool:
@@ -153,6 +188,11 @@ def has_log_store(conf: Mapping[str, str]) -> bool:
 def has_azure_client(conf: Mapping[str, str]) -> bool:
     """Return whether Spark settings name Hadoop's client of Azure."""
     return any(name in conf for name in _AZURE_CLIENT)
+
+
+def has_gcs_client(conf: Mapping[str, str]) -> bool:
+    """Return whether Spark settings are those of a run over Google Cloud Storage."""
+    return any(name in conf for name in _GCS_CLIENT)
 
 
 def _iterate_texts(value: Any) -> Iterator[str]:

@@ -9,7 +9,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.object_store.azure_settings import AzureSettings, find_account
-from airflow_merge_provider.core.object_store.clients import complete_arguments, complete_options, is_s3
+from airflow_merge_provider.core.object_store.clients import (
+    complete_arguments,
+    complete_options,
+    is_gcs,
+    is_s3,
+)
+from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 
 _REMOVALS_MAX = 5
@@ -19,6 +25,8 @@ def build_arguments(spark: SparkSession, location: str) -> dict[str, Any]:
     """Return fsspec's arguments for a location; what Spark does not set comes from the environment."""
     if account := find_account(location):
         return complete_arguments(location, _read_azure_settings(spark, account))
+    if is_gcs(location):
+        return complete_arguments(location, _read_gcs_settings(spark))
     return complete_arguments(location, _read_settings(spark)) if is_s3(location) else {}
 
 
@@ -26,11 +34,17 @@ def build_options(spark: SparkSession, location: str) -> dict[str, str]:
     """Return the options of delta-rs for a location; what Spark does not set comes from the environment."""
     if account := find_account(location):
         return _read_azure_settings(spark, account).as_delta_rs()
+    if is_gcs(location):
+        return _read_gcs_settings(spark).as_delta_rs()
     return complete_options(location, _read_settings(spark).as_delta_rs()) if is_s3(location) else {}
 
 
 def _read_azure_settings(spark: SparkSession, account: str) -> AzureSettings:
     return AzureSettings.from_spark(lambda name: spark.conf.get(name, None), account)
+
+
+def _read_gcs_settings(spark: SparkSession) -> GcsSettings:
+    return GcsSettings.from_spark(lambda name: spark.conf.get(name, None))
 
 
 def _read_settings(spark: SparkSession) -> S3Settings:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.core.object_store.clients import LOG_STORE
+from airflow_merge_provider.core.object_store.clients import GCS_LOG_STORE, LOG_STORE
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.spark.errors import convert_error
 from tests.jobs.object_store.runs import Lake
@@ -89,6 +91,18 @@ def test_a_store_without_conditions_is_refused(lake: Lake) -> None:
         lake.open_table("t")
 
 
+def build_session(settings: Mapping[str, str | None]) -> Any:
+    """Return a session of a Spark that another program has started."""
+
+    class Session:
+        class conf:  # noqa: N801 - as in Spark
+            @staticmethod
+            def get(name: str, default: Any) -> Any:
+                return settings.get(name) or default
+
+    return Session()
+
+
 @pytest.mark.parametrize("store", [None, "io.delta.storage.S3SingleDriverLogStore"])
 def test_a_spark_with_another_log_store_is_refused(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, store: str | None
@@ -96,16 +110,7 @@ def test_a_spark_with_another_log_store_is_refused(
     """A Spark whose log store overwrites entries is refused before it reads, unless it may be used."""
     request = lake.build_request("merge_load", {"target": "t"})
     settings = {"spark.delta.logStore.s3.impl": store}
-
-    class Session:
-        """A session of a Spark that another program has started."""
-
-        class conf:  # noqa: N801 - as in Spark
-            @staticmethod
-            def get(name: str, default: Any) -> Any:
-                return settings.get(name) or default
-
-    spark: Any = Session()
+    spark = build_session(settings)
     with pytest.raises(SetupError, match=rf"target: Spark writes the log of .*/wh/t.*set .*={LOG_STORE}"):
         require_safe_commits(spark, request)
     for allowed in (
@@ -118,3 +123,20 @@ def test_a_spark_with_another_log_store_is_refused(
         require_safe_commits(spark, allowed)
     settings["spark.delta.logStore.s3.impl"] = LOG_STORE
     require_safe_commits(spark, request)
+
+
+@pytest.mark.parametrize("name", ["spark.delta.logStore.gs.impl", "spark.delta.logStore.class"])
+def test_google_cloud_needs_its_own_log_store(name: str) -> None:
+    """Delta's log store for Google Cloud is safe, and is its default; a Spark with another one is refused."""
+    request = JobRequest(
+        job="merge_load",
+        config={"target": "t"},
+        run=RunToken(dag_id="d", run_id="r", task_id="t"),
+        warehouse="gs://lake/wh",
+        started_at=1,
+    )
+
+    require_safe_commits(build_session({}), request)
+    require_safe_commits(build_session({name: GCS_LOG_STORE}), request)
+    with pytest.raises(SetupError, match=rf"log of gs://lake/wh/t .*set .*\.gs\.impl={GCS_LOG_STORE}"):
+        require_safe_commits(build_session({name: "io.delta.storage.HDFSLogStore"}), request)

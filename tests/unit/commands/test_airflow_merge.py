@@ -211,6 +211,20 @@ def test_a_connection_that_cannot_be_used_is_not_ok(
     assert (store.state, store.value[: len(value)]) == (state, value)
 
 
+def test_the_key_of_google_cloud_is_named_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check says from which connection the key is, and reads it."""
+    extra = {"google_cloud_conn_id": "lake_key"}
+    store = {"conn_type": "merge_store", "host": "gs://lake/wh", "extra": extra}
+    key = {"conn_type": "google_cloud_platform", "extra": {"keyfile_dict": {"private_key": SECRET}}}
+    monkeypatch.setenv("AIRFLOW_CONN_MERGE_STORE_DEFAULT", json.dumps(store))
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE_KEY", json.dumps(key))
+
+    checks = {check.name: check for check in check_connections()}
+
+    value = "merge_store: warehouse gs://lake/wh, a Google key is set, keys of connection lake_key"
+    assert checks["connection merge_store_default"].value == value
+
+
 @pytest.mark.parametrize(
     ("connection", "state", "value"),
     [

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider import cli
+from airflow_merge_provider.doctor.cache import check_jars
 from airflow_merge_provider.jvm.jars import list_delta_jars
+from tests.gcs_server import run_gcs
 from tests.s3_server import run_s3
 from tests.unit.commands.conftest import run_on_terminal
 
@@ -223,6 +225,40 @@ def test_a_warehouse_on_s3_is_written(
 
         cli.main(["doctor", "--warehouse", f"{bucket}/lake"])
         assert "of-the-test" not in capsys.readouterr().out
+
+
+def test_a_warehouse_on_google_cloud_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A warehouse on Google Cloud Storage is written with the key file of the environment."""
+    with run_gcs(tmp_path) as server:
+        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(server.key_file))
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        bucket = server.make_bucket()
+        code, checks = find_checks(capsys, "--warehouse", f"{bucket}/lake")
+        assert code == 0
+        assert checks["warehouse"]["value"] == f"{bucket}/lake (--warehouse), can be reached"
+        assert checks["gcsfs"] == {"state": "ok", "value": f"{bucket}/lake can be written", "remedy": ""}
+        assert checks["GCS client jars"]["state"] == "warning"
+
+
+def test_a_spark_whose_hadoop_cannot_write_to_the_store_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client that a run would refuse to download is missing, with the remedy of that refusal."""
+    (tmp_path / "spark" / "bin").mkdir(parents=True)
+    (tmp_path / "spark" / "bin" / "spark-submit").touch()
+    (tmp_path / "spark" / "jars").mkdir()
+    for name in ("spark-core_2.13-4.0.1.jar", "hadoop-client-api-3.4.1.jar"):
+        (tmp_path / "spark" / "jars" / name).touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+
+    checks = {check.name: check for check in check_jars("s3://lake/warehouse")}
+
+    assert checks["S3 client jars"].state == "missing"
+    assert "does not have Hadoop 3.5.0 or 3.4.2" in checks["S3 client jars"].value
+    assert "allow_single_writer" in checks["S3 client jars"].remedy
 
 
 def test_a_terminal_shows_states_in_colours() -> None:

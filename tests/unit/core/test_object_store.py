@@ -88,7 +88,7 @@ def test_the_environment_adds_the_address_and_leaves_keys_to_the_clients(
     assert complete_options("s3a://lake/t")["AWS_ALLOW_HTTP"] == "true"
     assert complete_options("/lake/t", {"A": "b"}) == {"A": "b"}
     assert complete_arguments("s3://lake/t", S3Settings("key", "secret"))["key"] == "key"
-    assert complete_arguments("gs://lake/t") == {}
+    assert complete_arguments("file:///lake/t") == {}
 
 
 def test_a_run_over_s3_gets_the_client_and_the_log_store() -> None:

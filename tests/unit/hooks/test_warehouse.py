@@ -12,6 +12,7 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from airflow_merge_provider.core.errors import ConfigError, SetupError
+from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.hooks.warehouse import WarehouseHook, find_warehouse
 
@@ -148,3 +149,83 @@ def test_an_aws_connection_with_a_role_is_refused(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(SetupError, match="connection 'lake' has role_arn, which is not supported: use keys"):
         _ = WarehouseHook().s3_settings
+
+
+def define_google(monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], **store_extra: Any) -> None:
+    define_connection(
+        monkeypatch, host="gs://lake/wh", extra={"google_cloud_conn_id": "google", **store_extra}
+    )
+    google = {"conn_type": "google_cloud_platform", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_GOOGLE", json.dumps(google))
+
+
+@pytest.mark.parametrize("prefix", ["", "extra__google_cloud_platform__"])
+def test_a_google_cloud_connection_has_the_key_file(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The key file of the connection is used by each client; old connections have longer names."""
+    file = tmp_path / "key.json"
+    file.write_text("{}")
+    define_google(monkeypatch, {f"{prefix}key_path": str(file), f"{prefix}keyfile_dict": ""})
+
+    assert WarehouseHook().store_settings == GcsSettings(str(file))
+    assert WarehouseHook().storage_options == {"GOOGLE_SERVICE_ACCOUNT": str(file)}
+    hook = WarehouseHook()
+    asyncio.run(hook.fetch_connection())
+    assert hook.__dict__["gcs_settings"] == GcsSettings(str(file))
+
+
+@pytest.mark.parametrize("written", [{"private_key": SECRET}, json.dumps({"private_key": SECRET})])
+def test_a_google_cloud_connection_has_the_content_of_a_key_file(
+    written: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The content may be an object or JSON text; the representation of the settings does not show it."""
+    define_google(monkeypatch, {"keyfile_dict": written})
+
+    settings = WarehouseHook().store_settings
+
+    assert settings == GcsSettings(key=json.dumps({"private_key": SECRET}))
+    assert SECRET not in repr(settings)
+
+
+def test_storage_options_replace_the_google_cloud_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key in the storage options is used by each client, and that of the connection by none."""
+    options = {"google_service_account": "/keys/lake.json"}
+    define_google(monkeypatch, {"keyfile_dict": {"private_key": SECRET}}, storage_options=options)
+
+    assert WarehouseHook().store_settings == GcsSettings("/keys/lake.json")
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (
+            {"impersonation_chain": "a@b"},
+            "connection 'google' has impersonation_chain, which is not supported",
+        ),
+        (
+            {"key_path": "/nowhere/k.json"},
+            "has key_path /nowhere/k.json, which does not exist on this machine",
+        ),
+        ({"keyfile_dict": SECRET}, "has a keyfile_dict that is not a JSON object: paste the content"),
+        ({"keyfile_dict": "{}", "key_path": "/k.json"}, "has key_path and keyfile_dict: remove one of them"),
+    ],
+)
+def test_a_google_cloud_connection_that_cannot_be_used_is_refused(
+    extra: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other credentials, and a key that is not one, are errors, and not a request without credentials."""
+    define_google(monkeypatch, extra)
+
+    with pytest.raises(SetupError, match=message) as refused:
+        _ = WarehouseHook().store_settings
+
+    assert SECRET not in str(refused.value)
+
+
+def test_an_endpoint_of_google_cloud_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hadoop's client would use Google's address while delta-rs would use another one."""
+    define_google(monkeypatch, {}, endpoint_url="http://localhost:4443")
+
+    with pytest.raises(ConfigError, match=r"endpoint_url: .* is not supported with gs://"):
+        _ = WarehouseHook().store_settings
