@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.clients import find_extra
-from airflow_merge_provider.doctor.check import Check
+from airflow_merge_provider.doctor.check import Check, describe_error
 from airflow_merge_provider.jvm.class_archive import archive_file
 from airflow_merge_provider.jvm.hadoop_clients import AZURE_CLIENT, GCS_CLIENT, S3_CLIENT, HadoopClient
 from airflow_merge_provider.jvm.jars import cache_folder, find_java, list_delta_jars, spark_home
@@ -49,10 +49,9 @@ def check_jars(warehouse: str | None) -> Iterator[Check]:
 def _check_client(client: HadoopClient) -> Check:
     name = f"{client.store} client jars"
     try:
-        if client.find_hadoop() is None:
-            return Check(name, "missing", client.describe_absence(), client.remedy)
-    except SetupError:
-        return Check(name, "warning", "not checked", "get Spark first")
+        client.require_hadoop()
+    except SetupError as error:
+        return describe_error(name, error)
     if client.folder.is_dir():
         return Check(name, "ok", str(client.folder))
     return Check(name, "warning", "not cached", _FIRST_USE)

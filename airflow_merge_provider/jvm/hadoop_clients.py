@@ -52,27 +52,26 @@ class HadoopClient:
         jars = spark_home() / "jars"
         return next((hadoop for hadoop in self.packages if (jars / f"{_API}-{hadoop}.jar").is_file()), None)
 
-    def describe_absence(self) -> str:
-        """Return that Spark's Hadoop is another one."""
-        return f"The Spark in {spark_home()} does not have Hadoop {' or '.join(self.packages)}"
+    def require_hadoop(self) -> str:
+        """Return the version of Spark's Hadoop.
 
-    @property
-    def remedy(self) -> str:
-        """What a user of a Spark with another Hadoop can do."""
-        limit = f" ({self.limit})" if self.limit else ""
-        return (
-            f"use a Spark that has it, or add {self.artifact} of its Hadoop version with "
-            f"spark.jars.packages{limit}"
-        )
+        :raises SetupError: when the client does not work with it, or Spark is not found.
+        """
+        hadoop = self.find_hadoop()
+        if hadoop is None:
+            limit = f" ({self.limit})" if self.limit else ""
+            raise SetupError(
+                f"The Spark in {spark_home()} does not have Hadoop {' or '.join(self.packages)}: use a Spark "
+                f"that has it, or add {self.artifact} of its Hadoop version with spark.jars.packages{limit}"
+            )
+        return hadoop
 
     def find_jars(self) -> tuple[str, ...]:
         """Return the paths of the jars; Spark's own resolver downloads them on first use.
 
         :raises SetupError: when they are missing and cannot be downloaded, or Spark has another Hadoop.
         """
-        hadoop = self.find_hadoop()
-        if hadoop is None:
-            raise SetupError(f"{self.describe_absence()}: {self.remedy}")
+        hadoop = self.require_hadoop()
         if not self.folder.is_dir():
             self._fetch_jars(hadoop)
         return tuple(sorted(str(jar) for jar in self.folder.glob("*.jar")))
