@@ -38,7 +38,7 @@ class Question:
 
     subject: str
     body: str
-    plan_version: int | None
+    choice: PlanChoice
 
 
 def build_question(
@@ -49,9 +49,13 @@ def build_question(
     :param plan_task_id: the task whose merge report shows the plan, if it is another one.
     """
     plan = ChangeSummary.model_validate(report["plan"])
-    version = None if plan.saved is None else plan.saved.version
     body = build_body(plan, reason, _find_report_url(context["ti"], plan_task_id))
-    return Question(build_subject(report, plan), body, version)
+    return Question(build_subject(report, plan), body, name_plan(plan))
+
+
+def name_plan(plan: ChangeSummary) -> PlanChoice:
+    """Return what identifies a saved plan: a table that was created again has the same versions."""
+    return PlanChoice(version=plan.saved.version if plan.saved else None, digest=plan.digest)
 
 
 def ask_for_approval(
@@ -89,7 +93,7 @@ def ask_for_approval(
         raise AirflowFailException(
             f"{question.subject}: an earlier try asked for the approval of another plan. {_NEXT}"
         )
-    reviewed = {"version": question.plan_version}
+    reviewed = question.choice.model_dump(exclude_none=True)
     raise TaskAwaitingInput(method_name=method, kwargs={"reviewed": reviewed}, timeout=timeout)
 
 
@@ -114,7 +118,7 @@ def choose_plan(event: Mapping[str, Any], reviewed: Mapping[str, Any], on_reject
         raise error_class(f"The plan was not approved{late}: nothing was written")
     user = event.get("responded_by_user") or {}
     approver = str(user.get("name") or user.get("id") or "unknown")
-    return PlanChoice(version=reviewed["version"], approved_by=approver)
+    return PlanChoice.model_validate({**reviewed, "approved_by": approver})
 
 
 def check_plan_source(task_id: str, plan: Any, approve: Any) -> None:

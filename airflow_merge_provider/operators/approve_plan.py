@@ -10,8 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator, Context
 
 from airflow_merge_provider.core import risk
-from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.change_plan.summary import count_changed_rows
+from airflow_merge_provider.core.change_plan.summary import ChangeSummary, count_changed_rows
 from airflow_merge_provider.core.report import PLAN_KEY, REPORT_KEY
 from airflow_merge_provider.operators import _review
 from airflow_merge_provider.operators._arguments import (
@@ -77,7 +76,7 @@ class ApprovePlanOperator(BaseOperator):
             )
         if not count_changed_rows(plan["kinds"]):
             self.log.info("Nothing to approve: the plan changes no rows")
-            return PlanChoice(version=plan["saved"]["version"]).model_dump()
+            return _review.name_plan(ChangeSummary.model_validate(plan)).model_dump()
         # The report may have been truncated: this XCom has more rows.
         complete_report = {**report, "plan": self._pull_xcom(context, PLAN_KEY) or plan}
         reason = "; ".join(["the run needs the approval of a person", *report["warnings"]])

@@ -17,7 +17,7 @@ from airflow_merge_provider.core.protocol import JobRequest, JobResult
 from airflow_merge_provider.operators.upsert import UpsertOperator
 from airflow_merge_provider.task_groups import build_reviewed_merge
 from tests.fakes import REPORT, FakeSparkJobHook, build_unchanged
-from tests.unit.operators.test_review import PLAN
+from tests.unit.operators.test_review import APPROVED, PLAN
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(120)]
 
@@ -122,7 +122,7 @@ def test_an_approved_plan_is_committed(
     assert list_states(run) == dict.fromkeys(("check", "plan", "approve", "apply", "publish"), "success")
     check, plan, apply = planning_hook.requests
     assert (check.until, plan.until, apply.until) == ("plan", "transform", "commit")
-    assert apply.apply_plan == PlanChoice(version=3, approved_by="ada")
+    assert apply.apply_plan == PlanChoice.model_validate(APPROVED)
     assert check.config == plan.config == apply.config
     assert len(asset_events("file:///lake/approved_group")) == 1
 
@@ -202,5 +202,5 @@ def test_the_tasks_of_the_group_may_be_decorated(run_and_answer: RunAndAnswer, p
     assert list(questions) == [APPROVE]
     assert set(list_states(run).values()) == {"success"}
     assert [request.config["source"] for request in planning_hook.requests] == ["new"] * 3
-    assert planning_hook.requests[-1].apply_plan == PlanChoice(version=3, approved_by="ada")
+    assert planning_hook.requests[-1].apply_plan == PlanChoice.model_validate(APPROVED)
     assert len(calls) == 3

@@ -23,6 +23,9 @@ class PlanChoice(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: int | None = Field(None, description="The version of the plan table; null for the newest.")
+    digest: str | None = Field(
+        None, description="The digest of its changes; null if nobody has seen them. Another plan is refused."
+    )
     approved_by: str | None = Field(None, description="The user who has approved the plan.")
 
 

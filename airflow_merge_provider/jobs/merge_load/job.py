@@ -83,7 +83,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
         pinned = pin_source(spark, source, request)
     if config.dispatch_by is not None:
         return _load_parts(spark, request, progress, config, target, pinned)
-    with progress.time_step("resolve inputs"):
+    with progress.time_step("resolve target"):
         table = DeltaTarget(spark, target, request)
     return load_rows(spark, request, progress, config, table, pinned)
 
@@ -132,7 +132,7 @@ def _load_parts(
     dispatch.check_expectations(spark, pinned, config, reporter)
     reports = {}
     for name, dataset in parts.items():
-        with progress.time_step("resolve inputs"):
+        with progress.time_step("resolve target"):
             table = DeltaTarget(spark, dataset, request)
         reports[name] = load_rows(spark, request, progress, config, table, pinned, part=name)
     return dispatch.merge_reports(reports, reporter)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.change_plan.saved_plan import PLAN, PLAN_SUFFIX, SavedPlan
+from airflow_merge_provider.core.change_plan.saved_plan import PLAN, PLAN_SUFFIX, PlanChoice, SavedPlan
 from airflow_merge_provider.core.change_plan.summary import ChangeSummary, PlanReference
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
@@ -45,21 +45,35 @@ def save_plan(reporter: RunReporter, text_rows: DataFrame, summary: ChangeSummar
 def load_plan(spark: SparkSession, request: JobRequest) -> JobRequest:
     """Return the request with the record of the plan that it applies, and with the time of that plan.
 
-    :raises DataError: if there is no such plan.
+    :raises DataError: if there is no such plan, or another one than that which a person has approved.
     """
     if request.apply_plan is None:
         return request
     target = resolve_dataset(request.config.get("target") or "", request.warehouse, at="target")
-    dataset, version = _find_plan_table(target), request.apply_plan.version
+    dataset, choice = _find_plan_table(target), request.apply_plan
     for entry in read_history(spark, dataset, None):
         record = SavedPlan.from_metadata(parse_metadata(entry))
-        if record is not None and version in (None, entry.version):
+        if record is not None and choice.version in (None, entry.version):
+            _require_digest(record, choice, f"{dataset.uri}, version {entry.version}")
             return request.model_copy(update={"saved_plan": record, "started_at": record.started_at})
     message = f"{dataset.uri} has no saved plan"
-    if version is not None:
-        message = f"{dataset.uri} has no saved plan at version {version}"
+    if choice.version is not None:
+        message = f"{dataset.uri} has no saved plan at version {choice.version}"
     hint = "save one with plan='save', or with the command plan --save"
     raise DataError.from_problems([Problem("plan", "missing", message, hint)])
+
+
+def _require_digest(record: SavedPlan, choice: PlanChoice, place: str) -> None:
+    """Refuse another plan than the approved one: a table that was created again has the same versions.
+
+    :raises DataError: if it is another plan.
+    """
+    if choice.digest not in (None, record.digest):
+        message = (
+            f"{place}, is another plan ({record.digest[:12]}) than the approved one ({choice.digest[:12]})"
+        )
+        hint = "nothing was written: save a plan and approve it"
+        raise DataError.from_problems([Problem("plan", "other-plan", message, hint)])
 
 
 def pin_source(spark: SparkSession, dataset: Dataset, request: JobRequest) -> PinnedDataset:

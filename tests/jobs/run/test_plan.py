@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,24 @@ def test_a_plan_that_does_not_exist_is_an_error(runs: PlannedRuns) -> None:
     """The error says how to save one."""
     with pytest.raises(DataError, match=r"has no saved plan \(save one with plan='save'"):
         runs.apply(1)
+
+
+def test_another_plan_at_the_same_version_is_not_the_approved_one(runs: PlannedRuns) -> None:
+    """A plan table that was deleted and created again has the version that a person has approved."""
+    runs.run(1)
+    runs.write_sources(2)
+    approved = runs.plan(2)["plan"]
+    shutil.rmtree(runs.folder / f"{runs.target}__plan")
+    runs.write_sources(3)
+    other = runs.plan(3)["plan"]
+    choice = PlanChoice(version=approved["saved"]["version"], digest=approved["digest"], approved_by="ada")
+    version = runs.version
+
+    with pytest.raises(DataError, match=f"is another plan .{other['digest'][:12]}. than the approved one"):
+        runs.run(3, "applying", apply_plan=choice)
+
+    assert other["saved"]["version"] == approved["saved"]["version"]
+    assert runs.version == version
 
 
 def test_a_run_that_needs_approval_stops_with_a_saved_plan(runs: PlannedRuns) -> None:

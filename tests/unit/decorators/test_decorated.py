@@ -25,7 +25,7 @@ from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError
 from tests.fakes import REPORT, FakeSparkJobHook
-from tests.unit.operators.test_review import PLAN, YES
+from tests.unit.operators.test_review import APPROVED, PLAN, SEEN, YES
 
 FIXED = {"target": "orders", "warehouse": "/lake"}
 NAMES = ("delete_insert", "joiner", "merge_engine", "merge_record", "merge_source", "scd2", "upsert")
@@ -278,7 +278,7 @@ def test_an_approved_run_has_the_arguments_that_were_shown(answering: Any, quest
 
     second = fake.requests[1]
     assert len(calls) == 1
-    assert second.apply_plan == PlanChoice(version=3, approved_by="ada")
+    assert second.apply_plan == PlanChoice.model_validate(APPROVED)
     assert second.config == first.config
     assert second.config["source_filter"] == "day = '2026-11-24'"
     assert second.config["boundary_timestamp"] == "2026-11-24T00:00:00+00:00"
@@ -322,7 +322,7 @@ def test_a_task_whose_arguments_are_lost_does_not_continue(answering: Any) -> No
 
     with pytest.raises(RefusedArgumentsError, match="XCom 'merge_arguments': is missing"):
         build_upsert({"source": "s", "primary_key": "id"}).resume_execution(
-            "after_review", {"event": YES, "reviewed": {"version": 3}}, context
+            "after_review", {"event": YES, "reviewed": SEEN}, context
         )
 
     assert fake.requests == []

@@ -24,11 +24,10 @@ from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.approve_plan import ApprovePlanOperator
 from airflow_merge_provider.operators.upsert import UpsertOperator
 from tests.fakes import REPORT, FakeSparkJobHook
-from tests.unit.operators.test_review import PLAN, YES
+from tests.unit.operators.test_review import APPROVED, PLAN, SEEN, YES
 
 ROWS = {"inserted": 30, "updated": 0, "deleted": 1, "unchanged": 99}
 PLANNED = {**REPORT, "rows": ROWS, "dry_run": True, "plan": {**PLAN, "examples": []}}
-APPROVED = {"version": 3, "approved_by": "ada"}
 
 
 @pytest.fixture
@@ -77,7 +76,7 @@ def test_a_person_sees_the_plan_of_the_other_task(questions: list[Any], map_inde
     mapped = "" if map_index < 0 else f"/mapped/{map_index}"
     assert f"dags/d/runs/r/tasks/orders.plan{mapped}/plugin/merge-report)" in question.body
     assert waiting.value.method_name == "after_review"
-    assert waiting.value.kwargs == {"reviewed": {"version": 3}}
+    assert waiting.value.kwargs == {"reviewed": SEEN}
     assert waiting.value.timeout == timedelta(hours=2)
 
 
@@ -104,7 +103,7 @@ def test_a_question_about_another_plan_is_not_asked(questions: list[Any]) -> Non
 
 def test_the_answer_is_the_approved_plan() -> None:
     """The result names the version that was shown, and the person."""
-    assert build_operator().after_review(build_context({}), YES, {"version": 3}) == APPROVED
+    assert build_operator().after_review(build_context({}), YES, SEEN) == APPROVED
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def test_a_rejection_skips_or_fails(on_reject: str, error: type[Exception]) -> N
     """The task is skipped or fails, so that the task with the plan does not run."""
     with pytest.raises(error, match="The plan was not approved: nothing was written"):
         build_operator(on_reject=on_reject).after_review(
-            build_context({}), {**YES, "chosen_options": ["Reject"]}, {"version": 3}
+            build_context({}), {**YES, "chosen_options": ["Reject"]}, SEEN
         )
 
 
@@ -210,7 +209,7 @@ def test_the_approved_plan_is_applied(answering: Any) -> None:
 
     build_apply(plan=APPROVED, approve="always").execute(build_context({}))
 
-    assert requests[0].apply_plan == PlanChoice(version=3, approved_by="ada")
+    assert requests[0].apply_plan == PlanChoice.model_validate(APPROVED)
     assert (requests[0].until, requests[0].save_plan) == ("commit", False)
 
 

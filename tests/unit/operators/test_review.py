@@ -49,6 +49,11 @@ PLAN: dict[str, Any] = {
 }
 
 
+# The plan that a person has seen, and the choice of that person.
+SEEN = {"version": 3, "digest": PLAN["digest"]}
+APPROVED = {**SEEN, "approved_by": "ada"}
+
+
 def raise_risk(digest: str = PLAN["digest"], code: str = "risk", **saved: Any) -> Any:
     plan = {**PLAN, "digest": digest, "saved": {**PLAN["saved"], **saved}}
     rows = {"inserted": 30, "updated": 0, "deleted": 1, "unchanged": 99}
@@ -135,7 +140,7 @@ def test_a_person_is_asked_with_the_plan(answering: Any, server: Any, xcoms: dic
     assert "dags/d/runs/r/tasks/merge/plugin/merge-report)" in question.body
     assert r"All rows are in /lake/golden\_\_plan." in question.body
     assert waiting.value.method_name == "after_review"
-    assert waiting.value.kwargs == {"reviewed": {"version": 3}}
+    assert waiting.value.kwargs == {"reviewed": SEEN}
     assert waiting.value.timeout == timedelta(hours=1)
     assert xcoms["merge_plan"]["examples"] == PLAN["examples"]
     assert xcoms["merge_report"]["plan"]["saved"]["version"] == 3
@@ -163,7 +168,7 @@ def test_a_question_about_another_plan_is_not_asked(answering: Any, server: Any)
     for version in (3, 4):
         with pytest.raises(TaskAwaitingInput) as waiting:
             task.execute(answering(raise_risk(version=version))[1])
-        assert waiting.value.kwargs["reviewed"]["version"] == version
+        assert waiting.value.kwargs["reviewed"] == {"version": version, "digest": PLAN["digest"]}
 
     with pytest.raises(AirflowFailException, match="an earlier try asked for the approval of another plan"):
         task.execute(answering(raise_risk(digest="fedcba9876543210"))[1])
@@ -173,9 +178,9 @@ def test_a_yes_applies_the_plan_that_was_seen(answering: Any) -> None:
     """After approval the run applies the version of the plan that was shown, in the name of the person."""
     fake, context = answering(JobResult(report=REPORT))
 
-    build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"version": 3})
+    build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, SEEN)
 
-    assert fake.requests[0].apply_plan == PlanChoice(version=3, approved_by="ada")
+    assert fake.requests[0].apply_plan == PlanChoice.model_validate(APPROVED)
 
 
 def test_an_approved_history_has_the_time_of_its_plan(answering: Any, server: Any) -> None:
@@ -187,7 +192,7 @@ def test_an_approved_history_has_the_time_of_its_plan(answering: Any, server: An
         Scd2Operator(task_id="merge", **history).execute(timed_context)
     fake.answer = JobResult(report=REPORT)
 
-    Scd2Operator(task_id="merge", **history).after_review(timed_context, YES, {"version": 3})
+    Scd2Operator(task_id="merge", **history).after_review(timed_context, YES, SEEN)
 
     planned, applied = fake.requests
     assert applied.config == planned.config
@@ -201,7 +206,7 @@ def test_an_approved_plan_that_is_outdated_fails(answering: Any) -> None:
     with pytest.raises(
         AirflowFailException, match=r"golden: the outdated-plan of 31 rows. Nothing was written"
     ):
-        build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"version": 3})
+        build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, SEEN)
 
 
 def test_a_rejection_may_fail_the_task(answering: Any) -> None:
@@ -210,7 +215,7 @@ def test_a_rejection_may_fail_the_task(answering: Any) -> None:
     task = build_operator(approve="always", on_reject="fail")
 
     with pytest.raises(AirflowFailException, match="The plan was not approved: nothing was written"):
-        task.after_review(context, {**YES, "chosen_options": ["Reject"]}, {"version": 3})
+        task.after_review(context, {**YES, "chosen_options": ["Reject"]}, SEEN)
 
 
 def test_a_plan_may_be_saved_and_applied_by_two_tasks(answering: Any, xcoms: dict[str, Any]) -> None:
@@ -247,7 +252,7 @@ def test_a_no_writes_nothing_and_emits_nothing(answering: Any, event: Any) -> No
     fake, context = answering(JobResult(report=REPORT))
 
     with pytest.raises(AirflowSkipException, match="nothing was written"):
-        build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, event, {"version": 3})
+        build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, event, SEEN)
 
     assert fake.requests == []
 
