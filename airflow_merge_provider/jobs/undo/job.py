@@ -31,6 +31,7 @@ from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.core.undo.load_removal import LoadRemoval
 from airflow_merge_provider.core.undo.side_tables import SideTableVersion
 from airflow_merge_provider.jobs.delta.log import read_properties
+from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, read_dataset
 from airflow_merge_provider.jobs.delta.writer import delete_all_rows, restore_table
@@ -54,11 +55,13 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConfigError: when the configuration is wrong.
     :raises DataError: when the undo is not possible; nothing is written then.
     :raises ConflictError: when another run committed first.
+    :raises SetupError: when another writer of the target could overwrite its commit.
     """
     target = resolve_dataset(UndoConfig.parse(request.config).target, request.warehouse, at="target")
     opened = partial(_open_storage, spark)
     if (journal := find_journal(target, opened)) is not None:
         return undo_files(journal, opened, request, progress)
+    require_safe_commits(spark, request)
     with progress.time_step("resolve inputs"):
         decision = open_run(SparkLog(spark), request, progress)
     return _Undo(spark, decision).run_to_end()

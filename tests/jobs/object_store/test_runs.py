@@ -8,6 +8,7 @@ import pytest
 
 from airflow_merge_provider import before_spark
 from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.jobs.spark.session import override_settings
 from tests.jobs.object_store.runs import Lake
 
 _TARGETS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -25,6 +26,7 @@ _ROWS = [
     {"_id": "1", "id": 1, "mail": "x", "day": 1},
     {"_id": "2", "id": 2, "mail": "y", "day": 1},
 ]
+_UNSAFE = {"spark.delta.logStore.s3.impl": "io.delta.storage.S3SingleDriverLogStore"}
 _OTHERS = [{"_id": "7", "mail": "x"}]
 _CHANGED = [
     {"_id": "1", "id": 1, "mail": "y", "day": 2},
@@ -86,6 +88,25 @@ def test_joined_files_are_written_to_s3(lake: Lake) -> None:
 
     assert (first["rows"]["inserted"], second["changed"]) == (2, True)
     assert lake.spark.read.parquet(f"{lake.location}/files").count() == 4
+
+
+def test_an_undo_of_files_does_not_need_the_log_store(lake: Lake) -> None:
+    """The outputs of a merge record have no log; a table does, and the same Spark may not undo its runs."""
+    with lake.open_files().open(f"{lake.location}/landing/a.json", "wb") as file:
+        file.write(b'{"id": 1}\n')
+    config: dict[str, Any] = {name: f"{lake.location}/{name}" for name in ("merged", "original", "failure")}
+    config |= {"source": f"{lake.location}/landing", "state_path": f"{lake.location}/state", "reader": "json"}
+    assert lake.run_job("merge_record", config)["changed"]
+    lake.write_rows("s", _ROWS)
+    job, upsert = _TARGETS["upsert"]
+    lake.run_job(job, {**upsert, "target": "t"})
+
+    with override_settings(lake.spark, _UNSAFE):
+        undone = lake.run_job("undo", {"target": "merged"})
+        with pytest.raises(SetupError, match="can lose commits"):
+            lake.run_job("undo", {"target": "t"})
+
+    assert undone["changed"]
 
 
 def test_a_missing_library_is_named(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
