@@ -19,7 +19,7 @@ from airflow_merge_provider.core.change_plan.summary import (
     describe_share,
     select_examples,
 )
-from airflow_merge_provider.core.errors import Problem, RiskError
+from airflow_merge_provider.core.errors import Problem, RiskError, format_count
 from airflow_merge_provider.core.explanation.changes import format_cell
 from airflow_merge_provider.links.merge_report import MergeReportLink
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError
@@ -185,7 +185,8 @@ def _format_row(row: Mapping[str, Any] | None, first: list[str] | None = None) -
     if first and len(names) > _COLUMNS_MAX:
         names = [*first, *(name for name in names if name not in first)]
     cells = [f"{name} = {format_cell(row.get(name))}" for name in names[:_COLUMNS_MAX]]
-    more = [f"and {len(names) - _COLUMNS_MAX} more columns"] if len(names) > _COLUMNS_MAX else []
+    more_count = len(names) - _COLUMNS_MAX
+    more = [f"and {format_count(more_count, 'more column')}"] if more_count > 0 else []
     return _escape_markdown(", ".join([*cells, *more]))
 
 

@@ -65,7 +65,7 @@ def format_example(example: ChangeExample) -> Iterator[str]:
     names = [name for name in row if name not in changed_names]
     cells = [f"{escape_text(name)} = {format_cell(row[name])}" for name in names[:_COLUMNS_MAX]]
     if len(names) > _COLUMNS_MAX:
-        cells.append(f"and {len(names) - _COLUMNS_MAX} more columns")
+        cells.append(f"and {format_count(len(names) - _COLUMNS_MAX, 'more column')}")
     why = f"{example.reason}: {example.detail}" if example.detail else example.reason
     yield f"{_SIGNS[example.kind]} {', '.join(cells)}{f'  [{escape_text(why)}]' if why else ''}"
     for name, value_before, value_after in changed:
