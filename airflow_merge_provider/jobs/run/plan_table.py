@@ -63,14 +63,14 @@ def load_plan(spark: SparkSession, request: JobRequest) -> JobRequest:
     raise DataError.from_problems([Problem("plan", "missing", message, hint)])
 
 
-def _require_digest(record: SavedPlan, choice: PlanChoice, place: str) -> None:
+def _require_digest(record: SavedPlan, choice: PlanChoice, table: str) -> None:
     """Refuse another plan than the approved one: a table that was created again has the same versions.
 
     :raises DataError: if it is another plan.
     """
     if choice.digest not in (None, record.digest):
         message = (
-            f"{place}, is another plan ({record.digest[:12]}) than the approved one ({choice.digest[:12]})"
+            f"{table}, is another plan ({record.digest[:12]}) than the approved one ({choice.digest[:12]})"
         )
         hint = "nothing was written: save a plan and approve it"
         raise DataError.from_problems([Problem("plan", "other-plan", message, hint)])
