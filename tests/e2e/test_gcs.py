@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -15,11 +16,11 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from airflow_merge_provider.core.errors import ConflictError, SetupError
 from airflow_merge_provider.core.object_store.clients import complete_arguments
-from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
-from airflow_merge_provider.hooks._exchange import RunFolder
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.jobs.merge_record.files.storage import RemoteStorage
+from tests.e2e.store_runs import build_request, check_exchange, check_three_runs
 from tests.gcs_server import GcsServer, run_gcs
 
 
@@ -47,19 +48,9 @@ def connect(monkeypatch: pytest.MonkeyPatch, gcs: GcsServer, location: str, key:
     monkeypatch.setenv("AIRFLOW_CONN_MERGE_STORE_DEFAULT", json.dumps(store))
 
 
-def build_request(warehouse: str, run: str) -> JobRequest:
-    return JobRequest(
-        job="merge_load",
-        config={"strategy": "upsert", "source": "rows", "target": "target", "primary_key": ["id"]},
-        run=RunToken(dag_id="d", run_id=run, task_id="t"),
-        warehouse=warehouse,
-        started_at=time.time_ns() // 1000,
-    )
-
-
-def submit(gcs: GcsServer, warehouse: str, run: str) -> JobResult | JobFailure:
+def submit_request(gcs: GcsServer, request: JobRequest) -> JobResult | JobFailure:
     hook = SparkJobHook(conf={"spark.driver.extraJavaOptions": gcs.java_options})
-    return hook.submit(build_request(warehouse, run))
+    return hook.submit(request)
 
 
 def read_ids(location: str, options: dict[str, str]) -> list[int]:
@@ -75,22 +66,8 @@ def test_first_unchanged_and_changed_run(
 
     Longer than other tests: two runs start Spark.
     """
-    options = WarehouseHook().storage_options
-    write_deltalake(f"{warehouse}/rows", pa.table({"id": [1, 2]}), storage_options=options)
-    results = [submit(gcs, warehouse, run) for run in ("r1", "r2")]
-    write_deltalake(f"{warehouse}/rows", pa.table({"id": [3]}), mode="append", storage_options=options)
-    results.append(submit(gcs, warehouse, "r3"))
+    check_three_runs(warehouse, WarehouseHook().storage_options, partial(submit_request, gcs))
 
-    reports = [result.report for result in results if isinstance(result, JobResult)]
-    assert [(report["changed"], report["rows"]["inserted"]) for report in reports] == [
-        (True, 2),
-        (False, 0),
-        (True, 1),
-    ]
-    assert reports[0]["target"]["uri"] == f"{warehouse}/target"
-    assert "session" in reports[0]["seconds"]
-    assert "session" not in reports[1]["seconds"], "a run without work needs no Spark"
-    assert DeltaTable(f"{warehouse}/target", storage_options=options).version() == 1
     assert set(gcs.read_log_conditions()) == {"0"}, "a log entry is written only if there is none"
     assert str(gcs.key_content["private_key"])[40:80] not in capsys.readouterr().out
 
@@ -103,11 +80,11 @@ def test_another_writer_is_faster(gcs: GcsServer, warehouse: str) -> None:
     options = WarehouseHook().storage_options
     target = f"{warehouse}/target"
     write_deltalake(f"{warehouse}/rows", pa.table({"id": [1, 2]}), storage_options=options)
-    submit(gcs, warehouse, "r1")
+    submit_request(gcs, build_request(warehouse, "r1"))
     write_deltalake(f"{warehouse}/rows", pa.table({"id": [3]}), mode="append", storage_options=options)
     gcs.hold_next_log_entry()
     with ThreadPoolExecutor(1) as executor:
-        run = executor.submit(submit, gcs, warehouse, "r2")
+        run = executor.submit(submit_request, gcs, build_request(warehouse, "r2"))
         while gcs.find_held_entry() is None:
             assert not run.done(), run.result()
             time.sleep(0.1)
@@ -125,23 +102,7 @@ def test_another_writer_is_faster(gcs: GcsServer, warehouse: str) -> None:
 
 def test_files_are_exchanged_through_the_bucket(gcs: GcsServer, warehouse: str) -> None:
     """The worker writes the request, reads a result, and removes both."""
-    request = build_request(warehouse, "r1")
-    folder = RunFolder(request, WarehouseHook().store_settings)
-    folder.write_request()
-    files = gcs.open_files()
-    [path] = files.find(folder.uri)
-    assert json.loads(files.cat_file(path)) == request.model_dump(mode="json")
-    result = path.replace("request.json", "result")
-    files.pipe_file(f"{result}/part-00000", JobResult(report={"changed": True}).model_dump_json().encode())
-    assert folder.find_result(0.0) is None
-    files.pipe_file(f"{result}/_SUCCESS", b"")
-
-    answer = folder.find_result(0.0)
-
-    assert isinstance(answer, JobResult)
-    assert answer.report["changed"]
-    assert folder.remove_folder() is None
-    assert files.find(folder.uri) == []
+    check_exchange(warehouse, gcs.open_files())
 
 
 def test_a_file_is_created_once(gcs: GcsServer, warehouse: str) -> None:
@@ -159,7 +120,7 @@ def test_a_bucket_that_does_not_exist(gcs: GcsServer, monkeypatch: pytest.Monkey
     connect(monkeypatch, gcs, "gs://nowhere/wh", {"key_path": str(gcs.key_file)})
 
     with pytest.raises(SetupError, match="the bucket does not exist: create it"):
-        submit(gcs, "gs://nowhere/wh", "r1")
+        submit_request(gcs, build_request("gs://nowhere/wh", "r1"))
 
 
 def test_another_key_is_refused(gcs: GcsServer, warehouse: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,75 @@
+"""What runs over a warehouse on an object store have to do, whatever the store."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
+from airflow_merge_provider.hooks._exchange import RunFolder
+from airflow_merge_provider.hooks.warehouse import WarehouseHook
+
+Submit = Callable[[JobRequest], JobResult | JobFailure]
+
+
+def build_request(warehouse: str, run: str) -> JobRequest:
+    """Return the request of an upsert of ``rows`` into ``target``."""
+    return JobRequest(
+        job="merge_load",
+        config={"strategy": "upsert", "source": "rows", "target": "target", "primary_key": ["id"]},
+        run=RunToken(dag_id="d", run_id=run, task_id="t"),
+        warehouse=warehouse,
+        started_at=time.time_ns() // 1000,
+    )
+
+
+def check_three_runs(warehouse: str, options: Mapping[str, str], submit: Submit) -> None:
+    """Check a first, an unchanged and a changed run.
+
+    :param options: those of delta-rs, which writes the source.
+    """
+    store = dict(options)
+    write_deltalake(f"{warehouse}/rows", pa.table({"id": [1, 2]}), storage_options=store)
+    results = [submit(build_request(warehouse, run)) for run in ("r1", "r2")]
+    write_deltalake(f"{warehouse}/rows", pa.table({"id": [3]}), mode="append", storage_options=store)
+    results.append(submit(build_request(warehouse, "r3")))
+
+    reports = [result.report for result in results if isinstance(result, JobResult)]
+    assert [(report["changed"], report["rows"]["inserted"]) for report in reports] == [
+        (True, 2),
+        (False, 0),
+        (True, 1),
+    ]
+    assert reports[0]["target"]["uri"] == f"{warehouse}/target"
+    assert "session" in reports[0]["seconds"]
+    assert "session" not in reports[1]["seconds"], "a run without work needs no Spark"
+    assert DeltaTable(f"{warehouse}/target", storage_options=store).version() == 1
+
+
+def check_exchange(warehouse: str, files: Any) -> None:
+    """Check that the worker writes the request, reads a result, and removes both.
+
+    :param files: the file system of fsspec, which does the part of the driver.
+    """
+    request = build_request(warehouse, "r1")
+    folder = RunFolder(request, WarehouseHook().store_settings)
+    folder.write_request()
+    [path] = files.find(folder.uri)
+    assert json.loads(files.cat_file(path)) == request.model_dump(mode="json")
+    result = path.replace("request.json", "result")
+    files.pipe_file(f"{result}/part-00000", JobResult(report={"changed": True}).model_dump_json().encode())
+    assert folder.find_result(0.0) is None
+    files.pipe_file(f"{result}/_SUCCESS", b"")
+
+    answer = folder.find_result(0.0)
+
+    assert isinstance(answer, JobResult)
+    assert answer.report["changed"]
+    assert folder.remove_folder() is None
+    files.invalidate_cache()
+    assert files.find(folder.uri) == []
