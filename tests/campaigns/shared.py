@@ -1,9 +1,8 @@
 """Run many tasks on one shared server, several at once.
 
-``python -m tests.campaigns.shared --tasks 500 --kills 20``. Some tasks are killed. In the first half of the
-tasks nobody kills the server, so that its memory shows whether it grows; in the second half it is killed at
-regular numbers of tasks. Each task is retried as a scheduler does, and has to end as the same run in a Spark
-process of its own.
+``python -m tests.campaigns.shared --tasks 500 --calm 250 --kills 20``. Some tasks are killed. The server is
+killed at regular numbers of tasks, after the first ones, which show whether its memory grows. Each task is
+retried as a scheduler does, and has to end as the same run in a Spark process of its own.
 """
 
 from __future__ import annotations
@@ -145,6 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--tasks", type=int, default=100, help="how many (%(default)s)")
     parser.add_argument("--kills", type=int, default=0, help="how often the server is killed (%(default)s)")
+    parser.add_argument("--calm", type=int, default=0, help="tasks before the first of them (%(default)s)")
     parser.add_argument("--minutes", type=float, default=math.inf, help="how long at most (no limit)")
     parser.add_argument("--at-once", type=int, default=3, help="tasks at the same time (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the first workloads (%(default)s)")
@@ -167,16 +167,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_tasks(folder: Path, tally: SharedTally, options: argparse.Namespace) -> None:
-    """Run the tasks of one workload after another, and kill the server in the second half of them."""
+    """Run the tasks of one workload after another, and kill the server at regular numbers of tasks."""
     random = Random(options.seed)  # noqa: S311 - repeatable
-    half = options.tasks // 2
-    every = max((options.tasks - half) // options.kills, 1) if options.kills else 0
+    every = max((options.tasks - options.calm) // options.kills, 1) if options.kills else 0
     started, lock = count(1), threading.Lock()
 
     def run_task(trials: Trials, seed: float) -> None:
         with lock:
             number = next(started)
-        if every and number > half and (number - half) % every == 0:
+        if every and number > options.calm and (number - options.calm) % every == 0:
             threading.Timer(random.uniform(0, 4), kill_servers, (tally,)).start()
         trials.try_task(Random(seed), tally)  # noqa: S311 - repeatable
         observe_memory(tally)
