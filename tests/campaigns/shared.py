@@ -171,30 +171,28 @@ def run_tasks(folder: Path, tally: SharedTally, options: argparse.Namespace) -> 
     random = Random(options.seed)  # noqa: S311 - repeatable
     every = max((options.tasks - options.calm) // options.kills, 1) if options.kills else 0
     started, lock = count(1), threading.Lock()
+    remaining, end = options.tasks, time.monotonic() + 60 * options.minutes
 
-    def run_task(trials: Trials, seed: float) -> None:
+    def run_task(trials: Trials, seed: float) -> bool:
+        if time.monotonic() > end:
+            return False
         with lock:
             number = next(started)
         if every and number > options.calm and (number - options.calm) % every == 0:
             threading.Timer(random.uniform(0, 4), kill_servers, (tally,)).start()
         trials.try_task(Random(seed), tally)  # noqa: S311 - repeatable
         observe_memory(tally)
+        return True
 
     names = ((seed, name) for seed in count(options.seed) for name in CAPABILITIES)
-    remaining, end = options.tasks, time.monotonic() + 60 * options.minutes
     while remaining > 0 and time.monotonic() < end:
         seed, name = next(names)
         trials = Trials(build_workload(name, seed), folder / f"{name}-{seed}")
         trials.prepare()
-        tasks = min(remaining, _TASKS_OF_A_WORKLOAD)
+        seeds = [random.random() for _ in range(min(remaining, _TASKS_OF_A_WORKLOAD))]
         failed = len(tally.failed)
         with ThreadPoolExecutor(options.at_once) as pool:
-            list(
-                pool.map(
-                    lambda seed, trials=trials: run_task(trials, seed),
-                    [random.random() for _ in range(tasks)],
-                )
-            )
+            tasks = sum(pool.map(lambda seed, trials=trials: run_task(trials, seed), seeds))
         remaining -= tasks
         memory = {pid: f"{size >> 20} MB" for pid, size in tally.memory.items()}
         print(f"{name} {seed}: {tasks} tasks, {len(tally.failed) - failed} failed; {memory}", flush=True)
