@@ -64,7 +64,7 @@ def build_reviewed_merge(
         plan = operator(task_id="plan", plan="save", **in_order, **no_commit, **arguments)
         approve = ApprovePlanOperator(task_id="approve", plan_task_id=plan.task_id, **review, **in_order)
         # If there was no plan, and there is one now, the task asks itself: nothing is committed unseen.
-        settings: dict[str, Any] = {"plan": approve.output, "approve": "always", "emit_asset": emit_asset}
+        settings: dict[str, Any] = {"plan": approve.output, "approve": None, "emit_asset": emit_asset}
         apply = operator(task_id="apply", **settings, **review, **in_order, **of_apply, **arguments)
         check >> plan >> approve >> apply
     return group

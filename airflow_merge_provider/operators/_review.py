@@ -19,10 +19,9 @@ from airflow_merge_provider.core.change_plan.summary import (
     describe_share,
     select_examples,
 )
-from airflow_merge_provider.core.errors import Problem, RiskError, format_count
+from airflow_merge_provider.core.errors import RiskError, format_count
 from airflow_merge_provider.core.explanation.changes import format_cell
 from airflow_merge_provider.links.merge_report import MergeReportLink
-from airflow_merge_provider.operators._arguments import RefusedArgumentsError
 
 APPLY, REJECT = "Apply", "Reject"
 # The number of example rows in a question, and of columns of each row.
@@ -93,7 +92,7 @@ def ask_for_approval(
         raise AirflowFailException(
             f"{question.subject}: an earlier try asked for the approval of another plan. {_NEXT}"
         )
-    reviewed = question.choice.model_dump(exclude_none=True)
+    reviewed = question.choice.model_dump(exclude_defaults=True)
     raise TaskAwaitingInput(method_name=method, kwargs={"reviewed": reviewed}, timeout=timeout)
 
 
@@ -121,16 +120,10 @@ def choose_plan(event: Mapping[str, Any], reviewed: Mapping[str, Any], on_reject
     return PlanChoice.model_validate({**reviewed, "approved_by": approver})
 
 
-def check_plan_source(task_id: str, plan: Any, approve: Any) -> None:
-    """Check that a run asks a person itself, if its plan is the result of another task.
-
-    :raises RefusedArgumentsError: if it does not: without a plan it would commit unseen changes.
-    """
+def is_task_result(plan: Any) -> bool:
+    """Return whether the argument ``plan`` of an operator is the result of another task."""
     # Results of other tasks have no common public base class.
-    if hasattr(plan, "iter_references") and approve is None:
-        message = "the plan of another task requires approve='always'"
-        hint = "set it: if that task has no plan to approve, this one asks before it commits"
-        raise RefusedArgumentsError.from_task(task_id, [Problem("plan", "requires-option", message, hint)])
+    return hasattr(plan, "iter_references")
 
 
 def parse_plan_choice(plan: Any) -> PlanChoice | None:
@@ -138,6 +131,19 @@ def parse_plan_choice(plan: Any) -> PlanChoice | None:
     if isinstance(plan, Mapping):
         return PlanChoice.model_validate(plan)
     return PlanChoice() if plan == "apply" else None
+
+
+def is_unapproved(plan: Any, *, of_task: bool) -> bool:
+    """Return whether another task was to approve a plan, and has approved none.
+
+    It had nothing to approve, or it was skipped and the trigger rule of this task permits that.
+
+    :param plan: the rendered argument ``plan`` of an operator.
+    :param of_task: whether it is the result of a task.
+    """
+    if isinstance(plan, Mapping):
+        return not PlanChoice.model_validate(plan).exists
+    return of_task and plan is None
 
 
 def build_subject(report: Mapping[str, Any], plan: ChangeSummary) -> str:

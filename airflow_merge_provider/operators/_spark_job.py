@@ -291,7 +291,7 @@ class SparkJobOperator(BaseOperator):
             setattr(self, name, as_text(getattr(self, name)))
         self._templated = tuple(name for name in self.template_fields if not is_literal(getattr(self, name)))
         self._check_literals()
-        _review.check_plan_source(self.task_id, self.plan, self.approve)
+        self._takes_result = _review.is_task_result(self.plan)
         assets = (find_asset(source, self.warehouse) for source in sources)
         self.add_inlets([asset for asset in assets if asset])
         asset = find_asset(target, self.warehouse)
@@ -321,6 +321,9 @@ class SparkJobOperator(BaseOperator):
     def _run_job(self, context: Context, approved: PlanChoice | None) -> dict[str, Any]:
         self._render_natively()
         config, arguments = self._parse_config()
+        if _review.is_unapproved(self.plan, of_task=self._takes_result):
+            self.log.info("plan: no plan was approved; if the run changes rows, it asks a person")
+            self.plan, self.approve = None, "always"
         warehouse = self.warehouse or find_warehouse(self.merge_store_conn_id)
         check_references(self.list_references(config), warehouse)
         for warning in self.list_warnings(config):

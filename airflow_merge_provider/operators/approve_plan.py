@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator, Context
 
 from airflow_merge_provider.core import risk
+from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.change_plan.summary import ChangeSummary, count_changed_rows
 from airflow_merge_provider.core.report import PLAN_KEY, REPORT_KEY
 from airflow_merge_provider.operators import _review
@@ -25,8 +26,8 @@ class ApprovePlanOperator(BaseOperator):
 
     The task waits in the Airflow UI without a process. It returns the approved plan, which the argument
     ``plan`` of an operator takes: that task commits exactly this plan, in the name of the person. If the plan
-    changes no rows, nobody is asked. The result is None if the task has saved no plan because it had nothing
-    to do: with ``approve="always"``, the task that applies the plan asks itself if there is work since then.
+    changes no rows, nobody is asked. If the task has saved no plan because it had nothing to do, the result
+    says so, and the task that applies it asks itself if there is work since then.
 
     :param plan_task_id: the task with ``plan="save"``, in the same DAG run. (templated)
     :param on_reject: what happens if the plan is rejected, or not approved in time: ``skip`` this task, and
@@ -53,7 +54,7 @@ class ApprovePlanOperator(BaseOperator):
         if is_literal(on_reject):
             self._check_on_reject()
 
-    def execute(self, context: Context) -> dict[str, Any] | None:
+    def execute(self, context: Context) -> dict[str, Any]:
         """Ask a person about the plan, if it changes rows.
 
         :raises AirflowFailException: if the other task has no report, or if it has not saved its plan.
@@ -68,15 +69,14 @@ class ApprovePlanOperator(BaseOperator):
         plan = report["plan"]
         if plan is None and report["run_mode"] == "noop":
             self.log.info("Nothing to approve: %s", report["run_mode_reason"])
-            return None
+            return PlanChoice(exists=False).model_dump(exclude_defaults=True)
         if plan is None or plan["saved"] is None:
-            # None would let the next task commit changes that nobody has seen.
             raise AirflowFailException(
                 f"plan_task_id: task {self.plan_task_id!r} has not saved its plan (set plan='save' in it)"
             )
         if not count_changed_rows(plan["kinds"]):
             self.log.info("Nothing to approve: the plan changes no rows")
-            return _review.name_plan(ChangeSummary.model_validate(plan)).model_dump()
+            return _review.name_plan(ChangeSummary.model_validate(plan)).model_dump(exclude_defaults=True)
         # The report may have been truncated: this XCom has more rows.
         complete_report = {**report, "plan": self._pull_xcom(context, PLAN_KEY) or plan}
         reason = "; ".join(["the run needs the approval of a person", *report["warnings"]])
@@ -93,7 +93,7 @@ class ApprovePlanOperator(BaseOperator):
         :raises AirflowFailException: the same, if ``on_reject`` is ``fail``.
         """
         self._check_on_reject()
-        return _review.choose_plan(event, reviewed, self.on_reject).model_dump()
+        return _review.choose_plan(event, reviewed, self.on_reject).model_dump(exclude_defaults=True)
 
     def _check_on_reject(self) -> None:
         """Check what happens after a rejection.

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, task, task_group
+from airflow.sdk import DAG, TriggerRule, task, task_group
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.protocol import JobRequest, JobResult
+from airflow_merge_provider.operators.approve_plan import ApprovePlanOperator
 from airflow_merge_provider.operators.upsert import UpsertOperator
 from airflow_merge_provider.task_groups import build_reviewed_merge
 from tests.fakes import REPORT, FakeSparkJobHook, build_unchanged
@@ -144,6 +145,30 @@ def test_a_rejected_plan_is_not_committed(
         "check": "success", "plan": "success", "approve": approve, "apply": after, "publish": after,
     }  # fmt: skip
     assert len(planning_hook.requests) == 2
+
+
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_a_skipped_approval_permits_nothing(
+    run_and_answer: RunAndAnswer, planning_hook: Any, is_mapped: bool
+) -> None:
+    """If a trigger rule lets the last task run after a rejection, it has no plan, and asks itself."""
+    dag_id = f"ignored_rejection_{is_mapped}"
+    load = {"source": "new", "primary_key": "id", "warehouse": "/lake"}
+    with DAG(dag_id, schedule=None) as dag:
+        save = UpsertOperator(task_id="plan", target="all", plan="save", **load)
+        approve = ApprovePlanOperator(task_id="approve", plan_task_id="plan")
+        arguments = {"task_id": "apply", "plan": approve.output, "trigger_rule": TriggerRule.ALL_DONE, **load}
+        if is_mapped:
+            apply: Any = UpsertOperator.partial(**arguments).expand(target=["all"])
+        else:
+            apply = UpsertOperator(target="all", **arguments)
+        save >> approve >> apply
+
+    run, _ = run_and_answer(dag, {"approve/-1": "Reject"})
+
+    assert list_states(run) == {"plan": "success", "approve": "skipped", "apply": "success"}
+    applied = planning_hook.requests[-1]
+    assert (applied.until, applied.approval, applied.apply_plan) == ("commit", "always", None)
 
 
 def test_nothing_to_do_goes_on_without_a_question(run_dag: Any, fake_hook: Any) -> None:

@@ -27,6 +27,10 @@ class PlanChoice(BaseModel):
         None, description="The digest of its changes; null if nobody has seen them. Another plan is refused."
     )
     approved_by: str | None = Field(None, description="The user who has approved the plan.")
+    exists: bool = Field(
+        default=True,
+        description="Whether there is a plan; false if the run that was to save it had nothing to do.",
+    )
 
 
 class SavedPlan(BaseModel):

@@ -10,7 +10,6 @@ from uuid import UUID
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
-from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskAwaitingInput
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
@@ -27,6 +26,7 @@ from tests.fakes import REPORT, FakeSparkJobHook
 from tests.unit.operators.test_review import APPROVED, PLAN, SEEN, YES
 
 ROWS = {"inserted": 30, "updated": 0, "deleted": 1, "unchanged": 99}
+NO_PLAN = {"exists": False}
 PLANNED = {**REPORT, "rows": ROWS, "dry_run": True, "plan": {**PLAN, "examples": []}}
 
 
@@ -120,12 +120,9 @@ def test_a_rejection_skips_or_fails(on_reject: str, error: type[Exception]) -> N
 def test_nobody_is_asked_about_nothing(questions: list[Any]) -> None:
     """Without changed rows the plan is applied at once; without a plan there is nothing to apply."""
     unchanged = {**PLANNED, "plan": {**PLAN, "kinds": {"inserted": 0, "kept": 4}}}
-    assert build_operator().execute(build_context({REPORT_KEY: unchanged})) == {
-        **APPROVED,
-        "approved_by": None,
-    }
+    assert build_operator().execute(build_context({REPORT_KEY: unchanged})) == SEEN
     noop = {**REPORT, "run_mode": "noop", "plan": None}
-    assert build_operator().execute(build_context({REPORT_KEY: noop})) is None
+    assert build_operator().execute(build_context({REPORT_KEY: noop})) == NO_PLAN
     assert questions == []
 
 
@@ -224,26 +221,28 @@ def test_an_outdated_plan_fails_and_asks_nobody(answering: Any, questions: list[
     assert questions == []
 
 
-def test_a_run_without_a_plan_commits_nothing_unseen(answering: Any, questions: list[Any]) -> None:
+@pytest.mark.parametrize("approve", [None, "always"])
+def test_a_run_without_a_plan_commits_nothing_unseen(
+    answering: Any, questions: list[Any], approve: str | None
+) -> None:
     """If there was nothing to plan and the source has grown since, the last task asks itself."""
     problem = Problem("approve", "approval", "the run needs the approval of a person")
     requests = answering(build_failure(RiskError.from_problem(problem, PLANNED)))
 
     with pytest.raises(TaskAwaitingInput):
-        build_apply(plan=None, approve="always").execute(build_context({}))
+        build_apply(plan=NO_PLAN, approve=approve).execute(build_context({}))
 
     assert (requests[0].approval, requests[0].apply_plan) == ("always", None)
     assert len(questions) == 1
 
 
-def test_the_plan_of_another_task_requires_an_approval() -> None:
-    """A task without a plan to approve returns None, with which a run commits whatever it finds."""
-    with DAG("two_tasks", schedule=None):
-        approve = build_operator()
+def test_a_plan_of_no_task_asks_nobody(answering: Any) -> None:
+    """Without a plan the run commits, as always."""
+    requests = answering(JobResult(report=REPORT))
 
-        assert build_apply(plan=approve.output, approve="always").plan.operator is approve
-        with pytest.raises(ConfigError, match="'unseen': plan: the plan of another task requires approve='a"):
-            build_apply(plan=approve.output, task_id="unseen")
+    build_apply(plan=None).execute(build_context({}))
+
+    assert requests[0].approval == "never"
 
 
 def test_a_check_reads_no_rows(answering: Any) -> None:
