@@ -1,4 +1,4 @@
-"""Measure incremental runs of the merge source against its own full run; compare the results.
+"""Measure later runs of the merge source, and their plans, against its full run; compare the results.
 
 ``python -m benchmarks.merge_source [--size N] [--changes N …] [--rounds N]`` writes the figures to
 ``benchmarks/out``.
@@ -19,7 +19,7 @@ from typing import Any
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.protocol import JobRequest, RunToken, Until
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_source.job import run
 from benchmarks import entities
@@ -43,17 +43,23 @@ def main() -> int:
         Candidate(f"{count:,} changed", partial(_run_incremental, spark, warehouse))
         for count, warehouse in warehouses.items()
     ]
-    run_in_turns([full, *later], chosen.rounds)
+    plans = [
+        Candidate(f"plan of {count:,} changed", partial(_run_incremental, spark, warehouse, "planned"))
+        for count, warehouse in warehouses.items()
+    ]
+    candidates = [full, *later, *plans]
+    run_in_turns(candidates, chosen.rounds)
     different = sum(_count_differences(spark, warehouse) for warehouse in warehouses.values())
     spark.stop()
-    full_median = full.summarize_rounds()["median"]
-    ratios = {
-        f"{candidate.name} / full": round(candidate.summarize_rounds()["median"] / full_median, 2)
-        for candidate in later
+    medians = {candidate.name: candidate.summarize_rounds()["median"] for candidate in candidates}
+    ratios = {f"{run.name} / full": round(medians[run.name] / medians[full.name], 2) for run in later}
+    ratios |= {
+        f"{plan.name} / its run": round(medians[plan.name] / medians[run.name], 2)
+        for plan, run in zip(plans, later, strict=True)
     }
     facts = {"outputs_that_differ": different, "goal": GOAL.get(chosen.size)}
-    print(json.dumps([candidate.summarize_rounds() for candidate in (full, *later)], indent=1))
-    written = write_results("merge_source", f"{chosen.size:,} entities", [full, *later], ratios, facts)
+    print(json.dumps([candidate.summarize_rounds() for candidate in candidates], indent=1))
+    written = write_results("merge_source", f"{chosen.size:,} entities", candidates, ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 1 if different else 0
 
@@ -83,21 +89,24 @@ def _run_full(spark: SparkSession, warehouse: Path) -> Mapping[str, Any]:
     return _run_job(spark, warehouse, "full", "0")
 
 
-def _run_incremental(spark: SparkSession, warehouse: Path) -> Mapping[str, Any]:
-    """Run on a copy of the target from before the change; copying is not measured."""
-    shutil.rmtree(warehouse / "later", ignore_errors=True)
-    shutil.copytree(warehouse / "merged", warehouse / "later")
+def _run_incremental(spark: SparkSession, warehouse: Path, target: str = "later") -> Mapping[str, Any]:
+    """Run on a copy of the target from before the change, or plan that run; copying is not measured."""
+    copy = warehouse / target
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(warehouse / "merged", copy)
     # The path now contains another table. Only its cached log is removed, not those of the sources.
     jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public API for Delta's cache
-    target = jvm.org.apache.hadoop.fs.Path(str(warehouse / "later"))
-    jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(spark._jsparkSession, target)  # noqa: SLF001
-    before, start = measure_size(warehouse / "later"), time.perf_counter()
-    figures = _run_job(spark, warehouse, "later", "1")
+    path = jvm.org.apache.hadoop.fs.Path(str(copy))
+    jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(spark._jsparkSession, path)  # noqa: SLF001
+    before, start = measure_size(copy), time.perf_counter()
+    figures = _run_job(spark, warehouse, target, "1", until="transform" if target == "planned" else "commit")
     seconds = time.perf_counter() - start
-    return {**figures, "seconds": seconds, "bytes_written": measure_size(warehouse / "later") - before}
+    return {**figures, "seconds": seconds, "bytes_written": measure_size(copy) - before}
 
 
-def _run_job(spark: SparkSession, warehouse: Path, target: str, run_id: str) -> Mapping[str, Any]:
+def _run_job(
+    spark: SparkSession, warehouse: Path, target: str, run_id: str, until: Until = "commit"
+) -> Mapping[str, Any]:
     config = {
         "version": 2,
         "datasets": [f"{name} {name.lower()}" for name in entities.DATASETS],
@@ -105,7 +114,8 @@ def _run_job(spark: SparkSession, warehouse: Path, target: str, run_id: str) -> 
         "target": target,
     }
     token = RunToken(dag_id="benchmark", run_id=run_id, task_id="merge")
-    request = JobRequest(job="merge_source", config=config, run=token, warehouse=str(warehouse), started_at=0)
+    fields: dict[str, Any] = {"config": config, "run": token, "warehouse": str(warehouse), "until": until}
+    request = JobRequest(job="merge_source", started_at=0, **fields)
     group = f"{target} {run_id}"
     spark.sparkContext.setJobGroup(group, group)
     before = len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
