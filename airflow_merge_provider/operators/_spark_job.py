@@ -56,7 +56,6 @@ from airflow_merge_provider.operators._dag import find_run_after, list_conflicts
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors.base import OperatorLineage
 
-
 _REVIEW_FIELDS = ("plan", "approve", "on_reject")
 _CONNECTION_FIELDS = ("spark_conn_id", "merge_store_conn_id")
 # Arguments of every operator whose value is a text, also if it looks like a number.

@@ -49,7 +49,6 @@ def test_only_the_last_task_writes_and_has_the_asset() -> None:
     assert (check.plan, plan.plan) == ("check", "save")
     assert check._is_dry_run
     assert apply.plan.operator is approve
-    assert apply.approve == "always"
     assert approve.plan_task_id == "orders.plan"
     assert (approve.on_reject, apply.on_reject) == ("fail", "fail")
     assert approve.approval_timeout == timedelta(hours=1)

@@ -13,7 +13,7 @@ const OVER = new Set(["success", "failed", "skipped", "upstream_failed", "remove
 
 function head(report, instance) {
   const target = report.target ?? {};
-  const facts = [words(report.job ?? "merge"), words(report.run_mode)];
+  const facts = [instance?.operator_name ?? words(report.job ?? "merge"), words(report.run_mode)];
   if (target.version !== null && target.version !== undefined) facts.push(`version ${plain(target.version)}`);
   if (instance?.duration) facts.push(`${plain(instance.duration)} s`);
   if (instance?.end_date) facts.push(time(instance.end_date));
