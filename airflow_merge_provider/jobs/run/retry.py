@@ -8,7 +8,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import ConflictError, OutdatedPlanError, RiskError
+from airflow_merge_provider.core.errors import (
+    ConflictError,
+    DataError,
+    OutdatedPlanError,
+    Problem,
+    RiskError,
+)
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.progress import Progress
@@ -35,7 +41,7 @@ def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, ru
 
     :raises SetupError: if another writer of the target could overwrite its commit.
     :raises RiskError: if the plan that the run applies is outdated; its report has the new plan, which was
-        computed from the sources as they are now.
+        computed from the sources as they are now. If nothing is left to do, the run is without work instead.
     """
     if request.job != "undo":
         require_safe_commits(spark, request)
@@ -47,11 +53,29 @@ def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, ru
     except OwnAttemptWonError:
         progress.log_line("another attempt of this run has committed: reporting its commit")
         return run(spark, planned, progress)
-    except OutdatedPlanError as error:
-        progress.log_line(f"{error.problems[0].message}: planning again")
+    except DataError as error:
+        if planned.saved_plan is None or isinstance(error, RiskError):
+            raise
+        outdated = _find_outdated(error)
+        progress.log_line(f"{outdated.message}: planning again")
         changes = {"apply_plan": None, "approval": "never", "until": "transform", "save_plan": True}
         report = run(spark, request.model_copy(update=changes), progress)
-        raise RiskError(error.message, error.problems, report) from error
+        if report["run_mode"] != "noop":
+            raise RiskError.from_problem(outdated, report) from error
+    # Should a source change just now, the run stops: nobody has approved that change.
+    return run(spark, request.model_copy(update={"apply_plan": None, "approval": "always"}), progress)
+
+
+def _find_outdated(error: DataError) -> Problem:
+    """Return why a plan is outdated: its changes are others now, or cannot be computed any more.
+
+    The latter happens if the target is ahead of the sources of the plan. A mistake that has nothing to do
+    with the plan is found again while planning, which raises it.
+    """
+    if isinstance(error, OutdatedPlanError):
+        return error.problems[0]
+    message = f"the plan is outdated: {error.problems[0].message}"
+    return Problem("plan", "outdated-plan", message, "nothing was committed: check the new plan and apply it")
 
 
 def _without_deletion_vectors(run: Run) -> Run:

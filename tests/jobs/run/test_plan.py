@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
@@ -168,6 +168,46 @@ def test_a_plan_whose_work_is_done_does_nothing(runs: PlannedRuns) -> None:
     runs.run(2)
 
     assert runs.apply(2, "applying")["run_mode"] == "noop"
+
+
+@pytest.mark.parametrize(
+    ("capability", "seed"), [("merge_load", 7001), ("merge_engine", 7000), ("merge_source", 7000)]
+)
+def test_an_outdated_plan_with_nothing_left_to_do_is_done(
+    spark: SparkSession, tmp_path: Path, capability: str, seed: int
+) -> None:
+    """If another run has done the work of the plan and more, nothing is left, which is not an error."""
+    runs = PlannedRuns(spark, build_workload(capability, seed), tmp_path)
+    runs.write_sources(1)
+    runs.plan(1)
+    runs.write_sources(2)
+    runs.run(2)
+    version, rows = runs.version, runs.read_target()
+
+    report = runs.apply(2, "applying")
+
+    assert (report["run_mode"], report["changed"], report["dry_run"]) == ("noop", False, False)
+    assert (runs.version, runs.read_target()) == (version, rows)
+
+
+def test_a_plan_that_cannot_be_repeated_is_planned_again(spark: SparkSession, tmp_path: Path) -> None:
+    """A target that is ahead of the sources of the plan makes it outdated, as other changes do."""
+    runs = PlannedRuns(spark, build_workload("merge_engine", 7000), tmp_path)
+    runs.write_sources(1)
+    runs.plan(1)
+    runs.write_sources(2)
+    runs.run(2)
+    runs.write_sources(3)
+    version, rows = runs.version, runs.read_target()
+
+    with pytest.raises(
+        RiskError, match=r"plan: the plan is outdated: the changes of .* cannot be determined"
+    ):
+        runs.apply(3, "applying")
+
+    assert (runs.version, runs.read_target()) == (version, rows)
+    newest = DeltaTable(str(tmp_path / "changes")).version()
+    assert runs.apply(3, "again")["sources"]["changes"]["version"] == newest
 
 
 def test_a_plan_that_does_not_exist_is_an_error(runs: PlannedRuns) -> None:

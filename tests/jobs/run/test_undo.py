@@ -134,53 +134,53 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """An undo returns the rows of all tables as they were, and the next run writes the same rows again."""
+    """An undo returns the rows of all tables as they were, its undo those of the run, and the next run too.
+
+    The undo of an undo leaves out what the run had removed from side tables after its commit.
+    """
     lake = Lake(spark, tmp_path, name)
     lake.run()
     first = lake.read_tables()
     lake.change_rows()
     lake.run()
-    second = lake.read_tables(numbers=False)
+    second, values, number = lake.read_tables(), lake.read_tables(numbers=False), lake.runs
 
     planned = lake.undo(until="transform")
-    report = lake.undo()
+    report = lake.undo("undo")
 
     assert planned["counts"] == report["counts"]
     assert report["run_mode"] == "undo"
     assert report["counts"]["runs"] == 1
     assert lake.read_tables() == first
-    lake.runs -= 3  # the next run has the load time of the undone one
+
+    lake.undo(run="undo")
+    assert lake.read_tables() == second
+    lake.undo()
+    assert lake.read_tables() == first
+
+    lake.runs = number - 1  # the next run has the load time of the undone one
     again = lake.run(run_id="again")
     assert again["run_mode"] == "incremental" or name == "joiner", again["run_mode_reason"]
-    assert lake.read_tables(numbers=False) == second
-
-
-@pytest.mark.parametrize("name", ["merge_source", "nested", "merge_engine", "joiner"])
-def test_an_undo_of_all_runs_leaves_no_rows(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """Without a run in force, the target has no rows, an undo does nothing, and a run is like the first."""
-    lake = Lake(spark, tmp_path, name)
-    lake.run()
-    rows = lake.read_tables(numbers=False)
-
-    lake.undo()
-
-    assert lake.read_tables() == {}
-    assert lake.undo()["run_mode"] == "noop"
-    lake.runs -= 3
-    lake.run(run_id="again")
-    assert lake.read_tables(numbers=False) == rows
+    assert lake.read_tables(numbers=False) == values
 
 
 @pytest.mark.parametrize("name", ["merge_source", "nested", "merge_engine", "joiner"])
 def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """The undo of an undo brings back the rows of side tables too, also after another first run."""
+    """Without a run in force, the target has no rows, an undo does nothing, and a run is like the first.
+
+    The undo of an undo brings back the rows of side tables too, also after another first run.
+    """
     lake = Lake(spark, tmp_path, name)
-    rows: dict[str, list[str]] = {}
+    contents = []
     for number in (1, 2):
+        lake.runs = 0  # both have the same load time
         lake.run(f"first-{number}")
-        rows = lake.read_tables()
+        contents.append((lake.read_tables(), lake.read_tables(numbers=False)))
         lake.undo(f"undo-{number}")
         assert lake.read_tables() == {}
+    assert contents[0][1] == contents[1][1]
+    rows = contents[1][0]
+    assert lake.undo("nothing")["run_mode"] == "noop"
 
     lake.undo(run="undo-2")
 
@@ -188,21 +188,6 @@ def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, nam
     lake.change_rows()
     lake.run()
     lake.undo()
-    assert lake.read_tables() == rows
-
-
-@pytest.mark.parametrize("name", ["nested", "merge_engine", "joiner"])
-def test_an_undone_second_run_comes_back(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """The undo of an undo leaves out what the run had removed from side tables after its commit."""
-    lake = Lake(spark, tmp_path, name)
-    lake.run()
-    lake.change_rows()
-    lake.run()
-    rows = lake.read_tables()
-    lake.undo("undo")
-
-    lake.undo(run="undo")
-
     assert lake.read_tables() == rows
 
 
