@@ -74,6 +74,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -
         yield started_pipeline
 
 
+@pytest.mark.timeout(2400)
 # Minutes: each of thirty tasks starts Spark, one after the other where they depend on each other.
 def test_what_changes_at_the_head_reaches_the_last_table(pipeline: Pipeline) -> None:
     """Only the first DAG is started by hand; changes reach the last table.
