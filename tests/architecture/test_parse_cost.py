@@ -37,7 +37,8 @@ def plain(number):
 plain(0)
 load_pipes(sys.argv[1])
 own, pipes = [], []
-for _ in range(5):
+# The shortest of many rounds: beside other processes, most rounds share their caches.
+for _ in range(20):
     start = time.process_time()
     for number in range(50):
         plain(number)
@@ -50,7 +51,7 @@ print(json.dumps([min(own), min(pipes)]))
 
 
 def test_fifty_pipes_cost_next_to_nothing(tmp_path: Path) -> None:
-    """Reading, checking and building fifty pipes costs less than four times the same DAGs without checks."""
+    """Reading, checking and building fifty pipes costs less than three times the same DAGs without checks."""
     pipes, home = tmp_path / "pipes", tmp_path / "home"
     pipes.mkdir()
     for number in range(50):
@@ -74,5 +75,4 @@ def test_fifty_pipes_cost_next_to_nothing(tmp_path: Path) -> None:
 
     assert process.returncode == 0, process.stderr
     of_airflow, of_pipes = json.loads(process.stdout.splitlines()[-1])
-    # 2.5 times on Python 3.11, 2.8 times on Python 3.12.
-    assert of_pipes < 4 * of_airflow
+    assert of_pipes < 3 * of_airflow
