@@ -28,11 +28,17 @@ class S3Server:
     """The server as clients reach it, through the proxy."""
 
     port: int
+    store_port: int
 
     @property
     def settings(self) -> S3Settings:
         """The settings of clients."""
         return S3Settings(access_key="key", secret_key="secret", endpoint=f"http://{HOST}:{self.port}")  # noqa: S106
+
+    @property
+    def store_url(self) -> str:
+        """The address of the store behind the proxy, for what is not to be disturbed."""
+        return f"http://{HOST}:{self.store_port}"
 
     def make_bucket(self) -> str:
         """Create a bucket with a name of its own, and return its location."""
@@ -74,7 +80,7 @@ def run_s3() -> Iterator[S3Server]:
     try:
         _wait_for_port(store_port)
         assert proxy.stdout is not None
-        yield S3Server(int(proxy.stdout.readline()))
+        yield S3Server(int(proxy.stdout.readline()), store_port)
     finally:
         for process in (proxy, store):
             process.terminate()

@@ -1,23 +1,24 @@
-"""Let two Spark processes load into one table on S3 at once, and check that no acknowledged load is lost.
+"""Let two Spark processes write to one table on S3 at once, and check that no acknowledged write is lost.
 
-``python -m tests.campaigns.s3_races [--races 100] [--seed 1] [--store provider|delta] [--delay 0.4]``. The S3
+``python -m tests.campaigns.s3_races [--races 100] [--writer load|append] [--store provider|delta]``. The S3
 server is on this machine, behind a proxy that delays each write of a log entry by up to ``--delay`` seconds.
+Meanwhile other tables are raced for: ``--tables`` at once.
+
+A load of this package is refused if another one was faster; an append of Spark is repeated until it commits.
 With ``delta``, the log store is that of Delta, to show what it loses. The exit code is 1 if a load was lost.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import multiprocessing
 import os
 import random
-import re
-import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -25,13 +26,13 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from airflow_merge_provider.connect_server import find_free_port
-from airflow_merge_provider.connect_token import add_token
 from airflow_merge_provider.core.errors import ConflictError
 from airflow_merge_provider.core.object_store.clients import add_spark_settings
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.spark.errors import convert_error
+from tests.campaigns.faults.processes import open_session
+from tests.campaigns.faults.server import ConnectServer
 from tests.s3_server import S3Server, run_s3
 
 _DELTAS_OWN = "io.delta.storage.S3SingleDriverLogStore"
@@ -44,20 +45,29 @@ _PATIENCE = 300.0
 class Tally:
     """What the loads of all races ended with."""
 
+    races: int = 0
     acknowledged: int = 0
     refused: int = 0
     both: int = 0
     lost: list[str] = field(default_factory=list)
 
+    def add_tally(self, other: Tally) -> None:
+        """Add the numbers of other races."""
+        self.races += other.races
+        self.acknowledged += other.acknowledged
+        self.refused += other.refused
+        self.both += other.both
+        self.lost += other.lost
+
 
 class Loader:
-    """A process with a Spark of its own that loads rows on request."""
+    """A client of one of the two Spark processes, which loads rows on request."""
 
-    def __init__(self, name: str, server: S3Server, store: str | None) -> None:
+    def __init__(self, name: str, remote: str, writer: str, *, is_safe: bool) -> None:
         self.name = name
         self._pipe, other_end = multiprocessing.Pipe()
         context = multiprocessing.get_context("spawn")
-        arguments = (other_end, server, store, name)
+        arguments = (other_end, remote, name, writer, is_safe)
         self._process = context.Process(target=_serve_loads, args=arguments, daemon=True)
         self._process.start()
 
@@ -78,42 +88,28 @@ class Loader:
         return bool(answer)
 
     def stop(self) -> None:
-        """End the process and its Spark."""
+        """End the process."""
         self._pipe.send(None)
         self._process.join(_PATIENCE)
 
 
-def _serve_loads(pipe: Connection, server: S3Server, store: str | None, name: str) -> None:
+def _serve_loads(pipe: Connection, remote: str, name: str, writer: str, is_safe: bool) -> None:
     """Load rows until the request is None; the answer is whether the load committed, or an error."""
-    settings = add_spark_settings({}, "s3://", server.settings)
-    if store is not None:
-        settings |= {setting: store for setting in settings if setting.startswith("spark.delta.logStore")}
-    with _run_spark(settings) as spark:
-        while (load := pipe.recv()) is not None:
-            try:
-                pipe.send(_load_row(spark, *load, name=name, is_safe=store is None))
-            except Exception as error:  # noqa: BLE001 - the campaign reports it
-                pipe.send(f"{type(error).__name__}: {error}"[:2000])
+    spark = open_session(remote)
+    while (load := pipe.recv()) is not None:
+        try:
+            if writer == "append":
+                pipe.send(_append_row(spark, *load))
+            else:
+                pipe.send(_load_row(spark, *load, name=name, is_safe=is_safe))
+        except Exception as error:  # noqa: BLE001 - the campaign reports it
+            pipe.send(f"{type(error).__name__}: {error}"[:2000])
 
 
-@contextlib.contextmanager
-def _run_spark(settings: dict[str, str]) -> Iterator[Any]:
-    from airflow_merge_provider.jobs.spark.session import get_session
-
-    port = str(find_free_port("127.0.0.1"))
-    command = [sys.executable, "-m", "airflow_merge_provider", "connect-server", "--port", port]
-    command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        match = re.search(r"sc://\S+", server.stdout.readline() if server.stdout else "")
-        if match is None:
-            raise RuntimeError("the Spark server has not started")
-        url, token = add_token(match[0])
-        os.environ.update(token, SPARK_REMOTE=url)
-        yield get_session()
-    finally:
-        server.terminate()
-        server.wait()
+def _append_row(spark: Any, warehouse: str, target: str, key: int) -> bool:
+    row = spark.createDataFrame([(key,)], "id long")
+    row.write.format("delta").mode("append").save(f"{warehouse}/{target}".replace("s3://", "s3a://"))
+    return True
 
 
 def _load_row(spark: Any, warehouse: str, target: str, key: int, *, name: str, is_safe: bool) -> bool:
@@ -137,41 +133,71 @@ def _load_row(spark: Any, warehouse: str, target: str, key: int, *, name: str, i
 
 
 def race(
-    server: S3Server, loaders: tuple[Loader, Loader], races: int, seed: int, minutes: float = math.inf
+    server: S3Server,
+    loaders: tuple[Loader, Loader],
+    first: int,
+    generator: random.Random,
+    *,
+    has_sources: bool,
 ) -> Tally:
-    """Run the races, or as many as the minutes suffice for, and return what became of the loads."""
-    end = time.monotonic() + 60 * minutes
-    tally, generator = Tally(), random.Random(seed)  # noqa: S311 - the order of loaders
-    options = server.settings.as_delta_rs()
-    for first in range(0, races, _RACES_PER_TABLE):
-        if time.monotonic() > end:
-            break
-        warehouse, target = f"{server.make_bucket()}/wh", f"t{first}"
-        acknowledged: set[int] = set()
-        refused: set[int] = set()
-        write_deltalake(f"{warehouse}/from_a_0", pa.table({"id": [0]}), storage_options=options)
-        loaders[0].start_load(warehouse, target, 0)
-        loaders[0].read_result()
-        for number in range(first, min(first + _RACES_PER_TABLE, races)):
-            keys = (2 * number + 1, 2 * number + 2)
-            for loader, key in zip(loaders, keys, strict=True):
-                rows = pa.table({"id": [key]})
-                write_deltalake(f"{warehouse}/from_{loader.name}_{key}", rows, storage_options=options)
-            pairs = list(zip(loaders, keys, strict=True))
-            generator.shuffle(pairs)
-            for loader, key in pairs:
-                loader.start_load(warehouse, target, key)
-            results = [loader.read_result() for loader, _ in pairs]
-            for (_, key), result in zip(pairs, results, strict=True):
-                (acknowledged if result else refused).add(key)
-            tally.both += all(results)
-        stored = _read_keys(f"{warehouse}/{target}", options)
-        tally.acknowledged += len(acknowledged)
-        tally.refused += len(refused)
-        tally.lost += [f"{target}: {key} was acknowledged and is missing" for key in acknowledged - stored]
-        tally.lost += [f"{target}: {key} was refused and is stored" for key in refused & stored]
-        print(f"  {number + 1} races: {_describe(tally)}", flush=True)
+    """Run the races of one table, and return what became of the loads."""
+    tally, options = Tally(), server.settings.as_delta_rs()
+    warehouse, target = f"{server.make_bucket()}/wh", f"t{first}"
+    acknowledged: set[int] = set()
+    refused: set[int] = set()
+    write_deltalake(f"{warehouse}/from_a_0", pa.table({"id": [0]}), storage_options=options)
+    loaders[0].start_load(warehouse, target, 0)
+    loaders[0].read_result()
+    for number in range(first, first + _RACES_PER_TABLE):
+        keys = (2 * number + 1, 2 * number + 2)
+        for loader, key in zip(loaders, keys, strict=True) if has_sources else ():
+            rows = pa.table({"id": [key]})
+            write_deltalake(f"{warehouse}/from_{loader.name}_{key}", rows, storage_options=options)
+        pairs = list(zip(loaders, keys, strict=True))
+        generator.shuffle(pairs)
+        for loader, key in pairs:
+            loader.start_load(warehouse, target, key)
+        results = [loader.read_result() for loader, _ in pairs]
+        for (_, key), result in zip(pairs, results, strict=True):
+            (acknowledged if result else refused).add(key)
+        tally.both += all(results)
+    stored = _read_keys(f"{warehouse}/{target}", options)
+    tally.races, tally.acknowledged, tally.refused = _RACES_PER_TABLE, len(acknowledged), len(refused)
+    tally.lost += [f"{target}: {key} was acknowledged and is missing" for key in acknowledged - stored]
+    tally.lost += [f"{target}: {key} was refused and is stored" for key in refused & stored]
     return tally
+
+
+def race_for_tables(server: S3Server, remotes: tuple[str, str], options: argparse.Namespace) -> Tally:
+    """Race for table after table until there are enough races, or no time for more of them."""
+    total, lock = Tally(), threading.Lock()
+    end = time.monotonic() + 60 * options.minutes
+    firsts = iter(range(0, options.races, _RACES_PER_TABLE))
+
+    def race_in_lane(lane: int) -> None:
+        is_safe = options.store == "provider"
+        loaders = (
+            Loader("a", remotes[0], options.writer, is_safe=is_safe),
+            Loader("b", remotes[1], options.writer, is_safe=is_safe),
+        )
+        generator = random.Random(f"{options.seed}/{lane}")  # noqa: S311 - the order of loaders
+        try:
+            while time.monotonic() < end:
+                with lock:
+                    first = next(firsts, None)
+                if first is None:
+                    return
+                tally = race(server, loaders, first, generator, has_sources=options.writer == "load")
+                with lock:
+                    total.add_tally(tally)
+                    print(f"  {_describe(total)}", flush=True)
+        finally:
+            for loader in loaders:
+                loader.stop()
+
+    with ThreadPoolExecutor(options.tables) as executor:
+        list(executor.map(race_in_lane, range(options.tables)))
+    return total
 
 
 def _read_keys(location: str, options: dict[str, str]) -> set[int]:
@@ -182,8 +208,8 @@ def _read_keys(location: str, options: dict[str, str]) -> set[int]:
 
 def _describe(tally: Tally) -> str:
     return (
-        f"{tally.acknowledged} loads acknowledged ({tally.both} races in which both were), "
-        f"{tally.refused} refused, {len(tally.lost)} lost"
+        f"{tally.races} races: {tally.acknowledged} loads acknowledged "
+        f"({tally.both} races in which both were), {tally.refused} refused, {len(tally.lost)} lost"
     )
 
 
@@ -196,18 +222,19 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no further table after these")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the loaders (%(default)s)")
     parser.add_argument("--store", choices=("provider", "delta"), default="provider", help="(%(default)s)")
+    parser.add_argument("--writer", choices=("load", "append"), default="load", help="(%(default)s)")
     parser.add_argument("--delay", type=float, default=0.4, help="at most, in seconds (%(default)s)")
+    parser.add_argument("--tables", type=int, default=3, help="at once (%(default)s)")
     options = parser.parse_args()
-    store = None if options.store == "provider" else _DELTAS_OWN
     with run_s3() as server:
         server.change_behaviour(delay_max=options.delay)
-        loaders = (Loader("a", server, store), Loader("b", server, store))
-        try:
-            tally = race(server, loaders, options.races, options.seed, options.minutes)
-        finally:
-            for loader in loaders:
-                loader.stop()
-    print(f"races on S3 with {options.store} log store: {_describe(tally)}")
+        conf = add_spark_settings({}, "s3://", server.settings)
+        if options.store == "delta":
+            conf |= {setting: _DELTAS_OWN for setting in conf if setting.startswith("spark.delta.logStore")}
+        os.environ.update(server.settings.as_delta_rs())
+        with ConnectServer(conf=conf) as one, ConnectServer(conf=conf) as other:
+            tally = race_for_tables(server, (one.get_url(), other.get_url()), options)
+    print(f"{options.writer} races on S3 with {options.store} log store: {_describe(tally)}")
     for line in tally.lost[:20]:
         print(f"    {line}")
     return 1 if tally.lost else 0

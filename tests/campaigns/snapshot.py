@@ -24,11 +24,14 @@ NUMBERS_OF_IDS = ("$stable_id", "_hash")
 _HIDDEN = ("_", ".")
 
 
-def read_folder(folder: str) -> Content:
-    """Return the content of each table and each folder of files, as sorted texts."""
+def read_folder(folder: str, location: str = "") -> Content:
+    """Return the content of each table and each folder of files, as sorted texts.
+
+    The folder may be a copy of a lake at another location, which its rows contain.
+    """
     root = Path(folder)
     tables = sorted(path.parent for path in root.rglob("_delta_log"))
-    contents = {str(table.relative_to(root)): read_table(table) for table in tables}
+    contents = {str(table.relative_to(root)): read_table(table, location) for table in tables}
     if (root / "in").is_dir():
         return contents | _read_landing(root)
     for child in sorted(root.iterdir()):
@@ -37,11 +40,11 @@ def read_folder(folder: str) -> Content:
     return contents
 
 
-def read_table(table: Path) -> list[str]:
+def read_table(table: Path, location: str = "") -> list[str]:
     """Return the rows of a Delta table as sorted texts, with locations relative to the warehouse."""
     rows = QueryBuilder().register("rows", DeltaTable(str(table))).execute("SELECT * FROM rows")
     texts = (json.dumps(row, sort_keys=True, default=str) for row in _list_rows(rows))
-    return sorted(text.replace(str(table.parent), "") for text in texts)
+    return sorted(text.replace(location or str(table.parent), "") for text in texts)
 
 
 def compare_folders(expected: Content, actual: Content) -> None:

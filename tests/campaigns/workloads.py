@@ -48,7 +48,9 @@ class Workload:
         """Write the rows of a step, the same in every call."""
         self.write(folder, _create_random(f"{self.seed}/{step}"), step)
 
-    def build_request(self, folder: Path, step: int, run_id: str | None = None, **more: Any) -> JobRequest:
+    def build_request(
+        self, folder: Path | str, step: int, run_id: str | None = None, **more: Any
+    ) -> JobRequest:
         """Return the request of the run for a step."""
         return JobRequest(
             job=self.capability,

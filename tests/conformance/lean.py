@@ -28,13 +28,13 @@ OVER_CONNECT = os.environ.get("TESTS_SPARK", "connect") == "connect"
 
 # The JVM of a suite runs for minutes, so both compilers save time; the JVM of a single job ends soon and uses
 # one. By default the second compiler takes a third of the processor time: it compiles ten times later here.
-_COMPILERS = (
+COMPILERS = (
     "-XX:TieredStopAtLevel=4 -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
 # Most objects die young. The data that Spark keeps for its UI is never used.
 _PROCESS = {
-    "spark.driver.extraJavaOptions": f"{_COMPILERS} -XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m",
+    "spark.driver.extraJavaOptions": f"{COMPILERS} -XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m",
     # Delta caches tables for an hour, and a thousand fill the heap.
     "spark.databricks.delta.delta.log.cacheSize": "50",
     "spark.driver.memory": "3g",
@@ -46,7 +46,8 @@ _PROCESS = {
     "spark.sql.ui.retainedExecutions": "5",
 }
 
-_SETTINGS = {
+# Settings of a session for runs on few rows.
+FEW_ROWS = {
     # By default VACUUM lists ten files in ten thousand tasks.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.sql.shuffle.partitions": "1",
@@ -115,7 +116,7 @@ def lean_session(spark: SparkSession) -> SparkSession:
     A Connect client looks up checkpoints in the session of the thread, whichever session created them.
     """
     session = (SparkSession.getActiveSession() if OVER_CONNECT else None) or new_session(spark)
-    for name, value in _SETTINGS.items():
+    for name, value in FEW_ROWS.items():
         session.conf.set(name, value)
     return activate_session(session)
 

@@ -1,24 +1,34 @@
-"""Disturb runs for some minutes: ``python -m tests.campaigns.faults --minutes 5 [--seed N]``."""
+"""Disturb runs for some minutes: ``python -m tests.campaigns.faults --minutes 5 [--seed N] [--store s3]``.
+
+On S3, the server is on this machine, behind a proxy that delays each write of a log entry.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
 
 from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.object_store.clients import add_spark_settings
+from tests.campaigns.faults.lakes import LocalLakes, S3Lakes
 from tests.campaigns.faults.processes import import_jobs
 from tests.campaigns.faults.server import ConnectServer
 from tests.campaigns.faults.trials import FaultTally, FaultTrials, RefusedError
+from tests.s3_server import run_s3
 
 _TRIALS_OF_A_WORKLOAD = 30
+# Of a write of a log entry on S3, in seconds.
+_DELAY_MAX = 0.2
 # Interval of random numbers that selects the kinds of trials.
 _DRAWS = {"all": (0.0, 1.0), "kills": (0.0, 0.7), "races": (0.78, 1.0)}
 
@@ -35,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--kinds", choices=_DRAWS, default="all", help="of trials (%(default)s)")
     parser.add_argument("--workloads", type=int, help="how many seeds, whatever time it takes")
     parser.add_argument("--remote", help="a Spark Connect server on this machine; otherwise one is started")
+    parser.add_argument("--store", choices=("local", "s3"), default="local", help="(%(default)s)")
     options = parser.parse_args(argv)
     tally = FaultTally()
     end = time.monotonic() + 60 * options.minutes
@@ -44,12 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.workloads is None
         else range(options.seed, options.seed + options.workloads)
     )
-    with ConnectServer(options.remote) as server:
+    with _open_lakes(options.store) as (lakes, conf), ConnectServer(options.remote, conf) as server:
         import_jobs(server.get_url())
         for seed, capability in ((seed, name) for seed in seeds for name in options.only):
             if options.workloads is None and time.monotonic() > end:
                 break
-            fault_trials = FaultTrials(capability, seed, folder / f"{capability}-{seed}", server, tally)
+            trials_folder = folder / f"{capability}-{seed}"
+            fault_trials = FaultTrials(capability, seed, trials_folder, server, tally, lakes)
             try_workload(fault_trials, options.trials, _DRAWS[options.kinds])
     print_report(tally)
     if not tally.failed:
@@ -57,6 +69,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     print(f"  the folders of what failed are in {folder}")
     return 1
+
+
+@contextmanager
+def _open_lakes(store: str) -> Iterator[tuple[LocalLakes, dict[str, str]]]:
+    """Return where the lakes are, and the settings with which Spark reaches them."""
+    if store == "local":
+        yield LocalLakes(), {}
+        return
+    with run_s3() as server:
+        server.change_behaviour(delay_max=_DELAY_MAX)
+        os.environ.update(server.settings.as_delta_rs())
+        yield S3Lakes(server), add_spark_settings({}, "s3://", server.settings)
 
 
 def try_workload(fault_trials: FaultTrials, trials: int, draws: tuple[float, float]) -> None:

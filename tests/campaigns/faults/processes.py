@@ -24,18 +24,10 @@ from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResu
 from airflow_merge_provider.jobs.run import entry
 from airflow_merge_provider.jobs.spark.session import get_session
 from tests.campaigns.faults.steps import Fault, StepCounter
+from tests.conformance.lean import FEW_ROWS
 
 # Longer than any run of a few rows takes on a busy machine.
 _SECONDS_MAX = 120
-# Settings for runs on few rows; none of them changes a result.
-_SETTINGS = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +55,10 @@ class RunProcess:
         self._work = work
         work.mkdir(parents=True)
         (work / "request.json").write_text(request.model_dump_json(), encoding="utf-8")
-        (work / "session.json").write_text(json.dumps(_SETTINGS), encoding="utf-8")
+        (work / "session.json").write_text(json.dumps(FEW_ROWS), encoding="utf-8")
         self._began = time.monotonic()
         self.pid = fork_process(
-            lambda: self._run_request(Path(str(request.warehouse)), remote, fault), work / "log.txt"
+            lambda: self._run_request(str(request.warehouse), remote, fault), work / "log.txt"
         )
 
     def wait_for_end(self) -> RunEnd:
@@ -109,7 +101,7 @@ class RunProcess:
         os.waitpid(self.pid, 0)
         raise TimeoutError((self._work / "log.txt").read_text(encoding="utf-8"))
 
-    def _run_request(self, folder: Path, remote: str, fault: Fault | None) -> int:
+    def _run_request(self, folder: str, remote: str, fault: Fault | None) -> int:
         url, token = add_token(remote)
         os.environ.update(token, SPARK_REMOTE=url)
         counter = StepCounter(folder, fault)
@@ -137,7 +129,7 @@ def open_session(remote: str) -> SparkSession:
     gc.disable()
     url, token = add_token(remote)
     os.environ.update(token, SPARK_REMOTE=url)
-    return get_session(_SETTINGS)
+    return get_session(FEW_ROWS)
 
 
 def fork_process(run: Callable[[], int], log: Path) -> int:

@@ -9,14 +9,16 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
 from airflow_merge_provider.core.child_process import die_with_parent
+from tests.conformance.lean import COMPILERS
 
 # Few rows: the Spark UI is not used, and Delta must not cache a thousand tables.
 _CONF = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn512m",
+    "spark.driver.extraJavaOptions": f"{COMPILERS} -XX:+UseSerialGC -Xmn512m",
     "spark.databricks.delta.delta.log.cacheSize": "50",
     "spark.driver.memory": "3g",
     "spark.buffer.pageSize": "256k",
@@ -31,8 +33,9 @@ _RUNS_MAX = 1500
 class ConnectServer:
     """Server that starts on first use; ``remote`` may be the address of a running one."""
 
-    def __init__(self, remote: str | None = None) -> None:
+    def __init__(self, remote: str | None = None, conf: Mapping[str, str] | None = None) -> None:
         self._existing_url = remote
+        self._conf = {**_CONF, **(conf or {})}
         self._process: subprocess.Popen[str] | None = None
         self._remote = ""
         self._runs = 0
@@ -77,7 +80,7 @@ class ConnectServer:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        settings = [word for name, value in _CONF.items() for word in ("--conf", f"{name}={value}")]
+        settings = [word for name, value in self._conf.items() for word in ("--conf", f"{name}={value}")]
         command = [sys.executable, "-m", "airflow_merge_provider", "connect-server", "--port", str(port)]
         self._process = subprocess.Popen(
             [*command, "--master", "local[2]", *settings],

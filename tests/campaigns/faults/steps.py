@@ -1,6 +1,6 @@
 """The steps of a run, and faults at one of them.
 
-A step is a statement that the driver sends to Spark, or a change to a file of the warehouse.
+A step is a statement that the driver sends to Spark, or a change to a file of the warehouse, also on S3.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 _CHANGES = frozenset({"os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir"})
+_READS = ("get_", "head_", "list_")
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -36,9 +36,9 @@ class Fault:
 class StepCounter:
     """Counter of the steps of this process, which triggers a fault at one of them."""
 
-    def __init__(self, folder: Path, fault: Fault | None) -> None:
+    def __init__(self, folder: str, fault: Fault | None) -> None:
         self.count = 0
-        self._folder = str(folder)
+        self._folder = folder
         self._fault = fault
         self._lock = threading.Lock()
 
@@ -55,6 +55,20 @@ class StepCounter:
 
         iterator_class.__init__ = count_statement
         sys.addaudithook(self._handle_event)
+        if self._folder.startswith("s3://"):
+            self._count_requests()
+
+    def _count_requests(self) -> None:
+        import s3fs
+
+        original_call = s3fs.S3FileSystem._call_s3
+
+        async def count_request(files: Any, method: str, *arguments: Any, **named: Any) -> Any:
+            if not method.startswith(_READS):
+                self._reach_step()
+            return await original_call(files, method, *arguments, **named)
+
+        s3fs.S3FileSystem._call_s3 = count_request
 
     def _handle_event(self, event: str, args: tuple[Any, ...]) -> None:
         if event in _CHANGES:

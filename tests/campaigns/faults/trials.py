@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
+from tests.campaigns.faults.lakes import LocalLakes
 from tests.campaigns.faults.launched import LaunchedRun
 from tests.campaigns.faults.processes import RunEnd, RunProcess, call_in_process
 from tests.campaigns.faults.server import ConnectServer
@@ -49,13 +50,20 @@ class FaultTrials:
     """Trials of one workload: the second run is disturbed, and the third run has to succeed."""
 
     def __init__(
-        self, capability: str, seed: int, folder: Path, server: ConnectServer, tally: FaultTally
+        self,
+        capability: str,
+        seed: int,
+        folder: Path,
+        server: ConnectServer,
+        tally: FaultTally,
+        lakes: LocalLakes,
     ) -> None:
         self._workload: Workload = build_workload(capability, seed)
         self.capability = capability
         self.name = f"{capability} {seed}"
         self.folder = folder
         self._server = server
+        self._lakes = lakes
         self.tally = tally
         self._numbers, self._checks = count(1), count(1)
         self._template = folder / "template"
@@ -99,7 +107,7 @@ class FaultTrials:
         self._write_sources(folder, 3)
         self._run_until_done(folder, 3)
         next_content = self._read_content(folder)
-        shutil.rmtree(folder)
+        self._remove_lake(folder)
         return content, next_content
 
     def kill_before(self, step: int) -> None:
@@ -145,7 +153,7 @@ class FaultTrials:
         kind = "kill of the JVM" if is_local else f"kill of the {victim} of a driver"
         with self._open_trial(kind, seconds) as folder:
             work = self.folder / f"run-{next(self._numbers)}"
-            request = self._workload.build_request(folder, 2)
+            request = self._workload.build_request(self._lakes.locate(folder), 2)
             LaunchedRun(work, request, None if is_local else self._server.get_url()).kill_process(
                 victim, seconds
             )
@@ -157,11 +165,14 @@ class FaultTrials:
         with self._open_trial("name used again after a kill", step) as folder:
             self._start_run(folder, 2, fault=Fault("kill", step=step)).wait_for_end()
             old_ids = list_ids((self._template / "in" / REUSED).read_text(encoding="utf-8"))
+            self._fetch_files(folder)
             write_file(folder, REUSED, '{"id": "new"}\n', "9")
+            self._send_files(folder)
             self._run_until_done(folder, 2)
             flushing = replace(self._workload, config={**self._workload.config, "flush": True})
             for number in (4, 5):
                 self._run_until_done(folder, number, workload=flushing)
+            self._fetch_files(folder)
             ids = list_record_ids(folder)
             is_kept = self._workload.config["original_action"] == "keep"
             folders = ("in", *(() if is_kept else ("merged", "failure")))
@@ -188,9 +199,10 @@ class FaultTrials:
         except (AssertionError, TimeoutError) as error:
             self.tally.failed.append(f"{self.name}: {kind}, {detail}: {error}")
             # The folder of a failed trial is kept for inspection.
+            self._fetch_files(folder)
             folder.rename(self.folder / f"failed-{len(self.tally.failed)}-{folder.name}")
         else:
-            shutil.rmtree(folder)
+            self._remove_lake(folder)
 
     def _check_trial(self, folder: Path, *, is_same_run: bool = True) -> None:
         """Compare the content with that of the undisturbed run, also after the next run."""
@@ -231,21 +243,39 @@ class FaultTrials:
         fault: Fault | None = None,
         workload: Workload | None = None,
     ) -> RunProcess:
-        request = (workload or self._workload).build_request(folder, step, run_id)
+        request = (workload or self._workload).build_request(self._lakes.locate(folder), step, run_id)
         work = self.folder / f"run-{next(self._numbers)}"
         return RunProcess(work, request, self._server.get_url(), fault)
 
     def _copy_template(self) -> Path:
-        return shutil.copytree(self._template, self.folder / f"lake-{next(self._numbers)}", symlinks=True)
+        self._fetch_files(self._template)
+        copy = shutil.copytree(self._template, self.folder / f"lake-{next(self._numbers)}", symlinks=True)
+        self._send_files(copy)
+        return copy
+
+    def _remove_lake(self, folder: Path) -> None:
+        call_in_process(self._lakes.drop_files, self.folder, folder)
+        shutil.rmtree(folder)
+
+    def _fetch_files(self, folder: Path) -> None:
+        call_in_process(self._lakes.fetch_files, self.folder, folder)
+
+    def _send_files(self, folder: Path) -> None:
+        call_in_process(self._lakes.send_files, self.folder, folder)
 
     def _write_sources(self, folder: Path, step: int) -> None:
+        self._fetch_files(folder)
         call_in_process(self._workload.write_sources, self.folder, folder, step)
+        self._send_files(folder)
 
     def _read_content(self, folder: Path) -> Content:
-        content: Content = call_in_process(read_folder, self.folder, str(folder))
+        self._fetch_files(folder)
+        location = self._lakes.locate(folder)
+        content: Content = call_in_process(read_folder, self.folder, str(folder), location)
         return content
 
     def _count_commits(self, folder: Path) -> int:
+        self._fetch_files(folder)
         target = self._workload.config.get("target")
         return count_commits(folder / target, RUN) if target else 0
 
