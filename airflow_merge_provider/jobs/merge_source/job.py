@@ -281,7 +281,7 @@ class _Merge(JobRun):
         return self.commit_result(
             result,
             lambda: self._commit_run(resolution, result, state, write, scope=scope, events=clustering.events),
-            lambda: list_changed_rows(changes.rows, self.target.read_rows()),
+            lambda: list_changed_rows(changes.rows, self.target.read_rows(), are_few=changes.are_few),
             is_needed=changes.any or self.has_rejected_rows(),
         )
 

@@ -32,7 +32,7 @@ from airflow_merge_provider.jobs.spark.sql import quote_name
 _OLD, _NEW = "__merge_old", "__merge_new"
 
 
-def list_changed_rows(changes: DataFrame, stored: DataFrame | None) -> ChangeSet:
+def list_changed_rows(changes: DataFrame, stored: DataFrame | None, *, are_few: bool = False) -> ChangeSet:
     """Return whole rows that a run writes with the stored rows that they replace.
 
     The members of an output are internal: the detail names those that joined or left, with the rules and keys
@@ -40,8 +40,11 @@ def list_changed_rows(changes: DataFrame, stored: DataFrame | None) -> ChangeSet
 
     :param changes: the rows, with all columns of the target.
     :param stored: the rows of the target; None if the rows are the whole target.
+    :param are_few: whether the rows fit into memory, so that the rows of the target are not shuffled.
     """
     old = changes.limit(0) if stored is None else stored
+    if are_few:
+        old = F.broadcast(old.join(F.broadcast(changes.select(ID)), ID, "left_semi"))
     rows = changes.alias(_NEW).join(old.alias(_OLD), F.expr(f"{_OLD}.{ID} = {_NEW}.{ID}"), "left")
     members = {alias: _sort_members(alias) for alias in (_OLD, _NEW)}
     was_there = _refer_to(_OLD, ID).isNotNull()

@@ -63,6 +63,11 @@ class RowChanges:
         """The number of rows to write."""
         return self.emitted + self.silent + self.replaced + self.removed
 
+    @property
+    def are_few(self) -> bool:
+        """Return whether the rows are broadcast to those of the target instead of being shuffled."""
+        return self.count < _BROADCAST_MAX_ROWS
+
 
 @contextmanager
 def compare_rows(
@@ -138,7 +143,7 @@ def write_changes(spark: SparkSession, target: Dataset, changes: RowChanges, *, 
         f"WHEN MATCHED THEN UPDATE SET {assigned}",
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({new_values})",
     ]
-    replacing = F.broadcast(changes.rows) if changes.count < _BROADCAST_MAX_ROWS else changes.rows
+    replacing = F.broadcast(changes.rows) if changes.are_few else changes.rows
     upsert = Upsert(
         changes.rows, condition, clauses, replacing=replacing, matching=condition, new_columns=new_columns
     )
