@@ -30,6 +30,7 @@ from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
 from airflow_merge_provider.jobs.spark.sql import quote_name
 
 _OLD, _NEW = "__merge_old", "__merge_new"
+_JOINED, _LEFT = "__merge_joined", "__merge_left"
 
 
 def list_changed_rows(changes: DataFrame, stored: DataFrame | None, *, are_few: bool = False) -> ChangeSet:
@@ -47,13 +48,14 @@ def list_changed_rows(changes: DataFrame, stored: DataFrame | None, *, are_few: 
         old = F.broadcast(old.join(F.broadcast(changes.select(ID)), ID, "left_semi"))
     rows = changes.alias(_NEW).join(old.alias(_OLD), F.expr(f"{_OLD}.{ID} = {_NEW}.{ID}"), "left")
     members = {alias: _sort_members(alias) for alias in (_OLD, _NEW)}
+    rows = rows.withColumns(_compare_members(members))
     was_there = _refer_to(_OLD, ID).isNotNull()
     before = pack_row([name for name in old.columns if name != MEMBERS], _OLD)
     return ChangeSet(
         rows.select(
             *build_change(
                 _classify_kind(),
-                _classify_reason(members),
+                _classify_reason(),
                 before=F.when(was_there, before),
                 after=pack_row([name for name in changes.columns if name != MEMBERS], _NEW),
                 detail=_describe_members(members),
@@ -85,10 +87,17 @@ def _classify_kind() -> Column:
     )
 
 
-def _classify_reason(members: dict[str, Column]) -> Column:
+def _compare_members(members: dict[str, Column]) -> dict[str, Column]:
+    """Return whether members joined an output, and whether members left it."""
     ids = {alias: F.transform(column, _name_member) for alias, column in members.items()}
-    joined = F.size(F.array_except(ids[_NEW], ids[_OLD])) > 0
-    left = F.size(F.array_except(ids[_OLD], ids[_NEW])) > 0
+    return {
+        _JOINED: F.size(F.array_except(ids[_NEW], ids[_OLD])) > 0,
+        _LEFT: F.size(F.array_except(ids[_OLD], ids[_NEW])) > 0,
+    }
+
+
+def _classify_reason() -> Column:
+    joined, left = F.col(_JOINED), F.col(_LEFT)
     return (
         F.when(F.coalesce(_refer_to(_NEW, REPLACED), F.lit(False)), F.lit("replaced"))
         .when(_is_live(_OLD) & ~_is_live(_NEW), F.lit("removed"))
@@ -114,14 +123,17 @@ def _sort_members(alias: str) -> Column:
 def _describe_members(members: dict[str, Column]) -> Column:
     """Return which members an output gains and loses.
 
-    Most rows of a first run gain all of their members: only rows with members before and after reach Python.
+    Most rows of a first run gain all of their members, and most changed rows keep theirs. Only rows with
+    other members before and after reach Python.
     """
     is_empty = {alias: F.coalesce(F.size(column), F.lit(0)) == 0 for alias, column in members.items()}
     has_both = ~is_empty[_OLD] & ~is_empty[_NEW]
     describe = F.udf(_build_description(), "string", useArrow=True)
-    text = describe(_refer_to(_NEW, ID), *(F.when(has_both, members[alias]) for alias in (_OLD, _NEW)))
+    is_other = has_both & (F.col(_JOINED) | F.col(_LEFT))
+    text = describe(_refer_to(_NEW, ID), *(F.when(is_other, members[alias]) for alias in (_OLD, _NEW)))
     return (
-        F.when(has_both, F.nullif(text, F.lit("")))
+        F.when(is_other, text)
+        .when(has_both, F.lit(None))
         .when(~is_empty[_NEW], _list_members("joined", members[_NEW]))
         .when(~is_empty[_OLD], _list_members("left", members[_OLD]))
     )
