@@ -6,7 +6,6 @@ because both take them from the same decision (``core.decisions``).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source, undo
 from airflow_merge_provider.core.expectations.columns import require_columns, require_sources
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
+from airflow_merge_provider.core.object_store.clients import has_credentials
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import Job, JobRequest, JobResult
 from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
@@ -53,7 +53,6 @@ _OPENERS: Mapping[Job, _Open] = {
 }
 # With this setting, Spark does not look for absolute paths on this machine.
 _DEFAULT_STORE = "spark.hadoop.fs.defaultFS"
-_CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_")
 
 
 def find_result(
@@ -74,10 +73,14 @@ def find_result(
     :raises SetupError: if an object store cannot be reached, or has no such bucket.
     """
     has_local_files = is_local and _DEFAULT_STORE not in conf
-    has_credentials = bool(storage_options) or any(name.startswith(_CREDENTIALS) for name in os.environ)
     # Spark's settings win: a task may have set others than the connection.
     options = {**(storage_options or {}), **S3Settings.from_spark(conf.get).as_delta_rs()}
-    log = DeltaRsLog(options, local_files=has_local_files, object_stores=has_credentials, is_local=is_local)
+    log = DeltaRsLog(
+        options,
+        local_files=has_local_files,
+        object_stores=has_credentials(storage_options),
+        is_local=is_local,
+    )
     # A run with work prints the same warnings in its job.
     lines: list[str] = []
     progress = Progress(lines.append)

@@ -72,7 +72,7 @@ class DeltaRsLog:
     def read_commit_id(self, location: str, version: int) -> str | None:
         if location.startswith("/"):
             return read_commit_id(Path(location), version)
-        return _call(location, lambda: _read_remote_commit_id(location, version, self._options))
+        return _call(location, lambda: read_remote_commit_id(location, version, self._options))
 
     def read_properties(self, dataset: Dataset) -> Mapping[str, str]:
         return self._query(dataset, lambda table: table.metadata().configuration)
@@ -217,6 +217,23 @@ def read_commit_id(location: Path, version: int) -> str | None:
     return sha256(path.read_bytes()).hexdigest()[:DIGEST_CHARS] if path.is_file() else None
 
 
+def read_remote_commit_id(location: str, version: int, options: Mapping[str, str]) -> str | None:
+    """Return the digest of a commit of a table in an object store, as ``read_commit_id``."""
+    content = read_log_entry(location, version, options)
+    return None if content is None else sha256(content).hexdigest()[:DIGEST_CHARS]
+
+
+def read_log_entry(location: str, version: int, options: Mapping[str, str]) -> bytes | None:
+    """Return the log entry of a version of a table in an object store; None if there is none any more."""
+    from deltalake.fs import DeltaStorageHandler
+
+    handler = DeltaStorageHandler(location, complete_options(location, options))
+    try:
+        return bytes(handler.open_input_file(f"_delta_log/{version:020d}.json").read())
+    except FileNotFoundError:
+        return None
+
+
 def count_rows(table: DeltaTable, version: int, *, live: bool) -> int | None:
     """Return how many rows the files of a version hold; None if the log does not tell.
 
@@ -233,6 +250,15 @@ def count_rows(table: DeltaTable, version: int, *, live: bool) -> int | None:
     return int(sum(counts)) - _count_deleted(table) if sum(counts) <= _VECTORS_MAX_ROWS else None
 
 
+def is_empty(location: str, options: Mapping[str, str]) -> bool:
+    """Return whether an object store has nothing at a location."""
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import FileSelector
+
+    handler = DeltaStorageHandler(location, complete_options(location, options))
+    return not handler.get_file_info_selector(FileSelector("", allow_not_found=True))
+
+
 def refuse_other_format(dataset: Dataset) -> DataError:
     """Return the error of a path or name that holds something other than a Delta table."""
     hint = 'set the format of an input: {"dataset": …, "format": "parquet"}; use another folder for a target'
@@ -247,18 +273,6 @@ def _count_deleted(table: DeltaTable) -> int:
 
     vectors = (list_flatten(batch.column("selection_vector")) for batch in table.deletion_vectors())
     return sum(len(vector) - int(vector.to_numpy().sum()) for vector in vectors)
-
-
-def _read_remote_commit_id(location: str, version: int, options: Mapping[str, str]) -> str | None:
-    from deltalake.fs import DeltaStorageHandler
-
-    handler = DeltaStorageHandler(location, complete_options(location, options))
-    name = f"_delta_log/{version:020d}.json"
-    try:
-        content = handler.open_input_file(name).read()
-    except FileNotFoundError:
-        return None
-    return sha256(content).hexdigest()[:DIGEST_CHARS]
 
 
 def _call(location: str, query: Callable[[], Answer]) -> Answer:

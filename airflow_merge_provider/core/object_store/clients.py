@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -40,6 +41,7 @@ _STORE_ERRORS = {
         "the object store cannot be reached: check its address in the connection, and the network"
     ),
 }
+_CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_")
 _SECRET = re.compile(r"fs\.(s3a|azure)\.(.*\.)?(access\.key|secret\.key|session\.token|account\.key)")
 
 
@@ -120,6 +122,11 @@ def add_spark_settings(conf: Mapping[str, str], values: Any, settings: StoreSett
         # With another way to authenticate, a key would have no effect.
         added |= {**_GCS_CLIENT, **({} if AUTH_TYPE_SETTING in conf else gcs_settings.as_spark())}
     return {**added, **conf}
+
+
+def has_credentials(options: Mapping[str, str] | None) -> bool:
+    """Return whether options or environment have credentials; without any, delta-rs searches for seconds."""
+    return bool(options) or any(name.startswith(_CREDENTIALS) for name in os.environ)
 
 
 def complete_options(location: str, options: Mapping[str, str] | None = None) -> dict[str, str]:

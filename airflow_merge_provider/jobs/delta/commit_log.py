@@ -1,6 +1,6 @@
 """Read from the Delta log what the commits of a source did and which files they added.
 
-For a table on this machine delta-rs reads the log in milliseconds; otherwise Spark reads it in one job for
+If Spark is on this machine, delta-rs reads the log in milliseconds; otherwise Spark reads it in one job for
 all commits. The cost depends on the number of commits, not on the size of the table or on the writer.
 """
 
@@ -16,8 +16,9 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import SparkSession, functions as F
 from pyspark.sql.types import StructType
 
+from airflow_merge_provider import delta_rs
 from airflow_merge_provider.core.run.table_log import PinnedDataset
-from airflow_merge_provider.jobs.delta.log import query_delta_rs
+from airflow_merge_provider.jobs.delta.log import Store, find_store, query_delta_rs
 from airflow_merge_provider.jobs.delta.table import read_dataset
 from airflow_merge_provider.jobs.spark import sql
 
@@ -99,15 +100,15 @@ class CommitLog:
 
 
 def open_commit_log(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:
-    """Open the log of a Delta table: with delta-rs if it is on this machine, else with Spark."""
+    """Open the log of a Delta table: with delta-rs if Spark is on this machine, else with Spark."""
     location = pinned.dataset.path or ""
+    store = find_store(spark, location)
+    entries = _entries_here(location) if store is None else _entries_of_store(location, store)
 
     def open_log(table: DeltaTable) -> CommitLog:
         table.load_as_version(pinned.version or 0)
         schema = StructType.fromJson(json.loads(table.schema().to_json()))
-        return CommitLog(
-            location, schema, _MAPPING in table.metadata().configuration, _entries_here(location)
-        )
+        return CommitLog(location, schema, _MAPPING in table.metadata().configuration, entries)
 
     return query_delta_rs(spark, pinned.dataset, open_log) or open_commit_log_by_spark(spark, pinned)
 
@@ -125,6 +126,17 @@ def _entries_here(location: str) -> Callable[[Sequence[int]], Iterator[tuple[int
         for version in versions:
             with Path(_build_log_path(location, version)).open(encoding="utf-8") as lines:
                 yield from ((version, json.loads(line)) for line in lines if line.strip())
+
+    return read_entries
+
+
+def _entries_of_store(location: str, store: Store) -> Callable[[Sequence[int]], Iterator[tuple[int, Entry]]]:
+    def read_entries(versions: Sequence[int]) -> Iterator[tuple[int, Entry]]:
+        for version in versions:
+            content = delta_rs.read_log_entry(location, version, store.options)
+            if content is None:
+                raise FileNotFoundError(_build_log_path(location, version))
+            yield from ((version, json.loads(line)) for line in content.splitlines() if line.strip())
 
     return read_entries
 

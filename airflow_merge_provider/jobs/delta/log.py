@@ -1,21 +1,26 @@
 """Read the log of a Delta table: its versions, its history and its properties.
 
-Spark needs a quarter of a second for that, and several seconds in a process that has just started. If the
-table is on this machine, delta-rs reads the same log in milliseconds. Spark reads it otherwise, and if
-delta-rs fails.
+Spark needs a quarter of a second for that, and several seconds in a process that has just started. If Spark
+is on this machine, delta-rs reads the same log in milliseconds, also in an object store. Spark reads it
+otherwise, and if delta-rs fails.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider import delta_rs
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.object_store.clients import complete_options, find_extra, has_credentials
 from airflow_merge_provider.core.run.table_log import TableVersion
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.spark import sql
@@ -42,7 +47,7 @@ def find_newest_version(spark: SparkSession, dataset: Dataset) -> TableVersion |
 
     :raises DataError: if the path or name holds something other than a Delta table.
     """
-    if _is_nowhere(spark, dataset):
+    if is_nowhere(spark, dataset):
         return None
     table_version = query_delta_rs(
         spark,
@@ -63,7 +68,7 @@ def read_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> Hi
 
     :raises DataError: if the path or name holds something other than a Delta table.
     """
-    if _is_nowhere(spark, dataset):
+    if is_nowhere(spark, dataset):
         return []
     history = query_delta_rs(spark, dataset, lambda table: delta_rs.read_history(table, limit))
     return history or _query_history(spark, dataset, limit)
@@ -103,6 +108,10 @@ def read_commit_id(spark: SparkSession, location: str, version: int) -> str | No
     path = Path(name.removeprefix("file:"))
     if is_local(spark) and path.is_absolute():
         return delta_rs.read_commit_id(Path(location.removeprefix("file:")), version)
+    store = find_store(spark, location)
+    if store is not None:
+        with contextlib.suppress(Exception):  # Spark is used
+            return delta_rs.read_remote_commit_id(location, version, store.options)
     try:
         rows = spark.read.format("binaryFile").load(name).selectExpr("sha2(content, 256) AS digest").collect()
     except AnalysisException as error:
@@ -171,24 +180,67 @@ def read_transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int 
         return None
 
 
-def _is_nowhere(spark: SparkSession, dataset: Dataset) -> bool:
+def is_nowhere(spark: SparkSession, dataset: Dataset) -> bool:
     """Return whether not even a folder exists, which is checked without Spark."""
     path = dataset.path
-    return path is not None and path.startswith("/") and is_local(spark) and not Path(path).exists()
+    if path is None or path.startswith("/"):
+        return path is not None and is_local(spark) and not Path(path).exists()
+    store = find_store(spark, path)
+    if store is None:
+        return False
+    try:
+        return delta_rs.is_empty(path, store.options)
+    except OSError:
+        store.is_readable = False
+        return False
 
 
 def query_delta_rs(
     spark: SparkSession, dataset: Dataset, query: Callable[[DeltaTable], Answer]
 ) -> Answer | None:
-    """Query a table on this machine with delta-rs; return None if delta-rs has no answer."""
-    if dataset.path is None or not dataset.path.startswith("/") or not is_local(spark):
+    """Query a table with delta-rs, if Spark is on this machine; return None if delta-rs has no answer."""
+    path = dataset.path
+    if path is None or not is_local(spark):
+        return None
+    store = None if path.startswith("/") else find_store(spark, path)
+    if store is None and not path.startswith("/"):
         return None
     try:
         from deltalake import DeltaTable  # noqa: PLC0415 - not every run needs it
 
-        return query(DeltaTable(dataset.path))
+        return query(DeltaTable(path, storage_options=store.options if store else None))
+    except OSError:
+        if store is not None:
+            store.is_readable = False
+        return None
     except Exception:  # noqa: BLE001 - no table, no read access, an unsupported feature: Spark is used
         return None
+
+
+@dataclass(slots=True)
+class Store:
+    """An object store as delta-rs reads it, until it cannot."""
+
+    options: dict[str, str]
+    is_readable: bool = True
+
+
+def find_store(spark: SparkSession, location: str) -> Store | None:
+    """Return the object store of a location; None if only Spark reads it.
+
+    Spark elsewhere may have other credentials, and another address, than this process.
+    """
+    if find_extra(location) is None or not is_local(spark):
+        return None
+    parts = urlsplit(location)
+    store = _open_store(spark, f"{parts.scheme}://{parts.netloc}")
+    return store if store.is_readable else None
+
+
+@lru_cache(maxsize=64)
+def _open_store(spark: SparkSession, root: str) -> Store:
+    options = complete_options(root, build_options(spark, root))
+    return Store(options, is_readable=has_credentials(options))
 
 
 def _query_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:

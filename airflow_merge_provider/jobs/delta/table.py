@@ -25,6 +25,7 @@ from airflow_merge_provider.jobs.delta.log import (
     count_rows_of_version,
     find_newest_version,
     find_restored_version,
+    is_nowhere,
     read_commit_id,
     read_fields_of_version,
     read_history,
@@ -76,6 +77,8 @@ class SparkLog:
         return count_rows_of_version(self.spark, dataset, version, live=True)
 
     def find_properties(self, dataset: Dataset) -> Mapping[str, str] | None:
+        if is_nowhere(self.spark, dataset):
+            return None
         try:
             return read_properties(self.spark, dataset)
         except AnalysisException as error:
