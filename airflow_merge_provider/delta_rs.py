@@ -250,15 +250,6 @@ def count_rows(table: DeltaTable, version: int, *, live: bool) -> int | None:
     return int(sum(counts)) - _count_deleted(table) if sum(counts) <= _VECTORS_MAX_ROWS else None
 
 
-def is_empty(location: str, options: Mapping[str, str]) -> bool:
-    """Return whether an object store has nothing at a location."""
-    from deltalake.fs import DeltaStorageHandler
-    from pyarrow.fs import FileSelector
-
-    handler = DeltaStorageHandler(location, complete_options(location, options))
-    return not handler.get_file_info_selector(FileSelector("", allow_not_found=True))
-
-
 def refuse_other_format(dataset: Dataset) -> DataError:
     """Return the error of a path or name that holds something other than a Delta table."""
     hint = 'set the format of an input: {"dataset": …, "format": "parquet"}; use another folder for a target'

@@ -189,7 +189,7 @@ def is_nowhere(spark: SparkSession, dataset: Dataset) -> bool:
     if store is None:
         return False
     try:
-        return delta_rs.is_empty(path, store.options)
+        return not _list_objects(path, store)
     except OSError:
         store.is_readable = False
         return False
@@ -215,6 +215,15 @@ def query_delta_rs(
         return None
     except Exception:  # noqa: BLE001 - no table, no read access, an unsupported feature: Spark is used
         return None
+
+
+def _list_objects(location: str, store: Store) -> Sequence[object]:
+    """List the objects and folders of a location, without those below its folders."""
+    from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415 - only runs over object stores need both
+    from pyarrow.fs import FileSelector  # noqa: PLC0415
+
+    handler = DeltaStorageHandler(location, store.options)
+    return list(handler.get_file_info_selector(FileSelector("", allow_not_found=True)))
 
 
 @dataclass(slots=True)
