@@ -104,6 +104,18 @@ def test_memories_are_given_up_after_a_time(loads: MakeLoads) -> None:
     assert list_rows(table) == [(1, "late")]
 
 
+def test_a_row_between_a_late_deletion_and_the_first_version_closes_nothing(loads: MakeLoads) -> None:
+    """A remembered deletion has no version that a later row could close."""
+    table = loads("scd2", **HISTORY, hard_delete="gone", on_late="repair")
+    table.load_rows([make_row(1, 5, "last", at=9)])
+    table.load_rows([make_row(1, 3, "", is_deleted=True, at=3)])
+
+    table.load_rows([make_row(1, 4, "middle", at=6)])
+
+    valid = [(row["id"], row["v"], row["valid_from"].day) for row in table.read_rows()]
+    assert sorted(valid) == [(1, "last", 9), (1, "middle", 6)]
+
+
 @pytest.mark.parametrize("on_late", ["repair", "error"])
 def test_of_one_time_the_highest_sequence_counts_whenever_it_comes(
     on_late: Any, memory_loads: MakeLoads

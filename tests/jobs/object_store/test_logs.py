@@ -57,14 +57,14 @@ def test_logs_on_s3_are_read_without_spark(lake: Lake, statements: list[int]) ->
     lake.write_rows("t", [{"id": 3}], mode="append")
 
     answers = _read_everything(lake)
-    asked = len(statements)
+    statements_before = len(statements)
     store = find_store(lake.spark, lake.location)
     assert store is not None
     store.is_readable = False
 
-    assert asked == 0
+    assert statements_before == 0
     assert _read_everything(lake) == answers
-    assert len(statements) > asked
+    assert len(statements) > statements_before
 
 
 def test_spark_reads_logs_that_delta_rs_may_not(lake: Lake) -> None:

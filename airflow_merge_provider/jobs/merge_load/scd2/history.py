@@ -249,9 +249,11 @@ class History:
             F.when(is_late, LATE)
             .when(stored_hash.isNull() & new_hash.isNotNull(), "opened")
             .when(new_hash.isNull() & stored_hash.isNotNull(), "removed")
+            # A row that only says that its key has late rows is no version.
+            .when(new_hash.isNull(), None)
             .when(differs & stored_end.eqNullSafe(active_end) & ~new_end.eqNullSafe(active_end), "closed")
             .when(differs & ~stored_end.eqNullSafe(active_end) & new_end.eqNullSafe(active_end), "reopened")
-            .when(differs & new_hash.isNotNull(), "changed")
+            .when(differs, "changed")
         )
 
     def complete_columns(self, rows: DataFrame) -> DataFrame:
