@@ -100,6 +100,12 @@ class Lineage:
     entries: tuple[HistoryEntry, ...]
     is_complete: bool
 
+    @property
+    def rows_version(self) -> int | None:
+        """The version whose commit was the last to change the rows; -1 if none did, None if unknown."""
+        version = next((entry.version for entry in self.entries if entry.effect == "rows"), None)
+        return NO_VERSION if version is None and self.is_complete else version
+
 
 def trace_lineage(
     history: Sequence[HistoryEntry], resolve_restore: Callable[[HistoryEntry], int | None]

@@ -42,6 +42,11 @@ class SavedPlan(BaseModel):
     config: dict[str, Any] = Field(description="The configuration of the plan.")
     full_refresh: bool = Field(description="Whether the plan processes all input.")
     target_version: int | None = Field(description="The version of the target; null if there was none.")
+    rows_id: str | None = Field(
+        None,
+        description="What identifies the rows of the target: the version and the digest of the commit that "
+        "was the last to change them; null if there was no target.",
+    )
     offsets: dict[str, Any] = Field(description="The versions of the sources.")
     started_at: int = Field(description="The time of the plan, in microseconds since 1970 UTC.")
     digest: str = Field(description="The digest of the changed rows.")

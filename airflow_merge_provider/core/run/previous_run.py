@@ -63,8 +63,9 @@ class PreviousRun:
     previous run committed. If that commit has aged out of the history, or if an undo has undone all runs
     (``is_reset``), ``run_version`` is None and ``state`` is empty. ``newest_state`` is the state of the
     newest run, even if a RESTORE has undone that run: counters continue from there. ``changed_by`` is the
-    newest commit of another writer that changed rows since then. ``own_commit`` is the commit of an earlier
-    attempt of this run, ``cleared_commit`` one from before the run was cleared.
+    newest commit of another writer that changed rows since then. ``rows_version`` is the version whose commit
+    was the last to change the rows, whoever made it; -1 if none did, None if unknown. ``own_commit`` is the
+    commit of an earlier attempt of this run, ``cleared_commit`` one from before the run was cleared.
     """
 
     number: int
@@ -75,6 +76,7 @@ class PreviousRun:
     newest_state: Mapping[str, Any] = field(default_factory=dict)
     changed_by: HistoryEntry | None = None
     is_reset: bool = False
+    rows_version: int | None = None
     own_commit: RunCommit | None = None
     cleared_commit: RunCommit | None = None
 
@@ -161,8 +163,10 @@ def _build_previous_run(
     number = find_last_number(log, target, capability, history)
     if run is None:
         is_reset = any(entry.is_reset for entry in lineage.entries)
-        return PreviousRun(number, version, None, {}, None, newest_state, changed_by, is_reset)
-    return PreviousRun(number, version, run.version, run.state, run.rows, newest_state, changed_by)
+        found = PreviousRun(number, version, None, {}, None, newest_state, changed_by, is_reset)
+    else:
+        found = PreviousRun(number, version, run.version, run.state, run.rows, newest_state, changed_by)
+    return replace(found, rows_version=lineage.rows_version)
 
 
 def list_runs(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:

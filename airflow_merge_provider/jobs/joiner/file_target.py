@@ -201,6 +201,7 @@ def _build_previous_run(folder: Folder, last: FolderRun, run: RunToken) -> Previ
         last.number,
         last.state,
         rows,
+        rows_version=last.number,
         own_commit=own_commit,
         cleared_commit=cleared_commit,
     )

@@ -20,7 +20,7 @@ from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, describe_examples, summarize_changes
 from airflow_merge_provider.jobs.run.expectations import RunExpectations
-from airflow_merge_provider.jobs.run.plan_table import save_plan
+from airflow_merge_provider.jobs.run.plan_table import identify_rows, save_plan
 
 
 class JobRun(ABC):
@@ -215,7 +215,7 @@ class JobRun(ABC):
             raise RiskError.from_problem(problem, report)
 
     def _require_planned_changes(self, saved_plan: SavedPlan, list_changes: Callable[[], ChangeSet]) -> None:
-        """Compare the changes of the run with those of the plan that it applies.
+        """Compare the changes of the run, and the rows they are made to, with the plan that it applies.
 
         :raises OutdatedPlanError: if they differ.
         """
@@ -223,15 +223,18 @@ class JobRun(ABC):
             self.request.config, full_refresh=self.request.full_refresh
         )
         with self.reporter.progress.time_step("compare with plan"), list_changes().hold_text() as text_rows:
-            is_same = summarize_changes(text_rows).digest == saved_plan.digest
+            is_same_target = identify_rows(text_rows.sparkSession, self.reporter) == saved_plan.rows_id
+            is_same = is_same_target and summarize_changes(text_rows).digest == saved_plan.digest
         if is_same and not settings:
             return
-        version = self.reporter.version_before
+        versions = saved_plan.target_version, self.reporter.version_before
         reason = "the changes are not those of the plan"
         if settings:
             reason = f"the configuration has changed ({', '.join(settings)})"
-        elif version != saved_plan.target_version:
-            reason = f"the target was at version {saved_plan.target_version} and is at version {version} now"
+        elif versions[0] != versions[1]:
+            reason = f"the target was at version {versions[0]} and is at version {versions[1]} now"
+        elif not is_same_target:
+            reason = "the target is another table"
         hint = "nothing was committed: check the new plan and apply it"
         problem = Problem("plan", "outdated-plan", f"the plan is outdated: {reason}", hint)
         raise OutdatedPlanError.from_problems([problem])

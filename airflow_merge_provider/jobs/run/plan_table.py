@@ -14,7 +14,7 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.core.run.table_log import PinnedDataset, parse_metadata, pin_planned
 from airflow_merge_provider.core.source_offset import write_offsets
-from airflow_merge_provider.jobs.delta.log import read_history
+from airflow_merge_provider.jobs.delta.log import find_newest_version, read_commit_id, read_history
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import pin_dataset
 
@@ -31,6 +31,7 @@ def save_plan(reporter: RunReporter, text_rows: DataFrame, summary: ChangeSummar
         config=request.config,
         full_refresh=request.full_refresh,
         target_version=reporter.version_before,
+        rows_id=identify_rows(text_rows.sparkSession, reporter),
         offsets=write_offsets(source.offset for source in reporter.sources.values()),
         started_at=request.started_at,
         digest=summary.digest,
@@ -40,6 +41,22 @@ def save_plan(reporter: RunReporter, text_rows: DataFrame, summary: ChangeSummar
     reference = PlanReference(dataset=dataset.id, uri=dataset.uri, version=commit.version)
     reporter.progress.log_line(f"saved the plan in {dataset.uri}, version {commit.version}")
     return summary.model_copy(update={"saved": reference})
+
+
+def identify_rows(spark: SparkSession, reporter: RunReporter) -> str | None:
+    """Return what identifies the rows that the run found in the target; None if there was no target.
+
+    Maintenance keeps it, and so does a ``RESTORE`` to the same rows. A table that was deleted and created
+    again has other commits.
+    """
+    previous, target = reporter.previous, reporter.target
+    if previous is None:
+        return None
+    # Unknown if the commit has aged out; then any later commit counts.
+    version = previous.version if previous.rows_version is None else previous.rows_version
+    newest = find_newest_version(spark, target) if target.format == "delta" else None
+    digest = read_commit_id(spark, newest.location, version) if newest and version >= 0 else None
+    return f"{version}:{digest}"
 
 
 def load_plan(spark: SparkSession, request: JobRequest) -> JobRequest:

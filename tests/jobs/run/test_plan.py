@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -138,6 +139,28 @@ def test_an_approved_plan_is_applied_although_another_one_was_saved(runs: Planne
     with pytest.raises(RiskError, match="outdated: the target was at version 0 and is at version 1 now"):
         runs.run(3, "second", apply_plan=PlanChoice(version=second_version, approved_by="eva"))
     assert runs.version == report["target"]["version"]
+
+
+def test_a_plan_is_outdated_if_rows_that_it_keeps_have_changed(runs: PlannedRuns) -> None:
+    """Its changes are still the same ones, but a person has approved the table that they lead to."""
+    runs.run(1)
+    runs.write_sources(2)
+    first_version = runs.plan(2)["plan"]["saved"]["version"]
+    before, (lost, gained) = runs.read_target(), count_images(runs.list_plan())
+    kept = before - lost
+    columns = json.loads(next(iter(kept)))
+    runs.run_sql("DELETE FROM {t} WHERE " + " AND ".join(f"`{k}` <=> '{v}'" for k, v in columns.items()))
+    deleted, rows = runs.version, runs.read_target()
+
+    with pytest.raises(RiskError, match="outdated: the target was at version 0 and is at version 1 now"):
+        runs.apply(2, "applying")
+
+    assert len(columns) > 1
+    assert (runs.version, runs.read_target()) == (deleted, rows)
+    runs.run_sql("RESTORE TABLE {t} TO VERSION AS OF 0")
+    runs.run_sql("OPTIMIZE {t}")
+    runs.run(2, "again", apply_plan=PlanChoice(version=first_version))
+    assert runs.read_target() == before - lost + gained
 
 
 def test_an_outdated_plan_is_planned_again(runs: PlannedRuns) -> None:

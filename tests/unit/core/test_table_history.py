@@ -41,6 +41,28 @@ def test_a_restore_leads_back(
     assert lineage.is_complete
 
 
+@pytest.mark.parametrize(
+    ("operations", "version"),
+    [
+        (["WRITE", "MERGE", "OPTIMIZE"], 1),
+        (["WRITE", "MERGE", build_restore(0), "SET TBLPROPERTIES"], 0),
+        (["WRITE", "MERGE", build_restore(1)], 1),
+        (["WRITE", "MERGE", build_restore(0), "MERGE"], 3),
+        (["OPTIMIZE"], -1),
+    ],
+)
+def test_the_rows_are_those_of_one_version(
+    operations: list[str | tuple[str, dict[str, str]]], version: int
+) -> None:
+    """Maintenance and a RESTORE to the same rows leave them as they are."""
+    assert trace_lineage(build_history(*operations), lambda entry: None).rows_version == version
+
+
+def test_the_version_of_the_rows_is_unknown_if_the_history_ends_before_it() -> None:
+    """Then any commit may have changed them."""
+    assert trace_lineage(build_history("WRITE", "OPTIMIZE")[:1], lambda entry: None).rows_version is None
+
+
 def test_a_restore_to_a_timestamp_is_resolved_by_the_caller() -> None:
     """The caller resolves a RESTORE to a timestamp; if that is not possible, the lineage ends there."""
     entries = build_history("WRITE", "MERGE", ("RESTORE", {"timestamp": "2026-01-01"}))
