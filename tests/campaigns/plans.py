@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.saved_plan import PLAN_SUFFIX, PlanChoice
-from airflow_merge_provider.core.errors import RiskError
+from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from tests.campaigns.workloads import Workload, build_workload
@@ -96,8 +96,8 @@ def count_images(changes: list[dict[str, Any]]) -> tuple[Counter[str], Counter[s
 def try_plans(spark: SparkSession, capability: str, seed: int, folder: Path, tally: PlanTally) -> None:
     """Plan each step of a workload, let other things happen, and apply the plan; repeatable by the seed."""
     workload = build_workload(capability, seed)
-    if workload.config.get("target_format", "delta") != "delta":
-        return
+    if workload.config.get("target_format", "delta") != "delta" or "dispatch_by" in workload.config:
+        return  # files have no saved plans that SQL could change, and tables by content have none at all
     runs = PlannedRuns(spark, workload, folder)
     random = Random(f"{capability}/{seed}/plans")  # noqa: S311 - repeatable
     action_names: list[str] = []
@@ -114,7 +114,10 @@ def try_plans(spark: SparkSession, capability: str, seed: int, folder: Path, tal
 def _try_plan(runs: PlannedRuns, step: int, random: Random, action_names: list[str]) -> str:
     """Plan a step, change something, apply the plan, and return how it ended."""
     runs.write_sources(step)
-    runs.plan(step)
+    refusal = _find_refusal(lambda: runs.plan(step))
+    if refusal:
+        assert _find_refusal(lambda: runs.run(step, f"refused-{step}")) == refusal, "the run is not refused"
+        return "refused"
     planned = runs.read_target()
     lost, gained = count_images(runs.list_plan())
     assert not lost - planned, "the plan has rows that the target does not have"
@@ -124,8 +127,11 @@ def _try_plan(runs: PlannedRuns, step: int, random: Random, action_names: list[s
     version, rows = runs.version, runs.read_target()
     report, refusal = _apply_plan(runs, f"apply-{step}", step)
     if report is None:
-        assert refusal == "outdated-plan", refusal
+        if refusal != "outdated-plan":
+            assert _find_refusal(lambda: runs.plan(step)) == refusal, "applying and planning differ"
         assert (runs.version, runs.read_target()) == (version, rows), "a refused plan has changed the target"
+        if refusal != "outdated-plan":
+            return "refused"
         lost, gained = count_images(runs.list_plan())
         runs.apply(step, f"apply-again-{step}")
         assert runs.read_target() == rows - lost + gained, "the new plan was not applied exactly"
@@ -138,11 +144,24 @@ def _try_plan(runs: PlannedRuns, step: int, random: Random, action_names: list[s
 
 
 def _apply_plan(runs: PlannedRuns, run_id: str, step: int) -> tuple[dict[str, Any] | None, str]:
-    """Apply the newest plan; return the report, or None and the code of the refusal."""
+    """Apply the newest plan; return the report, or None and the codes of the refusal."""
     try:
         return runs.apply(step, run_id), ""
-    except RiskError as error:
-        return None, error.problems[0].code
+    except DataError as error:
+        return None, _list_codes(error)
+
+
+def _find_refusal(attempt: Callable[[], object]) -> str:
+    """Return the codes with which the rows of a workload are refused; an empty text if they are not."""
+    try:
+        attempt()
+    except DataError as error:
+        return _list_codes(error)
+    return ""
+
+
+def _list_codes(error: DataError) -> str:
+    return ", ".join(problem.code for problem in error.problems)
 
 
 def _list_actions(runs: PlannedRuns) -> list[Callable[[PlannedRuns, int], None]]:
@@ -161,7 +180,9 @@ def _grow_sources(runs: PlannedRuns, step: int) -> None:
 def _run_again(runs: PlannedRuns, step: int) -> None:
     """Run after the sources have grown, so that the target is ahead of the plan."""
     runs.write_sources(step + 200)
-    runs.run(step, f"between-{step}")
+    version = runs.version
+    if _find_refusal(lambda: runs.run(step, f"between-{step}")):
+        assert runs.version == version, "a refused run has changed the target"
 
 
 def _optimize(runs: PlannedRuns, step: int) -> None:
