@@ -184,16 +184,16 @@ def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
 
 
 def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]:
-    """Return the jars to add: of Delta, the log store for S3, and on this machine the clients of stores.
+    """Return the jars to add: of Delta, the log stores, and on this machine the clients of object stores.
 
     Jars that the user's settings or Spark's jars folder provide are not added.
 
     :raises SetupError: when a jar is missing and cannot be downloaded.
     """
     jars = () if _has_artifact("delta-spark", conf) else delta_jars()
+    jars += (str(find_log_store_jar()),)
     clients: list[HadoopClient] = []
     if has_log_store(conf):
-        jars += (str(find_log_store_jar()),)
         clients.append(S3_CLIENT)
     if has_azure_client(conf):
         clients.append(AZURE_CLIENT)

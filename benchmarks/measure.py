@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.spark_conf import session_conf
 from airflow_merge_provider.jobs.spark.session import local_session
 from airflow_merge_provider.jvm.class_archive import long_lived
-from airflow_merge_provider.jvm.jars import delta_jars
+from airflow_merge_provider.launch import list_jars
 from benchmarks.page import update_page
 
 OUT = Path(__file__).parent / "out"
@@ -53,7 +53,7 @@ class Candidate:
 
 def warm_session(**conf: str) -> SparkSession:
     """Start Spark as the Connect server on this machine does: long-lived, with the settings of a job."""
-    return local_session(long_lived(session_conf(local=True, jars=delta_jars(), user=conf)))
+    return local_session(long_lived(session_conf(local=True, jars=list_jars(conf), user=conf)))
 
 
 def run_in_turns(candidates: list[Candidate], rounds: int) -> None:

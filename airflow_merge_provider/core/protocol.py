@@ -102,7 +102,7 @@ class JobRequest(Message):
     )
     allow_single_writer: bool = Field(
         default=False,
-        description="Whether the run may write to S3 or Google Cloud with a log store that can lose commits.",
+        description="Whether the run may write with a log store, or to a file system, that can lose commits.",
     )
     deletion_vectors: bool = Field(
         default=True,

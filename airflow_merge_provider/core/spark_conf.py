@@ -33,6 +33,19 @@ _ALWAYS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+# Delta's own log store for local disks overwrites an entry that another process has just written. These
+# classes are in the jar of this package.
+_LOG_STORE = {"spark.delta.logStore.file.impl": "airflow_merge_provider.HardLinkLogStore"}
+# Delta accepts no log store for one scheme beside this one for all schemes.
+_LOG_STORE_OF_ALL = "spark.delta.logStore.class"
+# Without its native library, Hadoop starts a process for each local file that it writes.
+_LOCAL_FILES = {
+    "spark.hadoop.fs.file.impl": "airflow_merge_provider.LocalFiles",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "airflow_merge_provider.LocalFileContext",
+}
+# The setting of a session that allows commits which another writer could overwrite.
+SINGLE_WRITER = "airflow_merge_provider.allow_single_writer"
+
 # List settings: the user's entries are appended to the defaults instead of replacing them.
 _JOINED = {
     "spark.sql.extensions": ",",
@@ -72,12 +85,17 @@ def find_misplaced(names: Iterable[str], path: str) -> list[Problem]:
 def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a Spark process that is about to start.
 
+    :param jars: the jars to add, with that of the log stores.
+
     >>> session_conf(local=False, jars=["/a.jar"], user={"spark.jars": "/b.jar"})["spark.jars"]
     '/a.jar,/b.jar'
     """
     conf = {**_ALWAYS, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"}
+    if _LOG_STORE_OF_ALL not in user:
+        conf |= _LOG_STORE
     if local:
         conf |= {
+            **_LOCAL_FILES,
             "spark.sql.shuffle.partitions": str(2 * count_cores()),
             "spark.driver.memory": "2g",
             "spark.driver.host": "localhost",

@@ -93,8 +93,8 @@ class SparkJobOperator(BaseOperator):
     :param approval_timeout: how long a person has for the answer; by default ``execution_timeout``.
     :param emit_asset: update the target's asset when a run changed it.
     :param allow_concurrent_writes: let other tasks of the DAG write the target at the same time: one fails.
-    :param allow_single_writer: write to S3 or Google Cloud with a Spark that cannot refuse the second of two
-        writers.
+    :param allow_single_writer: write where the second of two writers cannot be refused: on S3 or Google Cloud
+        with another log store, or on a file system without hard links.
     :param deletion_vectors: ``auto``: new tables have deletion vectors, which make changes cheap; ``False``:
         they have none, so that readers without support for them can read the tables.
     :param openlineage_inject_parent_job_info: overrides ``[openlineage] spark_inject_parent_job_info``.

@@ -19,6 +19,7 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import parse_metadata
+from airflow_merge_provider.core.spark_conf import SINGLE_WRITER
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once, set_user_metadata
@@ -46,8 +47,9 @@ def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, ru
     if request.job != "undo":
         require_safe_commits(spark, request)
     planned = load_plan(spark, request)
-    if not request.deletion_vectors:
-        run = _without_deletion_vectors(run)
+    settings = _choose_settings(request)
+    if settings:
+        run = _with_settings(run, settings)
     try:
         return run(spark, planned, progress)
     except OwnAttemptWonError:
@@ -78,14 +80,25 @@ def _find_outdated(error: DataError) -> Problem:
     return Problem("plan", "outdated-plan", message, "nothing was committed: check the new plan and apply it")
 
 
-def _without_deletion_vectors(run: Run) -> Run:
-    """Return a run whose new tables have no deletion vectors, so that readers need not support them."""
+def _choose_settings(request: JobRequest) -> dict[str, str]:
+    """Return the settings of the session that a request asks for.
 
-    def run_with_plain_files(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
-        with override_settings(spark, {WITH_DELETION_VECTORS: "false"}):
+    New tables can be without deletion vectors, so that readers need not support them.
+    """
+    settings: dict[str, str] = {}
+    if not request.deletion_vectors:
+        settings[WITH_DELETION_VECTORS] = "false"
+    if request.allow_single_writer:
+        settings[SINGLE_WRITER] = "true"
+    return settings
+
+
+def _with_settings(run: Run, settings: Mapping[str, str]) -> Run:
+    def run_with_settings(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+        with override_settings(spark, settings):
             return run(spark, request, progress)
 
-    return run_with_plain_files
+    return run_with_settings
 
 
 def commit_run(

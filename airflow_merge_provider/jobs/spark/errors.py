@@ -27,6 +27,14 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
         ),
     ),
     (
+        r"is on a file system without hard links",
+        SetupError,
+        (
+            "two writers of this table could overwrite each other's commits, because its file system has no "
+            "hard links: use another one, or set allow_single_writer=True if this task is the only writer"
+        ),
+    ),
+    (
         (
             r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|"
             r"Concurrent(Append|Write|Transaction|DeleteRead|DeleteDelete|Modification)Exception|"

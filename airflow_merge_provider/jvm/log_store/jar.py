@@ -1,4 +1,4 @@
-"""Find the jar of the log store, and build it from its source.
+"""Find the jar of the log stores, and build it from its sources.
 
 The wheel contains the jar, so that users need no compiler. In a checkout, ``make install`` builds it.
 """
@@ -16,7 +16,7 @@ from airflow_merge_provider.core.child_process import build_child_environment
 from airflow_merge_provider.core.errors import MergeError, SetupError
 from airflow_merge_provider.jvm.jars import cache_folder, delta_jars, download_packages, find_java, spark_home
 
-SOURCE = Path(__file__).with_name("ConditionalWriteLogStore.java")
+SOURCES = Path(__file__).parent
 PACKAGED_JAR = Path(__file__).with_name("log_store.jar")
 # The compiler of Eclipse needs only a Java runtime, and writes the same bytes on every machine.
 _COMPILER = "ecj"
@@ -27,7 +27,7 @@ _DIGEST_CHARACTERS = 12
 
 
 def find_log_store_jar() -> Path:
-    """Return the jar of the log store; without a packaged one, it is built once per machine and source.
+    """Return the jar of the log stores; without a packaged one, it is built once per machine and sources.
 
     :raises SetupError: when it has to be built, and what that needs is missing.
     """
@@ -38,17 +38,18 @@ def find_log_store_jar() -> Path:
 
 
 def locate_log_store_jar() -> Path:
-    """Return the path of the jar of the log store, whether it exists or not."""
+    """Return the path of the jar of the log stores, whether it exists or not."""
     if PACKAGED_JAR.is_file():
         return PACKAGED_JAR
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:_DIGEST_CHARACTERS]
+    content = b"".join(source.read_bytes() for source in _list_sources())
+    digest = hashlib.sha256(content).hexdigest()[:_DIGEST_CHARACTERS]
     return cache_folder() / "jars" / f"log-store-{digest}.jar"
 
 
 def build_jar(jar: Path) -> None:
-    """Compile the source, and write a jar that depends on nothing but the source and the compiler.
+    """Compile the sources, and write a jar that depends on nothing but these and the compiler.
 
-    :raises SetupError: when Java, Spark or the compiler is missing, or the source cannot be compiled.
+    :raises SetupError: when Java, Spark or the compiler is missing, or a source cannot be compiled.
     """
     library = _find_compiler()
     jar.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +59,7 @@ def build_jar(jar: Path) -> None:
         command = [
             *(str(find_java()), "-jar", str(library), "-nowarn", "-proc:none", "-encoding", "UTF-8"),
             *("-source", _JAVA_VERSION, "-target", _JAVA_VERSION, "-classpath", ":".join(class_path)),
-            *("-d", str(classes), str(SOURCE)),
+            *("-d", str(classes), *map(str, _list_sources())),
         ]
         process = subprocess.run(  # noqa: S603 - our own command, no shell
             command,
@@ -69,10 +70,14 @@ def build_jar(jar: Path) -> None:
             check=False,
         )
         if process.returncode:
-            raise SetupError(f"The log store for S3 cannot be compiled: {process.stdout.strip()}")
+            raise SetupError(f"The log stores cannot be compiled: {process.stdout.strip()}")
         part = Path(folder, jar.name)
         _pack_classes(classes, part)
         part.replace(jar)
+
+
+def _list_sources() -> list[Path]:
+    return sorted(SOURCES.glob("*.java"))
 
 
 def _find_compiler() -> Path:
