@@ -169,8 +169,8 @@ def build_server_conf(
     """
     local = is_local(master)
     jars = list_jars(conf, local=local)
-    own = {**session_conf(local=local, jars=jars, user={}), **_SHARED_CLASSES, **_PLUGIN, **_BOUNDED_MEMORY}
-    settings = merge_settings(own, conf)
+    own = {**_SHARED_CLASSES, **_PLUGIN, **_BOUNDED_MEMORY}
+    settings = session_conf(local=local, jars=jars, user=merge_settings(own, conf))
     if recording is not None:
         settings = add_recording_settings(settings, recording)
     else:

@@ -43,6 +43,7 @@ _LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "airflow_merge_provider.LocalFiles",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "airflow_merge_provider.LocalFileContext",
 }
+_DELTA, _JARS_OF_THE_USER = "delta-spark", ("spark.jars", "spark.jars.packages")
 # The setting of a session that allows commits which another writer could overwrite.
 SINGLE_WRITER = "airflow_merge_provider.allow_single_writer"
 
@@ -93,9 +94,13 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
     conf = {**_ALWAYS, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"}
     if _LOG_STORE_OF_ALL not in user:
         conf |= _LOG_STORE
+    # Classes on the class path of the driver do not see those of spark.jars, which may be Delta.
+    place = "spark.jars"
+    if local and not any(_DELTA in user.get(name, "") for name in _JARS_OF_THE_USER):
+        place = "spark.driver.extraClassPath"
+        conf |= _LOCAL_FILES
     if local:
         conf |= {
-            **_LOCAL_FILES,
             "spark.sql.shuffle.partitions": str(2 * count_cores()),
             "spark.driver.memory": "2g",
             "spark.driver.host": "localhost",
@@ -104,9 +109,7 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
         }
     if jars:
         # A jar on the class path of the driver needs no copy and no Ivy; remote executors need a copy.
-        conf["spark.driver.extraClassPath" if local else "spark.jars"] = (
-            os.pathsep.join(jars) if local else ",".join(jars)
-        )
+        conf[place] = _JOINED[place].join(jars)
     return merge_settings(conf, user)
 
 

@@ -17,6 +17,7 @@ from airflow_merge_provider.core.object_store.gcs_settings import KEY_FILE_SETTI
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.core.spark_conf import properties_text, session_conf
 from airflow_merge_provider.jvm.class_archive import archive_file, one_shot, replace_when_complete
+from airflow_merge_provider.jvm.log_store.jar import locate_log_store_jar
 from airflow_merge_provider.local_spark.client import build_local_process
 from airflow_merge_provider.local_spark.settings import LocalSparkSettings, is_shared
 from tests.jobs import probe
@@ -211,7 +212,26 @@ def test_a_server_does_not_start_on_a_taken_port(submit: Any) -> None:
 )
 def test_jars_are_left_out_where_the_user_brings_them(submit: Any, conf: Any, jars: Any) -> None:
     """Jars are not added if the user adds them, because two copies of Delta on the class path conflict."""
-    assert launch.list_jars(conf) == jars
+    assert launch.list_jars(conf) == (*jars, str(locate_log_store_jar()))
+
+
+def test_the_log_store_is_where_delta_is() -> None:
+    """Classes on the class path of the driver do not see the Delta that the user has in spark.jars."""
+    own = session_conf(local=True, jars=["/log_store.jar"], user={"spark.jars": "/mine/delta-spark_4.2.jar"})
+    ours = session_conf(local=True, jars=["/delta.jar", "/log_store.jar"], user={"spark.jars": "/mine/a.jar"})
+
+    assert own["spark.jars"] == "/log_store.jar,/mine/delta-spark_4.2.jar"
+    assert "spark.hadoop.fs.file.impl" not in own
+    assert ours["spark.driver.extraClassPath"] == f"/delta.jar{os.pathsep}/log_store.jar"
+    assert ours["spark.hadoop.fs.file.impl"] == "airflow_merge_provider.LocalFiles"
+    assert own["spark.delta.logStore.file.impl"] == ours["spark.delta.logStore.file.impl"]
+
+
+def test_a_log_store_of_the_user_is_the_only_one() -> None:
+    """Delta refuses one for all schemes beside one for a scheme."""
+    conf = session_conf(local=True, jars=[], user={"spark.delta.logStore.class": "org.example.Mine"})
+
+    assert [name for name in conf if "logStore" in name] == ["spark.delta.logStore.class"]
 
 
 def test_the_users_settings_win_and_lists_grow() -> None:

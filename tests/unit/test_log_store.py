@@ -10,24 +10,27 @@ import pytest
 
 from airflow_merge_provider import launch
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.core.object_store.clients import LOG_STORE, add_spark_settings
+from airflow_merge_provider.core.object_store.clients import add_spark_settings
 from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+from airflow_merge_provider.core.spark_conf import session_conf
 from airflow_merge_provider.jvm import hadoop_clients
 from airflow_merge_provider.jvm.log_store import jar
 
 
 @pytest.mark.spark
 def test_two_builds_give_the_same_jar(tmp_path: Path) -> None:
-    """The jar depends on the source and the compiler only, and contains the class that Delta looks for."""
+    """The jar depends on the sources and the compiler only, and contains the classes of the settings."""
     first, second = tmp_path / "first.jar", tmp_path / "other" / "second.jar"
+    conf = session_conf(local=True, jars=[], user=add_spark_settings({}, "s3://lake", S3Settings()))
 
     jar.build_jar(first)
     jar.build_jar(second)
 
     assert first.read_bytes() == second.read_bytes()
     with zipfile.ZipFile(first) as archive:
-        assert archive.namelist() == [f"{LOG_STORE.replace('.', '/')}.class"]
+        classes = {name.removesuffix(".class").replace("/", ".") for name in archive.namelist()}
+        assert {value for value in conf.values() if value.startswith("airflow_merge_provider.")} <= classes
         assert archive.infolist()[0].date_time == (1980, 1, 1, 0, 0, 0)
 
 
@@ -64,15 +67,15 @@ def test_a_run_over_s3_adds_its_jars(machine: Path) -> None:
     """A run on this machine gets the log store and the S3 client; a cluster has a client of its own."""
     assert _list_jars({}) == ("/delta.jar", "/log_store.jar", "/hadoop-aws.jar")
     assert _list_jars({}, local=False) == ("/delta.jar", "/log_store.jar")
-    assert launch.list_jars({}) == ("/delta.jar",)
+    assert launch.list_jars({}) == ("/delta.jar", "/log_store.jar")
 
 
 def test_a_run_over_google_cloud_adds_its_jar(machine: Path) -> None:
     """A run on this machine gets the client of Google Cloud Storage; Delta has the log store."""
     conf = add_spark_settings({}, "gs://lake", GcsSettings())
 
-    assert launch.list_jars(conf) == ("/delta.jar", "/hadoop-gcp.jar")
-    assert launch.list_jars(conf, local=False) == ("/delta.jar",)
+    assert launch.list_jars(conf) == ("/delta.jar", "/log_store.jar", "/hadoop-gcp.jar")
+    assert launch.list_jars(conf, local=False) == ("/delta.jar", "/log_store.jar")
 
 
 def test_jars_of_the_user_are_not_added_again(machine: Path) -> None:

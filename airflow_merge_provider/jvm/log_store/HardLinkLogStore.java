@@ -36,6 +36,7 @@ public class HardLinkLogStore extends HadoopFileSystemLogStore {
     java.nio.file.Path part = file.resolveSibling("." + name + "." + UUID.randomUUID() + ".tmp");
     try {
       Files.writeString(part, join(actions), StandardCharsets.UTF_8, StandardOpenOption.CREATE_NEW);
+      LocalFiles.applyPermission(part, LocalFiles.getDefaultPermission(configuration));
       if (overwrite) {
         Files.move(part, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
       } else {

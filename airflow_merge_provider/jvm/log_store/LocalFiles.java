@@ -3,6 +3,7 @@ package airflow_merge_provider;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.attribute.PosixFilePermissions;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
@@ -20,6 +21,15 @@ public class LocalFiles extends LocalFileSystem {
     super(new WithoutProcesses());
   }
 
+  /** Returns the permission of a new file in Hadoop, which has an umask of its own. */
+  static FsPermission getDefaultPermission(Configuration configuration) {
+    return FsPermission.getFileDefault().applyUMask(FsPermission.getUMask(configuration));
+  }
+
+  static void applyPermission(java.nio.file.Path file, FsPermission permission) throws IOException {
+    Files.setPosixFilePermissions(file, PosixFilePermissions.fromString(permission.toString()));
+  }
+
   /** The same without checksums. */
   static class WithoutProcesses extends RawLocalFileSystem {
     @Override
@@ -28,8 +38,7 @@ public class LocalFiles extends LocalFileSystem {
         super.setPermission(path, permission);
         return;
       }
-      Files.setPosixFilePermissions(
-          pathToFile(path).toPath(), PosixFilePermissions.fromString(permission.toString()));
+      LocalFiles.applyPermission(pathToFile(path).toPath(), permission);
     }
 
     @Override

@@ -63,18 +63,19 @@ class ConnectServer:
         """Kill the server with SIGKILL."""
         if self._process is None or self._process.poll() is not None:
             return
-        (java,) = self._list_children()
         if number == signal.SIGKILL:
-            os.kill(java, number)
+            os.kill(self.find_java(), number)
         else:
             self._process.terminate()
         self._process.wait(60)
 
-    def _list_children(self) -> list[int]:
+    def find_java(self) -> int:
+        """Return the ID of the process with Spark."""
         assert self._process is not None
         pid = self._process.pid
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:  # noqa: PTH123 - no path
-            return [int(child_pid) for child_pid in file.read().split()]
+            (java,) = file.read().split()
+        return int(java)
 
     def _start_server(self) -> None:
         with socket.socket() as probe:

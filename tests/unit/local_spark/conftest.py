@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from airflow_merge_provider.core.protocol import JobResult
+from airflow_merge_provider.jvm.log_store.jar import locate_log_store_jar
 from airflow_merge_provider.local_spark.client import SharedSparkProcess
 from airflow_merge_provider.local_spark.server_folder import ServerFolder, find_base_folder, list_folders
 from airflow_merge_provider.local_spark.settings import LocalSparkSettings
@@ -137,7 +138,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMachine]:
-    """Install a Java, a Spark and Delta jars that only have the names of real ones."""
+    """Install a Java, a Spark and jars that only have the names of real ones."""
     temporary, spark = tmp_path / "tmp", tmp_path / "spark"
     for folder in (temporary, spark / "bin", spark / "jars", tmp_path / "java" / "bin", tmp_path / "cache"):
         folder.mkdir(parents=True)
@@ -155,6 +156,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMac
     }  # fmt: skip
     for name, value in variables.items():
         monkeypatch.setenv(name, str(value))
+    locate_log_store_jar().parent.mkdir(exist_ok=True)
+    locate_log_store_jar().touch()
     monkeypatch.setattr(tempfile, "tempdir", None)
     fake = FakeMachine(tmp_path)
     yield fake

@@ -1,8 +1,9 @@
-"""Let two Spark processes write to one table on S3 at once, and check that no acknowledged write is lost.
+"""Let two Spark processes write to one table at once, and check that no acknowledged write is lost.
 
-``python -m tests.campaigns.s3_races [--races 100] [--writer load|append] [--store provider|delta]``. The S3
-server is on this machine, behind a proxy that delays each write of a log entry by up to ``--delay`` seconds.
-Meanwhile other tables are raced for: ``--tables`` at once.
+``python -m tests.campaigns.races [--place s3|local] [--races 100] [--writer load|append]
+[--store provider|delta]``. The S3 server is on this machine, behind a proxy that delays each write of a log
+entry by up to ``--delay`` seconds; on the local disk, strace delays what gives a log entry its name by as
+much. Meanwhile other tables are raced for: ``--tables`` at once.
 
 A load of this package is refused if another one was faster; an append of Spark is repeated until it commits.
 With ``delta``, the log store is that of Delta, to show what it loses. The exit code is 1 if a load was lost.
@@ -15,12 +16,17 @@ import math
 import multiprocessing
 import os
 import random
+import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +34,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from airflow_merge_provider.core.errors import ConflictError
 from airflow_merge_provider.core.object_store.clients import add_spark_settings
+from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.spark.errors import convert_error
@@ -35,7 +42,10 @@ from tests.campaigns.faults.processes import open_session
 from tests.campaigns.faults.server import ConnectServer
 from tests.s3_server import S3Server, run_s3
 
-_DELTAS_OWN = "io.delta.storage.S3SingleDriverLogStore"
+# Delta's own log stores.
+_DELTAS_OWN = {"s3": "io.delta.storage.S3SingleDriverLogStore", "local": "io.delta.storage.HDFSLogStore"}
+_LOCAL_LOG_STORE = "spark.delta.logStore.file.impl"
+_SYSTEM_CALLS = "rename,link,linkat"
 # A table is checked and replaced after this many races.
 _RACES_PER_TABLE = 20
 _PATIENCE = 300.0
@@ -132,8 +142,37 @@ def _load_row(spark: Any, warehouse: str, target: str, key: int, *, name: str, i
     return True
 
 
+class LocalDisk:
+    """Temporary folders on this machine, in place of an S3 server."""
+
+    settings = S3Settings()
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def make_bucket(self) -> str:
+        """Return a new folder."""
+        return tempfile.mkdtemp(dir=self._folder)
+
+
+@contextmanager
+def delay_commits(servers: Iterable[ConnectServer], seconds: float) -> Iterator[None]:
+    """Delay the system calls that give a local log entry its name, in the Java processes of servers."""
+    delay = f"inject={_SYSTEM_CALLS}:delay_enter={round(seconds * 1e6)}"
+    options = ["-f", "-q", "-o", os.devnull, "-e", f"trace={_SYSTEM_CALLS}", "-e", delay]
+    tracers = [
+        subprocess.Popen(["strace", *options, "-p", str(server.find_java())]) for server in servers if seconds
+    ]
+    try:
+        yield
+    finally:
+        for tracer in tracers:
+            tracer.terminate()
+            tracer.wait()
+
+
 def race(
-    server: S3Server,
+    server: S3Server | LocalDisk,
     loaders: tuple[Loader, Loader],
     first: int,
     generator: random.Random,
@@ -168,7 +207,9 @@ def race(
     return tally
 
 
-def race_for_tables(server: S3Server, remotes: tuple[str, str], options: argparse.Namespace) -> Tally:
+def race_for_tables(
+    server: S3Server | LocalDisk, remotes: tuple[str, str], options: argparse.Namespace
+) -> Tally:
     """Race for table after table until there are enough races, or no time for more of them."""
     total, lock = Tally(), threading.Lock()
     end = time.monotonic() + 60 * options.minutes
@@ -200,6 +241,31 @@ def race_for_tables(server: S3Server, remotes: tuple[str, str], options: argpars
     return total
 
 
+def race_on_s3(options: argparse.Namespace) -> Tally:
+    """Race for tables on an S3 server of this machine."""
+    with run_s3() as server:
+        server.change_behaviour(delay_max=options.delay)
+        conf = add_spark_settings({}, "s3://", server.settings)
+        if options.store == "delta":
+            conf |= {name: _DELTAS_OWN["s3"] for name in conf if name.startswith("spark.delta.logStore")}
+        os.environ.update(server.settings.as_delta_rs())
+        with ConnectServer(conf=conf) as one, ConnectServer(conf=conf) as other:
+            return race_for_tables(server, (one.get_url(), other.get_url()), options)
+
+
+def race_on_disk(options: argparse.Namespace) -> Tally:
+    """Race for tables on the local disk."""
+    conf = {_LOCAL_LOG_STORE: _DELTAS_OWN["local"]} if options.store == "delta" else {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ConnectServer(conf=conf) as one,
+        ConnectServer(conf=conf) as other,
+    ):
+        remotes = (one.get_url(), other.get_url())
+        with delay_commits((one, other), options.delay):
+            return race_for_tables(LocalDisk(Path(folder)), remotes, options)
+
+
 def _read_keys(location: str, options: dict[str, str]) -> set[int]:
     table = DeltaTable(location, storage_options=options)
     result = QueryBuilder().register("t", table).execute("SELECT id FROM t")
@@ -225,16 +291,10 @@ def main() -> int:
     parser.add_argument("--writer", choices=("load", "append"), default="load", help="(%(default)s)")
     parser.add_argument("--delay", type=float, default=0.4, help="at most, in seconds (%(default)s)")
     parser.add_argument("--tables", type=int, default=3, help="at once (%(default)s)")
+    parser.add_argument("--place", choices=("s3", "local"), default="s3", help="(%(default)s)")
     options = parser.parse_args()
-    with run_s3() as server:
-        server.change_behaviour(delay_max=options.delay)
-        conf = add_spark_settings({}, "s3://", server.settings)
-        if options.store == "delta":
-            conf |= {setting: _DELTAS_OWN for setting in conf if setting.startswith("spark.delta.logStore")}
-        os.environ.update(server.settings.as_delta_rs())
-        with ConnectServer(conf=conf) as one, ConnectServer(conf=conf) as other:
-            tally = race_for_tables(server, (one.get_url(), other.get_url()), options)
-    print(f"{options.writer} races on S3 with {options.store} log store: {_describe(tally)}")
+    tally = race_on_s3(options) if options.place == "s3" else race_on_disk(options)
+    print(f"{options.writer} races on {options.place} with {options.store} log store: {_describe(tally)}")
     for line in tally.lost[:20]:
         print(f"    {line}")
     return 1 if tally.lost else 0
