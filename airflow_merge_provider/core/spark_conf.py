@@ -95,9 +95,9 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
     if _LOG_STORE_OF_ALL not in user:
         conf |= _LOG_STORE
     # Classes on the class path of the driver do not see those of spark.jars, which may be Delta.
-    place = "spark.jars"
+    jars_setting = "spark.jars"
     if local and not any(_DELTA in user.get(name, "") for name in _JARS_OF_THE_USER):
-        place = "spark.driver.extraClassPath"
+        jars_setting = "spark.driver.extraClassPath"
         conf |= _LOCAL_FILES
     if local:
         conf |= {
@@ -109,7 +109,7 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
         }
     if jars:
         # A jar on the class path of the driver needs no copy and no Ivy; remote executors need a copy.
-        conf[place] = _JOINED[place].join(jars)
+        conf[jars_setting] = _JOINED[jars_setting].join(jars)
     return merge_settings(conf, user)
 
 

@@ -217,14 +217,18 @@ def test_jars_are_left_out_where_the_user_brings_them(submit: Any, conf: Any, ja
 
 def test_the_log_store_is_where_delta_is() -> None:
     """Classes on the class path of the driver do not see the Delta that the user has in spark.jars."""
-    own = session_conf(local=True, jars=["/log_store.jar"], user={"spark.jars": "/mine/delta-spark_4.2.jar"})
-    ours = session_conf(local=True, jars=["/delta.jar", "/log_store.jar"], user={"spark.jars": "/mine/a.jar"})
+    conf_of_user = session_conf(
+        local=True, jars=["/log_store.jar"], user={"spark.jars": "/mine/delta-spark_4.2.jar"}
+    )
+    default_conf = session_conf(
+        local=True, jars=["/delta.jar", "/log_store.jar"], user={"spark.jars": "/mine/a.jar"}
+    )
 
-    assert own["spark.jars"] == "/log_store.jar,/mine/delta-spark_4.2.jar"
-    assert "spark.hadoop.fs.file.impl" not in own
-    assert ours["spark.driver.extraClassPath"] == f"/delta.jar{os.pathsep}/log_store.jar"
-    assert ours["spark.hadoop.fs.file.impl"] == "airflow_merge_provider.LocalFiles"
-    assert own["spark.delta.logStore.file.impl"] == ours["spark.delta.logStore.file.impl"]
+    assert conf_of_user["spark.jars"] == "/log_store.jar,/mine/delta-spark_4.2.jar"
+    assert "spark.hadoop.fs.file.impl" not in conf_of_user
+    assert default_conf["spark.driver.extraClassPath"] == f"/delta.jar{os.pathsep}/log_store.jar"
+    assert default_conf["spark.hadoop.fs.file.impl"] == "airflow_merge_provider.LocalFiles"
+    assert conf_of_user["spark.delta.logStore.file.impl"] == default_conf["spark.delta.logStore.file.impl"]
 
 
 def test_a_log_store_of_the_user_is_the_only_one() -> None:

@@ -163,10 +163,10 @@ def _build_previous_run(
     number = find_last_number(log, target, capability, history)
     if run is None:
         is_reset = any(entry.is_reset for entry in lineage.entries)
-        found = PreviousRun(number, version, None, {}, None, newest_state, changed_by, is_reset)
+        previous_run = PreviousRun(number, version, None, {}, None, newest_state, changed_by, is_reset)
     else:
-        found = PreviousRun(number, version, run.version, run.state, run.rows, newest_state, changed_by)
-    return replace(found, rows_version=lineage.rows_version)
+        previous_run = PreviousRun(number, version, run.version, run.state, run.rows, newest_state, changed_by)
+    return replace(previous_run, rows_version=lineage.rows_version)
 
 
 def list_runs(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:

@@ -1,4 +1,4 @@
-"""Test that exactly one of two writers of one version of a local table succeeds, and how files are written."""
+"""Test that one of two writers of a version of a local table succeeds, and how files are written."""
 
 from __future__ import annotations
 

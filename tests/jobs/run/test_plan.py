@@ -147,9 +147,10 @@ def test_a_plan_is_outdated_if_rows_that_it_keeps_have_changed(runs: PlannedRuns
     runs.write_sources(2)
     first_version = runs.plan(2)["plan"]["saved"]["version"]
     before, (lost, gained) = runs.read_target(), count_images(runs.list_plan())
-    kept = before - lost
-    columns = json.loads(next(iter(kept)))
-    runs.run_sql("DELETE FROM {t} WHERE " + " AND ".join(f"`{k}` <=> '{v}'" for k, v in columns.items()))
+    columns = json.loads(next(iter(before - lost)))
+    runs.run_sql(
+        "DELETE FROM {t} WHERE " + " AND ".join(f"`{name}` <=> '{value}'" for name, value in columns.items())
+    )
     deleted, rows = runs.version, runs.read_target()
 
     with pytest.raises(RiskError, match="outdated: the target was at version 0 and is at version 1 now"):

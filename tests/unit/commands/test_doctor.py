@@ -15,6 +15,7 @@ import pytest
 from airflow_merge_provider import cli
 from airflow_merge_provider.doctor.cache import check_jars
 from airflow_merge_provider.jvm.jars import list_delta_jars
+from airflow_merge_provider.jvm.log_store.jar import locate_log_store_jar
 from tests.gcs_server import run_gcs
 from tests.s3_server import run_s3
 from tests.unit.commands.conftest import run_on_terminal
@@ -193,7 +194,7 @@ def test_memory_and_disk_are_compared_with_what_spark_may_use(
 
 def test_spark_that_does_not_start_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     """With `--spark`, Spark is started; the reason why it ends is shown."""
-    for jar in list_delta_jars():
+    for jar in (*list_delta_jars(), locate_log_store_jar()):
         jar.parent.mkdir(exist_ok=True)
         jar.touch()
 
