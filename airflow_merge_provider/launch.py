@@ -191,8 +191,10 @@ def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]
     :raises SetupError: when a jar is missing and cannot be downloaded.
     """
     jars = () if _has_artifact("delta-spark", conf) else delta_jars()
-    jars += (str(find_log_store_jar()),)
     clients: list[HadoopClient] = []
+    # An image with Delta is a cluster to which nothing can be uploaded, perhaps.
+    if jars or local or has_log_store(conf):
+        jars += (str(find_log_store_jar()),)
     if has_log_store(conf):
         clients.append(S3_CLIENT)
     if has_azure_client(conf):

@@ -35,7 +35,7 @@ from airflow_merge_provider.run_file import (
     resolve_relative_path,
 )
 
-_SINGLE_WRITER = "write a table on an object store although two writers could overwrite each other's commits"
+_SINGLE_WRITER = "write a table even if two writers could overwrite each other's commits"
 
 _NO_VECTORS = "create tables without deletion vectors, which some readers do not support"
 

@@ -86,13 +86,13 @@ def find_misplaced(names: Iterable[str], path: str) -> list[Problem]:
 def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a Spark process that is about to start.
 
-    :param jars: the jars to add, with that of the log stores.
+    :param jars: the jars to add, with that of the log stores; none if Spark elsewhere has its own.
 
     >>> session_conf(local=False, jars=["/a.jar"], user={"spark.jars": "/b.jar"})["spark.jars"]
     '/a.jar,/b.jar'
     """
     conf = {**_ALWAYS, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"}
-    if _LOG_STORE_OF_ALL not in user:
+    if jars and _LOG_STORE_OF_ALL not in user:
         conf |= _LOG_STORE
     # Classes on the class path of the driver do not see those of spark.jars, which may be Delta.
     jars_setting = "spark.jars"

@@ -212,7 +212,10 @@ def test_a_server_does_not_start_on_a_taken_port(submit: Any) -> None:
 )
 def test_jars_are_left_out_where_the_user_brings_them(submit: Any, conf: Any, jars: Any) -> None:
     """Jars are not added if the user adds them, because two copies of Delta on the class path conflict."""
-    assert launch.list_jars(conf) == (*jars, str(locate_log_store_jar()))
+    log_store = str(locate_log_store_jar())
+
+    assert launch.list_jars(conf) == (*jars, log_store)
+    assert launch.list_jars(conf, local=False) == ((*jars, log_store) if jars else ())
 
 
 def test_the_log_store_is_where_delta_is() -> None:

@@ -165,7 +165,9 @@ def _build_previous_run(
         is_reset = any(entry.is_reset for entry in lineage.entries)
         previous_run = PreviousRun(number, version, None, {}, None, newest_state, changed_by, is_reset)
     else:
-        previous_run = PreviousRun(number, version, run.version, run.state, run.rows, newest_state, changed_by)
+        previous_run = PreviousRun(
+            number, version, run.version, run.state, run.rows, newest_state, changed_by
+        )
     return replace(previous_run, rows_version=lineage.rows_version)
 
 
