@@ -13,6 +13,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.joiner.job import run
 from tests.reports import check_report
+from tests.tables import read_rows
 
 TARGET = "joined"
 CUSTOMERS = pa.table({"id": [1, 2, 3], "name": ["Alex", "Bob", "Cathie"]})
@@ -62,8 +63,7 @@ class Lake:
 
     def read_rows(self) -> list[tuple[Any, ...]]:
         """Return the target's rows, sorted."""
-        frame = self.spark.read.format("delta").load(str(self.folder / TARGET))
-        return sorted((tuple(row) for row in frame.collect()), key=repr)
+        return sorted((tuple(row.values()) for row in read_rows(self.folder / TARGET)), key=repr)
 
     def read_version(self) -> int | None:
         """Return the target's version, None if there is no target."""

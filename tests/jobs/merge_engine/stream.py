@@ -14,6 +14,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_engine.job import run
 from tests.reports import check_report
+from tests.tables import read_rows
 
 
 class Stream:
@@ -56,8 +57,9 @@ class Stream:
 
     def read_rows(self, table: str = "state", order: Sequence[str] = ("k",)) -> list[tuple[Any, ...]]:
         """Return the rows of a table, ordered by some columns."""
-        frame = self.spark.read.format("delta").load(str(self.folder / table))
-        return [tuple(row) for row in frame.orderBy(*order).collect()]
+        columns = ", ".join(f'"{name}" NULLS FIRST' for name in order)
+        rows = read_rows(self.folder / table, query=f"SELECT * FROM t ORDER BY {columns}")
+        return [tuple(row.values()) for row in rows]
 
     def read_version(self, table: str = "state") -> int | None:
         """Return a table's version, None if there is no table."""

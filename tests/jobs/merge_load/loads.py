@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_load.job import run
 from tests.conformance.merge_load import MemoryLake, MemoryTarget
 from tests.reports import check_report
+from tests.tables import read_rows
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -79,14 +80,19 @@ class Loads:
 
     def read_rows(self, *names: str) -> list[dict[str, Any]]:
         """Return the rows of the target without NULLs, in a comparable order."""
-        frame = self._read_target().drop("_row_hash")
-        rows = [row.asDict(recursive=True) for row in (frame.select(*names) if names else frame).collect()]
-        return sort_rows({k: v for k, v in row.items() if v is not None} for row in rows)
+        return sort_rows(
+            {
+                name: value
+                for name, value in row.items()
+                if value is not None and name != "_row_hash" and (not names or name in names)
+            }
+            for row in self._read_target()
+        )
 
     def rows_of(self, tail: str) -> list[dict[str, Any]]:
         """Return the rows of a side table or of the target, sorted by their content."""
-        spark_rows = self.spark.read.format("delta").load(f"{self.target}{tail}").collect()
-        rows = [{k: v for k, v in row.asDict(recursive=True).items() if v is not None} for row in spark_rows]
+        stored_rows = read_rows(f"{self.target}{tail}")
+        rows = [{k: v for k, v in row.items() if v is not None} for row in stored_rows]
         return sorted(
             rows, key=lambda row: [str(row.get(name)) for name in ("_root_id", "_list_index", "id")]
         )
@@ -109,8 +115,8 @@ class Loads:
     def _write_table(self, table: pa.Table, name: str) -> None:
         write_deltalake(str(self.folder / name), table, mode="overwrite", schema_mode="overwrite")
 
-    def _read_target(self) -> DataFrame:
-        return self.spark.read.format("delta").load(str(self.target))
+    def _read_target(self) -> list[dict[str, Any]]:
+        return read_rows(self.target)
 
 
 class MemoryLoads(Loads):
@@ -136,8 +142,8 @@ class MemoryLoads(Loads):
     def _write_table(self, table: pa.Table, name: str) -> None:
         self._lake.write_rows(name, table)
 
-    def _read_target(self) -> DataFrame:
-        return self._lake.target.read_rows()
+    def _read_target(self) -> list[dict[str, Any]]:
+        return [row.asDict(recursive=True) for row in self._lake.target.read_rows().collect()]
 
 
 def format_day(at: datetime | None) -> int | None:

@@ -23,6 +23,7 @@ from airflow_merge_provider.jobs.merge_load import job as merge_load
 from airflow_merge_provider.jobs.merge_source import job as merge_source
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from tests.reports import check_report
+from tests.tables import read_rows
 
 pytestmark = pytest.mark.spark
 
@@ -92,9 +93,11 @@ class Lake:
         """Return the rows of a table; none if it does not exist."""
         if not (self.folder / name).exists():
             return []
-        return [
-            row.asDict() for row in self.spark.read.format("delta").load(str(self.folder / name)).collect()
-        ]
+        if self.name == "merge_source" and name == "t":
+            # delta-rs does not read its VARIANT column.
+            rows = self.spark.read.format("delta").load(str(self.folder / name))
+            return [row.asDict() for row in rows.collect()]
+        return read_rows(self.folder / name)
 
     def list_ids(self) -> list[str]:
         """Return the IDs of the live rows of the target, without the numbers of datasets."""

@@ -22,6 +22,7 @@ from airflow_merge_provider.jobs.merge_source import job as merge_source
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from airflow_merge_provider.jobs.undo import job as undo
 from tests.reports import check_report
+from tests.tables import read_rows
 
 pytestmark = pytest.mark.spark
 
@@ -108,10 +109,14 @@ class Lake:
         return sorted(name for name in names if name not in {"a", "b"})
 
     def _read_rows(self, name: str, *, numbers: bool) -> Iterator[str]:
-        rows = self._spark.read.format("delta").load(str(self.folder / name))
         hidden = () if numbers else NUMBERS
-        for row in rows.drop(*hidden).collect():
-            yield str(row.asDict(recursive=True))
+        if self._job == "merge_source" and name == "t":
+            # delta-rs does not read its VARIANT column.
+            rows = self._spark.read.format("delta").load(str(self.folder / name)).drop(*hidden)
+            yield from (str(row.asDict(recursive=True)) for row in rows.collect())
+            return
+        for row in read_rows(self.folder / name):
+            yield str({column: value for column, value in row.items() if column not in hidden})
 
     def _execute(
         self, job: str, config: dict[str, Any], run_id: str, until: Any = "commit"
