@@ -3,6 +3,7 @@ package airflow_merge_provider;
 import io.delta.storage.HadoopFileSystemLogStore;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.AccessDeniedException;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
@@ -58,13 +59,20 @@ public class HardLinkLogStore extends HadoopFileSystemLogStore {
   /**
    * Gives a complete file the name of a log entry.
    *
+   * <p>A failed attempt can have succeeded: if the answer of a file server is lost, the client asks again, and
+   * its own link is in the way. It is the same file then.
+   *
    * @throws FileAlreadyExistsException if there is a log entry with this name
    */
   private static void linkOnce(java.nio.file.Path part, java.nio.file.Path file, boolean isSingleWriter)
       throws IOException {
     try {
       Files.createLink(file, part);
-    } catch (FileAlreadyExistsException | NoSuchFileException error) {
+    } catch (FileAlreadyExistsException error) {
+      if (!Files.isSameFile(part, file)) {
+        throw error;
+      }
+    } catch (AccessDeniedException | NoSuchFileException error) {
       throw error;
     } catch (FileSystemException | UnsupportedOperationException error) {
       if (!isSingleWriter) {
