@@ -16,6 +16,8 @@ _ALWAYS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+    # By default, Spark writes times in a form that other readers take for others before 1677 and after 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.adaptive.enabled": "true",
     # Without this, cached rows keep one partition per shuffle partition and are written as that many files.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
@@ -60,6 +62,7 @@ _JOINED = {
 _OF_THE_SESSION = (
     "spark.sql.session.timeZone",
     "spark.sql.ansi.enabled",
+    "spark.sql.parquet.outputTimestampType",
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning",
     "spark.sql.constraintPropagation.enabled",
     "spark.databricks.delta.snapshotPartitions",
