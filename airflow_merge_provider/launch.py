@@ -33,7 +33,7 @@ from airflow_merge_provider.core.object_store.gcs_settings import (
     KEY_SETTING,
 )
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
-from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
+from airflow_merge_provider.core.spark_conf import connect_conf, names_artifact, properties_text, session_conf
 from airflow_merge_provider.jvm.class_archive import (
     archive_file,
     one_shot,
@@ -60,7 +60,6 @@ _NOISE = ("WARNING: Using incubator modules", "Calling System.exit()")
 # With that setting, the JVM prints where it learned that a job has failed; the job has reported why.
 _FAILED_JOB, _STACK_LINE = "org.apache.spark.SparkUserAppException", "\tat "
 _CLIENTS = ("pyspark", "pyspark-client")
-_JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
 
 def run_job(
@@ -192,7 +191,7 @@ def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]
     """
     jars = () if _has_artifact("delta-spark", conf) else delta_jars()
     clients: list[HadoopClient] = []
-    # An image with Delta is a cluster to which nothing can be uploaded, perhaps.
+    # To a cluster whose image has Delta, perhaps nothing can be uploaded.
     if jars or local or has_log_store(conf):
         jars += (str(find_log_store_jar()),)
     if has_log_store(conf):
@@ -209,10 +208,7 @@ def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]
 
 def _has_artifact(artifact: str, conf: Mapping[str, str]) -> bool:
     """Return whether the user's settings or Spark's jars folder contain an artifact."""
-    settings = (conf.get(name, "") for name in _JAR_SETTINGS)
-    return any(artifact in setting for setting in settings) or bool(
-        list(spark_home().glob(f"jars/{artifact}[-_]*.jar"))
-    )
+    return names_artifact(artifact, conf) or bool(list(spark_home().glob(f"jars/{artifact}[-_]*.jar")))
 
 
 def describe_exit(code: int | None, last_lines: Sequence[str] = ()) -> str:

@@ -45,7 +45,7 @@ _LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "airflow_merge_provider.LocalFiles",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "airflow_merge_provider.LocalFileContext",
 }
-_DELTA, _JARS_OF_THE_USER = "delta-spark", ("spark.jars", "spark.jars.packages")
+_OWN_CLASSES, _CLASS_PATH = ("spark.jars", "spark.jars.packages"), "spark.driver.extraClassPath"
 # The setting of a session that allows commits which another writer could overwrite.
 SINGLE_WRITER = "airflow_merge_provider.allow_single_writer"
 
@@ -99,8 +99,8 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
         conf |= _LOG_STORE
     # Classes on the class path of the driver do not see those of spark.jars, which may be Delta.
     jars_setting = "spark.jars"
-    if local and not any(_DELTA in user.get(name, "") for name in _JARS_OF_THE_USER):
-        jars_setting = "spark.driver.extraClassPath"
+    if local and not names_artifact("delta-spark", user, settings=_OWN_CLASSES):
+        jars_setting = _CLASS_PATH
         conf |= _LOCAL_FILES
     if local:
         conf |= {
@@ -114,6 +114,17 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
         # A jar on the class path of the driver needs no copy and no Ivy; remote executors need a copy.
         conf[jars_setting] = _JOINED[jars_setting].join(jars)
     return merge_settings(conf, user)
+
+
+def names_artifact(
+    artifact: str, conf: Mapping[str, str], settings: Iterable[str] = (*_OWN_CLASSES, _CLASS_PATH)
+) -> bool:
+    """Return whether settings for jars name an artifact.
+
+    >>> names_artifact("delta-spark", {"spark.jars": "/mine/delta-spark_4.2_2.13-4.4.0.jar"})
+    True
+    """
+    return any(artifact in conf.get(name, "") for name in settings)
 
 
 def connect_conf(user: Mapping[str, str]) -> dict[str, str]:

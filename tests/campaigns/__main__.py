@@ -154,6 +154,7 @@ def _try_plans(minutes: float, first: int) -> int:
             seed += 1
         spark.stop()
     print(f"plans, seeds {first} to {seed - 1}: {dict(tally.ended)}, {len(tally.failed)} failed")
+    print(f"  workloads without saved plans: {dict(tally.skipped)}")
     for name, count in sorted(tally.actions.items()):
         print(f"  {name}: {count}")
     return 1 if tally.failed else 0

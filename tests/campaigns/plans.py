@@ -28,8 +28,12 @@ _STEPS = 5
 
 @dataclass
 class PlanTally:
-    """What happened before plans were applied, and how they ended; ``failed`` has all other results."""
+    """What happened before plans were applied, and how they ended; ``failed`` has all other results.
 
+    ``skipped`` counts workloads without saved plans, by the reason.
+    """
+
+    skipped: Counter[str] = field(default_factory=Counter)
     actions: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
@@ -96,8 +100,13 @@ def count_images(changes: list[dict[str, Any]]) -> tuple[Counter[str], Counter[s
 def try_plans(spark: SparkSession, capability: str, seed: int, folder: Path, tally: PlanTally) -> None:
     """Plan each step of a workload, let other things happen, and apply the plan; repeatable by the seed."""
     workload = build_workload(capability, seed)
-    if workload.config.get("target_format", "delta") != "delta" or "dispatch_by" in workload.config:
-        return  # files have no saved plans that SQL could change, and tables by content have none at all
+    for reason, is_skipped in (
+        ("target of files", workload.config.get("target_format", "delta") != "delta"),
+        ("dispatch_by", "dispatch_by" in workload.config),
+    ):
+        if is_skipped:
+            tally.skipped[reason] += 1
+            return
     runs = PlannedRuns(spark, workload, folder)
     random = Random(f"{capability}/{seed}/plans")  # noqa: S311 - repeatable
     action_names: list[str] = []
@@ -181,8 +190,10 @@ def _run_again(runs: PlannedRuns, step: int) -> None:
     """Run after the sources have grown, so that the target is ahead of the plan."""
     runs.write_sources(step + 200)
     version = runs.version
-    if _find_refusal(lambda: runs.run(step, f"between-{step}")):
+    refusal = _find_refusal(lambda: runs.run(step, f"between-{step}"))
+    if refusal:
         assert runs.version == version, "a refused run has changed the target"
+        assert _find_refusal(lambda: runs.plan(step, save=False)) == refusal, "its plan is not refused"
 
 
 def _optimize(runs: PlannedRuns, step: int) -> None:

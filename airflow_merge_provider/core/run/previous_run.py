@@ -160,15 +160,13 @@ def _build_previous_run(
     newest_state = {} if newest is None else newest.state
     run = next(iter(list_state_commits(lineage.entries, capability)), None)
     changed_by = _find_foreign_change(lineage.entries, -1 if run is None else run.version)
-    number = find_last_number(log, target, capability, history)
+    number, rows_version = find_last_number(log, target, capability, history), lineage.rows_version
     if run is None:
         is_reset = any(entry.is_reset for entry in lineage.entries)
-        previous_run = PreviousRun(number, version, None, {}, None, newest_state, changed_by, is_reset)
-    else:
-        previous_run = PreviousRun(
-            number, version, run.version, run.state, run.rows, newest_state, changed_by
-        )
-    return replace(previous_run, rows_version=lineage.rows_version)
+        return PreviousRun(number, version, None, {}, None, newest_state, changed_by, is_reset, rows_version)
+    return PreviousRun(
+        number, version, run.version, run.state, run.rows, newest_state, changed_by, rows_version=rows_version
+    )
 
 
 def list_runs(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:
