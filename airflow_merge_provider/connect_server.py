@@ -15,9 +15,10 @@ from airflow_merge_provider.connect_token import LOCALHOST, TOKEN_SETTING, is_lo
 from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
-from airflow_merge_provider.core.spark_conf import merge_settings, session_conf
+from airflow_merge_provider.core.spark_conf import inherit_settings, merge_settings, session_conf
 from airflow_merge_provider.jvm.class_archive import add_recording_settings, archive_file, long_lived
 from airflow_merge_provider.jvm.jars import find_java, spark_home
+from airflow_merge_provider.jvm.spark_defaults import read_spark_defaults
 from airflow_merge_provider.launch import (
     LOCAL,
     NO_CONNECT,
@@ -170,7 +171,8 @@ def build_server_conf(
     local = is_local(master)
     jars = list_jars(conf, local=local)
     own = {**_SHARED_CLASSES, **_PLUGIN, **_BOUNDED_MEMORY}
-    settings = session_conf(local=local, jars=jars, user=merge_settings(own, conf))
+    user = inherit_settings(read_spark_defaults(), conf)
+    settings = session_conf(local=local, jars=jars, user=merge_settings(own, user))
     if recording is not None:
         settings = add_recording_settings(settings, recording)
     else:

@@ -33,7 +33,13 @@ from airflow_merge_provider.core.object_store.gcs_settings import (
     KEY_SETTING,
 )
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
-from airflow_merge_provider.core.spark_conf import connect_conf, names_artifact, properties_text, session_conf
+from airflow_merge_provider.core.spark_conf import (
+    connect_conf,
+    inherit_settings,
+    names_artifact,
+    properties_text,
+    session_conf,
+)
 from airflow_merge_provider.jvm.class_archive import (
     archive_file,
     one_shot,
@@ -41,6 +47,7 @@ from airflow_merge_provider.jvm.class_archive import (
 from airflow_merge_provider.jvm.hadoop_clients import AZURE_CLIENT, GCS_CLIENT, S3_CLIENT, HadoopClient
 from airflow_merge_provider.jvm.jars import delta_jars, find_java, spark_home
 from airflow_merge_provider.jvm.log_store.jar import find_log_store_jar
+from airflow_merge_provider.jvm.spark_defaults import read_spark_defaults
 
 SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
@@ -178,7 +185,8 @@ def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
         )
     program = find_java()
     jars = list_jars(user, local=local)
-    conf = session_conf(local=local, jars=jars, user={_END_OF_JVM: "true", **user})
+    own = {_END_OF_JVM: "true", **inherit_settings(read_spark_defaults(), user)}
+    conf = session_conf(local=local, jars=jars, user=own)
     return one_shot(conf, archive_file(program, spark_home(), jars)) if local else conf
 
 
@@ -207,8 +215,10 @@ def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]
 
 
 def _has_artifact(artifact: str, conf: Mapping[str, str]) -> bool:
-    """Return whether the user's settings or Spark's jars folder contain an artifact."""
-    return names_artifact(artifact, conf) or bool(list(spark_home().glob(f"jars/{artifact}[-_]*.jar")))
+    """Return whether the user's settings, those of Spark or its jars folder contain an artifact."""
+    if names_artifact(artifact, conf) or names_artifact(artifact, read_spark_defaults()):
+        return True
+    return bool(list(spark_home().glob(f"jars/{artifact}[-_]*.jar")))
 
 
 def describe_exit(code: int | None, last_lines: Sequence[str] = ()) -> str:

@@ -131,6 +131,9 @@ def _find_job(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
     :raises ConfigError: if there is no such job, or the configuration is not an object.
     """
+    if "job" not in raw and not _is_merge_source(raw.get("config", raw)):
+        hint = f"set it to {', '.join(list(SOURCES.values())[:-1])} or {list(SOURCES.values())[-1]}"
+        raise ConfigError.from_problems([Problem("job", "missing", "is required", hint)])
     job_name = raw.get("job", "merge_source")
     valid_jobs = {**{name: name for name in CAPABILITIES}, **SOURCES}
     if not isinstance(job_name, str) or job_name not in valid_jobs:
@@ -146,6 +149,13 @@ def _find_job(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         fields = {name: value for name, value in raw.items() if name not in {"job", "warehouse"}}
         config = CAPABILITIES[job].unpack(fields)
     return job, {**config, "strategy": LOADS[kind]} if kind in LOADS else config
+
+
+def _is_merge_source(config: Any) -> bool:
+    """Return whether a configuration has fields of a merge source, whose files need no job."""
+    if not isinstance(config, Mapping):
+        return False
+    return isinstance(config.get("source"), Mapping) or bool({"type", "datasets", "equality"} & set(config))
 
 
 def _make_absolute(config: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from airflow_merge_provider.core.errors import Problem
+from airflow_merge_provider.core.object_store.clients import GCS_LOG_STORE, LOG_STORE
 from airflow_merge_provider.core.object_store.gcs_settings import AUTH_TYPE_SETTING
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -39,7 +40,9 @@ _ALWAYS = {
 # classes are in the jar of this package.
 _LOG_STORE = {"spark.delta.logStore.file.impl": "airflow_merge_provider.HardLinkLogStore"}
 # Delta accepts no log store for one scheme beside this one for all schemes.
-_LOG_STORE_OF_ALL = "spark.delta.logStore.class"
+_LOG_STORES = "spark.delta.logStore."
+_LOG_STORE_OF_ALL = f"{_LOG_STORES}class"
+_OWN_LOG_STORES = (*_LOG_STORE.values(), LOG_STORE, GCS_LOG_STORE)
 # Without its native library, Hadoop starts a process for each local file that it writes.
 _LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "airflow_merge_provider.LocalFiles",
@@ -95,7 +98,7 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
     '/a.jar,/b.jar'
     """
     conf = {**_ALWAYS, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"}
-    if jars and _LOG_STORE_OF_ALL not in user:
+    if jars:
         conf |= _LOG_STORE
     # Classes on the class path of the driver do not see those of spark.jars, which may be Delta.
     jars_setting = "spark.jars"
@@ -113,7 +116,31 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
     if jars:
         # A jar on the class path of the driver needs no copy and no Ivy; remote executors need a copy.
         conf[jars_setting] = _JOINED[jars_setting].join(jars)
-    return merge_settings(conf, user)
+    return _choose_log_stores(merge_settings(conf, user))
+
+
+def inherit_settings(defaults: Mapping[str, str], user: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a run with those of spark-defaults.conf that this package would replace.
+
+    A run's file of settings replaces a list of spark-defaults.conf, which may have the jars of a cluster or
+    the certificates of a proxy. Everything else of spark-defaults.conf is read by Spark.
+
+    >>> inherit_settings({"spark.jars": "/site.jar", "spark.master": "yarn"}, {"spark.jars": "/own.jar"})
+    {'spark.jars': '/site.jar,/own.jar'}
+    """
+    names = (*_JOINED, *_OWN_CLASSES, _LOG_STORE_OF_ALL)
+    return merge_settings({name: value for name, value in defaults.items() if name in names}, user)
+
+
+def _choose_log_stores(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return settings without the log stores of this package if the user has chosen one for all schemes."""
+    if _LOG_STORE_OF_ALL not in conf:
+        return dict(conf)
+    return {
+        name: value
+        for name, value in conf.items()
+        if not (name.startswith(_LOG_STORES) and value in _OWN_LOG_STORES)
+    }
 
 
 def names_artifact(
@@ -158,7 +185,7 @@ def count_cores() -> int:
 
 
 def _escape_text(text: str, *, key: bool = False) -> str:
-    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
     if key:
         special |= {" ": "\\ ", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}
     escaped = "".join(special.get(char, char) for char in text)

@@ -18,6 +18,7 @@ from airflow_merge_provider.core.child_process import build_child_environment
 from airflow_merge_provider.core.machine import get_filesystem_id
 from airflow_merge_provider.jvm.class_archive import read_java_release
 from airflow_merge_provider.jvm.jars import find_java, spark_home
+from airflow_merge_provider.jvm.spark_defaults import read_spark_defaults
 from airflow_merge_provider.launch import list_jars
 from airflow_merge_provider.local_spark.settings import MEMORY_SETTING, LocalSparkSettings, count_slots
 
@@ -122,6 +123,7 @@ def build_spec(conf: Mapping[str, str], settings: LocalSparkSettings) -> ServerS
         "java_release": read_java_release(java),
         "spark": str(home.resolve()),
         "spark_jars": ",".join(sorted(jar.name for jar in home.glob("jars/spark-co*.jar"))),
+        "spark_defaults": json.dumps(read_spark_defaults(), sort_keys=True),
         "delta_jars": ",".join(list_jars(server_conf)),
         "filesystem": get_filesystem_id() or "",
         # The server creates the files of tables.

@@ -164,6 +164,8 @@ def test_check_of_a_right_file_says_so_with_its_warnings(
         ("[]", "must contain one object"),
         ('{"job": "merge_sorce"}', "merge_source"),
         ('{"job": ["upsert"]}', "unknown job"),
+        ('{"strategy": "scd2", "source": "s", "target": "t"}', "job: is required (set it to merge_source, "),
+        ('{"config": {"target": "t", "table_type": "upsert"}}', "job: is required (set it to merge_source, "),
         ('{"job": "upsert", "config": 3}', "config: must be an object"),
         ('{"job": "upsert", "job": "scd2"}', "'job' occurs twice"),
         ("[" * 5000 + "]" * 5000, "nested more than 100 levels deep"),
