@@ -12,6 +12,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from airflow_merge_provider.core.errors import Problem
+
 PLAN_SUFFIX = "__plan"
 # The writer of plan tables, and the key of the record in the metadata of their commits.
 PLAN = "plan"
@@ -62,3 +64,9 @@ class SavedPlan(BaseModel):
         """Read the record from the metadata of a commit of a plan table; None if it has none."""
         record = metadata.get(PLAN)
         return cls.model_validate(record) if isinstance(record, Mapping) else None
+
+
+def describe_outdated(reason: str) -> Problem:
+    """Return the problem of a saved plan that cannot be applied."""
+    hint = "nothing was committed: check the new plan and apply it"
+    return Problem("plan", "outdated-plan", f"the plan is outdated: {reason}", hint)

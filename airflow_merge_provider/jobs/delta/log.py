@@ -202,8 +202,9 @@ def query_delta_rs(
     path = dataset.path
     if path is None or not is_local(spark):
         return None
-    store = None if path.startswith("/") else find_store(spark, path)
-    if store is None and not path.startswith("/"):
+    is_folder = path.startswith("/")
+    store = None if is_folder else find_store(spark, path)
+    if not is_folder and store is None:
         return None
     try:
         from deltalake import DeltaTable  # noqa: PLC0415 - not every run needs it

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Any
 
-from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan
+from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan, describe_outdated
 from airflow_merge_provider.core.change_plan.summary import count_changed_rows
 from airflow_merge_provider.core.errors import OutdatedPlanError, Problem, RiskError
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
@@ -235,6 +235,4 @@ class JobRun(ABC):
             reason = f"the target was at version {versions[0]} and is at version {versions[1]} now"
         elif not is_same_target:
             reason = "the target is another table"
-        hint = "nothing was committed: check the new plan and apply it"
-        problem = Problem("plan", "outdated-plan", f"the plan is outdated: {reason}", hint)
-        raise OutdatedPlanError.from_problems([problem])
+        raise OutdatedPlanError.from_problems([describe_outdated(reason)])

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.change_plan.saved_plan import describe_outdated
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import (
     ConflictError,
@@ -76,8 +77,7 @@ def _find_outdated(error: DataError) -> Problem:
     """
     if isinstance(error, OutdatedPlanError):
         return error.problems[0]
-    message = f"the plan is outdated: {error.problems[0].message}"
-    return Problem("plan", "outdated-plan", message, "nothing was committed: check the new plan and apply it")
+    return describe_outdated(error.problems[0].message)
 
 
 def _choose_settings(request: JobRequest) -> dict[str, str]:
