@@ -39,6 +39,8 @@ def server() -> Iterator[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        # A shell starts what it runs in the background with this signal ignored, also in its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     )
     line = process.stdout.readline()
     yield re.search(r"sc://\S+", line)[0]
