@@ -26,7 +26,12 @@ from airflow_merge_provider.core.child_process import (
     make_work_folder,
 )
 from airflow_merge_provider.core.errors import JobError, SetupError
-from airflow_merge_provider.core.object_store.clients import has_azure_client, has_gcs_client, has_log_store
+from airflow_merge_provider.core.object_store.clients import (
+    has_azure_client,
+    has_gcs_client,
+    has_log_store,
+    has_s3_client,
+)
 from airflow_merge_provider.core.object_store.gcs_settings import (
     AUTH_TYPE_SETTING,
     KEY_FILE_SETTING,
@@ -202,7 +207,7 @@ def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]
     # To a cluster whose image has Delta, perhaps nothing can be uploaded.
     if jars or local or has_log_store(conf):
         jars += (str(find_log_store_jar()),)
-    if has_log_store(conf):
+    if has_s3_client(conf):
         clients.append(S3_CLIENT)
     if has_azure_client(conf):
         clients.append(AZURE_CLIENT)

@@ -70,6 +70,14 @@ def test_a_run_over_s3_adds_its_jars(machine: Path) -> None:
     assert launch.list_jars({}) == ("/delta.jar", "/log_store.jar")
 
 
+@pytest.mark.parametrize("setting", ["spark.delta.logStore.{}.impl", "spark.delta.logStore.class"])
+def test_another_log_store_needs_the_client_too(machine: Path, setting: str) -> None:
+    """A run with a log store of the user reads and writes S3, too."""
+    conf = {setting.format(scheme): "io.delta.storage.S3DynamoDBLogStore" for scheme in ("s3", "s3a")}
+
+    assert _list_jars(conf) == ("/delta.jar", "/log_store.jar", "/hadoop-aws.jar")
+
+
 def test_a_run_over_google_cloud_adds_its_jar(machine: Path) -> None:
     """A run on this machine gets the client of Google Cloud Storage; Delta has the log store."""
     conf = add_spark_settings({}, "gs://lake", GcsSettings())

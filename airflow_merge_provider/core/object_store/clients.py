@@ -192,6 +192,11 @@ def has_log_store(conf: Mapping[str, str]) -> bool:
     return any(conf.get(f"{_LOG_STORES}.{scheme}.impl") == LOG_STORE for scheme in _S3_SCHEMES)
 
 
+def has_s3_client(conf: Mapping[str, str]) -> bool:
+    """Return whether Spark settings name Hadoop's client of S3, whatever the log store."""
+    return any(name in conf for name in _S3_CLIENT)
+
+
 def has_azure_client(conf: Mapping[str, str]) -> bool:
     """Return whether Spark settings name Hadoop's client of Azure."""
     return any(name in conf for name in _AZURE_CLIENT)
