@@ -198,10 +198,11 @@ def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
 def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]:
     """Return the jars to add: of Delta, the log stores, and on this machine the clients of object stores.
 
-    Jars that the user's settings or Spark's jars folder provide are not added.
+    Jars that the user's settings, spark-defaults.conf or Spark's jars folder provide are not added.
 
     :raises SetupError: when a jar is missing and cannot be downloaded.
     """
+    conf = inherit_settings(read_spark_defaults(), conf)
     jars = () if _has_artifact("delta-spark", conf) else delta_jars()
     clients: list[HadoopClient] = []
     # To a cluster whose image has Delta, perhaps nothing can be uploaded.
@@ -220,10 +221,8 @@ def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]
 
 
 def _has_artifact(artifact: str, conf: Mapping[str, str]) -> bool:
-    """Return whether the user's settings, those of Spark or its jars folder contain an artifact."""
-    if names_artifact(artifact, conf) or names_artifact(artifact, read_spark_defaults()):
-        return True
-    return bool(list(spark_home().glob(f"jars/{artifact}[-_]*.jar")))
+    """Return whether settings or Spark's jars folder contain an artifact."""
+    return names_artifact(artifact, conf) or bool(list(spark_home().glob(f"jars/{artifact}[-_]*.jar")))
 
 
 def describe_exit(code: int | None, last_lines: Sequence[str] = ()) -> str:

@@ -132,7 +132,8 @@ def _find_job(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     :raises ConfigError: if there is no such job, or the configuration is not an object.
     """
     if "job" not in raw and not _is_merge_source(raw.get("config", raw)):
-        hint = f"set it to {', '.join(list(SOURCES.values())[:-1])} or {list(SOURCES.values())[-1]}"
+        *job_names, last_name = SOURCES.values()
+        hint = f"set it to {', '.join(job_names)} or {last_name}"
         raise ConfigError.from_problems([Problem("job", "missing", "is required", hint)])
     job_name = raw.get("job", "merge_source")
     valid_jobs = {**{name: name for name in CAPABILITIES}, **SOURCES}

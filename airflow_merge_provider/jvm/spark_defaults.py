@@ -43,7 +43,9 @@ def parse_properties(text: str) -> dict[str, str]:
     """
     entries = (_ENTRY.fullmatch(line) for line in _join_lines(text))
     return {
-        _unescape(entry[1]): _unescape(entry[2]).strip(_TRIMMED) for entry in entries if entry and entry[1]
+        _replace_escapes(entry[1]): _replace_escapes(entry[2]).strip(_TRIMMED)
+        for entry in entries
+        if entry and entry[1]
     }
 
 
@@ -65,7 +67,7 @@ def _join_lines(text: str) -> Iterator[str]:
         yield entry
 
 
-def _unescape(text: str) -> str:
+def _replace_escapes(text: str) -> str:
     plain = _ESCAPE.sub(lambda match: _read_escape(match[1]), text)
     # Java writes a character beyond 16 bits as two escapes.
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
