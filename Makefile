@@ -62,11 +62,11 @@ demo: $(STAMP)  ## Run the example DAGs in a real Airflow over real data, and sh
 ui: $(STAMP)  ## Start that Airflow with its runs and print its address (Ctrl-C stops it)
 	@cd dags && $(BIN)/python -m demo ui --store $(STORE)
 
-test: $(STAMP)  ## Run every test but those of test-e2e (30 to 60 minutes on two cores; ARGS="-k words" picks some)
-	$(PYTEST) $(COVERAGE) --durations=15 -m "not e2e" $(ARGS)
+test: $(STAMP)  ## Run every test but those of test-e2e (20 minutes on two cores; ARGS="-k words" picks some)
+	$(PYTEST) $(COVERAGE) --durations=15 -m "not e2e and not long" $(ARGS)
 
-test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluster and killed processes (15 to 50 minutes)
-	$(PYTEST) -v --durations=15 -m e2e tests/e2e $(ARGS)
+test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluster, killed processes or many runs (45 minutes)
+	$(PYTEST) -v --durations=15 -m "e2e or long" tests $(ARGS)
 
 test-matrix: $(STAMP) $(TOOLS_STAMP)  ## Run the quick tests on each Python, and jobs on each Python, Java and Spark (ARGS="--spark 4.1")
 	PATH="$$PATH:$(CURDIR)/$(TOOLS)" $(BIN)/python -m tests.matrix $(ARGS)

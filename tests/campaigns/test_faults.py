@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 # More than 20 seconds: dozens of processes, forked from one without threads.
+@pytest.mark.long
 def test_disturbed_runs_end_as_clean_ones(spark: SparkSession, tmp_path: Path) -> None:
     """No row is lost or duplicated by a fault, and the next run succeeds."""
     remote = os.environ.get("SPARK_REMOTE")

@@ -9,11 +9,12 @@ from pyspark.sql import SparkSession
 
 from tests.campaigns.users import UserTally, try_sequences
 from tests.conformance.lean import lean_session
+from tests.long import all_long_but
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("capability", ["joiner", "merge_record"])
+@pytest.mark.parametrize("capability", all_long_but(["joiner", "merge_record"], "merge_record"))
 def test_what_users_do_is_made_up_for_or_refused(
     capability: str, spark: SparkSession, tmp_path: Path
 ) -> None:

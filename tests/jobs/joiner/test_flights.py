@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pytest
 from demo.nyc_flights import read_table
 from pyspark.sql import SparkSession
 
@@ -22,6 +23,7 @@ STEPS = (
 )
 
 
+@pytest.mark.long
 def test_flights_meet_what_duckdb_lets_them_meet(spark: SparkSession, tmp_path: Path) -> None:
     """All 336,776 flights have as many rows and matches after every step as in DuckDB.
 

@@ -10,13 +10,14 @@ from airflow_merge_provider.core.errors import ConfigError
 from tests.jobs.joiner.conftest import MakeLake
 from tests.jobs.joiner.lake import TARGET, Lake
 from tests.jobs.joiner.test_runs import LEFT, ONE_MORE
+from tests.long import all_long_but
 
 
 def run_sql(join: Lake, statement: str) -> None:
     join.spark.sql(statement.format(target=f"delta.`{join.folder / TARGET}`")).collect()
 
 
-@pytest.mark.parametrize("has_input", [False, True])
+@pytest.mark.parametrize("has_input", all_long_but([False, True], True))
 def test_a_restored_target_is_joined_again(lake: MakeLake, has_input: bool) -> None:
     """After a RESTORE of the target the join runs again, because the state is restored with the rows."""
     join = lake()

@@ -60,6 +60,7 @@ def write_batch(stream: Stream, number: int) -> None:
 
 
 # More than 20 seconds: nine runs write three tables each.
+@pytest.mark.long
 def test_a_run_that_dies_at_a_commit_is_made_up_for(
     make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def _to_nullable(kind: object) -> object:
     return "Int64" if kind == "int64" else kind
 
 
+@pytest.mark.long
 def test_late_and_repeated_events_end_as_the_flights_were(
     make_stream: MakeStream, flights: pd.DataFrame
 ) -> None:

@@ -12,6 +12,7 @@ from airflow_merge_provider.jobs.delta.commit_log import open_commit_log_by_spar
 from airflow_merge_provider.jobs.merge_engine import source
 from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.test_runs import SUM, make_sums
+from tests.long import all_long_but
 
 
 def test_rows_of_one_commit_follow_each_other_as_in_the_file(make_stream: MakeStream) -> None:
@@ -116,7 +117,7 @@ def test_columns_by_other_names_are_followed(make_stream: MakeStream) -> None:
     assert stream.read_rows() == [(1, 111), (2, 2)]
 
 
-@pytest.mark.parametrize("between", [False, True], ids=["at once", "one by one"])
+@pytest.mark.parametrize("between", all_long_but([False, True], True), ids=["at once", "one by one"])
 def test_rows_that_come_back_are_added_once(make_stream: MakeStream, between: bool) -> None:
     """Rows that a RESTORE brings back count once, whether the delete was folded before or with it."""
     stream = make_stream(**SUM)

@@ -82,6 +82,7 @@ def test_a_removal_that_is_remembered_keeps_late_records_away(make_stream: MakeS
     assert stream.read_rows() == [(1, 21, "again"), (3, 15, "new")]
 
 
+@pytest.mark.long
 def test_a_removal_is_forgotten_after_its_time(make_stream: MakeStream) -> None:
     """After the retention time late records bring the row back, as they do at once without retention.
 
@@ -99,6 +100,7 @@ def test_a_removal_is_forgotten_after_its_time(make_stream: MakeStream) -> None:
     assert [row[:2] for row in stream.read_rows("state__removed")] == [(5, 1)]
 
 
+@pytest.mark.long
 def test_groups_remember_who_removed_the_row(make_stream: MakeStream) -> None:
     """Late records of the group that removed a row are rejected; those of other groups start a new row."""
     groups = {
@@ -122,6 +124,7 @@ def test_groups_remember_who_removed_the_row(make_stream: MakeStream) -> None:
     assert stream.read_rows() == [(1, 9, 9, 1, 5), (2, None, None, 1, 5)]
 
 
+@pytest.mark.long
 def test_a_removal_that_did_not_get_through_is_not_remembered(
     make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +167,7 @@ def test_a_record_can_empty_columns(make_stream: MakeStream) -> None:
         stream.run_job(source="texts")
 
 
+@pytest.mark.long
 def test_a_table_is_compacted_when_enough_of_it_is_outdated(make_stream: MakeStream) -> None:
     """A table is compacted if enough of it is outdated: rows stay, old forms are deleted.
 

@@ -10,6 +10,7 @@ import pytest
 from airflow_merge_provider.core.errors import DataError
 from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.stream import Stream
+from tests.long import all_long_but
 
 SUM: dict[str, Any] = {"merge_engine": "aggregation", "options": {"fields.v.aggregate-function": "sum"}}
 
@@ -23,7 +24,7 @@ def fold_twice(make_stream: MakeStream, **settings: Any) -> Stream:
     return stream
 
 
-@pytest.mark.parametrize("has_input", [False, True])
+@pytest.mark.parametrize("has_input", all_long_but([False, True], True))
 def test_a_restored_target_is_caught_up(make_stream: MakeStream, has_input: bool) -> None:
     """After a RESTORE of the target every record counts once, as offsets and change log are restored too."""
     stream = fold_twice(make_stream, changelog="log")
@@ -40,6 +41,7 @@ def test_a_restored_target_is_caught_up(make_stream: MakeStream, has_input: bool
     assert stream.run_job()["changed"] is False
 
 
+@pytest.mark.long
 def test_removed_keys_go_back_with_a_restored_target(make_stream: MakeStream) -> None:
     """The removals of a run that RESTORE undid do not affect keys that return."""
     options = {"sequence.field": "s"}
@@ -75,7 +77,7 @@ def test_rows_that_a_user_deleted_are_noticed(make_stream: MakeStream) -> None:
     assert stream.run_job()["warnings"] == []
 
 
-@pytest.mark.parametrize("spelling", ["dots", "link", "file", "catalog"])
+@pytest.mark.parametrize("spelling", all_long_but(["dots", "link", "file", "catalog"], "link"))
 def test_a_source_with_another_spelling_continues(make_stream: MakeStream, spelling: str) -> None:
     """Another spelling of the source is the same table: its records are not folded again."""
     stream = fold_twice(make_stream)
@@ -99,6 +101,7 @@ def test_a_source_with_another_spelling_continues(make_stream: MakeStream, spell
         stream.spark.sql("DROP TABLE IF EXISTS default.changes").collect()
 
 
+@pytest.mark.long
 def test_a_moved_warehouse_continues(
     make_stream: MakeStream, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.conformance.lean import lean_session
 from tests.jobs.merge_load.loads import Loads
+from tests.long import all_long_but
 
 KEY = {"primary_key": "id"}
 # As on a cluster or on a large machine.
@@ -25,6 +26,15 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
     "snapshots of rows": ("scd2", {}),
     "changes of keys": ("scd2", {"natural_key": "id", "mode": "changes"}),
 }
+SHORT_CASES = [
+    ("planned once", "upsert"), ("planned once", "delete-insert of groups"),
+    ("planned once", "snapshots of keys"), ("planned anew", "upsert"),
+]  # fmt: skip
+LONG_CASES = [
+    *(("planned once", name) for name in STRATEGIES if ("planned once", name) not in SHORT_CASES),
+    ("planned anew", "delete-insert of groups"),
+    ("planned anew", "snapshots of keys"),
+]
 
 
 @pytest.fixture(params=list(SHUFFLES))
@@ -45,8 +55,8 @@ def build_rows(ids: range, value: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("shuffling", "name"),
     [
-        *(("planned once", name) for name in STRATEGIES),
-        *(("planned anew", name) for name in ("upsert", "delete-insert of groups", "snapshots of keys")),
+        *SHORT_CASES,
+        *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_CASES),
     ],
     indirect=["shuffling"],
 )
@@ -68,7 +78,7 @@ def test_a_load_of_few_rows_writes_few_files(shuffling: SparkSession, tmp_path: 
     assert 1 <= len(second - first) <= most
 
 
-@pytest.mark.parametrize("settings", [{}, {"natural_key": "id"}], ids=["rows", "keys"])
+@pytest.mark.parametrize("settings", all_long_but([{}, {"natural_key": "id"}], {}), ids=["rows", "keys"])
 def test_an_empty_side_is_counted(shuffling: SparkSession, tmp_path: Path, settings: dict[str, Any]) -> None:
     """Rows are counted while a snapshot is joined, also for an empty side.
 

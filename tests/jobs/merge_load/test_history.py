@@ -11,6 +11,7 @@ from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.merge_load import target
 from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Killed, raise_killed
+from tests.long import all_long_but
 
 FIRST = [{"nk": 1, "c": "a", "u": 1}, {"nk": 2, "c": "b", "u": 1}]
 
@@ -182,6 +183,7 @@ def test_versions_of_rows_are_replaced_by_a_load_of_the_same_time(memory_loads: 
         table.load_rows([{"c": "q"}], **build_boundary(1))
 
 
+@pytest.mark.long
 def test_deletions_are_marked_by_a_version_that_says_so(loads: MakeLoads) -> None:
     """A deletion is marked by a version with the last values, which lasts until the key returns.
 
@@ -201,7 +203,7 @@ def test_deletions_are_marked_by_a_version_that_says_so(loads: MakeLoads) -> Non
     assert table.check_history(source="s")["counts"]["versions"] == 4
 
 
-@pytest.mark.parametrize("mode", ["snapshot", "changes"])
+@pytest.mark.parametrize("mode", all_long_but(["snapshot", "changes"], "changes"))
 def test_purged_keys_leave_nothing(mode: str, loads: MakeLoads) -> None:
     """All versions of a purged key are deleted; a key that returns starts a new history."""
     table = loads("scd2", natural_key="nk", on_delete="purge", mode=mode, hard_delete="gone")
@@ -256,6 +258,7 @@ def test_several_rows_of_one_key_are_seen_in_a_snapshot_too(memory_loads: MakeLo
     assert (same["changed"], chosen["changed"]) == (False, False)
 
 
+@pytest.mark.long
 def test_a_check_finds_what_is_wrong_in_a_history(loads: MakeLoads) -> None:
     """A check reports all faults of a history at once; a table without history columns cannot be checked."""
     table = loads("scd2", natural_key="nk", current_column="now", surrogate_key_column="sk")
@@ -279,6 +282,7 @@ def test_a_check_finds_what_is_wrong_in_a_history(loads: MakeLoads) -> None:
         table.check_history(target="s")
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_before_its_commit_spoils_no_history(
     loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
 ) -> None:

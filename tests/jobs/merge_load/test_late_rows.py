@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Loads
+from tests.long import all_long_but
 
 pytestmark = pytest.mark.spark
 
@@ -40,6 +41,7 @@ def load_on(table: Loads, day: int, rows: list[dict[str, Any]]) -> None:
     table.load_rows(rows)
 
 
+@pytest.mark.long
 def test_a_key_that_was_deleted_does_not_come_back(loads: MakeLoads) -> None:
     """Late rows do not bring back a deleted key, newer rows do.
 
@@ -72,6 +74,7 @@ def test_a_deletion_of_a_cdc_load_is_remembered(memory_loads: MakeLoads) -> None
     assert list_rows(table) == [(2, "b")]
 
 
+@pytest.mark.long
 def test_a_run_that_dies_remembers_nothing(loads: MakeLoads, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tombstones of a run that died before its commit are rolled back, so that valid rows count."""
     table = loads("upsert", **KEY, sequence_by="s", hard_delete="gone")
@@ -92,6 +95,7 @@ def test_a_run_that_dies_remembers_nothing(loads: MakeLoads, monkeypatch: pytest
     assert list_rows(table) == [(1, "counts")]
 
 
+@pytest.mark.long
 def test_memories_are_given_up_after_a_time(loads: MakeLoads) -> None:
     """Tombstones expire after a time, so that they do not accumulate."""
     table = loads("upsert", **KEY, sequence_by="s", hard_delete="gone")
@@ -116,7 +120,7 @@ def test_a_row_between_a_late_deletion_and_the_first_version_closes_nothing(load
     assert sorted(valid) == [(1, "last", 9), (1, "middle", 6)]
 
 
-@pytest.mark.parametrize("on_late", ["repair", "error"])
+@pytest.mark.parametrize("on_late", all_long_but(["repair", "error"], "repair"))
 def test_of_one_time_the_highest_sequence_counts_whenever_it_comes(
     on_late: Any, memory_loads: MakeLoads
 ) -> None:
@@ -140,7 +144,7 @@ def test_of_one_time_the_highest_sequence_counts_whenever_it_comes(
     assert list_valid(table) == ["higher"]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", all_long_but(range(2), 0))
 def test_any_order_of_loads_gives_one_history(seed: int, memory_loads: MakeLoads) -> None:
     """Rows in any distribution over loads give the history of all of them in one load."""
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret

@@ -20,6 +20,7 @@ from tests.conformance.oracles import merge_load as oracle
 from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Loads, MemoryLoads
 from tests.jobs.merge_load.test_random import build_history, format_day, read_history
+from tests.long import all_long_but
 
 # Each key is a case of its own; a longer run is requested by a number of seeds.
 SEEDS = range(int(os.environ.get("MERGE_LOAD_SEEDS", "1")))
@@ -62,7 +63,7 @@ def remove_load(table: Loads, run_id: str) -> dict[str, int]:
     return dict(changes.counts)
 
 
-@pytest.mark.parametrize("settings", [{}, {"on_late": "repair", "on_delete": "mark"}])
+@pytest.mark.parametrize("settings", all_long_but([{}, {"on_late": "repair", "on_delete": "mark"}], {}))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_removed_snapshot_leaves_the_history_of_the_others(
     seed: int, settings: dict[str, Any], memory_loads: MakeLoads
@@ -97,6 +98,7 @@ def test_a_removed_snapshot_leaves_the_history_of_the_others(
         table.check_history()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_removed_snapshot_of_groups_leaves_the_history_of_the_others(
     seed: int, memory_loads: MakeLoads

@@ -65,6 +65,7 @@ def test_only_elements_of_changed_lists_are_written(loads: MakeLoads) -> None:
     assert join_tables(table) == {(2, "z", 0)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["before the commit", "after the commit"])
 def test_a_killed_run_leaves_no_element_without_its_row(
     step: str, loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
@@ -94,6 +95,7 @@ def test_a_killed_run_leaves_no_element_without_its_row(
     assert sorted(row["value"] for row in table.rows_of("__kids__g")) == [3, 9]
 
 
+@pytest.mark.long
 def test_versions_have_the_elements_with_which_they_began(loads: MakeLoads) -> None:
     """A history keeps the lists of ended versions; a changed list starts a version."""
     table = loads("scd2", natural_key="id", nested="tables")

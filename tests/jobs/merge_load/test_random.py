@@ -45,6 +45,7 @@ def test_snapshots_in_any_order_give_the_history_of_the_ordered_run(
     table.check_history()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_snapshots_of_groups_in_any_order_give_the_history_of_the_ordered_run(
     seed: int, memory_loads: MakeLoads

@@ -97,6 +97,7 @@ def test_a_retry_reports_its_commit_whatever_came_after(
     assert (table.read_rows(), table.read_version()) == (rows, version)
 
 
+@pytest.mark.long
 def test_two_attempts_of_one_run_write_lists_once(loads: MakeLoads, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a second attempt commits first, the first one fails at the table of its lists and can be retried.
 
@@ -123,8 +124,12 @@ def test_two_attempts_of_one_run_write_lists_once(loads: MakeLoads, monkeypatch:
 
 @pytest.mark.parametrize(
     ("undone", "kids"),
-    [({"id": 1, "kids": [{"k": "new"}]}, ["new", "z"]), ({"id": 1, "v": "without lists"}, ["z"])],
-    ids=["other list", "no list"],
+    [
+        pytest.param(
+            {"id": 1, "kids": [{"k": "new"}]}, ["new", "z"], id="other list", marks=pytest.mark.long
+        ),
+        pytest.param({"id": 1, "v": "without lists"}, ["z"], id="no list", marks=pytest.mark.long),
+    ],
 )
 def test_lists_go_back_with_a_restored_target(
     loads: MakeLoads, undone: dict[str, Any], kids: list[str]
@@ -141,6 +146,7 @@ def test_lists_go_back_with_a_restored_target(
     assert sorted(row["k"] for row in table.rows_of("__kids")) == ["x", "z"]
 
 
+@pytest.mark.long
 def test_remembered_times_go_back_with_a_restored_history(loads: MakeLoads) -> None:
     """A late load after a RESTORE of the history is placed as if the undone loads had not run."""
     table = loads("scd2", natural_key="id", on_late="repair")

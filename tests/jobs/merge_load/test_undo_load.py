@@ -97,6 +97,7 @@ def test_one_load_is_undone_and_brought_back(loads: MakeLoads, capsys: pytest.Ca
     assert table.read_history("id", "v", "now") == rows
 
 
+@pytest.mark.long
 def test_loads_continue_after_the_undo_of_one(loads: MakeLoads) -> None:
     """The undone load can be done again, the next one continues, and late loads are exact."""
     table = load_all(loads, on_late="repair")
@@ -118,6 +119,7 @@ def test_loads_continue_after_the_undo_of_one(loads: MakeLoads) -> None:
     table.check_history()
 
 
+@pytest.mark.long
 def test_a_history_without_late_loads_stays_one(loads: MakeLoads) -> None:
     """The time of the next load is recorded, because the history may not show it any more."""
     table = loads("scd2", natural_key="id", active_record_timestamp="9999-12-31")
@@ -131,6 +133,7 @@ def test_a_history_without_late_loads_stays_one(loads: MakeLoads) -> None:
         load_snapshot(table, 2, {1: B}, "r4")
 
 
+@pytest.mark.long
 def test_sequences_of_an_undone_load_are_forgotten(loads: MakeLoads) -> None:
     """A row of a lower sequence than that of the undone load counts, and unconfirmed states vanish."""
     table = loads(
@@ -156,6 +159,7 @@ def test_sequences_of_an_undone_load_are_forgotten(loads: MakeLoads) -> None:
     assert table.read_history("id", "v")[2] == [(1, 2, (A,)), (2, None, (C,))]
 
 
+@pytest.mark.long
 def test_an_undo_that_does_not_commit_changes_nothing(
     loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
 ) -> None:

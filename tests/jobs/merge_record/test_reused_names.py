@@ -134,6 +134,7 @@ def test_a_name_that_is_used_again_during_a_run(action: Any, tmp_path: Path) -> 
     assert change > 12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_a_second_crash_after_a_name_was_used_again(before: Any, tmp_path: Path) -> None:
     """All files are merged even if the next run dies too, at any of its steps."""

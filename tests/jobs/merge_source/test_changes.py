@@ -18,6 +18,7 @@ from airflow_merge_provider.jobs.merge_source.scan import previous_state
 from tests.jobs.delta_log import list_commits
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import JSON, Pipe, build_table
+from tests.long import all_long_but
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
 
@@ -153,6 +154,7 @@ def test_what_says_the_same_is_not_written(make_pipe: MakePipe) -> None:
     assert pipe.read_version() == 0
 
 
+@pytest.mark.long
 def test_members_are_remembered_without_telling_readers(make_pipe: MakePipe) -> None:
     """A change that the output does not show is stored, so that the next run joins by the new key."""
     pipe = make_pipe("AB", equality=[["eq", "a._key", "b.x"]], **JSON)
@@ -325,7 +327,7 @@ def test_a_dry_run_tells_what_would_be_written(make_memory_pipe: MakePipe) -> No
     assert pipe.read_version() == 1
 
 
-@pytest.mark.parametrize("identity", ["composite", "first"])
+@pytest.mark.parametrize("identity", all_long_but(["composite", "first"], "composite"))
 def test_maintenance_of_the_target_changes_nothing(make_pipe: MakePipe, identity: str) -> None:
     """A compaction between two runs keeps the state: the next run finds it and continues the numbers."""
     pipe = make_merged_pipe(make_pipe, identity=identity)
@@ -338,6 +340,7 @@ def test_maintenance_of_the_target_changes_nothing(make_pipe: MakePipe, identity
     assert [row["_updated"] for row in pipe.read_new_rows()] == ([2, 3] if identity == "composite" else [2])
 
 
+@pytest.mark.long
 def test_datasets_may_be_wide(make_memory_pipe: MakePipe) -> None:
     """A dataset may have hundreds of properties, and a change of one of them is detected."""
     pipe = make_memory_pipe("AB", **RULE, values="columns")

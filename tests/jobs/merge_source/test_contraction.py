@@ -114,6 +114,7 @@ def test_random_rules_connect_alike(lean: SparkSession, seed: int) -> None:
     assert to_partition(spark_clusters) == to_partition(driver_clusters)
 
 
+@pytest.mark.long
 def test_a_run_writes_the_same_where_spark_connects(lean: SparkSession, tmp_path: Path) -> None:
     """A first run and a full refresh write the same with clusters from Spark as with keys in memory."""
     written = []

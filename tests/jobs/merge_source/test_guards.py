@@ -100,6 +100,7 @@ def test_rules_may_have_limits_of_their_own(make_pipe: MakePipe) -> None:
     assert pipe.read_clusters() == [["a1"], ["a2"], ["a3"], ["a4", "b2"], ["b1"]]
 
 
+@pytest.mark.long
 def test_values_in_quarantine_link_nothing_until_few_have_them(make_pipe: MakePipe) -> None:
     """Quarantined values link no entities until few enough have them.
 

@@ -86,6 +86,7 @@ def test_a_decision_ends_by_itself(make_pipe: MakePipe) -> None:
     assert format_rows(pipe.read_new_rows()) == ["~0|a3|1|b2", "+0|a3", "+1|b2"]
 
 
+@pytest.mark.long
 def test_whole_entities_can_be_corrected_too(make_pipe: MakePipe) -> None:
     """Decisions apply to whole entities of any form, by separate key columns."""
     pipe = make_pipe("AB", equality=[["eq", "a.x", "b.x"]], overrides="decisions", entity_column="entity")

@@ -22,6 +22,7 @@ def match_itself(sides: list[Any]) -> list[Any]:
     return [["eq", side, side] for side in sides]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rules", "least_precision", "least_recall"),
     [(match_itself(NUMBER), 0.99, 0.90), (match_itself([*NUMBER, *BORN, *PLACE]), 0.99, 0.97)],

@@ -10,6 +10,7 @@ import pytest
 from tests.jobs.delta_log import list_commits
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import Pipe, build_table
+from tests.long import all_long_but
 
 RULE = {"equality": [["eq", "a.x", "b.x"]]}
 
@@ -37,7 +38,7 @@ def run_sql(pipe: Pipe, statement: str) -> None:
     pipe.spark.sql(statement.format(target=f"delta.`{pipe.target}`")).collect()
 
 
-@pytest.mark.parametrize("has_input", [False, True])
+@pytest.mark.parametrize("has_input", all_long_but([False, True], True))
 def test_a_restored_target_is_caught_up(make_pipe: MakePipe, has_input: bool) -> None:
     """The rows of an undone run are written again, with and without new input; no number is used twice."""
     pipe = merge_twice(make_pipe)
@@ -57,6 +58,7 @@ def test_a_restored_target_is_caught_up(make_pipe: MakePipe, has_input: bool) ->
     assert not pipe.run_job("fourth")["changed"]
 
 
+@pytest.mark.long
 def test_a_target_restored_by_time_is_caught_up(make_pipe: MakePipe) -> None:
     """A target restored to a timestamp, which the history has instead of a version, is detected too."""
     pipe = merge_twice(make_pipe)
@@ -72,12 +74,17 @@ def test_a_target_restored_by_time_is_caught_up(make_pipe: MakePipe) -> None:
     "statement",
     [
         "DELETE FROM {target} WHERE _id = '0|a2'",
-        "UPDATE {target} SET `$ids` = array('x')",
-        "UPDATE {target} SET entity = parse_json('{{}}') WHERE _id = '0|a2'",
-        "INSERT INTO {target} BY NAME SELECT * EXCEPT (_id), 'x' AS _id FROM {target} WHERE _id = '0|a2'",
-        "INSERT INTO {target} BY NAME SELECT 'x' AS _id, 99 AS _updated",
+        *all_long_but(
+            [
+                "UPDATE {target} SET entity = parse_json('{{}}') WHERE _id = '0|a2'",
+                "UPDATE {target} SET `$ids` = array('x')",
+                """INSERT INTO {target} BY NAME
+                SELECT * EXCEPT (_id), 'x' AS _id FROM {target} WHERE _id = '0|a2'""",
+                "INSERT INTO {target} BY NAME SELECT 'x' AS _id, 99 AS _updated",
+            ]
+        ),
     ],
-    ids=["delete", "update ids", "update entity", "insert a copy", "insert"],
+    ids=["delete", "update entity", "update ids", "insert a copy", "insert"],
 )
 def test_rows_that_a_user_changed_are_made_again(make_pipe: MakePipe, statement: str) -> None:
     """The next run reports who changed rows of the target, and restores the correct rows."""
@@ -104,6 +111,7 @@ def test_maintenance_is_no_change(make_pipe: MakePipe) -> None:
     assert (report["changed"], report["warnings"]) == (False, [])
 
 
+@pytest.mark.long
 def test_a_moved_warehouse_continues(make_pipe: MakePipe, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Moved sources and targets are recognised by table ids and commits, not by their locations."""
     pipe = merge_twice(make_pipe)

@@ -107,6 +107,7 @@ def test_ids_that_are_no_more_say_what_took_their_place(make_pipe: MakePipe) -> 
     ]
 
 
+@pytest.mark.long
 def test_events_of_a_run_that_did_not_commit_are_taken_back(make_pipe: MakePipe) -> None:
     """The next run appends to the events that the target's last commit names.
 

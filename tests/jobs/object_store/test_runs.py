@@ -10,6 +10,7 @@ from airflow_merge_provider import before_spark
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jobs.spark.session import override_settings
 from tests.jobs.object_store.runs import Lake
+from tests.long import all_long_but
 
 _TARGETS: dict[str, tuple[Any, dict[str, Any]]] = {
     "upsert": ("merge_load", {"strategy": "upsert", "source": "s", "primary_key": "id"}),
@@ -35,7 +36,7 @@ _CHANGED = [
 ]
 
 
-@pytest.mark.parametrize("name", _TARGETS)
+@pytest.mark.parametrize("name", all_long_but(_TARGETS, "upsert"))
 def test_runs_and_undos_over_tables_on_s3(lake: Lake, name: str) -> None:
     """A first run writes, an unchanged one does not, a changed one writes its change, an undo undoes it."""
     job, config = _TARGETS[name]
@@ -90,6 +91,7 @@ def test_joined_files_are_written_to_s3(lake: Lake) -> None:
     assert lake.spark.read.parquet(f"{lake.location}/files").count() == 4
 
 
+@pytest.mark.long
 def test_an_undo_of_files_does_not_need_the_log_store(lake: Lake) -> None:
     """The outputs of a merge record have no log; a table does, and the same Spark may not undo its runs."""
     with lake.open_files().open(f"{lake.location}/landing/a.json", "wb") as file:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.errors import ConfigError
 from tests.conformance.lean import lean_session
 from tests.jobs.run.test_before_spark import CONFIGS, Lake
+from tests.long import all_long_but
 
 VECTORS = "deletionVectors"
 
@@ -21,7 +22,7 @@ def list_tables(folder: Path) -> list[DeltaTable]:
     return [DeltaTable(str(log.parent)) for log in folder.rglob("_delta_log") if "t" in log.parent.name[:1]]
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", all_long_but(CONFIGS, "merge_source", "upsert", "merge_engine", "joiner"))
 def test_changed_rows_leave_no_deletion_vectors(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Runs that insert, update and delete rewrite files; a reader without support reads the result."""
     lake = Lake(lean_session(spark), tmp_path)
@@ -39,7 +40,7 @@ def test_changed_rows_leave_no_deletion_vectors(spark: SparkSession, tmp_path: P
         table.to_pyarrow_dataset()
 
 
-@pytest.mark.parametrize("name", ["upsert", "joiner", "merge_source"])
+@pytest.mark.parametrize("name", all_long_but(["upsert", "joiner", "merge_source"], "upsert"))
 def test_a_table_with_deletion_vectors_is_refused(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """The option is not ignored for a table that has them; the remedy works."""
     lake = Lake(lean_session(spark), tmp_path)

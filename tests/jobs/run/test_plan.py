@@ -21,9 +21,12 @@ from tests.campaigns.workloads import Workload, build_workload
 pytestmark = pytest.mark.spark
 
 CASES = [
-    ("merge_load", 2), ("merge_load", 4), ("merge_load", 6), ("merge_engine", 6), ("merge_engine", 7),
-    ("merge_source", 2), ("merge_source", 5), ("joiner", 4),
+    ("merge_load", 6), ("merge_engine", 7), ("merge_source", 2), ("joiner", 4),
 ]  # fmt: skip
+LONG_CASES = [
+    pytest.param(capability, seed, marks=pytest.mark.long)
+    for capability, seed in (("merge_load", 2), ("merge_load", 4), ("merge_engine", 6), ("merge_source", 5))
+]
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def runs(spark: SparkSession, tmp_path: Path) -> PlannedRuns:
     return runs
 
 
-@pytest.mark.parametrize(("capability", "seed"), CASES)
+@pytest.mark.parametrize(("capability", "seed"), [*CASES, *LONG_CASES])
 def test_a_plan_is_what_the_run_does(spark: SparkSession, tmp_path: Path, capability: str, seed: int) -> None:
     """The rows before and after are those of the target, and the counts are those of the rows."""
     runs = PlannedRuns(spark, build_workload(capability, seed), tmp_path)
@@ -96,7 +99,14 @@ def test_a_plan_warns_of_the_change_limit(runs: PlannedRuns) -> None:
     assert [warning for warning in report["warnings"] if "the limit is 0.01" in warning]
 
 
-@pytest.mark.parametrize(("capability", "seed"), [("merge_load", 2), ("merge_engine", 6), ("joiner", 4)])
+@pytest.mark.parametrize(
+    ("capability", "seed"),
+    [
+        ("merge_load", 2),
+        pytest.param("merge_engine", 6, marks=pytest.mark.long),
+        pytest.param("joiner", 4, marks=pytest.mark.long),
+    ],
+)
 def test_a_saved_plan_is_applied_although_its_sources_have_grown(
     spark: SparkSession, tmp_path: Path, capability: str, seed: int
 ) -> None:
@@ -120,6 +130,7 @@ def test_a_saved_plan_is_applied_although_its_sources_have_grown(
     assert runs.run(3)["run_mode"] == "incremental" or capability == "joiner"
 
 
+@pytest.mark.long
 def test_an_approved_plan_is_applied_although_another_one_was_saved(runs: PlannedRuns) -> None:
     """Of two plans that wait for an approval, each is applied as it was shown, or it is outdated."""
     runs.run(1)

@@ -21,6 +21,7 @@ from airflow_merge_provider.jobs.merge_load import job as merge_load
 from airflow_merge_provider.jobs.merge_source import job as merge_source
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from airflow_merge_provider.jobs.undo import job as undo
+from tests.long import all_long_but
 from tests.reports import check_report
 from tests.tables import read_rows
 
@@ -137,7 +138,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     return Lake(spark, tmp_path)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", all_long_but(CONFIGS, "upsert", "merge_source"))
 def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """An undo returns the rows of all tables as they were, its undo those of the run, and the next run too.
 
@@ -169,6 +170,7 @@ def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_pa
     assert lake.read_tables(numbers=False) == values
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["merge_source", "nested", "merge_engine", "joiner"])
 def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Without a run in force, the target has no rows, an undo does nothing, and a run is like the first.
@@ -207,7 +209,7 @@ def test_a_first_run_without_rows_is_undone(lake: Lake) -> None:
     assert lake.undo()["run_mode"] == "noop"
 
 
-@pytest.mark.parametrize("name", ["nested", "merge_engine", "joiner"])
+@pytest.mark.parametrize("name", all_long_but(["nested", "merge_engine", "joiner"], "joiner"))
 def test_an_undo_that_died_is_repeated(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
