@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from tests.conformance import __main__ as runner, merge_engine
 from tests.conformance.outcomes import Outcomes, run_selected
-from tests.long import all_long_but
 
 Vector = dict[str, Any]
 
@@ -91,7 +90,8 @@ def test_a_vector_comes_out(id_: str, outcomes: Outcomes) -> None:
     check_outcome(FOLDED[id_], outcomes["test_a_vector_comes_out", id_].result())
 
 
-@pytest.mark.parametrize("id_", all_long_but(ON_DELTA, *ON_DELTA[1::2]))
+@pytest.mark.long
+@pytest.mark.parametrize("id_", ON_DELTA)
 def test_a_vector_comes_out_of_tables(id_: str, outcomes: Outcomes) -> None:
     """The same result is written from a Delta table to another one and its change log."""
     check_outcome(FOLDED[id_], outcomes["test_a_vector_comes_out_of_tables", id_].result())

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from tests.conformance import __main__ as runner, merge_source
 from tests.conformance.lean import lean_session
 from tests.conformance.outcomes import Outcomes, run_selected
-from tests.long import all_long_but
 
 Vector = dict[str, Any]
 
@@ -69,7 +68,8 @@ def test_runs_write_what_the_vector_expects(id_: str, outcomes: Outcomes) -> Non
     check_steps(id_, outcomes["test_runs_write_what_the_vector_expects", id_].result())
 
 
-@pytest.mark.parametrize("id_", all_long_but(ON_DELTA, *ON_DELTA[::2]))
+@pytest.mark.long
+@pytest.mark.parametrize("id_", ON_DELTA)
 def test_runs_on_delta_write_what_the_vector_expects(id_: str, outcomes: Outcomes) -> None:
     """Runs from Delta tables into a Delta table write the same entities."""
     check_steps(id_, outcomes["test_runs_on_delta_write_what_the_vector_expects", id_].result())

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
@@ -23,10 +22,7 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     STORED,
 )
 from airflow_merge_provider.jobs.spark import sql
-
-# Pickle these modules by value, so that Spark workers do not need this package installed.
-for _module in (core, jobs):
-    cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
+from airflow_merge_provider.jobs.spark.pickling import pickle_once
 
 HISTORY = "#history"
 ALIVE = "#folded_alive"
@@ -58,7 +54,8 @@ def fold_in_python(plan: Plan, gathered: DataFrame) -> DataFrame:
     flags = [StructField(ALIVE, BooleanType()), StructField(PROBLEM, StringType())]
     if plan.remembers and plan.folds_rows:
         flags.append(StructField(REMOVED, StructType([values_type[name] for name in plan.remembered])))
-    return gathered.mapInArrow(_build_folder(plan), StructType([*other_fields, *folded, *flags]))
+    folder = pickle_once(_build_folder(plan), core, jobs)
+    return gathered.mapInArrow(folder, StructType([*other_fields, *folded, *flags]))
 
 
 def _list_columns(plan: Plan) -> list[str]:

@@ -11,6 +11,10 @@ import struct
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column, functions as F
+from pyspark.sql.types import BinaryType
+
+from airflow_merge_provider.jobs import merge_engine
+from airflow_merge_provider.jobs.spark.pickling import pickle_once
 
 _LONGS_WITH_COUNT = 2
 _SAMPLING = slice(12, 16)
@@ -18,12 +22,12 @@ _SAMPLING = slice(12, 16)
 
 def unite_bitmaps(values: Column) -> Column:
     """Return the union of a list of rbm32 bitmaps; NULL if the list is empty or a bitmap is broken."""
-    return F.udf(_unite_bitmaps_in_python, "binary", useArrow=True)(values)
+    return F.udf(pickle_once(_unite_bitmaps_in_python, merge_engine), BinaryType(), useArrow=True)(values)
 
 
 def compact_sketch(function: str, value: Column) -> Column:
     """Return a sketch in the compact format that other engines write."""
-    return F.udf(_COMPACT[function], "binary", useArrow=True)(value)
+    return F.udf(pickle_once(_COMPACT[function], merge_engine), BinaryType(), useArrow=True)(value)
 
 
 def _unite_bitmaps_in_python(values: list[bytes] | None) -> bytes | None:

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame, functions as F
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from airflow_merge_provider.core import errors
 from airflow_merge_provider.core.merge_source import chain, explanation
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
-from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
+from airflow_merge_provider.jobs.spark.pickling import pickle_once
 
 # In the order of the fields: the result of an Arrow function is matched by position.
 COLUMNS = ("output_id", "left", "right", "rule", "key")
-_TYPE = f"array<struct<{', '.join(f'`{name}`: string' for name in COLUMNS)}>>"
+_TYPE = ArrayType(StructType([StructField(name, StringType()) for name in COLUMNS]))
 
 
 def build_links(rows: DataFrame) -> DataFrame:
@@ -30,10 +31,9 @@ def build_links(rows: DataFrame) -> DataFrame:
 
 
 def _of_output() -> Callable[[str, list[Any]], list[tuple[str, ...]]]:
-    pickle_by_value(errors, chain, explanation)
     linked, names = explanation.list_links, COLUMNS
 
     def of_output(output_id: str, members: list[Any]) -> list[tuple[str, ...]]:
         return [tuple(row[name] for name in names) for row in linked(output_id, members)]
 
-    return of_output
+    return pickle_once(of_output, errors, chain, explanation)

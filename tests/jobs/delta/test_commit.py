@@ -265,6 +265,7 @@ def test_a_run_is_found_behind_many_commits_of_others(spark: SparkSession, targe
     assert load_previous_run(SparkLog(spark), target, CAP).state["fingerprint"] == "f"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("readable", [True, False], ids=["deltalake reads it", "deltalake does not"])
 def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(
     spark: SparkSession, target: Any, monkeypatch: pytest.MonkeyPatch, readable: Any

@@ -81,6 +81,7 @@ def test_late_and_repeated_events_end_as_the_flights_were(
     pd.testing.assert_frame_equal(state, flights, check_dtype=False)
 
 
+@pytest.mark.long
 def test_totals_of_carriers_are_those_of_a_group_by(make_stream: MakeStream, flights: pd.DataFrame) -> None:
     """Sums, counts and maxima over three batches equal a GROUP BY over all flights at once."""
     functions = {"distance": "sum", "arr_time": "count", "arr_delay": "max", "air_time": "min"}

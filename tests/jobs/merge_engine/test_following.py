@@ -83,6 +83,7 @@ def test_partitions_have_the_values_that_the_log_says(
     assert [row[0] for row in stream.read_rows()] == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_a_source_may_be_partitioned_anew(make_stream: MakeStream) -> None:
     """Rows added before and after a change of the partitioning count once, with their values."""
     last = {"fields.day.aggregate-function": "last_non_null_value", "fields.day.ignore-retract": "true"}

@@ -89,6 +89,7 @@ def test_a_batch_that_changes_nothing_is_not_committed(make_stream: MakeStream) 
     assert stream.read_version() == 0
 
 
+@pytest.mark.long
 def test_tables_may_be_wide(make_stream: MakeStream) -> None:
     """A table may have hundreds of columns, many of them strings."""
     stream = make_stream()

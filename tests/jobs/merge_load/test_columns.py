@@ -12,6 +12,7 @@ from tests.jobs.merge_load.conftest import MakeLoads
 KEY = {"primary_key": "id"}
 
 
+@pytest.mark.long
 def test_new_columns_come_with_any_kind_of_write(loads: MakeLoads) -> None:
     """Appended, updated and inserted rows have the new columns; older rows have NULL.
 

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from tests.conformance.lean import lean_session
 from tests.jobs.merge_load.loads import Loads
-from tests.long import all_long_but
 
 KEY = {"primary_key": "id"}
 # As on a cluster or on a large machine.
@@ -78,7 +77,8 @@ def test_a_load_of_few_rows_writes_few_files(shuffling: SparkSession, tmp_path: 
     assert 1 <= len(second - first) <= most
 
 
-@pytest.mark.parametrize("settings", all_long_but([{}, {"natural_key": "id"}], {}), ids=["rows", "keys"])
+@pytest.mark.long
+@pytest.mark.parametrize("settings", [{}, {"natural_key": "id"}], ids=["rows", "keys"])
 def test_an_empty_side_is_counted(shuffling: SparkSession, tmp_path: Path, settings: dict[str, Any]) -> None:
     """Rows are counted while a snapshot is joined, also for an empty side.
 

@@ -278,7 +278,7 @@ def test_the_first_to_arrive_counts_among_equals(loads: MakeLoads) -> None:
     ("strategy", "settings"),
     [
         ("upsert", {"primary_key": "a.b"}),
-        ("delete-insert", {"primary_key": "a.b", "merge_key": "x`y"}),
+        pytest.param("delete-insert", {"primary_key": "a.b", "merge_key": "x`y"}, marks=pytest.mark.long),
         ("scd2", {"natural_key": "a.b", "overwrite": "x`y", "current_column": "it's"}),
     ],
     ids=["upsert", "delete-insert", "history"],
@@ -342,6 +342,7 @@ def test_a_load_that_changes_too_much_writes_nothing(memory_loads: MakeLoads) ->
         table.load_rows(rows, full_refresh=True, max_change_ratio=1.0)
 
 
+@pytest.mark.long
 def test_tables_may_be_wide(memory_loads: MakeLoads) -> None:
     """A table may have hundreds of columns, and a change of the last one is detected."""
     table = memory_loads("upsert", **KEY, skip_unchanged_rows=True)

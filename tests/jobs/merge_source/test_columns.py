@@ -17,7 +17,6 @@ from airflow_merge_provider.explain.merge_source import explain_output
 from tests.conformance.merge_source import SCHEMA
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import Pipe, build_table
-from tests.long import all_long_but
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.k", "b.k"]]}
 COLUMNS = {**RULE, "values": "columns"}
@@ -313,7 +312,8 @@ def test_the_latest_needs_to_be_told(make_memory_pipe: MakePipe) -> None:
         pipe.run_job()
 
 
-@pytest.mark.parametrize("values", all_long_but(["columns", "entity"], "columns"))
+@pytest.mark.long
+@pytest.mark.parametrize("values", ["columns", "entity"])
 def test_an_output_can_be_merged_again(make_pipe: MakePipe, values: str) -> None:
     """The next merge reads outputs as entities: original ids are united, deleted and replaced ids kept."""
     first = make_pipe("AB", **RULE, values=values)

@@ -17,7 +17,6 @@ from airflow_merge_provider.jobs.merge_source.scan import change_feed, source_sc
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import FeedPipe, Pipe, build_table
 from tests.jobs.merge_source.test_changes import format_rows
-from tests.long import all_long_but
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
 FED = {"change_detection": "change_feed", **RULE}
@@ -220,9 +219,8 @@ def without_old_commits(pipe: Pipe) -> None:
         commit.unlink()
 
 
-@pytest.mark.parametrize(
-    "remove_history", all_long_but([vacuum_source, without_old_commits], without_old_commits)
-)
+@pytest.mark.long
+@pytest.mark.parametrize("remove_history", [vacuum_source, without_old_commits])
 def test_a_feed_that_was_cleaned_away_is_not_believed(
     make_pipe: MakePipe, ids_per_read: list[set[str]], remove_history: Callable[[Pipe], None]
 ) -> None:

@@ -20,7 +20,6 @@ from airflow_merge_provider.jobs.merge_source.scan import source_scan
 from tests.jobs.delta_log import list_commits
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import JSON, Pipe, build_table
-from tests.long import all_long_but
 
 RULE = {"equality": [["eq", "a.x", "b.x"]]}
 
@@ -261,7 +260,8 @@ def test_hashes_that_always_collide_end_the_run(make_pipe: MakePipe, monkeypatch
     assert pipe.read_version() is None
 
 
-@pytest.mark.parametrize("strategy", all_long_but(["default", "compact", "list"], "compact"))
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["default", "compact", "list"])
 def test_many_rows_are_written_like_few(
     lean: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: Any
 ) -> None:

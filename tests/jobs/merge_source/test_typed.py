@@ -19,7 +19,6 @@ from airflow_merge_provider.jobs.merge_source.scan.match_keys import build_sourc
 from airflow_merge_provider.jobs.merge_source.scan.sources import open_source
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import JSON, build_table
-from tests.long import all_long_but
 
 NOON = dt.datetime(2020, 1, 1, 12, 0, 0, 5000, dt.UTC)
 UTC_TIME, LOCAL_TIME = pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -59,7 +58,8 @@ def one_column_each(prefix: str) -> pa.Table:
     return pa.table(columns)
 
 
-@pytest.mark.parametrize("strategy", all_long_but(["default", "compact"], "default"))
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["default", "compact"])
 def test_typed_columns_and_json_give_the_same_entities(make_pipe: MakePipe, strategy: str) -> None:
     """Every type matches itself and its JSON form, and is kept unchanged; NULL is an absent property."""
     rules = [["eq", f"a.{name}", f"b.{name}"] for name in KINDS]

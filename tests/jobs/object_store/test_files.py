@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open_storage
 from tests.jobs.object_store.runs import Lake
 
@@ -40,6 +42,7 @@ def test_a_name_is_created_once_on_s3(lake: Lake) -> None:
     assert state.read_file("lease.json") == b"first"
 
 
+@pytest.mark.long
 def test_bins_of_several_runs_are_merged_on_s3(lake: Lake) -> None:
     """Records are merged once, in bins that stay open between runs; a malformed file fails."""
     _put_file(lake, "k=1/a b.json", 1, 2)

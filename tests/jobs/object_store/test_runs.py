@@ -63,6 +63,7 @@ def test_runs_and_undos_over_tables_on_s3(lake: Lake, name: str) -> None:
     assert lake.read_rows("t") == rows_before
 
 
+@pytest.mark.long
 def test_a_plan_is_saved_beside_a_target_on_s3(lake: Lake) -> None:
     """A plan is saved, and a run commits exactly its changes."""
     job, config = _TARGETS["upsert"]
@@ -76,6 +77,7 @@ def test_a_plan_is_saved_beside_a_target_on_s3(lake: Lake) -> None:
     assert applied["rows"] == saved["rows"]
 
 
+@pytest.mark.long
 def test_joined_files_are_written_to_s3(lake: Lake) -> None:
     """A joiner writes files to a folder on S3, replaces them in the next run, and leaves no staged files."""
     _, config = _TARGETS["joiner"]

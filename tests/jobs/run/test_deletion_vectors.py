@@ -40,7 +40,8 @@ def test_changed_rows_leave_no_deletion_vectors(spark: SparkSession, tmp_path: P
         table.to_pyarrow_dataset()
 
 
-@pytest.mark.parametrize("name", all_long_but(["upsert", "joiner", "merge_source"], "upsert"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["upsert", "joiner", "merge_source"])
 def test_a_table_with_deletion_vectors_is_refused(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """The option is not ignored for a table that has them; the remedy works."""
     lake = Lake(lean_session(spark), tmp_path)

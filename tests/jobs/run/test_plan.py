@@ -20,12 +20,16 @@ from tests.campaigns.workloads import Workload, build_workload
 
 pytestmark = pytest.mark.spark
 
-CASES = [
-    ("merge_load", 6), ("merge_engine", 7), ("merge_source", 2), ("joiner", 4),
-]  # fmt: skip
+CASES = [("merge_load", 6), ("merge_engine", 7), ("joiner", 4)]
 LONG_CASES = [
     pytest.param(capability, seed, marks=pytest.mark.long)
-    for capability, seed in (("merge_load", 2), ("merge_load", 4), ("merge_engine", 6), ("merge_source", 5))
+    for capability, seed in (
+        ("merge_load", 2),
+        ("merge_load", 4),
+        ("merge_engine", 6),
+        ("merge_source", 2),
+        ("merge_source", 5),
+    )
 ]
 
 
@@ -206,7 +210,12 @@ def test_a_plan_whose_work_is_done_does_nothing(runs: PlannedRuns) -> None:
 
 
 @pytest.mark.parametrize(
-    ("capability", "seed"), [("merge_load", 7001), ("merge_engine", 7000), ("merge_source", 7000)]
+    ("capability", "seed"),
+    [
+        ("merge_load", 7001),
+        ("merge_engine", 7000),
+        pytest.param("merge_source", 7000, marks=pytest.mark.long),
+    ],
 )
 def test_an_outdated_plan_with_nothing_left_to_do_is_done(
     spark: SparkSession, tmp_path: Path, capability: str, seed: int

@@ -138,7 +138,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     return Lake(spark, tmp_path)
 
 
-@pytest.mark.parametrize("name", all_long_but(CONFIGS, "upsert", "merge_source"))
+@pytest.mark.parametrize("name", all_long_but(CONFIGS, "upsert"))
 def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """An undo returns the rows of all tables as they were, its undo those of the run, and the next run too.
 

@@ -123,6 +123,7 @@ def test_a_killed_client_releases_its_slot(machine: FakeMachine) -> None:
     assert len(machine.list_starts()) == 1
 
 
+@pytest.mark.long
 def test_a_killed_server_fails_its_run_with_one_line(machine: FakeMachine) -> None:
     """If the server is killed, its run fails with a retryable error; the next run starts another server."""
     run = Running(machine, "r1", seconds=60)
@@ -139,6 +140,7 @@ def test_a_killed_server_fails_its_run_with_one_line(machine: FakeMachine) -> No
     assert len(machine.list_starts()) == 2
 
 
+@pytest.mark.long
 def test_a_server_without_memory_names_the_setting(machine: FakeMachine) -> None:
     """If the server runs out of memory, the error has the setting that determines its memory."""
     run = Running(machine, "r1", seconds=60)
@@ -157,6 +159,7 @@ def test_a_server_without_memory_names_the_setting(machine: FakeMachine) -> None
     machine.run_job("r1")
 
 
+@pytest.mark.long
 def test_a_killed_supervisor_ends_its_server(machine: FakeMachine) -> None:
     """The server ends with its supervisor, its run fails, and the next run starts both."""
     run = Running(machine, "r1", seconds=60)
@@ -172,6 +175,7 @@ def test_a_killed_supervisor_ends_its_server(machine: FakeMachine) -> None:
     assert len(machine.list_starts()) == 2
 
 
+@pytest.mark.long
 def test_a_server_that_does_not_open_a_session_is_replaced(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

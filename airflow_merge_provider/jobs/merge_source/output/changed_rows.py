@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import StringType
 
 from airflow_merge_provider.core import errors
 from airflow_merge_provider.core.explanation import values
@@ -26,7 +27,7 @@ from airflow_merge_provider.jobs.run.change_set import (
     build_change,
     pack_row,
 )
-from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
+from airflow_merge_provider.jobs.spark.pickling import pickle_once
 from airflow_merge_provider.jobs.spark.sql import quote_name
 
 _OLD, _NEW = "__merge_old", "__merge_new"
@@ -128,7 +129,7 @@ def _describe_members(members: dict[str, Column]) -> Column:
     """
     is_empty = {alias: F.coalesce(F.size(column), F.lit(0)) == 0 for alias, column in members.items()}
     has_both = ~is_empty[_OLD] & ~is_empty[_NEW]
-    describe = F.udf(_build_description(), "string", useArrow=True)
+    describe = F.udf(_build_description(), StringType(), useArrow=True)
     is_other = has_both & (F.col(_JOINED) | F.col(_LEFT))
     text = describe(_refer_to(_NEW, ID), *(F.when(is_other, members[alias]) for alias in (_OLD, _NEW)))
     return (
@@ -150,10 +151,9 @@ def _list_members(word: str, members: Column) -> Column:
 
 
 def _build_description() -> Callable[[str, list[Any] | None, list[Any] | None], str]:
-    pickle_by_value(errors, values, chain, explanation)
     describe = explanation.describe_member_changes
 
     def describe_output(output_id: str, before: list[Any] | None, after: list[Any] | None) -> str:
         return describe(output_id, before or [], after or [])
 
-    return describe_output
+    return pickle_once(describe_output, errors, values, chain, explanation)

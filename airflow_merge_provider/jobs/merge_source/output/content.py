@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
 )
@@ -39,7 +40,7 @@ from airflow_merge_provider.jobs.merge_source.scan.variants import (
     drop_missing,
     splice_variants,
 )
-from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
+from airflow_merge_provider.jobs.spark.pickling import pickle_once
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 PROPERTY, POSITIONS, SAID = "__merge_property", "__merge_positions", "__merge_said"
@@ -378,7 +379,6 @@ def _unwrap_single(items: Column) -> Column:
 
 def _list_positions() -> Callable[[Column], Column]:
     """Return which items of each list stay, by the one definition of equal values."""
-    pickle_by_value(values)
     prefix = _MARK
 
     def list_positions(lists: dict[str, list[str]] | None) -> dict[str, list[int]] | None:
@@ -393,4 +393,5 @@ def _list_positions() -> Callable[[Column], Column]:
             positions_by_name[name] = sorted(first.values())
         return positions_by_name
 
-    return F.udf(list_positions, "map<string,array<int>>", useArrow=True)
+    kind = MapType(StringType(), ArrayType(IntegerType()))
+    return F.udf(pickle_once(list_positions, values), kind, useArrow=True)

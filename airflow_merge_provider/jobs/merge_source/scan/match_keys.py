@@ -38,7 +38,7 @@ from airflow_merge_provider.jobs.merge_source.scan import typed_rows
 from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, DELETED, ID, TEXT, Source
 from airflow_merge_provider.jobs.merge_source.scan.variants import as_items
 from airflow_merge_provider.jobs.spark.expressions import build_array, combine_with_or
-from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
+from airflow_merge_provider.jobs.spark.pickling import pickle_once
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 ID_PROPERTY = "_id"
@@ -256,9 +256,9 @@ def _add_prefix(kind: DataType) -> str | None:
 
 def _evaluate_keys(source: Source, sides: Sequence[Expression]) -> list[Column]:
     """Evaluate sides by their definition, all sides of a row in one call."""
-    pickle_by_value(*_SHIPPED)
     keys_of = _evaluate_text(sides) if source.properties is None else _evaluate_columns(source, sides)
-    every = F.udf(keys_of, "array<array<string>>", useArrow=True)(_project_source(source, sides))
+    kind = ArrayType(ArrayType(StringType()))
+    every = F.udf(pickle_once(keys_of, *_SHIPPED), kind, useArrow=True)(_project_source(source, sides))
     return [F.get(every, F.lit(position)) for position in range(len(sides))]
 
 
