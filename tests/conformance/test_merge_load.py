@@ -29,7 +29,7 @@ _NAMES = {"_dlt_valid_from": "valid_from", "_dlt_valid_to": "valid_to"}
 # Lists are separate tables, and of equal rows the first in the file counts.
 ON_DELTA_ALONE = {"di-dedup-tie", *(id_ for id_, vector in MATCHING.items() if merge_load.has_lists(vector))}
 # A load writes a table for each of its lists, so that most vectors with lists take long.
-SHORT = MATCHING.keys() - (ON_DELTA_ALONE - {"di-dedup-tie", "cdc-nested", "up-nested-hard-delete"})
+SHORT = MATCHING.keys() - (ON_DELTA_ALONE - {"di-dedup-tie", "cdc-nested"})
 # One vector of each strategy and each writing statement.
 ON_DELTA = (
     "scd2-basic-lifecycle",
@@ -70,6 +70,7 @@ def test_loads_write_what_the_vector_expects(id_: str, outcomes: Outcomes) -> No
     check_loads(id_, outcomes["test_loads_write_what_the_vector_expects", id_].result())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("id_", ON_DELTA)
 def test_loads_on_delta_write_what_the_vector_expects(id_: str, outcomes: Outcomes) -> None:
     """Loads from Delta tables into a Delta table write the same rows."""

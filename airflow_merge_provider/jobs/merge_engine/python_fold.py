@@ -54,8 +54,7 @@ def fold_in_python(plan: Plan, gathered: DataFrame) -> DataFrame:
     flags = [StructField(ALIVE, BooleanType()), StructField(PROBLEM, StringType())]
     if plan.remembers and plan.folds_rows:
         flags.append(StructField(REMOVED, StructType([values_type[name] for name in plan.remembered])))
-    folder = pickle_once(_build_folder(plan), core, jobs)
-    return gathered.mapInArrow(folder, StructType([*other_fields, *folded, *flags]))
+    return gathered.mapInArrow(_build_folder(plan), StructType([*other_fields, *folded, *flags]))
 
 
 def _list_columns(plan: Plan) -> list[str]:
@@ -80,7 +79,7 @@ def _build_folder(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[p
             results = [fold_records(plan, rules, _read_records(entries)) for entries in keys]
             yield _with_results(plan, batch, results)
 
-    return fold_batches
+    return pickle_once(fold_batches, core, jobs)
 
 
 def _read_records(entries: list[dict[str, Any]]) -> Iterator[Record]:

@@ -52,6 +52,7 @@ def test_an_upsert_is_explained(loads: MakeLoads, capsys: pytest.CaptureFixture[
         explain_row("changes", "7", **lake)
 
 
+@pytest.mark.long
 def test_a_replaced_group_is_explained(loads: MakeLoads, capsys: pytest.CaptureFixture[str]) -> None:
     """The page's example: the rows of a group that a delete-insert replaced, and a deleted group."""
     lines = loads(
@@ -86,6 +87,7 @@ def test_a_history_is_explained(loads: MakeLoads, capsys: pytest.CaptureFixture[
         explain_row("customers_history", "9", warehouse=str(customers.folder))
 
 
+@pytest.mark.long
 def test_a_history_without_key_is_explained(loads: MakeLoads, capsys: pytest.CaptureFixture[str]) -> None:
     """Without natural key the KEY names any columns; values of every type can be searched and printed."""
     versions = loads("scd2")

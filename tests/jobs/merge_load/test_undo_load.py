@@ -62,6 +62,7 @@ def read_days(table: Loads) -> list[int]:
     return sorted(row["__merge_time"].day for row in rows)
 
 
+@pytest.mark.long
 def test_one_load_is_undone_and_brought_back(loads: MakeLoads, capsys: pytest.CaptureFixture[str]) -> None:
     """The undo is one commit, which a retry reports, history shows and another undo takes back."""
     table = load_all(loads, on_late="repair")

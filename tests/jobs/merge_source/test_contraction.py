@@ -86,6 +86,7 @@ def test_chains_stars_and_cliques_contract_to_their_clusters(lean: SparkSession)
     assert sorted({len(cluster) for cluster in to_partition(spark_clusters)}) == [1, 2, 30, 400, 500]
 
 
+@pytest.mark.long
 def test_a_hub_and_the_chain_that_hangs_on_it_are_one_cluster(lean: SparkSession) -> None:
     """A key of 100,000 entities of two datasets and a chain of 1,000 that starts at one are one cluster."""
     rules = [Rule(build_side(0, "hub"), build_side(1, "hub")), Rule(build_side(0, "x"), build_side(0, "y"))]

@@ -127,6 +127,7 @@ def test_a_moved_warehouse_continues(make_pipe: MakePipe, tmp_path_factory: pyte
     assert report["warnings"] == []
 
 
+@pytest.mark.long
 def test_a_source_replaced_by_a_copy_with_another_history_is_compared(make_pipe: MakePipe) -> None:
     """A source replaced by a copy is compared completely: it has the same table id but other commits."""
     pipe = make_pipe("AB", **RULE)

@@ -51,6 +51,7 @@ def _read_everything(lake: Lake) -> list[object]:
     ]
 
 
+@pytest.mark.long
 def test_logs_on_s3_are_read_without_spark(lake: Lake, statements: list[int]) -> None:
     """delta-rs has the same answers as Spark, which is not asked."""
     lake.write_rows("t", _ROWS)

@@ -22,7 +22,7 @@ def list_tables(folder: Path) -> list[DeltaTable]:
     return [DeltaTable(str(log.parent)) for log in folder.rglob("_delta_log") if "t" in log.parent.name[:1]]
 
 
-@pytest.mark.parametrize("name", all_long_but(CONFIGS, "merge_source", "upsert", "merge_engine", "joiner"))
+@pytest.mark.parametrize("name", all_long_but(CONFIGS, "upsert", "merge_engine", "joiner"))
 def test_changed_rows_leave_no_deletion_vectors(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Runs that insert, update and delete rewrite files; a reader without support reads the result."""
     lake = Lake(lean_session(spark), tmp_path)

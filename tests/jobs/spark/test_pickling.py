@@ -47,9 +47,9 @@ def test_a_worker_without_this_package_can_call_it() -> None:
         "print(pickle.loads(sys.stdin.buffer.read())(2))"
     )
 
-    process = subprocess.run(
-        [sys.executable, "-c", code], input=cloudpickle.dumps(function), capture_output=True, check=False
-    )
+    sent = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
+
+    process = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=False)
 
     assert (process.stdout.decode().strip(), process.stderr.decode()) == ("2 rows", "")
     assert function(1) == "1 row"

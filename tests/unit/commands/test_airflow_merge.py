@@ -110,6 +110,7 @@ def test_settings_and_connections_are_those_of_airflow(write_run: Any, tmp_path:
     assert "/of/the/file/orders is not a Delta table" in missing.stderr
 
 
+@pytest.mark.long
 def test_a_named_connection_has_the_warehouse_and_its_credentials(write_run: Any, tmp_path: Path) -> None:
     """`--store-conn` works in both command lines; the connection has to exist and to be valid."""
     write_run("orders", [{"id": 1}])
