@@ -119,7 +119,10 @@ def test_an_approved_plan_is_committed(
     """The last task applies the plan that was shown, in the name of the person; only it emits an event."""
     run, questions = run_and_answer(build_dag("approved_group"), {APPROVE: "Apply"})
 
-    assert questions[APPROVE].subject == "golden: changes 31 % of 100 rows: 30 inserted, 1 deleted"
+    assert (
+        questions[APPROVE].subject
+        == "golden: changes 31 rows in a target of 100 rows (31 %): 30 inserted, 1 deleted"
+    )
     assert list_states(run) == dict.fromkeys(("check", "plan", "approve", "apply", "publish"), "success")
     check, plan, apply = planning_hook.requests
     assert (check.until, plan.until, apply.until) == ("plan", "transform", "commit")

@@ -111,7 +111,7 @@ def test_an_approved_run_writes(orders: Orders) -> None:
     orders.answer_question(run, "Apply")
 
     orders.wait_for_state(run, "success")
-    assert question["subject"] == "loaded: changes 50 % of 10 rows: 5 updated"
+    assert question["subject"] == "loaded: changes 5 rows in a target of 10 rows (50 %): 5 updated"
     assert "| updated | 5 |" in question["body"]
     shown = r'\| updated \| id = 0, value = "\w+" \| value = "approved" \|'
     assert re.search(shown, question["body"])
@@ -150,7 +150,10 @@ def test_an_approved_plan_is_applied_although_its_source_has_grown(orders: Order
     assert orders.read_values() == shown
     again = orders.start_run()
     orders.wait_for_state(again, "awaiting_input")
-    assert orders.read_question(again)["subject"] == "loaded: changes 70 % of 10 rows: 7 updated"
+    assert (
+        orders.read_question(again)["subject"]
+        == "loaded: changes 7 rows in a target of 10 rows (70 %): 7 updated"
+    )
     orders.answer_question(again, "Reject")
     orders.wait_for_state(again, "skipped")
 
@@ -171,6 +174,9 @@ def test_an_approved_plan_is_not_applied_to_another_target(orders: Orders) -> No
     assert reason.startswith("loaded: the plan is outdated: the target was at version")
     again = orders.start_run()
     orders.wait_for_state(again, "awaiting_input")
-    assert orders.read_question(again)["subject"] == "loaded: changes 40 % of 10 rows: 4 updated"
+    assert (
+        orders.read_question(again)["subject"]
+        == "loaded: changes 4 rows in a target of 10 rows (40 %): 4 updated"
+    )
     orders.answer_question(again, "Reject")
     orders.wait_for_state(again, "skipped")

@@ -81,7 +81,7 @@ def describe_share(kinds: Mapping[ChangeKind, int], rows_before: int | None) -> 
     """Return the changes as a share of the rows of the target; rows that keep their values do not count.
 
     >>> describe_share({"updated": 2, "deleted": 1}, 3)
-    'changes 100 % of 3 rows: 2 updated, 1 deleted'
+    'changes 3 rows in a target of 3 rows (100 %): 2 updated, 1 deleted'
     >>> describe_share({"inserted": 2}, 0)
     'adds 2 rows to a target without rows'
     """
@@ -92,7 +92,9 @@ def describe_share(kinds: Mapping[ChangeKind, int], rows_before: int | None) -> 
         return f"changes {format_count(changed, 'row')}: {counts}"
     if not rows_before:
         return f"adds {format_count(changed, 'row')} to a target without rows"
-    return f"changes {_format_share(changed, rows_before)} of {format_count(rows_before, 'row')}: {counts}"
+    share = _format_share(changed, rows_before)
+    target = f"a target of {format_count(rows_before, 'row')}"
+    return f"changes {format_count(changed, 'row')} in {target} ({share}): {counts}"
 
 
 def select_examples(examples: Iterable[ChangeExample], limit: int) -> list[ChangeExample]:

@@ -71,7 +71,9 @@ def test_a_person_sees_the_plan_of_the_other_task(questions: list[Any], map_inde
         build_operator(approval_timeout=timedelta(hours=2)).execute(context)
 
     (question,) = questions
-    assert question.subject == "golden: changes 31 % of 100 rows: 30 inserted, 1 deleted"
+    assert (
+        question.subject == "golden: changes 31 rows in a target of 100 rows (31 %): 30 inserted, 1 deleted"
+    )
     assert r'| deleted | \_id = "c" |  | removed: left: erp/1 |' in question.body
     mapped = "" if map_index < 0 else f"/mapped/{map_index}"
     assert f"dags/d/runs/r/tasks/orders.plan{mapped}/plugin/merge-report)" in question.body

@@ -133,7 +133,9 @@ def test_a_person_is_asked_with_the_plan(answering: Any, server: Any, xcoms: dic
     assert fake.requests[0].approval == "on_risk"
     assert question.options == ["Apply", "Reject"]
     assert question.defaults == ["Reject"]
-    assert question.subject == "golden: changes 31 % of 100 rows: 30 inserted, 1 deleted"
+    assert (
+        question.subject == "golden: changes 31 rows in a target of 100 rows (31 %): 30 inserted, 1 deleted"
+    )
     assert "| inserted | 30 |" in question.body
     assert r'| inserted |  | \_id = "a\|b", n = 1 | new |' in question.body
     assert r'| deleted | \_id = "c" |  | removed: left: erp/1 |' in question.body
