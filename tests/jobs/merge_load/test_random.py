@@ -13,7 +13,6 @@ import pytest
 from tests.conformance.oracles import merge_load as oracle
 from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Loads, sort_rows
-from tests.long import all_long_but
 
 # Each key is a case of its own; a longer run is requested by a number of seeds.
 SEEDS = range(int(os.environ.get("MERGE_LOAD_SEEDS", "1")))
@@ -24,7 +23,8 @@ def format_day(number: int) -> str:
     return f"2024-01-{number:02d}"
 
 
-@pytest.mark.parametrize("on_delete", all_long_but(["close", "mark"], "mark"))
+@pytest.mark.long
+@pytest.mark.parametrize("on_delete", ["close", "mark"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_snapshots_in_any_order_give_the_history_of_the_ordered_run(
     seed: int, on_delete: str, memory_loads: MakeLoads

@@ -146,6 +146,7 @@ def test_a_source_replaced_by_a_copy_with_another_history_is_compared(make_pipe:
     assert [row["_id"] for row in read_content(pipe)] == ["0|a1|1|b1", "0|a3"]
 
 
+@pytest.mark.long
 def test_a_retry_reports_its_commit_whatever_came_after(make_pipe: MakePipe) -> None:
     """A retry reports its own commit and writes nothing.
 

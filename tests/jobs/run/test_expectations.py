@@ -247,6 +247,7 @@ def test_a_dispatched_load_checks_all_rows_first(make_lake: MakeLake) -> None:
     assert len(lake.read_rows("t/y__rejected")) == 2
 
 
+@pytest.mark.long
 def test_a_rejected_entity_leaves_its_golden_record(make_lake: MakeLake) -> None:
     """An entity whose new version is rejected is not merged, in a full run and in an incremental one."""
     lake = make_lake("merge_source")

@@ -179,6 +179,7 @@ def test_a_plan_is_outdated_if_rows_that_it_keeps_have_changed(runs: PlannedRuns
     assert runs.read_target() == before - lost + gained
 
 
+@pytest.mark.long
 def test_an_outdated_plan_is_planned_again(runs: PlannedRuns) -> None:
     """A run whose changes are not those of the plan commits nothing, and plans the newest sources."""
     runs.run(1)
@@ -260,6 +261,7 @@ def test_a_plan_that_does_not_exist_is_an_error(runs: PlannedRuns) -> None:
         runs.apply(1)
 
 
+@pytest.mark.long
 def test_another_plan_at_the_same_version_is_not_the_approved_one(runs: PlannedRuns) -> None:
     """A plan table that was deleted and created again has the version that a person has approved."""
     runs.run(1)

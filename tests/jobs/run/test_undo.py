@@ -252,6 +252,7 @@ def test_undos_go_back_run_by_run(lake: Lake) -> None:
     assert lake.read_tables() == {}
 
 
+@pytest.mark.long
 def test_a_change_of_another_program_is_not_reverted_unasked(lake: Lake) -> None:
     """An undo names the change of another program; with its version, both are reverted."""
     lake.run()
@@ -271,6 +272,7 @@ def test_a_change_of_another_program_is_not_reverted_unasked(lake: Lake) -> None
     assert lake.read_tables() == rows
 
 
+@pytest.mark.long
 def test_maintenance_does_not_prevent_an_undo(lake: Lake) -> None:
     """Commits that change no rows belong to the run before them."""
     lake.run()

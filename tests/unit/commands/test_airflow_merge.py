@@ -73,6 +73,7 @@ def test_a_command_prints_what_the_plain_one_prints(write_run: Any, tmp_path: Pa
     assert "not allowed with argument" in wrong.stderr
 
 
+@pytest.mark.long
 def test_settings_and_connections_are_those_of_airflow(write_run: Any, tmp_path: Path) -> None:
     """The warehouse is that of the connection, else of airflow.cfg; credentials are never printed."""
     write_run("orders", [{"id": 1}])
