@@ -120,7 +120,6 @@ def test_loads_continue_after_the_undo_of_one(loads: MakeLoads) -> None:
     table.check_history()
 
 
-@pytest.mark.long
 def test_a_history_without_late_loads_stays_one(loads: MakeLoads) -> None:
     """The time of the next load is recorded, because the history may not show it any more."""
     table = loads("scd2", natural_key="id", active_record_timestamp="9999-12-31")
