@@ -44,6 +44,20 @@ MAINTENANCE_OPERATIONS = frozenset({
     "VACUUM END",
     "VACUUM START",
 })  # fmt: skip
+# Those that change the columns, properties or constraints of a table, which RESTORE reverts too.
+DEFINITION_OPERATIONS = frozenset({
+    "ADD COLUMN",
+    "ADD COLUMNS",
+    "ADD CONSTRAINT",
+    "CHANGE COLUMN",
+    "CHANGE COLUMNS",
+    "CLUSTER BY",
+    "DROP CONSTRAINT",
+    "SET TBLPROPERTIES",
+    "UNSET TBLPROPERTIES",
+    "UPDATE FIELD METADATA",
+    "UPDATE TABLE METADATA",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,10 +51,7 @@ class UndoDecision(RunDecision):
             return "undo", f"the load of {self.removal.load_time.isoformat()} is taken out of the history"
         if self.choice is None:
             return "noop", NOTHING_IN_FORCE
-        self.reporter.add_warnings(
-            f"the change of another writer in version {entry.version} ({entry.operation}) is reverted"
-            for entry in self.choice.foreign
-        )
+        self.reporter.add_warnings(self.choice.list_warnings())
         if self.choice.version == NO_VERSION:
             return "undo", "the target has no rows, as before its first run"
         return "undo", f"the target is as in version {self.choice.version}"

@@ -6,18 +6,26 @@ So the newest run of the lineage is the newest run in force, and the entry after
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.population import FLAG
 from airflow_merge_provider.core.run.previous_run import (
     RunCommit,
     list_commits,
     list_commits_in_force,
     list_runs,
 )
-from airflow_merge_provider.core.table_history import NO_VERSION, UNDO, HistoryEntry, Lineage
+from airflow_merge_provider.core.table_history import (
+    DEFINITION_OPERATIONS,
+    NO_VERSION,
+    UNDO,
+    HistoryEntry,
+    Lineage,
+)
 from airflow_merge_provider.core.undo.config import UndoConfig
 
 _EXPIRED_HINT = "raise delta.logRetentionDuration for later runs; a full_refresh computes the target again"
@@ -28,13 +36,29 @@ class UndoChoice:
     """The version that is restored, -1 if no rows are left, and the runs that are undone, newest first.
 
     ``restored`` are the runs that are in force again, because an undo of them is undone. ``foreign`` are the
-    commits of other writers whose changes are reverted too.
+    commits of other writers whose changes of rows are reverted too, ``definitions`` those whose changes of
+    columns, properties or constraints are.
     """
 
     version: int
     undone: Sequence[RunCommit]
     restored: Sequence[RunCommit] = ()
     foreign: Sequence[HistoryEntry] = ()
+    definitions: Sequence[HistoryEntry] = ()
+
+    def list_warnings(self) -> list[str]:
+        """Return what is reverted beside runs; a caller who did not ask for it may have to repeat it."""
+        return [
+            *(
+                f"the change of another writer in version {entry.version} ({entry.operation}) is reverted"
+                for entry in self.foreign
+            ),
+            *(
+                f"the change of the table's definition in version {entry.version} ({entry.operation}) is "
+                "reverted too: make it again if you still need it"
+                for entry in self.definitions
+            ),
+        ]
 
 
 def choose_undo(
@@ -139,12 +163,24 @@ def _build_choice(
     versions_now, versions_then = ({run.version for run in runs} for runs in (runs_now, runs_then))
     undone = [run for run in runs_now if run.version not in versions_then]
     restored = [run for run in runs_then if run.version not in versions_now]
+    reverted = [entry for entry in lineage.entries if entry.version not in from_then]
     foreign = [
-        entry
-        for entry in lineage.entries
-        if entry.version not in from_then and entry.effect == "rows" and not list_commits([entry], capability)
+        entry for entry in reverted if entry.effect == "rows" and not list_commits([entry], capability)
     ]
-    return UndoChoice(version, undone, restored, foreign)
+    # Without a version before, the undo deletes all rows, and the table keeps its definition.
+    definitions = [entry for entry in reverted if version != NO_VERSION and _changes_definition(entry)]
+    return UndoChoice(version, undone, restored, foreign, definitions)
+
+
+def _changes_definition(entry: HistoryEntry) -> bool:
+    """Return whether a commit changes columns, properties or constraints; runs set the populated flag."""
+    if entry.operation not in DEFINITION_OPERATIONS:
+        return False
+    try:
+        properties = json.loads(entry.parameters.get("properties") or "{}")
+    except ValueError:
+        return True
+    return set(properties) != {FLAG}
 
 
 def _trace_from(version: int, history: Sequence[HistoryEntry]) -> set[int]:

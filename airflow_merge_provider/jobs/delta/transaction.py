@@ -69,7 +69,7 @@ def commit_once(
         entry = _find_attempt(spark, target, since, attempt)
         if entry is not None:
             return CommitResult(entry.version, number, entry.rows)
-        merge_error = convert_error(error)
+        merge_error = convert_error(error, target.uri)
         if merge_error is None or merge_error is error:
             raise
         raise merge_error from error

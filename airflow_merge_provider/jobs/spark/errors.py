@@ -12,6 +12,7 @@ from airflow_merge_provider.core.errors import (
     DataError,
     JobError,
     MergeError,
+    Problem,
     SetupError,
 )
 
@@ -158,16 +159,25 @@ CHANGES_GONE_CONDITIONS = (
 _OF_THE_DATA = re.compile(
     r"CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|DIVIDE_BY_ZERO|"
     r"DUPLICATED_MAP_KEY|NULL_MAP_KEY|INVALID_ARRAY_INDEX|MALFORMED_|USER_RAISED_EXCEPTION|"
-    r"DELTA_MULTIPLE_SOURCE_ROW_MATCHING|DELTA_NOT_NULL_CONSTRAINT|DELTA_VIOLATE_CONSTRAINT|"
-    r"FAILED_READ_FILE|CANNOT_PARSE|CANNOT_MERGE_SCHEMAS|INVALID_VARIANT"
+    r"DELTA_MULTIPLE_SOURCE_ROW_MATCHING|DELTA_NOT_NULL_CONSTRAINT|FAILED_READ_FILE|CANNOT_PARSE|"
+    r"CANNOT_MERGE_SCHEMAS|INVALID_VARIANT"
+)
+
+_VIOLATION = re.compile(
+    r"DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\] (.+?) violated by row with values:((?:\n - [^\n]+)*)", re.DOTALL
 )
 
 
-def convert_error(error: BaseException) -> MergeError | None:
-    """Return the error of this package for an error of Spark; None if it is not a known one."""
+def convert_error(error: BaseException, target: str = "target") -> MergeError | None:
+    """Return the error of this package for an error of Spark; None if it is not a known one.
+
+    ``target`` is the table that was written, if one was.
+    """
     if isinstance(error, MergeError):
         return error
     text = "\n".join(_iterate_texts(error))
+    if problem := _find_refusal(text, target):
+        return DataError.from_problems([problem])
     for pattern, kind, message in _KNOWN:
         if re.search(pattern, text):
             subject = _SUBJECT.search(text)
@@ -176,6 +186,26 @@ def convert_error(error: BaseException) -> MergeError | None:
     if isinstance(error, AnalysisException) or _OF_THE_DATA.search(error_condition(error)):
         return DataError(first_line(error))
     return None
+
+
+def _find_refusal(text: str, path: str) -> Problem | None:
+    """Return what the definition of a table refuses; Delta names neither the table nor a remedy."""
+    if match := _VIOLATION.search(text):
+        hint = "correct it upstream, leave it out with expectations, or drop the constraint"
+        return Problem(path, "constraint", f"a row violates {match[1]}: {_join_values(match[2])}", hint)
+    if "DELTA_CANNOT_MODIFY_APPEND_ONLY" in text:
+        message = "the property delta.appendOnly of the table allows no change or deletion of rows"
+        return Problem(path, "append-only", message, "set the property to false, or choose another target")
+    return None
+
+
+def _join_values(lines: str) -> str:
+    r"""Return the values of a row, which Delta lists line by line.
+
+    >>> _join_values("\n - id : 3\n - mail : a")
+    'id = 3, mail = a'
+    """
+    return ", ".join(line.removeprefix(" - ").replace(" : ", " = ", 1) for line in lines.splitlines() if line)
 
 
 def first_line(error: BaseException) -> str:

@@ -40,6 +40,7 @@ class Lake:
             "bad": BAD_KEYS,
             "twice": BAD_KEYS.slice(1, 2),
             "empty": ROWS.slice(0, 0),
+            "other": pa.table({"id": [3], "mail": ["other"]}),
         }
         for name, rows in tables.items():
             write_deltalake(str(folder / name), rows)
@@ -74,6 +75,15 @@ class Lake:
 def _lose_a_column(lake: Lake) -> Any:
     lake.run_upsert()
     return lake.run_upsert("less")
+
+
+def _alter_target(change: str) -> Callable[[Lake], Any]:
+    def load_again(lake: Lake) -> Any:
+        lake.run_upsert("less")
+        lake.spark.sql(f"ALTER TABLE delta.`{lake.folder / lake.target}` {change}")
+        return lake.run_upsert("other")
+
+    return load_again
 
 
 def _write_two_at_once(_: Lake) -> Any:
@@ -117,6 +127,12 @@ MISTAKES: dict[str, Callable[[Lake], Any]] = {
         task_id="load", source="s", target="t", primary_key="id", conf={"spark.master": "yarn"}
     ),
     "a column disappears from the source": _lose_a_column,
+    "a row violates a constraint of the target": _alter_target(
+        "ADD CONSTRAINT short_mail CHECK (mail IS NULL OR length(mail) < 3)"
+    ),
+    "a target that allows only appended rows": _alter_target(
+        "SET TBLPROPERTIES ('delta.appendOnly' = 'true')"
+    ),
     "two tasks of a DAG write one target": _write_two_at_once,
     "a source without rows (a warning)": lambda lake: lake.run_upsert("empty"),
     "`max_change_ratio` in percent": lambda _: UpsertOperator(

@@ -281,10 +281,17 @@ def test_maintenance_does_not_prevent_an_undo(lake: Lake) -> None:
     lake.change_rows()
     lake.run()
     lake.execute_sql("ALTER TABLE {t} SET TBLPROPERTIES ('x.contact' = 'y')")
+    lake.execute_sql("ALTER TABLE {t} ADD CONSTRAINT small CHECK (n IS NULL OR n < 100)")
+    lake.execute_sql("ALTER TABLE {t} SET TBLPROPERTIES ('merge.populated' = 'true')")
 
-    lake.undo()
+    report = lake.undo()
 
     assert lake.read_tables() == rows
+    assert report["warnings"] == [
+        f"the change of the table's definition in version {version} ({operation}) is reverted too: "
+        "make it again if you still need it"
+        for version, operation in ((3, "ADD CONSTRAINT"), (2, "SET TBLPROPERTIES"))
+    ]
 
 
 def test_a_dry_run_shows_what_would_be_undone(lake: Lake) -> None:
