@@ -25,7 +25,7 @@ FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "8")))
 
 
-@pytest.mark.parametrize("seed", all_long_but(SEEDS, *SEEDS[:2]))
+@pytest.mark.parametrize("seed", all_long_but(SEEDS, SEEDS[0]))
 def test_spark_folds_as_the_definition_says(lean: SparkSession, tmp_path: Path, seed: int) -> None:
     """Three commits give the same rows and net changes as the definition, or both reject them."""
     vector = draw_workload(seed)

@@ -1,0 +1,59 @@
+"""Tests of what an undo reverts beside runs, from the history of the target alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_merge_provider.core.table_history import HistoryEntry, Lineage
+from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo
+from airflow_merge_provider.core.undo.config import UndoConfig
+
+
+def build_run(version: int) -> HistoryEntry:
+    metadata = {"capability": "merge_load", "number": version + 1, "token": {"run_id": f"r{version}"}}
+    return HistoryEntry(version, "MERGE", user_metadata=json.dumps(metadata))
+
+
+def choose(*entries: HistoryEntry) -> UndoChoice:
+    """Undo the newest run; the entries are given in the order of their versions."""
+    newest_first = tuple(reversed(entries))
+    choice = choose_undo(
+        UndoConfig(target="t"), "merge_load", newest_first, Lineage(newest_first, is_complete=True)
+    )
+    assert choice is not None
+    return choice
+
+
+@pytest.mark.parametrize(
+    ("operation", "properties", "is_reverted"),
+    [
+        ("ADD CONSTRAINT", None, True),
+        ("SET TBLPROPERTIES", '{"delta.appendOnly":"true"}', True),
+        ("SET TBLPROPERTIES", '{"merge.populated":"true","x.owner":"y"}', True),
+        ("SET TBLPROPERTIES", '{"merge.populated":"true"}', False),
+        ("UNSET TBLPROPERTIES", '["merge.populated"]', False),
+        ("SET TBLPROPERTIES", "no JSON", True),
+        ("OPTIMIZE", None, False),
+        ("VACUUM END", None, False),
+    ],
+)
+def test_a_definition_that_is_reverted_is_named(
+    operation: str, properties: str | None, is_reverted: bool
+) -> None:
+    """RESTORE also reverts columns, properties and constraints; runs set the populated flag themselves."""
+    change = HistoryEntry(2, operation, {} if properties is None else {"properties": properties})
+
+    warnings = choose(build_run(0), build_run(1), change).list_warnings()
+
+    text = f"the change of the table's definition in version 2 ({operation}) is reverted too: "
+    assert warnings == [f"{text}make it again if you still need it"] * int(is_reverted)
+
+
+def test_definitions_that_stay_are_not_named() -> None:
+    """Changes before the run stay, and an undo of the first run deletes the rows only."""
+    change = HistoryEntry(1, "ADD CONSTRAINT")
+
+    assert choose(build_run(0), change, build_run(2)).list_warnings() == []
+    assert choose(build_run(0), change).list_warnings() == []
