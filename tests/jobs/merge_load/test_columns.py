@@ -31,8 +31,8 @@ def test_new_columns_come_with_any_kind_of_write(loads: MakeLoads) -> None:
     "settings",
     [
         {"merge_key": "g"},
-        {"merge_key": "g", **KEY},
-        {"destination_scope": "g = 'x'"},
+        pytest.param({"merge_key": "g", **KEY}, marks=pytest.mark.long),
+        pytest.param({"destination_scope": "g = 'x'"}, marks=pytest.mark.long),
     ],
     ids=["merge key", "both keys", "scope"],
 )

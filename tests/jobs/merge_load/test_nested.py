@@ -49,6 +49,7 @@ def test_lists_become_tables_that_are_linked_to_their_row(loads: MakeLoads) -> N
     }
 
 
+@pytest.mark.long
 def test_only_elements_of_changed_lists_are_written(loads: MakeLoads) -> None:
     """Only elements of changed lists are written: other changes and loads with the same lists write none."""
     table = loads("upsert", **KEY)

@@ -37,6 +37,7 @@ def make_merged_pipe(make_pipe: MakePipe, *decisions: tuple[Any, ...], **setting
     return pipe
 
 
+@pytest.mark.long
 def test_decisions_count_in_every_run(make_pipe: MakePipe) -> None:
     """Decisions apply to first, incremental and full runs, also new and withdrawn ones."""
     pipe = make_merged_pipe(make_pipe, ("same", "A/a3", "B/b2"))

@@ -80,6 +80,7 @@ def test_a_live_part_keeps_the_id_before_a_deleted_one(make_pipe: MakePipe) -> N
     assert read_stable_ids(pipe) == {"1|b1": 0, "0|a2": 1, "0|a1": 2}
 
 
+@pytest.mark.long
 def test_ids_that_are_no_more_say_what_took_their_place(make_pipe: MakePipe) -> None:
     """Rows, explanations and events have the successors of ids: merged, split, moved, deleted."""
     pipe = make_merged_pipe(make_pipe, replaced_by=True)
