@@ -15,36 +15,8 @@ UNDO, RESTORED_VERSION = "undo", "restored_version"
 # The key of the version of the only run that an undo has undone; later runs stay in force.
 UNDONE_VERSION = "undone_version"
 NO_VERSION = -1
-# Operations of Delta and delta-rs that change no rows. Any other operation may change rows.
-MAINTENANCE_OPERATIONS = frozenset({
-    "ADD COLUMN",
-    "ADD COLUMNS",
-    "ADD CONSTRAINT",
-    "ADD FEATURE",
-    "CHANGE COLUMN",
-    "CHANGE COLUMNS",
-    "CLUSTER BY",
-    "COMPUTE STATS",
-    "DOMAIN METADATA CLEANUP",
-    "DROP CONSTRAINT",
-    "DROP FEATURE",
-    "Deletion Vector Tombstones",
-    "Empty Commit",
-    "OPTIMIZE",
-    "OPTIMIZE CHECKPOINT",
-    "REORG",
-    "REORG TABLE UPGRADE UNIFORM",
-    "ROW TRACKING BACKFILL",
-    "ROW TRACKING UNBACKFILL",
-    "SET TBLPROPERTIES",
-    "UNSET TBLPROPERTIES",
-    "UPDATE FIELD METADATA",
-    "UPDATE TABLE METADATA",
-    "UPGRADE PROTOCOL",
-    "VACUUM END",
-    "VACUUM START",
-})  # fmt: skip
-# Those that change the columns, properties or constraints of a table, which RESTORE reverts too.
+# Operations of Delta and delta-rs that change the columns, properties or constraints of a table, and no rows.
+# RESTORE reverts them too.
 DEFINITION_OPERATIONS = frozenset({
     "ADD COLUMN",
     "ADD COLUMNS",
@@ -57,6 +29,24 @@ DEFINITION_OPERATIONS = frozenset({
     "UNSET TBLPROPERTIES",
     "UPDATE FIELD METADATA",
     "UPDATE TABLE METADATA",
+})  # fmt: skip
+# All operations that change no rows. Any other operation may change rows.
+MAINTENANCE_OPERATIONS = DEFINITION_OPERATIONS | frozenset({
+    "ADD FEATURE",
+    "COMPUTE STATS",
+    "DOMAIN METADATA CLEANUP",
+    "DROP FEATURE",
+    "Deletion Vector Tombstones",
+    "Empty Commit",
+    "OPTIMIZE",
+    "OPTIMIZE CHECKPOINT",
+    "REORG",
+    "REORG TABLE UPGRADE UNIFORM",
+    "ROW TRACKING BACKFILL",
+    "ROW TRACKING UNBACKFILL",
+    "UPGRADE PROTOCOL",
+    "VACUUM END",
+    "VACUUM START",
 })  # fmt: skip
 
 

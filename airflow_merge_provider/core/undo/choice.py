@@ -177,10 +177,10 @@ def _changes_definition(entry: HistoryEntry) -> bool:
     if entry.operation not in DEFINITION_OPERATIONS:
         return False
     try:
-        properties = json.loads(entry.parameters.get("properties") or "{}")
-    except ValueError:
+        return set(json.loads(entry.parameters.get("properties") or "{}")) != {FLAG}
+    except (TypeError, ValueError):
+        # Another program describes its commit in a form of its own.
         return True
-    return set(properties) != {FLAG}
 
 
 def _trace_from(version: int, history: Sequence[HistoryEntry]) -> set[int]:

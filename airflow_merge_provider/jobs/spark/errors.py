@@ -163,6 +163,7 @@ _OF_THE_DATA = re.compile(
     r"CANNOT_MERGE_SCHEMAS|INVALID_VARIANT"
 )
 
+# A MERGE or overwrite begins with this text, REPLACE ON has it in its second line.
 _VIOLATION = re.compile(
     r"DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\] (.+?) violated by row with values:((?:\n - [^\n]+)*)", re.DOTALL
 )

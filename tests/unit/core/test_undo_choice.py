@@ -35,6 +35,7 @@ def choose(*entries: HistoryEntry) -> UndoChoice:
         ("SET TBLPROPERTIES", '{"merge.populated":"true"}', False),
         ("UNSET TBLPROPERTIES", '["merge.populated"]', False),
         ("SET TBLPROPERTIES", "no JSON", True),
+        ("SET TBLPROPERTIES", "null", True),
         ("OPTIMIZE", None, False),
         ("VACUUM END", None, False),
     ],
