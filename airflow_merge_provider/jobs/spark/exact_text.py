@@ -3,7 +3,7 @@
 ``to_json`` alone cuts times to milliseconds, writes them in the time zone of the session, keeps the order of
 a map's entries, and writes keys that are not text by their address in memory.
 
-Source: docs/semantics/values.md, Comparison.
+Source: docs/values.md, Comparison.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ Texts = dict[tuple[str, str], list[str | None]]
 def texts(spark: SparkSession) -> Texts:
     """Return the texts of all values of each type and nesting, computed in two time zones at once."""
     cases = [(name, nested) for name in _VALUES for nested in _NESTED]
-    found: Texts = {case: [] for case in cases}
+    texts_by_case: Texts = {case: [] for case in cases}
     for zone in ("UTC", "America/Los_Angeles"):
         with override_settings(spark, {"spark.sql.session.timeZone": zone}):
             columns = [
@@ -102,8 +102,8 @@ def texts(spark: SparkSession) -> Texts:
                 parts.append(f"array({rows})")
             row = spark.sql(f"SELECT {', '.join(parts)}").collect()[0]
             for case, case_texts in zip(cases, row, strict=True):
-                found[case] += case_texts
-    return found
+                texts_by_case[case] += case_texts
+    return texts_by_case
 
 
 @pytest.mark.parametrize("name", _VALUES)
@@ -112,12 +112,12 @@ def test_values_are_equal_exactly_if_their_texts_are(
 ) -> None:
     same, different = _VALUES[name]
     for nested in _NESTED:
-        found = texts[name, nested]
-        half = len(found) // 2
-        assert found[:half] == found[half:], "the time zone of the session changes the text"
-        assert len(set(found[: len(same)])) == 1
-        assert None not in found
-        assert len(set(found)) == 1 + len(different)
+        values = texts[name, nested]
+        half = len(values) // 2
+        assert values[:half] == values[half:], "the time zone of the session changes the text"
+        assert len(set(values[: len(same)])) == 1
+        assert None not in values
+        assert len(set(values)) == 1 + len(different)
 
 
 def test_null_has_no_text(spark: SparkSession) -> None:
