@@ -20,7 +20,7 @@ from airflow_merge_provider.operators._spark_job import SparkJobOperator
 from airflow_merge_provider.triggers.landing import LandingTrigger
 
 NEXT_EXPIRY = "next_expiry"
-_JSON = ("reader", "writer", "attributes", "attribute_sources", "partition_by", "expect")
+_JSON = ("reader", "writer", "attributes", "attribute_sources", "partition_by", "expect", "fail_on")
 
 
 class MergeRecordOperator(SparkJobOperator):
@@ -66,6 +66,7 @@ class MergeRecordOperator(SparkJobOperator):
     :param trust_record_count: use the ``record.count`` of a sidecar without counting.
     :param expect: named conditions on the records of incoming files, and what to do with files whose records
         do not meet them.
+    :param fail_on: conditions that fail a run before it moves a file: ``failed-files``.
     :param deferrable: wait in the triggerer until there are new files or a bin expires.
     :param poll_interval: seconds between two checks while waiting.
     """
@@ -108,6 +109,7 @@ class MergeRecordOperator(SparkJobOperator):
         "size_basis",
         "trust_record_count",
         "expect",
+        "fail_on",
     )
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -151,6 +153,7 @@ class MergeRecordOperator(SparkJobOperator):
         size_basis: str = "input",
         trust_record_count: bool | str = False,
         expect: Mapping[str, Any] | None = None,
+        fail_on: Sequence[str] | str = (),
         deferrable: bool = False,
         poll_interval: float = 60.0,
         **kwargs: Any,

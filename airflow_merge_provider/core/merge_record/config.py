@@ -29,6 +29,7 @@ DEFRAGMENT = "Defragment"
 Format = Literal["csv", "json", "json-array", "avro", "parquet", "orc", "xml"]
 FORMATS: tuple[str, ...] = get_args(Format)
 PLACES = ("source", "merged", "failure", "original", "state_path")
+FAILED_FILES = "failed-files"
 _SOURCES = ("metadata", "path", "sidecar")
 # Formats whose schema can only be determined from the records.
 _INFERRED = ("csv", "json", "json-array")
@@ -92,6 +93,13 @@ def _attribute_sources(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(source in _SOURCES for source in value):
         raise ValueError(f"must be a list with values from {', '.join(_SOURCES)}")
     return tuple(value)
+
+
+def _fail_on(value: Any) -> tuple[str, ...]:
+    conditions = (value,) if isinstance(value, str) else value
+    if not isinstance(conditions, list | tuple) or not set(conditions) <= {FAILED_FILES}:
+        raise ValueError(f"must be a list with the value {FAILED_FILES!r}, or empty")
+    return tuple(conditions)
 
 
 def _read_texts(value: Any) -> dict[str, str] | None:
@@ -242,6 +250,9 @@ class MergeRecordConfig(Config):
     )
     expect: dict[str, Any] | None = Field(
         None, description="Conditions on the records of incoming files, by name."
+    )
+    fail_on: Annotated[tuple[str, ...], BeforeValidator(_fail_on)] = Field(
+        (), description="Conditions that fail a run before it moves a file: failed-files; by default none."
     )
 
     @property

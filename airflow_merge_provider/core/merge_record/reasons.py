@@ -33,6 +33,10 @@ def describe_unreadable(why: str) -> Reason:
     return Reason("UNREADABLE", f"The file cannot be read: {why}")
 
 
+# Ends the bins of files with records that do not meet an expectation.
+EXPECTATION = "EXPECTATION"
+
+
 def describe_malformed(name: str, why: str) -> Reason:
     """Return the reason for a FlowFile with an unreadable record; its bin fails with it."""
     return Reason("MALFORMED", f"A record of {name} cannot be read: {why}")
@@ -40,7 +44,7 @@ def describe_malformed(name: str, why: str) -> Reason:
 
 def describe_rejected(name: str, why: str) -> Reason:
     """Return the reason for a FlowFile with records that do not meet an expectation."""
-    return Reason("EXPECTATION", f"{name} is rejected: {why}")
+    return Reason(EXPECTATION, f"{name} is rejected: {why}")
 
 
 def describe_incomplete(count: int, expected: int | None, ended_by: Reason) -> Reason:

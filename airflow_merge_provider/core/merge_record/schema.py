@@ -22,6 +22,14 @@ _SAME = {"byte": "int", "short": "int", "char": "string", "bigint": "string"}
 _NUMBERS = ("int", "long", "float", "double")
 _TEXTS = ("string", "char", "uuid", "bigint")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_FIELDLESS = ("json", "json-array")
+# The types that files of a format cannot hold.
+_UNWRITABLE = {
+    "csv": ("record", "array", "map", "bytes", "variant"),
+    "avro": ("map with keys that are not text", "variant"),
+    "xml": ("map with keys that are not text", "variant", "bytes"),
+    "orc": ("variant",),
+}
 _DIGITS = {"int": 10, "long": 19}
 _WIDEST = 38
 
@@ -88,9 +96,37 @@ def unite_schemas(schemas: Iterable[Schema]) -> Schema:
     return merged or Schema()
 
 
+def find_unwritable_field(schema: Schema, format_name: str) -> str | None:
+    """Return why files of a format cannot hold records of a schema, with the field; or None."""
+    if not schema.fields and format_name not in _FIELDLESS:
+        return "its records have no fields, which only JSON formats support"
+    for field in schema.fields:
+        kinds = _list_words(normalize_type(field["type"]))
+        if wrong := next((word for word in _UNWRITABLE.get(format_name, ()) if word in kinds), None):
+            return (
+                f"field {field['name']!r}: {format_name} files cannot hold values of type {wrong} "
+                "(set a schema of the writer, in which the field is a STRING, or another format)"
+            )
+    return None
+
+
 def is_choice(kind: Type) -> bool:
     """Return whether values of this type may be of several types."""
     return isinstance(kind, Sequence) and not isinstance(kind, str)
+
+
+def _list_words(kind: Type) -> set[str]:
+    """Return the words for a normalized type and the types in it; a choice is written as a string."""
+    if isinstance(kind, str):
+        return {kind}
+    if not isinstance(kind, Mapping):
+        return {"string"}
+    if "fields" in kind:
+        return {"record"}.union(*(_list_words(field["type"]) for field in kind["fields"]))
+    keys = {"map with keys that are not text"} if "keys" in kind else set[str]()
+    return {"map" if "map" in kind or "values" in kind else "array"} | keys.union(
+        *(_list_words(inner) for name, inner in kind.items() if name != "keys")
+    )
 
 
 def _canonical_field(field: Field) -> dict[str, Any]:

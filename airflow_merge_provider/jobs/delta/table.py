@@ -35,7 +35,7 @@ from airflow_merge_provider.jobs.delta.log import (
 )
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import NOT_FOUND_CONDITIONS, error_condition
-from airflow_merge_provider.jobs.spark.formats import spark_format
+from airflow_merge_provider.jobs.spark.formats import build_reader_options, spark_format
 
 # A run reports all other problems of a table itself.
 _ABSENT = (*NOT_FOUND_CONDITIONS, "DELTA_")
@@ -126,7 +126,7 @@ def read_dataset(spark: SparkSession, pinned: PinnedDataset) -> DataFrame:
     if dataset.table is not None:
         return spark.table(sql.quote_table(dataset))
     reader = spark.read.format(spark_format(spark, dataset.format))
-    return reader.options(**dataset.options).load(dataset.path)
+    return reader.options(**build_reader_options(dataset.format, dataset.options)).load(dataset.path)
 
 
 def read_change_feed(spark: SparkSession, dataset: Dataset, first: int, last: int) -> DataFrame:

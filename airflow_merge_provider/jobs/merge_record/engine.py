@@ -76,8 +76,8 @@ class SparkEngine:
     ) -> dict[str, str]:
         """Validate files that were not validated on arrival; return the errors by FlowFile UUID."""
         with session_settings(self._spark):
-            self._records.spool.copy_files(source, [file.uri for file in files])
-            return facts.check_files(self._records, files, schemas, config)
+            self._records.prepare_files(source, [file.uri for file in files], config.reader)
+            return facts.check_files(self._records, source, files, schemas, config)
 
     def check_records(
         self,
@@ -89,7 +89,9 @@ class SparkEngine:
     ) -> RecordCheck:
         """Check the records of files against the expectations; ``name`` is that of the source in reports."""
         with session_settings(self._spark):
-            self._records.spool.copy_files(source, dict.fromkeys(file.uri for file in files))
+            self._records.prepare_files(
+                source, list(dict.fromkeys(file.uri for file in files)), config.reader
+            )
             return expectations.check_records(self._records, files, schemas, config, name)
 
     def stage_merges(
@@ -103,7 +105,8 @@ class SparkEngine:
         """Write merged files to the staging folder, and return them by the ID of their merge."""
         with session_settings(self._spark):
             spool = self._records.spool
-            spool.copy_files(source, [flowfile.uri for merge in merges for flowfile in merge.sources])
+            uris = dict.fromkeys(flowfile.uri for merge in merges for flowfile in merge.sources)
+            self._records.prepare_files(source, list(uris), config.reader)
             spark_staging = spool.open_staging(staging)
             staged = stage_merges(self._records, merges, schemas, config, spark_staging)
             spool.take_back(spark_staging, staging, [file.name for file in staged.values()])

@@ -24,6 +24,7 @@ from airflow_merge_provider.jobs.merge_record.readers.formats import FILE
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.run.marked_rows import build_failure
 from airflow_merge_provider.jobs.spark.errors import first_line
+from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _EXAMPLE_COLUMNS = 8
@@ -141,7 +142,7 @@ def _count_failures(
     for number, (item, failure) in enumerate(zip(expectations, failures, strict=True)):
         own = [name for name in item.columns if name in names]
         shown = [*own, *(name for name in names if name not in own)][:_EXAMPLE_COLUMNS]
-        text = F.to_json(F.struct(*map(quote_column, shown)), {"ignoreNullFields": "false"})
+        text = F.to_json(F.struct(*map(quote_column, shown)), {**JSON_OPTIONS, "ignoreNullFields": "false"})
         example = F.min(F.when(failure.failed, text)) if shown else F.lit(None).cast("string")
         counts += [F.count_if(failure.failed).alias(f"failed{number}"), example.alias(f"example{number}")]
     return frame.groupBy(FILE).agg(*counts)

@@ -15,14 +15,13 @@ from pyspark.sql import functions as F
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
 from airflow_merge_provider.core.merge_record.plan import NewFiles
-from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field
+from airflow_merge_provider.jobs.merge_record.csv_facts import SortedFiles, sort_csv_files
 from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue, QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
-from airflow_merge_provider.jobs.merge_record.readers import containers, formats, gather
-from airflow_merge_provider.jobs.merge_record.readers.containers import UnreadableError, describe_error
+from airflow_merge_provider.jobs.merge_record.readers import containers, gather
 from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
     ContainerReader,
-    CsvColumnsReader,
     FileFacts,
     FileReader,
     JsonArraysReader,
@@ -34,12 +33,11 @@ from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, find_
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, inspect_files
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
+from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
 
 _COLON = "its path contains a colon, which Hadoop does not support"
 _COUNT = "record.count"
 _OVERFULL = "a line has further text after its JSON object"
-_NO_FIELDS = "its records have no fields, which only JSON formats support"
-_FIELDLESS = ("json", "json-array")
 _FOOTERS = {
     "parquet": containers.parquet_footer,
     "orc": containers.orc_footer,
@@ -63,8 +61,9 @@ def find_arrivals(
         fact = facts.get(file.uri) or FileFacts(unreadable=file.wrong or _COLON)
         if reserved_name := find_reserved_name(fact.schema.names):
             fact = FileFacts(unreadable=fact.unreadable or f"the field name {reserved_name!r} is reserved")
-        if fact.records and not fact.schema.fields and config.output["format"] not in _FIELDLESS:
-            fact = replace(fact, unreadable=fact.unreadable or _NO_FIELDS)
+        if fact.records and config.output["schema"] is None:
+            unwritable = find_unwritable_field(fact.schema, config.output["format"])
+            fact = replace(fact, unreadable=fact.unreadable or unwritable)
         key = fact.schema.build_key(config.schema_identity)
         schemas[key] = fact.schema
         entry = file.entry
@@ -89,24 +88,21 @@ def find_arrivals(
 
 
 def check_files(
-    records: Records, files: Sequence[FlowFile], schemas: Mapping[str, Schema], config: MergeRecordConfig
+    records: Records,
+    source: Storage,
+    files: Sequence[FlowFile],
+    schemas: Mapping[str, Schema],
+    config: MergeRecordConfig,
 ) -> dict[str, str]:
     """Validate files that were not validated on arrival; return the errors by FlowFile UUID."""
-    groups = []
+    groups: list[FileGroup] = []
+    facts: dict[str, FileFacts] = {}
     for key in dict.fromkeys(file.schema for file in files):
         schema_files = [file for file in files if file.schema == key]
-        uris = tuple(file.uri for file in schema_files)
-        if config.reader["format"] in _FOOTERS:
-            record_counts = {file.uri: file.records for file in schema_files}
-            file_reader: FileReader = ContainerReader(config.reader, schemas[key], record_counts)
-        else:
-            file_reader = TypedReader(config.reader, schemas[key])
-        groups.append(
-            FileGroup(
-                file_reader, uris, records.spool.find_locations(uris), sum(file.size for file in schema_files)
-            )
-        )
-    facts = inspect_files(records, groups, config)
+        key_groups, key_facts = _group_late_files(records, source, schema_files, schemas[key], config)
+        groups += key_groups
+        facts |= key_facts
+    facts |= inspect_files(records, groups, config)
     broken = {}
     for file in files:
         fact = facts[file.uri]
@@ -117,6 +113,28 @@ def check_files(
         if problem:
             broken[file.uuid] = problem
     return broken
+
+
+def _group_late_files(
+    records: Records,
+    source: Storage,
+    files: Sequence[FlowFile],
+    schema: Schema,
+    config: MergeRecordConfig,
+) -> tuple[list[FileGroup], dict[str, FileFacts]]:
+    """Return files of one schema in groups that are validated together, and the facts of other files."""
+    reader, sizes = config.reader, {file.uri: file.size for file in files}
+    readers: list[tuple[FileReader, list[str]]] = [(TypedReader(reader, schema), list(sizes))]
+    if reader["format"] in _FOOTERS:
+        counts = {file.uri: file.records for file in files}
+        readers = [(ContainerReader(reader, schema, counts), list(sizes))]
+    facts: dict[str, FileFacts] = {}
+    if reader["format"] == "csv":
+        readers, facts = sort_csv_files(records, source, sizes, reader, schema)
+    return [
+        FileGroup(kind, tuple(uris), records.spool.find_locations(uris), sum(sizes[uri] for uri in uris))
+        for kind, uris in readers
+    ], facts
 
 
 def _find_facts(
@@ -131,7 +149,7 @@ def _find_facts(
         return {}
     facts, sizes = _check_packed(source, files, config)
     remaining_files = [file for file in files if file.uri not in facts]
-    readers, driver_facts = _sort_files(source, remaining_files, config)
+    readers, driver_facts = _sort_files(records, source, remaining_files, config)
     facts |= driver_facts
     trusted = _read_trusted_counts(remaining_files, config)
     is_late = config.validate == "on_merge" and config.knows_schema
@@ -144,10 +162,9 @@ def _find_facts(
         pending_uris = tuple(uri for uri in uris if uri not in trusted)
         if isinstance(file_reader, SchemaReader):
             facts |= {uri: file_reader.build_late_fact(trusted[uri]) for uri in uris if uri in trusted}
-        if is_late and isinstance(file_reader, ContainerReader):
-            counts = file_reader.record_counts
-            facts |= {uri: file_reader.build_late_fact(counts[uri]) for uri in pending_uris}
-            continue
+            counts = file_reader.record_counts if is_late else {}
+            facts |= {uri: file_reader.build_late_fact(counts[uri]) for uri in pending_uris if uri in counts}
+            pending_uris = tuple(uri for uri in pending_uris if uri not in counts)
         records.spool.copy_files(source, pending_uris)
         if is_late and isinstance(file_reader, TypedReader):
             facts |= _count_records(records, file_reader, pending_uris)
@@ -221,8 +238,8 @@ def _check_packed(
 
 
 def _sort_files(
-    source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig
-) -> tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]:
+    records: Records, source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig
+) -> SortedFiles:
     """Group files by the reader that inspects them.
 
     :return: the readers with the URIs of their files, and the facts of files that Spark need not inspect.
@@ -231,9 +248,9 @@ def _sort_files(
     explicit = None if reader["schema"] is None else Schema.from_json(reader["schema"])
     if word in _FOOTERS:
         return _by_footer(source, files, reader, explicit)
-    if word == "csv":
-        return _by_header(source, files, reader, explicit)
     uris = [file.uri for file in files]
+    if word == "csv":
+        return sort_csv_files(records, source, uris, reader, explicit)
     if explicit is not None:
         return [(TypedReader(reader, explicit), uris)], {}
     return [(JsonArraysReader() if word == "json-array" else JsonLinesReader(reader), uris)], {}
@@ -241,7 +258,7 @@ def _sort_files(
 
 def _by_footer(
     source: Storage, files: Sequence[QueuedFile], reader: Mapping[str, Any], explicit: Schema | None
-) -> tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]:
+) -> SortedFiles:
     footers = containers.ask_files(source, [file.entry.name for file in files], _FOOTERS[reader["format"]])
     facts: dict[str, FileFacts] = {}
     schemas: dict[str, Schema] = {}
@@ -266,33 +283,6 @@ def _by_footer(
     return [
         (ContainerReader(reader, schemas[key], file_counts), list(file_counts))
         for key, file_counts in counts.items()
-    ], facts
-
-
-def _by_header(
-    source: Storage, files: Sequence[QueuedFile], reader: Mapping[str, Any], explicit: Schema | None
-) -> tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]:
-    """Group CSV files by their header, because Spark binds columns by position."""
-    options = formats.resolve_options(reader)
-    has_header = options["header"].lower() == "true"
-    names = [file.entry.name for file in files]
-    lines = containers.ask_files(source, names, containers.first_line(options))
-    facts: dict[str, FileFacts] = {}
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for file in files:
-        line = lines[file.entry.name]
-        columns = line if has_header or isinstance(line, UnreadableError) else _number_columns(line)
-        if problem := _wrong_header(columns, explicit, has_header=has_header):
-            facts[file.uri] = FileFacts(unreadable=problem)
-        elif not columns:
-            facts[file.uri] = FileFacts(explicit or Schema())
-        else:
-            # Files without a header that share an explicit schema are read in the same way, whatever their
-            # number of cells.
-            groups.setdefault(columns if explicit is None else (), []).append(file.uri)
-    return [
-        (CsvColumnsReader(reader, columns) if explicit is None else TypedReader(reader, explicit), uris)
-        for columns, uris in groups.items()
     ], facts
 
 
@@ -322,23 +312,4 @@ def _find_wrong_fields(schema: Schema) -> str | None:
         spark_schema(schema)
     except Exception as error:  # noqa: BLE001 - any error in a file's own schema affects only this file
         return describe_error(error)
-    return None
-
-
-def _number_columns(line: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"_c{index}" for index in range(len(line)))
-
-
-def _wrong_header(columns: Any, explicit: Schema | None, *, has_header: bool) -> str | None:
-    """Return why a file's columns cannot be bound to names, or None."""
-    if isinstance(columns, UnreadableError):
-        return str(columns)
-    if len(set(columns)) < len(columns):
-        return "its header contains a column more than once"
-    if reserved_name := find_reserved_name(columns):
-        return f"the field name {reserved_name!r} is reserved"
-    if has_header and not columns:
-        return "it has no header"
-    if has_header and explicit is not None and columns != explicit.names:
-        return f"its header is {', '.join(columns)}, but the schema columns are {', '.join(explicit.names)}"
     return None

@@ -235,6 +235,8 @@ class _Run:
             self.journal.write_plan(plan.state.generation, {"token": self.request.run.model_dump(), **stored})
         folders = self._open_folders(config)
         published = self._publish_merges(plan, folders, config, is_resumed=is_resumed)
+        # Spark Connect may look for the files of a frame to release it: they are moved afterwards.
+        self.engine.close()
         if len(published.manifests) < len(plan.merges):
             plan = reduce_plan(plan, previous_state, published.manifests, config)
         self.plans.append(plan)

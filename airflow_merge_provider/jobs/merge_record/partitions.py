@@ -20,6 +20,7 @@ from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE, POSITION
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
+from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 PART = "__merge_part"
@@ -112,7 +113,7 @@ def _read_value(struct: StructType, path: str) -> Column:
     if kind is None:
         return F.lit(None).cast("string")
     if kind.typeName() in _NESTED:
-        return F.concat(F.lit(_MARK), F.to_json(value))
+        return F.concat(F.lit(_MARK), F.to_json(value, JSON_OPTIONS))
     return value.cast("string")
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.expectations.result import require_success
-from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.config import FAILED_FILES, MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import NewFiles, Plan, plan_merges
 from airflow_merge_provider.core.merge_record.state import State
@@ -17,6 +18,8 @@ from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.jobs.merge_record.engine import Engine
 from airflow_merge_provider.jobs.merge_record.expectations import RecordCheck, combine_checks
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
+
+_PROBLEMS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,24 @@ class Planner:
         self.reporter.add_warnings(check.warnings)
         self.reporter.add_expectations(check.results)
         require_success(check.results)
+        if FAILED_FILES in self.config.fail_on:
+            _require_readable_files(plan)
         return plan
+
+
+def _require_readable_files(plan: Plan) -> None:
+    """Stop a run before it moves the files that fail.
+
+    :raises DataError: with the first files and their reasons.
+    """
+    hint = f"correct the file, or remove {FAILED_FILES!r} from fail_on"
+    problems = []
+    for failure in plan.failures:
+        culprits = [source for source in failure.sources if source.uuid == failure.culprit]
+        uri = (culprits or failure.sources)[0].uri
+        problems.append(Problem(uri, "failed-file", failure.reason.text, hint))
+    if problems:
+        raise DataError.from_problems(problems[:_PROBLEMS_MAX])
 
 
 def _list_by_uuid(reasons: Mapping[str, str], flowfiles: Iterable[FlowFile]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from airflow_merge_provider.core.change_plan.summary import EXAMPLES_MAX, Change
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedFailure, PlannedMerge, next_expiry
-from airflow_merge_provider.core.merge_record.reasons import EVICTED
+from airflow_merge_provider.core.merge_record.reasons import EVICTED, EXPECTATION
 from airflow_merge_provider.core.merge_record.state import State
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.reporter import RunResult
@@ -86,13 +86,24 @@ def build_details(
 
 
 def list_result_warnings(result: RunResult, config: MergeRecordConfig) -> list[str]:
-    """Return the warnings for a result: bins that ``max_bins`` ended early."""
-    evicted = result.details["reasons"].get(EVICTED.code, 0)
-    if not evicted:
-        return []
-    return [
-        f"{evicted} bins were ended by max_bins {config.max_bins} before they were full: increase max_bins"
-    ]
+    """Return the warnings for a result: files that failed, and bins that ``max_bins`` ended early."""
+    warnings = []
+    # There is a warning of its own for each expectation.
+    if failures := [failure for failure in result.details["failed"] if failure["code"] != EXPECTATION]:
+        first = f"{failures[0]['files'][0]}: {failures[0]['reason']}"
+        warnings.append(describe_failed_files(result.counts["failed_files"] or 0, first))
+    if evicted := result.details["reasons"].get(EVICTED.code, 0):
+        warnings.append(
+            f"{evicted} bins were ended by max_bins {config.max_bins} before they were full: "
+            "increase max_bins"
+        )
+    return warnings
+
+
+def describe_failed_files(count: int, first: str) -> str:
+    """Return how many files fail, with the name of the first one and its reason."""
+    more = f" (and {count - 1} more: see details.failed and the ledger)" if count > 1 else ""
+    return f"{count} {'files' if count > 1 else 'file'} failed: {first}{more}"
 
 
 def summarize_plan(plan: Plan) -> ChangeSummary:
@@ -166,7 +177,12 @@ def _describe_merge(merge: PlannedMerge, uri: str | None) -> dict[str, Any]:
 
 
 def _describe_failure(failure: PlannedFailure) -> dict[str, Any]:
-    return {"bin": failure.bin, "code": failure.reason.code, "reason": failure.reason.text}
+    return {
+        "bin": failure.bin,
+        "code": failure.reason.code,
+        "reason": failure.reason.text,
+        **_list_files(failure.sources),
+    }
 
 
 def _list_open_bins(state: State) -> list[dict[str, Any]]:

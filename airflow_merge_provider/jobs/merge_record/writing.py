@@ -13,7 +13,7 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window, functions as F
 
-from airflow_merge_provider.core.errors import JobError
+from airflow_merge_provider.core.errors import DataError, JobError, Problem
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.landing import FileEntry
@@ -26,7 +26,9 @@ from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE, POSITION
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema, spark_type
+from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
 from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.formats import find_option, spark_format
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
@@ -62,6 +64,7 @@ def stage_merges(
     """Write every merge to the staging folder, with one job for each output schema.
 
     :raises JobError: when other records came out than were counted; nothing has been published then.
+    :raises DataError: when the format cannot hold a value.
     """
     groups: dict[str, list[PlannedMerge]] = {}
     for merge in merges:
@@ -103,7 +106,8 @@ def _write_merges(
     ]
     frame = reduce(DataFrame.unionByName, parts)
     observed = Observation("merge_record")
-    frame = frame.observe(observed, F.count(F.lit(1)).alias("records"))
+    lost_nulls = F.count_if(_is_lost_in_csv(schema, config))
+    frame = frame.observe(observed, F.count(F.lit(1)).alias("records"), lost_nulls.alias("lost_nulls"))
     tasks = min(len(merges), 2 * count_cores())
     frame = frame.repartition(tasks, _SLOT)
     if config.output["format"] == "json-array":
@@ -113,12 +117,24 @@ def _write_merges(
     ordered = frame.sortWithinPartitions(_SLOT, *_ORDER).drop(*_ORDER)
     is_text = config.output["format"] == "json-array" or not schema.fields
     _save_frame(ordered, spark, config, staging.build_uri(folder), is_text=is_text)
+    if nulls := observed.get["lost_nulls"]:
+        message = f"{nulls} records are NULL, which is an empty line in a CSV file of one column"
+        hint = "set the option nullValue of the writer, such as 'NULL', or another format"
+        raise DataError.from_problems([Problem(f"column {schema.names[0]}", "csv-null", message, hint)])
     planned, written = sum(merge.records for merge in merges), observed.get["records"]
     if written != planned:
         raise JobError(
             f"{planned} records were planned, but {written} were written: a source file changed meanwhile"
         )
     return _find_outputs(staging, folder, merges)
+
+
+def _is_lost_in_csv(schema: Schema, config: MergeRecordConfig) -> Column:
+    """Return whether a record is written as an empty line, which readers skip."""
+    output = config.output
+    if output["format"] != "csv" or len(schema.names) != 1 or find_option(output["options"], "nullValue"):
+        return F.lit(False)
+    return quote_column(schema.names[0]).isNull()
 
 
 def _read_sources(
@@ -169,7 +185,7 @@ def _cast_value(value: Column, schema: Schema, source_name: str | None, kind: ob
         and target.typeName() == "string"
         and source.typeName() in {"struct", "array", "map"}
     )
-    return F.to_json(value) if nested else cast_to(value, target)
+    return F.to_json(value, JSON_OPTIONS) if nested else cast_to(value, target)
 
 
 def _as_arrays(
@@ -190,7 +206,8 @@ def _build_json_text(schema: Schema) -> Column:
     """Build the JSON text of a record, also for a schema without fields, which Spark cannot write."""
     if not schema.fields:
         return F.lit("{}")
-    return F.to_json(F.struct(*[quote_column(name) for name in schema.names]), {"ignoreNullFields": "false"})
+    options = {**JSON_OPTIONS, "ignoreNullFields": "false"}
+    return F.to_json(F.struct(*[quote_column(name) for name in schema.names]), options)
 
 
 def _save_frame(
@@ -198,10 +215,8 @@ def _save_frame(
 ) -> None:
     output = config.output
     # These options override session settings that could split the file of a bin.
-    options = {**formats.resolve_options(output), "maxRecordsPerFile": "0", **_COMMIT}
-    if output["format"] in {"json", "xml"}:
-        options = {"ignoreNullFields": "false", **options}
-    kind = "text" if is_text else formats.spark_format(spark, output["format"])
+    options = {**formats.write_options(output), "maxRecordsPerFile": "0", **_COMMIT}
+    kind = "text" if is_text else spark_format(spark, output["format"])
     writer = frame.write.format(kind).options(**options).mode("overwrite")
     (writer.partitionBy(_SLOT) if _SLOT in frame.columns else writer).save(location)
 

@@ -1,20 +1,78 @@
-"""Find the name of a file format in Spark: avro has two names, and only one works in a plain installation."""
+"""Spark's names of file formats, and the options with which values survive reading and writing.
+
+Source: docs/values.md, Files.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
+
+_SPARK = {"json-array": "json"}
+# Spark's short name first; the wheel of PySpark contains the class but does not register the short name.
 _AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
+# CSV as in RFC 4180: quotes in values are doubled, values may have line breaks, and blanks belong to them.
+# By default, Spark escapes quotes by a backslash, ends records at any line break, and trims values.
+_CSV = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+_READING = {
+    # An unquoted empty value is read as nullValue, which then becomes NULL, and a quoted one as emptyValue.
+    "csv": {**_CSV, "multiLine": "true", "nullValue": "\0", "emptyValue": ""},
+    "json-array": {"multiLine": "true"},
+}
+_WRITING = {
+    "csv": {**_CSV, "nullValue": "", "emptyValue": '""', **JSON_OPTIONS},
+    "json": {"ignoreNullFields": "false", **JSON_OPTIONS},
+    "xml": JSON_OPTIONS,
+}
+# Options with two names in Spark.
+_SAME = {"delimiter": "sep", "charset": "encoding"}
 
 
 def spark_format(spark: SparkSession, kind: str) -> str:
     """Return Spark's name of a format; for Avro the class name if its short name is not registered."""
     if kind != "avro":
-        return kind
+        return _SPARK.get(kind, kind)
     short, long = _AVRO
     try:
         spark.read.format(short).schema("x int").load([]).schema  # noqa: B018 - resolves the source
     except AnalysisException as error:
         return long if "avro" in str(error).lower() else short
     return short
+
+
+def build_reader_options(kind: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options to read files of a format: the given ones, and those with which values survive.
+
+    >>> build_reader_options("json-array", {"MULTILINE": "false"})
+    {'MULTILINE': 'false'}
+    """
+    return complete_options(_READING.get(kind, {}), options)
+
+
+def build_writer_options(kind: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options to write files of a format: the given ones, and those with which values survive."""
+    return complete_options(_WRITING.get(kind, {}), options)
+
+
+def complete_options(defaults: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    """Return options with those of the defaults that they do not set, in whatever case."""
+    names = {_normalize(name) for name in options}
+    missing = {name: value for name, value in defaults.items() if _normalize(name) not in names}
+    return {**missing, **options}
+
+
+def find_option(options: Mapping[str, str], name: str, default: str = "") -> str:
+    """Return an option by its name in any case, or by its second name in Spark.
+
+    >>> find_option({"Delimiter": ";"}, "sep")
+    ';'
+    """
+    return next((value for key, value in options.items() if _normalize(key) == name.lower()), default)
+
+
+def _normalize(name: str) -> str:
+    return _SAME.get(name.lower(), name.lower())

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import orc, parquet
 
-from airflow_merge_provider.jobs.merge_record.readers.formats import spark_format
+from airflow_merge_provider.jobs.spark.formats import spark_format
 
 ROWS = [{"id": 1, "v": "x"}, {"id": 2, "v": None}, {"id": 3, "v": 'q"u,o'}]
 XML = {"format": "xml", "schema": "id BIGINT, v STRING", "options": {"rowTag": "r"}}
@@ -45,7 +45,7 @@ def write_content(kind: str, rows: list[dict[str, Any]], spark: Any, scratch: Pa
 
 
 def _format_cell(text: str | None) -> str:
-    return "" if text is None else '"' + text.replace('"', '\\"') + '"'
+    return "" if text is None else '"' + text.replace('"', '""') + '"'
 
 
 def _format_element(text: str | None) -> str:

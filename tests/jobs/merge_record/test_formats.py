@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.jobs.merge_record.readers import containers
+from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 from airflow_merge_provider.jobs.merge_record.writing import get_suffix
 from tests.jobs.merge_record.contents import ROWS, XML, write_content
 from tests.jobs.merge_record.landing import Landing
@@ -276,7 +277,7 @@ def test_an_avro_file_tells_its_schema_and_records(lean: SparkSession, tmp_path:
     assert re.search('"type" ?: ?"record"', schema.text or "")
 
     file.write_bytes(content[:-3])
-    with file.open("rb") as opened, pytest.raises(containers.UnreadableError, match="damaged"):
+    with file.open("rb") as opened, pytest.raises(UnreadableError, match="damaged"):
         containers.avro_header(opened)
 
 

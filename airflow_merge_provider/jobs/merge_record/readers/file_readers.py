@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
@@ -18,6 +19,7 @@ from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, FILE, PLACE
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     build_inferred_schema,
+    file_schema,
     spark_schema,
     spark_type,
 )
@@ -25,17 +27,10 @@ from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 NOTHING = Schema()
-# Patterns of CSV texts that do not change when they are parsed as a type and written again.
-_INTEGER = "^-?(0|[1-9][0-9]{0,8})$"
-_LONG = "^-?(0|[1-9][0-9]{0,17})$"
-_DOUBLE = "^-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]+)?$"
-_DIGITS = 17
-_TYPES = (
-    ({"int"}, "int"),
-    ({"int", "long"}, "long"),
-    ({"int", "long", "double"}, "double"),
-    ({"boolean"}, "boolean"),
-)
+# Types of CSV texts that do not change when they are parsed and written again, by the kinds in a column.
+_NUMBER = "^-?[0-9]"
+_EXAMPLE_MAX_LENGTH = 100
+_TYPES = (({"int"}, "int"), ({"int", "long"}, "long"), ({"double"}, "double"), ({"boolean"}, "boolean"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +56,17 @@ class FileSummary:
     wrong: int = 0
     detail: str | None = None
 
-    @property
-    def complaint(self) -> str:
-        """The error message for a file with invalid records."""
-        return f"{self.wrong} of {self.records} records cannot be parsed"
+    def find_problem(self, records: int | None = None) -> str | None:
+        """Return why records of the file cannot be read, or None.
+
+        :param records: the number of its records, if it is known.
+        """
+        if self.wrong:
+            example = f": {' '.join(self.detail.split())}" if self.detail else ""
+            return f"{self.wrong} of {self.records} records cannot be read{example}"
+        if records is None or self.records == records:
+            return None
+        return f"{self.records} of {records} records can be read"
 
 
 class FileReader(Protocol):
@@ -92,16 +94,26 @@ class CachedReader(FileReader, Protocol):
 
 
 class SchemaReader:
-    """A reader of files whose schema is known before their records are read."""
+    """A reader of files whose schema is known before their records are read.
+
+    ``record_counts`` are the numbers of records by URI, as far as they are known without reading the records.
+    """
 
     is_shared = False
 
-    def __init__(self, reader: Mapping[str, Any], schema: Schema) -> None:
+    def __init__(
+        self,
+        reader: Mapping[str, Any],
+        schema: Schema,
+        record_counts: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self.schema = schema
+        self.record_counts = record_counts
         self._reader = reader
 
     def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
-        return formats.read_leniently(spark, self._reader, spark_schema(self.schema), locations)
+        frame = formats.read_leniently(spark, self._reader, file_schema(self.schema), locations)
+        return formats.convert_nanos(frame, self.schema, is_strict=False)
 
     def parse_records(self, raw: DataFrame, schema: Schema) -> DataFrame:
         return raw
@@ -121,10 +133,39 @@ class TypedReader(SchemaReader):
         return lines.select(record, *PLACE).select("record.*", *PLACE)
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
-        return _aggregate_by_file(raw, F.col(BAD).isNotNull(), _hash_columns(self.schema))
+        return _aggregate_by_file(raw, self._describe_bad(), _hash_columns(self.schema))
+
+    def _describe_bad(self) -> Column:
+        """Return which value of a record cannot be parsed; NULL for a valid record."""
+        bad, schema = F.col(BAD), spark_schema(self.schema)
+        problems = (
+            F.when(
+                quote_column(field.name).isNull() & text.isNotNull(),
+                F.concat(
+                    F.lit(f"column {field.name!r}: '"),
+                    F.left(text, F.lit(_EXAMPLE_MAX_LENGTH)),
+                    F.lit(f"' is not a valid {field.dataType.simpleString().upper()}"),
+                ),
+            )
+            for field, text in zip(schema.fields, self._split_record(bad, schema.names), strict=True)
+        )
+        return F.when(bad.isNotNull(), F.coalesce(*problems, _quote_record(bad)))
+
+    def _split_record(self, record: Column, names: Sequence[str]) -> list[Column]:
+        """Return the texts of a record's values; NULL if the record has none, or for formats without."""
+        if self._reader["format"] == "csv":
+            options = {**formats.read_options(self._reader), "mode": "PERMISSIVE"}
+            cells = [f"c{index}" for index in range(len(names))]
+            row = F.from_csv(record, ", ".join(f"{cell} STRING" for cell in cells), options)
+            return [row[cell] for cell in cells]
+        if self._reader["format"] == "json":
+            return [F.get_json_object(record, f"$['{name}']") for name in names]
+        return [F.lit(None).cast("string")] * len(names)
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
-        return FileFacts(self.schema, summary.records, malformed=summary.complaint if summary.wrong else None)
+        return FileFacts(
+            self.schema, summary.records, malformed=summary.find_problem(self.record_counts.get(uri))
+        )
 
     def read_rows(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
         """Read one row for each record, with as little parsing as possible."""
@@ -134,26 +175,15 @@ class TypedReader(SchemaReader):
 
 
 class ContainerReader(SchemaReader):
-    """A reader of Parquet, ORC and Avro files.
-
-    Reading all pages of a file must return the number of records in its own metadata (``record_counts``).
-    """
-
-    def __init__(self, reader: Mapping[str, Any], schema: Schema, record_counts: Mapping[str, int]) -> None:
-        super().__init__(reader, schema)
-        self.record_counts = record_counts
+    """A reader of Parquet, ORC and Avro files, which contain the number of their records."""
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
-        return _aggregate_by_file(raw, F.lit(False), _hash_columns(self.schema))
+        bad = F.col(BAD) if BAD in raw.columns else F.lit(None).cast("string")
+        return _aggregate_by_file(raw, bad, _hash_columns(self.schema))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
         records = self.record_counts[uri]
-        problem = (
-            None
-            if summary.records == records
-            else f"it is damaged, {summary.records} of {records} records can be read"
-        )
-        return FileFacts(self.schema, records, malformed=problem)
+        return FileFacts(self.schema, records, malformed=summary.find_problem(records))
 
 
 class JsonLinesReader:
@@ -175,7 +205,9 @@ class JsonLinesReader:
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         record = F.try_parse_json("value")
         is_object = record.isNotNull() & F.ltrim("value").startswith("{") & ~_goes_on(F.col("value"))
-        return _aggregate_variants(raw.select(FILE, record.alias("record"), is_object.alias("is_object")))
+        return _aggregate_variants(
+            raw.select(FILE, "value", record.alias("record"), is_object.alias("is_object"))
+        )
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
         return _build_inferred_fact(summary, self._schemas)
@@ -205,7 +237,8 @@ class JsonArraysReader:
         members = F.coalesce(F.try_variant_get("record", "$", "array<variant>"), F.array("record"))
         records = documents.select(FILE, F.explode(members).alias("record"))
         is_object = F.schema_of_variant("record").startswith("OBJECT")
-        return _aggregate_variants(records.select(FILE, "record", is_object.alias("is_object")))
+        value = F.to_json("record").alias("value")
+        return _aggregate_variants(records.select(FILE, value, "record", is_object.alias("is_object")))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
         return _build_inferred_fact(summary, self._schemas)
@@ -216,9 +249,12 @@ class CsvColumnsReader:
 
     is_shared = True
 
-    def __init__(self, reader: Mapping[str, Any], names: Sequence[str]) -> None:
+    def __init__(
+        self, reader: Mapping[str, Any], names: Sequence[str], record_counts: Mapping[str, int]
+    ) -> None:
         self._reader = reader
         self._names = names
+        self._record_counts = record_counts
 
     def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
         texts = StructType([StructField(name, StringType()) for name in self._names])
@@ -226,11 +262,11 @@ class CsvColumnsReader:
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         kinds = F.array(*[F.collect_set(_classify_text(quote_column(name))) for name in self._names])
-        return _aggregate_by_file(raw, F.col(BAD).isNotNull(), F.to_json(kinds))
+        return _aggregate_by_file(raw, _quote_record(F.col(BAD)), F.to_json(kinds))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
-        if summary.wrong:
-            return FileFacts(records=summary.records, unreadable=summary.complaint)
+        if problem := summary.find_problem(self._record_counts.get(uri)):
+            return FileFacts(records=summary.records, unreadable=problem)
         kind_lists = json.loads(summary.detail) if summary.detail else [()] * len(self._names)
         pairs = zip(self._names, kind_lists, strict=True)
         fields = ({"name": name, "type": _choose_type(kinds), "nullable": True} for name, kinds in pairs)
@@ -243,9 +279,17 @@ class CsvColumnsReader:
         )
 
 
-def _aggregate_by_file(frame: DataFrame, wrong: Column, detail: Column) -> DataFrame:
-    counts = F.count(F.lit(1)).alias("records"), F.count_if(wrong).alias("wrong")
-    return frame.groupBy(FILE).agg(*counts, detail.cast("string").alias("detail"))
+def _aggregate_by_file(frame: DataFrame, bad: Column, detail: Column) -> DataFrame:
+    """Aggregate records by file; ``bad`` describes a record that cannot be read, and is the detail then."""
+    counts = F.count(F.lit(1)).alias("records"), F.count(bad).alias("wrong")
+    return frame.groupBy(FILE).agg(*counts, F.coalesce(F.min(bad), detail.cast("string")).alias("detail"))
+
+
+def _quote_record(text: Column) -> Column:
+    """Return a record as an example for people; NULL for NULL."""
+    return F.concat(
+        F.lit("such as '"), F.left(F.make_valid_utf8(text), F.lit(_EXAMPLE_MAX_LENGTH)), F.lit("'")
+    )
 
 
 def _hash_columns(schema: Schema) -> Column:
@@ -255,7 +299,7 @@ def _hash_columns(schema: Schema) -> Column:
     hash for maps and variants, which Spark cannot hash.
     """
     struct = spark_schema(schema)
-    columns = [quote_column(name) for name in struct.names]
+    columns = [quote_column(name) for name in struct.names] or [F.lit(0)]
     hashless = any(word in struct.simpleString() for word in ("map<", "variant"))
     return F.max(F.length(F.to_json(F.struct(*columns))) if hashless else F.xxhash64(*columns))
 
@@ -268,17 +312,19 @@ def _goes_on(line: Column) -> Column:
 
 
 def _aggregate_variants(records: DataFrame) -> DataFrame:
-    """Aggregate records by file; each record is a VARIANT that must be an object."""
+    """Aggregate records by file; each record is a VARIANT that must be an object, and its text."""
     wrong = ~F.coalesce("is_object", F.lit(False))
     schema = F.schema_of_variant_agg(F.when(~wrong, F.col("record")))
-    return _aggregate_by_file(records, wrong, schema)
+    return _aggregate_by_file(
+        records, F.when(wrong, _quote_record(F.coalesce("value", F.lit("null")))), schema
+    )
 
 
 def _build_inferred_fact(summary: FileSummary, schemas: dict[str, Schema]) -> FileFacts:
     """Build the facts of a file from the schema that Spark inferred; each distinct text is parsed once."""
     if summary.wrong:
         # A schema cannot be inferred for a file if one of its records is invalid.
-        return FileFacts(records=summary.records, unreadable=summary.complaint)
+        return FileFacts(records=summary.records, unreadable=summary.find_problem())
     if summary.detail is None:
         return FileFacts()
     if summary.detail not in schemas:
@@ -289,11 +335,14 @@ def _build_inferred_fact(summary: FileSummary, schemas: dict[str, Schema]) -> Fi
 
 
 def _classify_text(text: Column) -> Column:
+    def is_kept(kind: str) -> Column:
+        return text.rlike(_NUMBER) & text.try_cast(kind).cast("string").eqNullSafe(text)
+
     return (
-        F.when(text.rlike(_INTEGER), "int")
-        .when(text.rlike(_LONG), "long")
-        .when(text.rlike(_DOUBLE) & (F.length(text) <= _DIGITS), "double")
-        .when(F.lower(text).isin("true", "false"), "boolean")
+        F.when(is_kept("int"), "int")
+        .when(is_kept("long"), "long")
+        .when(is_kept("double"), "double")
+        .when(text.isin("true", "false"), "boolean")
         .when(text.isNotNull(), "string")
     )
 

@@ -10,20 +10,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.spark_conf import count_cores
+from airflow_merge_provider.jobs.merge_record.readers.arrow_types import NANOS, NANOS_NTZ
+from airflow_merge_provider.jobs.spark.formats import (
+    build_reader_options,
+    build_writer_options,
+    complete_options,
+    spark_format,
+)
+from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
 FILE, BLOCK, POSITION = "__merge_file", "__merge_block", "__merge_position"
 PLACE = (FILE, BLOCK, POSITION)
 _OURS = "__merge_"
 BAD = "__merge_bad"
-_SPARK = {"json-array": "json"}
-# Spark's short name first; the wheel of PySpark contains the class but does not register the short name.
-_AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
+_DEFAULTS = {"csv": {"header": "true"}}
 _TEXTS = ("csv", "json", "json-array", "xml")
+_NANOS_PER_MICRO = 1000
 _GLOB = re.compile(r"([\\*?\[\]{}])")
 # Characters that java.net.URI does not escape in a path.
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!~'()*,;:$&+=@/")
@@ -39,6 +46,8 @@ def session_settings(spark: SparkSession) -> Iterator[None]:
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * count_cores()),
         # Opening a small file costs less than Spark's default of 4 MB.
         "spark.sql.files.openCostInBytes": str(64 * 1024),
+        # Times in nanoseconds are read as numbers: see convert_nanos.
+        "spark.sql.legacy.parquet.nanosAsLong": "true",
         # Larger tables from the driver are parsed by all cores, not while Spark plans the query.
         "spark.sql.execution.arrow.localRelationThreshold": "1MB",
     }
@@ -80,6 +89,43 @@ def read_leniently(
     return _add_place(_build_reader(spark, reader, options).schema(schema).load(_escape_patterns(uris)))
 
 
+def convert_nanos(frame: DataFrame, schema: Schema, *, is_strict: bool) -> DataFrame:
+    """Return the times of a frame whose columns in nanoseconds were read as numbers.
+
+    Spark has microseconds. A time with nanoseconds fails the query, or is described in the column ``BAD``.
+    """
+    kinds = {NANOS: "timestamp", NANOS_NTZ: "timestamp_ntz"}
+    nanos = {
+        str(field["name"]): kinds[field["type"]]
+        for field in schema.fields
+        if field["type"] in (NANOS, NANOS_NTZ)
+    }
+    if not nanos:
+        return frame
+    problems = {
+        name: F.concat(
+            F.lit(f"column {name!r} has a time with nanoseconds, which Spark cannot hold ("),
+            quote_column(name).cast("string"),
+            F.lit(" since 1970): write it with microseconds"),
+        )
+        for name in nanos
+    }
+    is_exact = {name: F.coalesce(quote_column(name) % _NANOS_PER_MICRO == 0, F.lit(True)) for name in nanos}
+    times = {
+        name: F.timestamp_micros(F.expr(f"{quote_name(name)} div {_NANOS_PER_MICRO}")).cast(kind)
+        for name, kind in nanos.items()
+    }
+    if is_strict:
+        columns = {
+            name: F.when(is_exact[name], time).otherwise(F.raise_error(problems[name]).cast(nanos[name]))
+            for name, time in times.items()
+        }
+    else:
+        bad = F.coalesce(*(F.when(~is_exact[name], problem) for name, problem in problems.items()))
+        columns = {**times, BAD: bad}
+    return frame.withColumns(columns)
+
+
 def read_texts(spark: SparkSession, uris: Sequence[str], *, whole_files: bool) -> DataFrame:
     """Read lines, or whole files, as the column ``value``, with the columns ``PLACE``."""
     reader = (
@@ -119,35 +165,34 @@ def spark_file(uri: str) -> str:
     return "".join(char if _is_legal(char) else _escape_character(char) for char in text)
 
 
-def spark_format(spark: SparkSession, kind: str) -> str:
-    """Return the name that Spark uses for a format."""
-    if kind != "avro":
-        return _SPARK.get(kind, kind)
-    try:
-        spark.read.format(_AVRO[0]).schema("x int").load([]).schema  # noqa: B018 - Spark looks up the source
-    except AnalysisException as error:
-        return _AVRO[1] if "avro" in str(error).lower() else _AVRO[0]
-    return _AVRO[0]
+def read_options(reader: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of a reader with defaults; CSV files have a header."""
+    return build_reader_options(
+        reader["format"], complete_options(_DEFAULTS.get(reader["format"], {}), reader["options"])
+    )
 
 
-def resolve_options(described: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options of a reader or a writer, with defaults of this package.
+def set_line_end(reader: Mapping[str, Any], line_end: str) -> Mapping[str, Any]:
+    """Return the reader of files whose lines end in this way; unchanged if this is unknown.
 
-    CSV files have a header, and JSON arrays may span several lines.
+    If Spark has to find out, it changes line breaks in values.
     """
-    kind = described["format"]
-    defaults: dict[str, str] = {}
-    if kind == "csv":
-        defaults = {"header": "true"}
-    elif kind == "json-array":
-        defaults = {"multiLine": "true"}
-    return {**defaults, **described["options"]}
+    if not line_end:
+        return reader
+    return {**reader, "options": complete_options({"lineSep": line_end}, reader["options"])}
+
+
+def write_options(writer: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of a writer with defaults, as for a reader."""
+    return build_writer_options(
+        writer["format"], complete_options(_DEFAULTS.get(writer["format"], {}), writer["options"])
+    )
 
 
 def _build_reader(
     spark: SparkSession, reader: Mapping[str, Any], options: Mapping[str, str]
 ) -> DataFrameReader:
-    all_options = {**resolve_options(reader), **options, "recursiveFileLookup": "true"}
+    all_options = {**read_options(reader), **options, "recursiveFileLookup": "true"}
     return spark.read.format(spark_format(spark, reader["format"])).options(**all_options)
 
 

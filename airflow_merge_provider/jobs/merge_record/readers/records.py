@@ -6,7 +6,7 @@ Source: docs/semantics/merge_record.md, Writing.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -16,10 +16,14 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.files.local_copies import LocalCopies
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.readers import formats
+from airflow_merge_provider.jobs.merge_record.readers.containers import ask_files
+from airflow_merge_provider.jobs.merge_record.readers.csv_files import CsvFile, CsvScanner
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, PLACE
 from airflow_merge_provider.jobs.merge_record.readers.gather import GatheredLines
-from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import file_schema
+from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
@@ -48,6 +52,7 @@ class Records:
         self._kept: dict[str, list[_CachedFrame]] = {}
         self._cached: list[DataFrame] = []
         self._gathered: dict[str, str] = {}
+        self._line_ends: dict[str, str] = {}
 
     def cache_frame(self, raw: DataFrame, size: int) -> tuple[DataFrame, bool]:
         """Cache a frame unless its files are too large.
@@ -85,11 +90,41 @@ class Records:
                 )
                 frames.append(cached_frame.parse(raw))
                 remaining_uris = {uri: None for uri in remaining_uris if uri not in cached_frame.uris}
-        if remaining_uris:
-            locations = self.spool.find_locations(remaining_uris)
-            frames.append(formats.read_strictly(self.spark, reader, spark_schema(schema), locations))
+        for line_end, group in self.group_by_line_end(remaining_uris).items():
+            described = formats.set_line_end(reader, line_end)
+            locations = self.spool.find_locations(group)
+            frame = formats.read_strictly(self.spark, described, file_schema(schema), locations)
+            frames.append(formats.convert_nanos(frame, schema, is_strict=True))
         names = [quote_column(name) for name in (*schema.names, *PLACE)]
         return reduce(DataFrame.unionByName, (frame.select(*names) for frame in frames))
+
+    def group_by_line_end(self, uris: Iterable[str]) -> dict[str, list[str]]:
+        """Return URIs by how the lines of the files end: an empty string for files that are no CSV files."""
+        groups: dict[str, list[str]] = {}
+        for uri in uris:
+            groups.setdefault(self._line_ends.get(uri, ""), []).append(uri)
+        return groups
+
+    def scan_csv(
+        self, source: Storage, uris: Iterable[str], reader: Mapping[str, Any], *, is_whole: bool = False
+    ) -> dict[str, CsvFile | UnreadableError]:
+        """Return the structure of CSV files by URI: of the first record, or of all records of each file.
+
+        How their lines end is kept for reading them.
+        """
+        scanner = CsvScanner(formats.read_options(reader))
+        scan = scanner.scan_records if is_whole else scanner.scan_header
+        names = {uri.removeprefix(f"{source.location}/"): uri for uri in uris}
+        files = {names[name]: file for name, file in ask_files(source, list(names), scan).items()}
+        self._line_ends |= {uri: file.line_end for uri, file in files.items() if isinstance(file, CsvFile)}
+        return files
+
+    def prepare_files(self, source: Storage, uris: Sequence[str], reader: Mapping[str, Any]) -> None:
+        """Make it possible to read the records of files that earlier runs have inspected."""
+        self.spool.copy_files(source, uris)
+        if reader["format"] == "csv":
+            # A file that has become unreadable fails when Spark reads it.
+            self.scan_csv(source, [uri for uri in uris if uri not in self._line_ends], reader)
 
     def select_rows(self, frame: DataFrame, uris: Iterable[str]) -> DataFrame:
         """Return the rows that come from the given files."""

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
-from airflow_merge_provider.jobs.merge_record.readers.containers import describe_error
 from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
     CachedReader,
     FileFacts,
@@ -23,6 +22,7 @@ from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
 )
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
+from airflow_merge_provider.jobs.merge_record.readers.unreadable import describe_error
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import types as T
 
 from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type, is_choice, normalize_type
+from airflow_merge_provider.jobs.merge_record.readers.arrow_types import NANOS, NANOS_NTZ
 
 _WORDS: dict[str, T.DataType] = {
     "boolean": T.BooleanType(),
@@ -27,6 +28,8 @@ _WORDS: dict[str, T.DataType] = {
     "short": T.ShortType(),
     "void": T.StringType(),
     "variant": T.VariantType(),
+    NANOS: T.TimestampType(),
+    NANOS_NTZ: T.TimestampNTZType(),
 }
 _NAMES = {type(kind): word for word, kind in reversed(_WORDS.items())}
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -37,6 +40,17 @@ def spark_schema(schema: Schema) -> T.StructType:
     return T.StructType(
         [T.StructField(str(field["name"]), spark_type(field["type"])) for field in schema.fields]
     )
+
+
+def file_schema(schema: Schema) -> T.StructType:
+    """Return the struct by which files of a schema are read: times in nanoseconds are numbers there."""
+    struct = spark_schema(schema)
+    kinds = {field["name"]: field["type"] for field in schema.fields}
+    fields = (
+        T.StructField(field.name, T.LongType()) if kinds[field.name] in (NANOS, NANOS_NTZ) else field
+        for field in struct.fields
+    )
+    return T.StructType(list(fields))
 
 
 def spark_type(kind: Type) -> T.DataType:
@@ -76,7 +90,7 @@ def _build_nested_type(kind: Mapping[str, Any]) -> T.DataType:
             return T.ArrayType(spark_type(kind[name]))
     for name in ("map", "values"):
         if name in kind:
-            return T.MapType(T.StringType(), spark_type(kind[name]))
+            return T.MapType(spark_type(kind.get("keys", "string")), spark_type(kind[name]))
     raise ValueError(f"unknown type {dict(kind)!r} (use an object with the key fields, array or map)")
 
 
@@ -90,7 +104,8 @@ def _convert_type(kind: T.DataType) -> Type:
     if isinstance(kind, T.ArrayType):
         return {"array": _convert_type(kind.elementType)}
     if isinstance(kind, T.MapType):
-        return {"map": _convert_type(kind.valueType)}
+        keys = {} if isinstance(kind.keyType, T.StringType) else {"keys": _convert_type(kind.keyType)}
+        return {"map": _convert_type(kind.valueType), **keys}
     if isinstance(kind, T.DecimalType):
         return f"decimal({kind.precision},{kind.scale})"
     return _NAMES.get(type(kind), "string")

@@ -1,0 +1,140 @@
+"""The fields of Parquet and ORC files, by the types that pyarrow finds in their metadata.
+
+Source: docs/semantics/merge_record.md, Types of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type
+from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
+
+_WORDS: dict[pa.DataType, str] = {
+    # A column without values has no type of its own; the metadata of Parquet says int.
+    pa.null(): "int",
+    pa.bool_(): "boolean",
+    # Narrow integers are one type, as in Avro: files with some of each share bins.
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    # Types with a sign that hold all values of those without one.
+    pa.uint8(): "int",
+    pa.uint16(): "int",
+    pa.uint32(): "long",
+    pa.uint64(): "decimal(20,0)",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.date64(): "date",
+}
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_DECIMAL_MAX_DIGITS = 38
+_HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_decimal, f"Spark has up to {_DECIMAL_MAX_DIGITS} digits: write it as text"),
+    (pa.types.is_timestamp, "write it with microseconds, with coerce_timestamps='us' in pandas and pyarrow"),
+    (pa.types.is_float16, "write it as float32"),
+    (pa.types.is_time, "write it as text"),
+)
+# Spark's own name of a type, in the metadata of ORC files.
+_CATALYST = b"spark.sql.catalyst.type"
+NANOS = "timestamp_nanos"
+NANOS_NTZ = "timestamp_ntz_nanos"
+
+
+def convert_parquet_schema(schema: pa.Schema, int96: frozenset[str]) -> Schema:
+    """Return the fields of a Parquet file.
+
+    :param int96: the names of columns whose times are stored as INT96, which has no time unit.
+    :raises UnreadableError: if Spark cannot read a type, with the name of the column.
+    """
+    fields = []
+    for field in schema:
+        kind = (
+            "timestamp"
+            if field.name in int96 and pa.types.is_timestamp(field.type)
+            else _convert_nanos(field)
+        )
+        fields.append(_build_field(field, kind or convert_type(field.type, field.name)))
+    return Schema(tuple(fields))
+
+
+def convert_orc_schema(schema: pa.Schema) -> Schema:
+    """Return the fields of an ORC file, whose times Spark reads as TIMESTAMP unless it wrote something else.
+
+    :raises UnreadableError: if Spark cannot read a type, with the name of the column.
+    """
+    return Schema(tuple(_build_field(field, _convert_orc_field(field, field.name)) for field in schema))
+
+
+def convert_type(kind: pa.DataType, path: str) -> Type:
+    """Return the schema type of an Arrow type.
+
+    :param path: the column, for messages.
+    :raises UnreadableError: if Spark cannot read it.
+    """
+    if kind in _WORDS:
+        return _WORDS[kind]
+    if any(is_text(kind) for is_text in _TEXTS):
+        return "string"
+    if any(is_bytes(kind) for is_bytes in _BYTES):
+        return "bytes"
+    if pa.types.is_decimal(kind) and kind.precision <= _DECIMAL_MAX_DIGITS:
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_dictionary(kind):
+        return convert_type(kind.value_type, path)
+    return _convert_nested_type(kind, path, lambda field, name: convert_type(field.type, name))
+
+
+def _convert_nested_type(kind: pa.DataType, path: str, convert: Callable[[pa.Field, str], Type]) -> Type:
+    if any(is_list(kind) for is_list in _LISTS):
+        return {"array": convert(kind.value_field, f"{path}.element")}
+    if pa.types.is_map(kind):
+        keys = convert(kind.key_field, f"{path}.key")
+        return {
+            "map": convert(kind.item_field, f"{path}.value"),
+            **({} if keys == "string" else {"keys": keys}),
+        }
+    if pa.types.is_struct(kind):
+        members = (kind.field(number) for number in range(kind.num_fields))
+        return {
+            "fields": [_build_field(member, convert(member, f"{path}.{member.name}")) for member in members]
+        }
+    hint = next((hint for is_kind, hint in _HINTS if is_kind(kind)), "write it as another type")
+    raise UnreadableError(f"column {path!r} has the type {kind}, which Spark cannot read ({hint})")
+
+
+def _convert_nanos(field: pa.Field) -> str | None:
+    """Return the word for a column of nanoseconds, which is read as a number; None for another column."""
+    if not pa.types.is_timestamp(field.type) or field.type.unit != "ns":
+        return None
+    return NANOS if field.type.tz else NANOS_NTZ
+
+
+def _convert_orc_field(field: pa.Field, path: str) -> Type:
+    metadata: Mapping[bytes, bytes] = field.metadata or {}
+    if metadata.get(_CATALYST) == b"timestamp_ntz":
+        return "timestamp_ntz"
+    # ORC has no unit of time; pyarrow always reports nanoseconds.
+    if pa.types.is_timestamp(field.type):
+        return "timestamp"
+    if pa.types.is_nested(field.type):
+        return _convert_nested_type(field.type, path, _convert_orc_field)
+    return convert_type(field.type, path)
+
+
+def _build_field(field: pa.Field, kind: Any) -> Field:
+    return {"name": field.name, "type": kind, "nullable": field.nullable}

@@ -1,0 +1,143 @@
+"""Test that CSV files are read and written as in RFC 4180: a value comes out, or its file fails by name."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.errors import DataError
+from tests.jobs.merge_record.landing import Landing
+
+BIG = "x" * 10_000_000
+# The content of a file, and its records; NULL is None.
+GOOD: dict[str, tuple[bytes, list[tuple[str | None, ...]]]] = {
+    "one column": (b'v\na\n""\nb\n', [("a",), ("",), ("b",)]),
+    "blanks": (b'id,v\n1,"  x "\n2,\ty \n', [("1", "  x "), ("2", "\ty ")]),
+    "quotes": (b'id,v\n6,"x ""y"" z"\n7,""""\n8,5" pipe\n', [("6", 'x "y" z'), ("7", '"'), ("8", '5" pipe')]),
+    "line breaks": (b'id,v\n1,"first\nsecond, half"\n2,"\r\n"\n3,"\r"\n',
+                    [("1", "first\nsecond, half"), ("2", "\r\n"), ("3", "\r")]),
+    "empty and null": (b'id,v,w\n1,"",\n2,,""\n', [("1", "", None), ("2", None, "")]),
+    "line break in the header": (b'"i\nd","a,b"\n1,2\n', [("1", "2")]),
+    "no end": (b"a,b\n1,2", [("1", "2")]),
+    "crlf": (b'a,b\r\n1,"x\r\ny"\r\n2,z\r\n', [("1", "x\r\ny"), ("2", "z")]),
+    "cr": (b"a,b\r1,2\r3,4\r", [("1", "2"), ("3", "4")]),
+    "bom": ("\ufeffa,b\n1,é\n".encode(), [("1", "é")]),
+    "backslash": (b'a,b\n1,"x\\"\n2,\\\n', [("1", "x\\"), ("2", "\\")]),
+    "empty lines": (b"a,b\n1,2\n\n3,4\n\n", [("1", "2"), ("3", "4")]),
+    "header alone": (b"x,y\n", []),
+    "texts like numbers": (b"a,b,c,d,e\n1.10,1e3,2E-1,TRUE,007\n2.50,1,1,false,1\n",
+                           [("1.10", "1e3", "2E-1", "TRUE", "007"), ("2.50", "1", "1", "false", "1")]),
+    "numbers": (b"a,b,c,d\n1,9007199254740993,1.5,true\n-2,1,-0.25,false\n",
+                [("1", "9007199254740993", "1.5", "true"), ("-2", "1", "-0.25", "false")]),
+    "a number and a fraction": (b"a,b\n1,-0\n1.5,0\n", [("1", "-0"), ("1.5", "0")]),
+    "many digits": (b"a,b\n123456789.123456789012,1e400\n0.1,NaN\n",
+                    [("123456789.123456789012", "1e400"), ("0.1", "NaN")]),
+    "a large value": (f'a,b\n1,"{BIG}"\n'.encode(), [("1", BIG)]),
+}  # fmt: skip
+BAD = {
+    "open quote": (b'a,b\n0,ok\n1,"x\n2,y\n', "line 4: a quoted value does not end"),
+    "text after a quote": (b'a,b\n1,"x"y\n2,z\n', "line 2: text follows the end of a quoted value"),
+    "ragged": (b"a,b\n1\n1,2,3\n1,2\n", "2 of 3 records cannot be read"),
+    "encoding": (b"a,b\n1,\xe9\n", "it is not valid UTF-8 (set the option encoding of the reader)"),
+    "nul": (b'a,b\n1,"x\x00y"\n', "a value has the character NUL"),
+    "line ends of two kinds": (b"a,b\r\n1,2\n3,4\r\n", "1 of 1 records cannot be read"),
+    "no header": (b"", "it has no header"),
+    "column twice": (b"a,a\n1,2\n", "its header contains a column more than once"),
+}
+
+
+def read_records(content: bytes) -> list[tuple[str | None, ...]]:
+    """Return the records of a CSV file as another program reads them, with NULL as None."""
+    read_options = csv.ReadOptions(block_size=64 << 20)
+    parse_options = csv.ParseOptions(newlines_in_values=True)
+    header = csv.read_csv(io.BytesIO(content), read_options, parse_options).column_names
+    table = csv.read_csv(
+        io.BytesIO(content),
+        read_options,
+        parse_options,
+        csv.ConvertOptions(
+            column_types=dict.fromkeys(header, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def list_files(cases: Any) -> list[tuple[str, bytes]]:
+    return [(f"{name}.csv", content) for name, (content, _) in cases.items()]
+
+
+@pytest.mark.parametrize("validate", ["on_arrival", "on_merge"])
+def test_every_value_of_a_csv_file_comes_out(lean: SparkSession, tmp_path: Path, validate: str) -> None:
+    """Files keep every value, with a schema and without; an unreadable file fails alone, with a reason."""
+    schema = {} if validate == "on_arrival" else {"schema": "a STRING, b STRING"}
+    landing = Landing(
+        tmp_path,
+        lean,
+        reader={"format": "csv", **schema},
+        max_records=1,
+        validate=validate,
+        max_bins="unlimited",
+    )
+    good = {
+        name: case
+        for name, case in GOOD.items()
+        if not schema or case[0].lstrip(b"\xef\xbb\xbf").startswith(b"a,b\n")
+    }
+    for name, content in [*list_files(good), *list_files(BAD)]:
+        landing.put_file(name, content)
+
+    report = landing.run_job(at=1, flush=True)
+
+    merged = {}
+    for path in landing.list_outputs():
+        attributes = landing.read_attributes(path)
+        merged[attributes["filename"].removesuffix(".csv")] = read_records(path.read_bytes())
+        assert int(attributes["record.count"]) == len(merged[attributes["filename"].removesuffix(".csv")])
+    assert merged == {name: records for name, (_, records) in good.items()}
+    failed = {
+        line["sources"][0]["uri"].rpartition("/")[2].removesuffix(".csv"): line["reason"]
+        for line in landing.read_ledger()
+        if line["outcome"] == "failed"
+    }
+    assert failed.keys() == BAD.keys()
+    for name, (_, reason) in BAD.items():
+        assert reason in failed[name]
+    (warning,) = [text for text in report["warnings"] if "failed" in text]
+    assert warning.startswith(f"{len(BAD)} files failed: ")
+
+
+def test_a_null_that_csv_cannot_hold_is_refused(lean: SparkSession, tmp_path: Path) -> None:
+    """A NULL in a file of one column would be an empty line; with nullValue it is a text."""
+    landing = Landing(tmp_path, lean, writer="csv")
+    landing.put_records("a.json", {"v": "a"}, {"v": None}, {"v": ""})
+
+    with pytest.raises(DataError, match=r"column v: 1 records are NULL.*nullValue"):
+        landing.run_job(at=1)
+    assert landing.list_outputs() == []
+    landing.run_job(at=2, writer={"format": "csv", "options": {"nullValue": "NULL"}})
+
+    (output,) = landing.list_outputs()
+    assert output.read_bytes() == b'v\na\nNULL\n""\n'
+
+
+def test_failed_files_fail_the_run_if_asked(lean: SparkSession, tmp_path: Path) -> None:
+    """No file is moved, and the error names the file, the value and its type."""
+    landing = Landing(
+        tmp_path, lean, reader={"format": "csv", "schema": "id INT, v STRING"}, fail_on=["failed-files"]
+    )
+    landing.put_file("good.csv", "id,v\n1,a\n")
+    landing.put_file("bad.csv", 'id,v\n1,a\nx,"b\nc"\n', at=1)
+
+    with pytest.raises(DataError, match=r"bad\.csv: .* column 'id': 'x' is not a valid INT"):
+        landing.run_job(at=1)
+
+    assert landing.list_names("in") == ["bad.csv", "good.csv"]

@@ -1,0 +1,207 @@
+"""Test that each type of other programs' files comes out equal, or that its file fails alone and by name."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyarrow import orc, parquet
+from pyspark.sql import SparkSession
+
+from tests.jobs.merge_record.landing import Landing
+
+_AT = datetime(2024, 5, 1, 0, 0, 0, 123456)  # noqa: DTZ001 - without a time zone on purpose
+_OLD = datetime(1500, 2, 28, 23, 59, 59, 999999)  # noqa: DTZ001 - as above
+_PAIR = {"type": "record", "name": "p", "fields": [{"name": "x", "type": "int"}]}
+_MICROS = {"type": "long", "logicalType": "local-timestamp-micros"}
+_DIGITS = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 18}
+_AVRO: dict[str, tuple[Any, list[Any]]] = {
+    "enum": ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, ["A", "B"]),
+    "fixed": ({"type": "fixed", "name": "f", "size": 2}, [b"ab"]),
+    "nullable": (["null", "long"], [None, 9007199254740993]),
+    "widened": (["int", "long"], [1, 2]),
+    "map": ({"type": "map", "values": ["null", "double"]}, [{"a": 0.1, "b": None}]),
+    "decimal": (_DIGITS, [Decimal("1.000000000000000001")]),
+    "local": (_MICROS, [_AT, _OLD]),
+    "date": ({"type": "int", "logicalType": "date"}, [date(1500, 2, 28)]),
+    "lists": ({"type": "array", "items": _PAIR}, [[{"x": 1}]]),
+}
+_NODE = {"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}
+_AVRO_REFUSED: dict[str, tuple[Any, list[Any], str]] = {
+    "union": (["null", "int", "string"], [1, "x"], "field 'c' is a union of int and string"),
+    "time": ({"type": "long", "logicalType": "time-micros"}, [], "field 'c' has the type time-micros"),
+    "nanos": ({"type": "long", "logicalType": "timestamp-nanos"}, [], "the type timestamp-nanos"),
+    "digits": ({**_DIGITS, "precision": 40}, [], "field 'c' is a decimal of 40 digits"),
+    "recursive": (_NODE, [], "the record n contains itself"),
+}
+
+
+def build_arrays() -> dict[str, pa.Array]:
+    """Return a column of each type that pyarrow writes."""
+    nanos = [1714521600123456000, None]
+    return {
+        "nanoseconds": pa.array(nanos, pa.timestamp("ns")),
+        "nanoseconds utc": pa.array(nanos, pa.timestamp("ns", "UTC")),
+        "microseconds": pa.array([_AT, _OLD, None]),
+        "microseconds utc": pa.array([_AT, _OLD], pa.timestamp("us", "UTC")),
+        "milliseconds": pa.array([1714521600123], pa.timestamp("ms")),
+        "date": pa.array([date(1500, 2, 28), date(9999, 12, 31)]),
+        "uint8": pa.array([255], pa.uint8()),
+        "uint16": pa.array([65535], pa.uint16()),
+        "uint32": pa.array([2**32 - 1], pa.uint32()),
+        "uint64": pa.array([2**64 - 1], pa.uint64()),
+        "int8": pa.array([-128], pa.int8()),
+        "float": pa.array([0.1, float("inf"), -0.0], pa.float32()),
+        "double": pa.array([5e-324, 0.1, float("-inf")]),
+        "decimal": pa.array([Decimal("0.000000000000000001")], pa.decimal128(38, 18)),
+        "narrow decimal256": pa.array([Decimal("1.5")], pa.decimal256(20, 2)),
+        "nulls": pa.nulls(2),
+        "map by number": pa.array([[(1, "a"), (2, None)]], pa.map_(pa.int32(), pa.string())),
+        "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+        "large text": pa.array(["x\n", ""], pa.large_string()),
+        "bytes": pa.array([b"\x00\xff", b""]),
+        "fixed bytes": pa.array([b"xy"], pa.binary(2)),
+        "lists": pa.array([[{"a": [1, None]}], []]),
+        "dictionary": pa.array(["x"]).dictionary_encode(),
+        "boolean": pa.array([True, None]),
+    }
+
+
+def build_refused() -> dict[str, tuple[pa.Array, str]]:
+    """Return a column of each type that Spark cannot read, and what the reason says."""
+    nested = pa.list_(pa.struct([("t", pa.time32("ms"))]))
+    nanos = pa.array([1714521600123456789], pa.timestamp("ns"))
+    return {
+        "decimal256": (pa.array([Decimal("1.5")], pa.decimal256(50, 2)), "the type decimal256(50, 2)"),
+        "time": (pa.array([1], pa.time64("us")), "column 'c' has the type time64[us], which Spark cannot"),
+        "float16": (pa.array([1.5], pa.float16()), "column 'c' has the type halffloat"),
+        "duration": (pa.array([1], pa.duration("us")), "column 'c' has the type duration[us]"),
+        "nested time": (pa.array([[{"t": None}]], nested), "column 'c.element.t'"),
+        "odd nanoseconds": (nanos, "column 'c' has a time with nanoseconds"),
+    }
+
+
+def read_values(landing: Landing, suffix: str, read: Any) -> dict[str, list[Any]]:
+    """Return the values of the column of each merged file, by the name of its source."""
+    values = {}
+    for path in landing.list_outputs():
+        name = landing.read_attributes(path)["filename"].removesuffix(suffix)
+        values[name] = read(path).to_pydict()["c"]
+    return values
+
+
+def list_reasons(landing: Landing, suffix: str) -> dict[str, str]:
+    """Return why files have failed, by their names."""
+    lines = [line for line in landing.read_ledger() if line["outcome"] == "failed"]
+    return {
+        line["sources"][0]["uri"].rpartition("/")[2].removesuffix(suffix): line["reason"] for line in lines
+    }
+
+
+def test_parquet_files_of_pyarrow(lean: SparkSession, tmp_path: Path) -> None:
+    """Every type comes out equal, also times in nanoseconds, unless a time has nanoseconds."""
+    landing = Landing(tmp_path, lean, reader="parquet", max_records=1, max_bins="unlimited")
+    arrays, refused = build_arrays(), build_refused()
+    for name, array in [*arrays.items(), *((name, case[0]) for name, case in refused.items())]:
+        sink = pa.BufferOutputStream()
+        parquet.write_table(pa.table({"c": array}), sink)
+        landing.put_file(f"{name}.parquet", bytes(sink.getvalue()))
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table({"c": arrays["nanoseconds"]}), sink, use_deprecated_int96_timestamps=True)
+    landing.put_file("int96.parquet", bytes(sink.getvalue()))
+
+    landing.run_job(at=1)
+
+    expected = {
+        name: array.cast(pa.timestamp("us")) if name == "nanoseconds" else array
+        for name, array in arrays.items()
+    }
+    expected["nanoseconds utc"] = expected["nanoseconds utc"].cast(pa.timestamp("us", "UTC"))
+    expected["int96"] = expected["nanoseconds utc"]
+    values = read_values(landing, ".parquet", parquet.read_table)
+    assert values == {name: array.to_pylist() for name, array in expected.items()}
+    reasons = list_reasons(landing, ".parquet")
+    assert reasons.keys() == refused.keys()
+    for name, (_, reason) in refused.items():
+        assert reason in reasons[name]
+
+
+def test_orc_and_avro_files(lean: SparkSession, tmp_path: Path) -> None:
+    """ORC of Spark and of pyarrow, and Avro with named types, unions and logical types."""
+    landing = Landing(tmp_path, lean, reader="orc", writer="parquet", max_records=1, max_bins="unlimited")
+    chosen = ("double", "decimal", "map by number", "lists", "bytes")
+    arrays = {name: array for name, array in build_arrays().items() if name in chosen}
+    arrays |= {"times": pa.array([1714521600123456000], pa.timestamp("ns", "UTC"))}
+    for name, array in arrays.items():
+        sink = pa.BufferOutputStream()
+        orc.write_table(pa.table({"c": array}), sink)
+        landing.put_file(f"{name}.orc", bytes(sink.getvalue()))
+    for name, kind in (("timestamp", "timestamp"), ("local", "timestamp_ntz")):
+        frame = lean.sql(f"SELECT {kind}'1500-02-28T23:59:59.999999' AS c")
+        frame.coalesce(1).write.orc(str(tmp_path / name))
+        (part,) = (tmp_path / name).glob("part-*.orc")
+        landing.put_file(f"{name}.orc", part.read_bytes())
+        arrays[name] = pa.array([_OLD], pa.timestamp("us", "UTC" if kind == "timestamp" else None))
+
+    landing.run_job(at=1)
+
+    arrays["times"] = arrays["times"].cast(pa.timestamp("us", "UTC"))
+    assert read_values(landing, ".orc", parquet.read_table) == {
+        name: array.to_pylist() for name, array in arrays.items()
+    }
+
+    avro = Landing(
+        tmp_path / "avro", lean, reader="avro", writer="parquet", max_records=1, max_bins="unlimited"
+    )
+    cases = _AVRO | {name: (schema, values) for name, (schema, values, _) in _AVRO_REFUSED.items()}
+    for name, (field_type, items) in cases.items():
+        content = io.BytesIO()
+        schema = {"type": "record", "name": "r", "fields": [{"name": "c", "type": field_type}]}
+        fastavro.writer(content, fastavro.parse_schema(schema), [{"c": item} for item in items])
+        avro.put_file(f"{name}.avro", content.getvalue())
+
+    avro.run_job(at=1)
+
+    values = read_values(avro, ".avro", parquet.read_table)
+    values["map"] = [dict(entries) for entries in values["map"]]
+    assert values == {name: expected for name, (_, expected) in _AVRO.items()}
+    reasons = list_reasons(avro, ".avro")
+    assert reasons.keys() == _AVRO_REFUSED.keys()
+    for name, (_, _, reason) in _AVRO_REFUSED.items():
+        assert reason in reasons[name]
+
+
+@pytest.mark.parametrize("kind", ["json", "json-array", "csv", "xml", "avro", "parquet", "orc"])
+def test_times_keep_their_microseconds(lean: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Times come out of each format as they went in, also nested ones where the format has them."""
+    ddl = "t TIMESTAMP, n TIMESTAMP_NTZ, d DATE, s STRUCT<t: TIMESTAMP>"
+    record: dict[str, Any] = {
+        "t": "2024-05-01T00:00:00.123456Z",
+        "n": "1500-02-28T23:59:59.999999",
+        "d": "1500-02-28",
+    }
+    record |= {} if kind == "csv" else {"s": {"t": "1500-02-28T23:59:59.000001Z"}}
+    ddl = ddl.rpartition(",")[0] if kind == "csv" else ddl
+    options = {"rowTag": "r"} if kind == "xml" else {}
+    landing = Landing(
+        tmp_path, lean, reader={"format": "json", "schema": ddl}, writer={"format": kind, "options": options}
+    )
+    landing.put_records("a.json", record)
+    landing.run_job(at=1)
+    (output,) = landing.list_outputs()
+    again = Landing(
+        tmp_path / "again", lean, reader={"format": kind, "schema": ddl, "options": options}, writer="json"
+    )
+    again.put_file(output.name, output.read_bytes())
+
+    again.run_job(at=1)
+
+    (output,) = again.list_outputs()
+    assert json.loads(output.read_text()) == record
