@@ -15,7 +15,12 @@ from airflow_merge_provider.connect_token import LOCALHOST, TOKEN_SETTING, is_lo
 from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
-from airflow_merge_provider.core.spark_conf import inherit_settings, merge_settings, session_conf
+from airflow_merge_provider.core.spark_conf import (
+    format_settings,
+    inherit_settings,
+    merge_settings,
+    session_conf,
+)
 from airflow_merge_provider.jvm.class_archive import add_recording_settings, archive_file, long_lived
 from airflow_merge_provider.jvm.jars import find_java, spark_home
 from airflow_merge_provider.jvm.spark_defaults import read_spark_defaults
@@ -68,7 +73,7 @@ class ConnectServer:
     ) -> None:
         _require_free(host, port)
         self._host, self._port, self._master = host, port, master
-        self._settings = build_server_conf(conf or {}, master=master, recording=recording) | {
+        self._settings = build_server_conf(format_settings(conf), master=master, recording=recording) | {
             "spark.connect.grpc.binding.address": host,
             "spark.connect.grpc.binding.port": str(port),
         }

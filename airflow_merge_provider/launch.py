@@ -40,6 +40,7 @@ from airflow_merge_provider.core.object_store.gcs_settings import (
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
 from airflow_merge_provider.core.spark_conf import (
     connect_conf,
+    format_settings,
     inherit_settings,
     names_artifact,
     properties_text,
@@ -111,7 +112,7 @@ class JobProcess:
         self._request = request
         self._master = master
         self._remote = remote
-        self._conf = dict(conf or {})
+        self._conf = format_settings(conf)
         self._submit = submit
         self._script = script
         self._on_line = on_line

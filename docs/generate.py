@@ -27,12 +27,14 @@ from render_reference import (  # noqa: E402
     render_arguments,
     render_commands,
     render_connection,
+    render_key_types,
     render_python,
     render_settings,
 )
 
 PAGE = ROOT / "docs/report.md"
 ERRORS = ROOT / "docs/errors.md"
+VALUES = ROOT / "docs/values.md"
 SCHEMA = ROOT / "docs/report.schema.json"
 TEXTS = ROOT / "airflow_merge_provider/plugins/static/counts.js"
 _BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -44,7 +46,7 @@ def generate_files() -> Iterator[tuple[Path, str]]:
     yield TEXTS, _render_texts()
     for name, draw_picture in PICTURES.items():
         yield ROOT / "docs/images" / name, draw_picture()
-    for page in (PAGE, ERRORS, *sorted((ROOT / "docs/reference").glob("*.md"))):
+    for page in (PAGE, ERRORS, VALUES, *sorted((ROOT / "docs/reference").glob("*.md"))):
         yield page, _BLOCK.sub(_render_block, page.read_text(encoding="utf-8"))
 
 
@@ -89,6 +91,7 @@ _TABLES: dict[str, Callable[[], str]] = {
     "commands": render_commands,
     "connection": render_connection,
     "errors": _render_errors,
+    "key_types": render_key_types,
     "keys": render_keys,
     "python": render_python,
     "settings": render_settings,

@@ -8,10 +8,12 @@ import html
 import inspect
 import re
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.cli import _build_parser
+from airflow_merge_provider.core.schema.key_types import choose_comparison, list_casts
 from airflow_merge_provider.get_provider_info import get_provider_info
 
 PACKAGE = "airflow_merge_provider"
@@ -205,3 +207,24 @@ def _split_docstring(text: str) -> tuple[str, list[str]]:
         elif not paragraph.startswith(">>>"):
             description.append(line)
     return "\n\n".join(description), rows
+
+
+# A type of each kind, in the order of the table of keys.
+_KEY_TYPES = (
+    "int", "bigint", "decimal(38,2)", "decimal(38,18)", "double", "string", "char(5)", "char(8)", "binary",
+    "boolean", "date", "timestamp", "timestamp_ntz",
+)  # fmt: skip
+
+
+def render_key_types() -> str:
+    """Return a table of pairs of key types: how they are compared, or the casts that they need."""
+    lines = ["| types | compared | else join on |", "| --- | --- | --- |"]
+    for pair in combinations(_KEY_TYPES, 2):
+        comparison, casts = choose_comparison(pair), list_casts(pair)
+        if comparison is not None:
+            compared = "integral parts and fractions" if comparison.is_split else f"as `{comparison.type}`"
+            lines.append(f"| `{pair[0]}`, `{pair[1]}` | {compared} | |")
+        elif casts is not None:
+            changed = (cast.format(kind) for cast, kind in zip(casts, ("left", "right"), strict=True))
+            lines.append(f"| `{pair[0]}`, `{pair[1]}` | no | {', '.join(f'`{cast}`' for cast in changed)} |")
+    return "\n".join([*lines, "| any others | no | another field |"])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from airflow_merge_provider.core.errors import (
     ConfigError,
 )
-from airflow_merge_provider.core.spark_conf import find_misplaced
+from airflow_merge_provider.core.spark_conf import find_conf_problems
 from airflow_merge_provider.launch import LOCAL
 from airflow_merge_provider.run_file import (
     WAREHOUSE,
@@ -84,12 +84,12 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
 def parse_settings(pairs: Sequence[str]) -> dict[str, str]:
     """Return the Spark settings of ``--conf`` options.
 
-    :raises ConfigError: if one has no value, or no effect.
+    :raises ConfigError: if one has no value, no valid name, or no effect.
     """
     invalid_pairs = [pair for pair in pairs if "=" not in pair]
     if invalid_pairs:
         raise ConfigError(f"--conf {invalid_pairs[0]}: must have the form NAME=VALUE")
     settings = dict(pair.split("=", 1) for pair in pairs)
-    if problems := find_misplaced(settings, "--conf"):
+    if problems := find_conf_problems(settings, "--conf"):
         raise ConfigError.from_problems(problems)
     return settings

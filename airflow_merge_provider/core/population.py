@@ -49,7 +49,7 @@ def build_population(
 
     ``references`` are the datasets that the configuration names, by their paths.
     """
-    if getattr(config, "target", None) is None or getattr(config, "target_format", "delta") != "delta":
+    if getattr(config, "target", None) is None:
         return None
     sources = tuple(ref for path, ref in references.items() if path.startswith(_SOURCES))
     initial = getattr(config, "initial_datasets", None)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from airflow_merge_provider.core.errors import Problem
+from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.object_store.clients import GCS_LOG_STORE, LOG_STORE
 from airflow_merge_provider.core.object_store.gcs_settings import AUTH_TYPE_SETTING
 
@@ -82,13 +84,39 @@ _MISPLACED = {
 }
 
 
-def find_misplaced(names: Iterable[str], path: str) -> list[Problem]:
-    """Return a problem for every setting without effect; ``path`` is where the settings are configured."""
-    return [
-        Problem(f"{path}[{name!r}]", "misplaced", "has no effect in the Spark settings", _MISPLACED[name])
-        for name in names
-        if name in _MISPLACED
-    ]
+def find_conf_problems(conf: Mapping[Any, Any], path: str) -> list[Problem]:
+    """Return a problem for every setting without effect, and for every name that Spark does not know as one.
+
+    :param conf: settings as users write them; None is a setting that is not set.
+    :param path: where the settings are configured.
+    """
+    problems = []
+    for name in conf:
+        if not isinstance(name, str) or not name or re.search(r"\s", name):
+            message = "is not a valid name of a Spark setting"
+            problems.append(Problem(f"{path}[{name!r}]", "name", message, "remove blanks from the name"))
+        elif name in _MISPLACED and conf[name] is not None:
+            message = "has no effect in the Spark settings"
+            problems.append(Problem(f"{path}[{name!r}]", "misplaced", message, _MISPLACED[name]))
+    return problems
+
+
+def format_settings(conf: Mapping[Any, Any] | None, path: str = "conf") -> dict[str, str]:
+    """Return settings as Spark reads them, without those that are None.
+
+    >>> format_settings({"spark.a": True, "spark.b": 2, "spark.c": None})
+    {'spark.a': 'true', 'spark.b': '2'}
+
+    :raises ConfigError: with every name that is not valid.
+    """
+    settings = conf or {}
+    if invalid := [problem for problem in find_conf_problems(settings, path) if problem.code == "name"]:
+        raise ConfigError.from_problems(invalid)
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in settings.items()
+        if value is not None
+    }
 
 
 def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.delta_rs import is_table
-from airflow_merge_provider.explain.joiner import explain_joined_row, has_file_runs
+from airflow_merge_provider.explain.joiner import explain_joined_row
 from airflow_merge_provider.explain.merge_engine import explain_key
 from airflow_merge_provider.explain.merge_load import explain_row
 from airflow_merge_provider.explain.merge_record import explain_merged_file, find_state_folders
@@ -42,11 +42,8 @@ def explain_target(
     :raises DataError: if no capability of this package wrote the target, or it never had the key.
     """
     dataset = resolve_dataset(target, warehouse, at="target")
-    if dataset.path is not None and not is_table(dataset.path):
-        if has_file_runs(dataset.path):
-            return explain_joined_row(target, key, warehouse=warehouse, version=version)
-        if find_state_folders(dataset):
-            return explain_merged_file(target, key, warehouse=warehouse, version=version)
+    if dataset.path is not None and not is_table(dataset.path) and find_state_folders(dataset):
+        return explain_merged_file(target, key, warehouse=warehouse, version=version)
     owner = find_owner(target, warehouse)
     if owner not in _EXPLAIN:
         raise refuse_owner(dataset, owner, "this package")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.explanation.commits import CommitRef, KeyStates
 from airflow_merge_provider.core.explanation.joins import (
@@ -23,8 +23,6 @@ from airflow_merge_provider.core.explanation.joins import (
 from airflow_merge_provider.core.explanation.rows import trace_changes
 from airflow_merge_provider.core.explanation.values import to_json_value
 from airflow_merge_provider.core.source_offset import SourceOffset, read_offsets
-from airflow_merge_provider.delta_rs import is_table
-from airflow_merge_provider.explain.folder import Folder
 from airflow_merge_provider.explain.reading import (
     ROWS_MAX,
     list_types,
@@ -43,8 +41,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _CAPABILITY = "joiner"
-# The ledger of a folder of files, with an entry per run.
-_LEDGER, _ENTRY = "_merge/ledger", ".json"
 
 Row = Mapping[str, Any]
 
@@ -61,12 +57,6 @@ def explain_joined_row(
     :raises ConfigError: if the target or the key is not valid.
     :raises DataError: if no join wrote the target, or its commit does not record the join.
     """
-    location = resolve_dataset(target, warehouse, at="target")
-    commit = None
-    if location.path is not None and not is_table(location.path):
-        commit = find_file_run(location.path, version)
-    if commit is not None:
-        return _explain_run(commit, key, missing="the files of the target are not searched")
     dataset, table = open_target(target, warehouse, version)
     require_owner(dataset, table, _CAPABILITY)
     commit = _find_run(dataset, table)
@@ -78,35 +68,6 @@ def explain_joined_row(
         return _explain_run(commit, key, tuple(query_keys(dataset, table, output_keys)))
     states = read_states(dataset, table, output_keys)
     return _explain_run(_find_newest_append(states) or commit, key, states.newest.rows)
-
-
-def has_file_runs(location: str) -> bool:
-    """Return whether a folder has the ledger of a join that writes files."""
-    return any(name.endswith(_ENTRY) for name in Folder(location).list_names(_LEDGER))
-
-
-def find_file_run(location: str, number: int | None = None) -> CommitRef | None:
-    """Return the newest run of a join that wrote files to a folder; None if the folder has no ledger.
-
-    :param number: the number of the run; None for the newest.
-    :raises DataError: if the ledger does not hold the run or does not record the join.
-    """
-    folder = Folder(location)
-    names = folder.list_names(_LEDGER)
-    numbers = [int(name.removesuffix(_ENTRY)) for name in names if name.removesuffix(_ENTRY).isdigit()]
-    if not numbers:
-        return None
-    name = f"{_LEDGER}/{max(numbers) if number is None else number:08d}{_ENTRY}"
-    if number not in {None, *numbers}:
-        message = f"{location} has no run {number}"
-        hint = f"runs {min(numbers)} to {max(numbers)} are known"
-        raise DataError.from_problems([Problem("version", "unknown", message, hint)])
-    try:
-        entry = json.loads(folder.read_file(name))
-        commit = CommitRef(entry["number"], folder.get_modification_time(name), "WRITE", dict(entry["state"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise folder.refuse_file(name, error) from None
-    return _require_join(location, commit)
 
 
 def _explain_run(
@@ -125,16 +86,8 @@ def _find_run(dataset: Dataset, table: DeltaTable) -> CommitRef:
     """
     commits = [CommitRef.from_entry(entry) for entry in read_lineage(dataset, table).entries]
     commit = next((commit for commit in commits if commit.state.get("capability") == _CAPABILITY), None)
-    return _require_join(dataset.uri, commit)
-
-
-def _require_join(location: str, commit: CommitRef | None) -> CommitRef:
-    """Return the commit of a run if it records the join.
-
-    :raises DataError: if it does not: an earlier release wrote it.
-    """
     if commit is None or "join" not in commit.state:
-        message = f"the newest run of {location} does not record the join"
+        message = f"the newest run of {dataset.uri} does not record the join"
         hint = "run the task once with full_refresh=True"
         raise DataError.from_problems([Problem("target", "state", message, hint)])
     return commit

@@ -11,6 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.clients import add_spark_settings, is_secret
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
+from airflow_merge_provider.core.spark_conf import format_settings
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.launch import JobProcess
 from airflow_merge_provider.local_spark.client import build_local_process
@@ -33,7 +34,7 @@ class SparkJobHook(BaseHook):
 
     :param conn_id: a connection of type ``spark`` or ``spark_connect``. If the default connection does not
         exist, Spark runs on this machine (the stock hook would use YARN).
-    :param conf: Spark settings, which override those of this package.
+    :param conf: Spark settings, which override those of this package; None is a setting that is not set.
     :param merge_store_conn_id: the connection with the credentials of object stores; it may not exist.
     """
 
@@ -51,7 +52,7 @@ class SparkJobHook(BaseHook):
         super().__init__()
         self.merge_store_conn_id = merge_store_conn_id
         self.conn_id = conn_id
-        self.conf = {str(name): _format_setting(value) for name, value in (conf or {}).items()}
+        self.conf = format_settings(conf)
         self._process: Process | None = None
 
     def submit(self, request: JobRequest) -> JobResult | JobFailure:
@@ -140,8 +141,3 @@ def find_settings() -> LocalSparkSettings:
     :raises ConfigError: with every invalid value.
     """
     return parse_settings(lambda name: conf.get(SECTION, name, fallback=None))
-
-
-def _format_setting(value: Any) -> str:
-    """Return a setting as Spark reads it: booleans in lower case."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -168,7 +168,7 @@ class WarehouseHook(BaseHook):
                 'use the form {"AWS_REGION": "…"}',
             )
             raise ConfigError.from_problems([problem])
-        return {str(name): str(value) for name, value in (options or {}).items()}
+        return {str(name): str(value) for name, value in (options or {}).items() if value is not None}
 
     def resolve_dataset(self, ref: str | Mapping[str, Any]) -> Dataset:
         """Return the dataset that a reference names in this warehouse.

@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
+from airflow_merge_provider.core.spark_conf import format_settings
 from airflow_merge_provider.launch import LOCAL, NO_CONNECT, SCRIPT, STOPPED, JobProcess, supports_connect
 from airflow_merge_provider.local_spark.identity import build_spec, describe_memory_setting, split_conf
 from airflow_merge_provider.local_spark.server_run import ServerLostError, ServerRun
@@ -37,7 +38,7 @@ class SharedSparkProcess:
     ) -> None:
         self._request = request
         self._settings = settings
-        self._conf = dict(conf or {})
+        self._conf = format_settings(conf)
         self._script = script
         self._on_line = on_line
         self._job: JobProcess | None = None
@@ -99,7 +100,7 @@ def build_local_process(
         return SharedSparkProcess(request, settings=settings, conf=conf, on_line=on_line)
     if settings.mode == SHARED and not supports_connect():
         on_line(f"this run starts a Spark process of its own: {NO_CONNECT}")
-    process_conf = {MEMORY_SETTING: settings.memory, **conf}
+    process_conf = {MEMORY_SETTING: settings.memory, **format_settings(conf)}
     return JobProcess(request, master=settings.master, conf=process_conf, on_line=on_line)
 
 

@@ -18,7 +18,7 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import OFFSETS
-from airflow_merge_provider.core.spark_conf import find_misplaced
+from airflow_merge_provider.core.spark_conf import find_conf_problems
 
 _WORDS = {"true": True, "false": False, "none": None, "null": None, "": None}
 
@@ -203,7 +203,7 @@ def find_setting_problems(operator: Any) -> list[Problem]:
     if conf is not None and not isinstance(conf, Mapping):
         problems.append(Problem("conf", "value", "must be an object of Spark settings"))
     elif conf is not None:
-        problems += find_misplaced(conf, "conf")
+        problems += find_conf_problems(conf, "conf")
     if operator.set_initial_offset not in OFFSETS and is_literal(operator.set_initial_offset):
         names = ", ".join(map(repr, OFFSETS))
         problems.append(

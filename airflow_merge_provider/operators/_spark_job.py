@@ -76,7 +76,7 @@ class SparkJobOperator(BaseOperator):
         (templated)
     :param spark_conn_id: a connection of type ``spark`` or ``spark_connect``; by default ``spark_default``,
         or Spark on this machine if that connection does not exist. (templated)
-    :param conf: Spark settings, which override those of this package. (templated)
+    :param conf: Spark settings, which override those of this package; None is not set. (templated)
     :param dry_run: do everything except the commit and report what would change. (templated)
     :param full_refresh: process all input, not only the changes since the last run. (templated)
     :param max_change_ratio: the largest share of the target's rows, 0 to 1, that a run may write; the first

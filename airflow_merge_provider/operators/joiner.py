@@ -26,7 +26,6 @@ _JSON = (
     "output_schema",
     "key_columns",
     "expect",
-    "target_options",
 )
 
 
@@ -38,9 +37,7 @@ class JoinerOperator(SparkJobOperator):
 
     :param inputs: the datasets to join, ``{"customers": <dataset>, …}``, in the order of the output.
     :param target: the dataset to write: a bare id, a catalog table, a location or an ``Asset``.
-    :param target_format: the storage format of the target: ``delta``, ``parquet``, ``csv``, ``json``,
-        ``avro`` or ``orc``.
-    :param target_options: Spark's options for the files, ``{"sep": ";"}``.
+    :param target_format: the storage format of the target: ``delta``.
     :param write_mode: ``overwrite`` or ``append``.
     :param join_keys: the fields to compare, ``"a.x = b.x & a.y = b.y"``, or a list of
         ``{"a": "x", "b": "x"}``.
@@ -76,7 +73,6 @@ class JoinerOperator(SparkJobOperator):
         "inputs",
         "target",
         "target_format",
-        "target_options",
         "write_mode",
         "join_keys",
         "join_type",
@@ -114,7 +110,6 @@ class JoinerOperator(SparkJobOperator):
         inputs: Mapping[str, str | Asset | Mapping[str, Any]] | Sequence[str],
         target: str | Asset,
         target_format: str = "delta",
-        target_options: Mapping[str, Any] | None = None,
         write_mode: str = "overwrite",
         join_keys: str | Sequence[Any] | Mapping[str, str] | None = None,
         join_type: str | None = None,
@@ -143,7 +138,7 @@ class JoinerOperator(SparkJobOperator):
         super().__init__(**kwargs)
         self.inputs = inputs
         self.target = target
-        self.target_format, self.target_options = target_format, target_options
+        self.target_format = target_format
         self.write_mode = write_mode
         self.join_keys = join_keys
         self.join_type = join_type

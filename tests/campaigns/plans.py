@@ -101,13 +101,9 @@ def count_images(changes: list[dict[str, Any]]) -> tuple[Counter[str], Counter[s
 def try_plans(spark: SparkSession, capability: str, seed: int, folder: Path, tally: PlanTally) -> None:
     """Plan each step of a workload, let other things happen, and apply the plan; repeatable by the seed."""
     workload = build_workload(capability, seed)
-    for reason, is_skipped in (
-        ("target of files", workload.config.get("target_format", "delta") != "delta"),
-        ("dispatch_by", "dispatch_by" in workload.config),
-    ):
-        if is_skipped:
-            tally.skipped[reason] += 1
-            return
+    if "dispatch_by" in workload.config:
+        tally.skipped["dispatch_by"] += 1
+        return
     runs = PlannedRuns(spark, workload, folder)
     random = Random(f"{capability}/{seed}/plans")  # noqa: S311 - repeatable
     action_names: list[str] = []

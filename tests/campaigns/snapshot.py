@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
@@ -20,12 +18,10 @@ Content = dict[str, list[str]]
 # Columns that count runs, or ids: values that an undone run assigned are not assigned again.
 NUMBERS_OF_RUNS = ("_run", "run", "_updated", "_previous")
 NUMBERS_OF_IDS = ("$stable_id", "_hash")
-# Folders of files that runs use internally.
-_HIDDEN = ("_", ".")
 
 
 def read_folder(folder: str, location: str = "") -> Content:
-    """Return the content of each table and each folder of files, as sorted texts.
+    """Return the content of each table and each landing folder, as sorted texts.
 
     The folder may be a copy of a lake at another location, which its rows contain.
     """
@@ -34,9 +30,6 @@ def read_folder(folder: str, location: str = "") -> Content:
     contents = {str(table.relative_to(root)): read_table(table, location) for table in tables}
     if (root / "in").is_dir():
         return contents | _read_landing(root)
-    for child in sorted(root.iterdir()):
-        if child.is_dir() and not any(child == table or child in table.parents for table in tables):
-            contents[child.name] = _read_files(child)
     return contents
 
 
@@ -105,21 +98,6 @@ def drop_columns(row: str, dropped: tuple[str, ...]) -> str:
 
 def _list_rows(rows: Any) -> list[dict[str, Any]]:
     return list(pa.table(rows.read_all()).to_pylist())
-
-
-def _read_files(folder: Path) -> list[str]:
-    """Return the rows of the files that a reader of a folder sees."""
-    rows: list[str] = []
-    for path in sorted(folder.rglob("*")):
-        names = path.relative_to(folder).parts
-        if not path.is_file() or any(name.startswith(_HIDDEN) for name in names):
-            continue
-        if path.suffix == ".parquet":
-            rows += [json.dumps(row, default=str) for row in pq.read_table(path).to_pylist()]
-        else:
-            with path.open(encoding="utf-8", newline="") as file:
-                rows += [json.dumps(row) for row in csv.reader(file)]
-    return sorted(rows)
 
 
 def _read_landing(root: Path) -> dict[str, list[str]]:

@@ -254,7 +254,7 @@ def _build_merge_load(random: Random) -> tuple[dict[str, Any], Any]:
     return config, write_step
 
 
-# Joiner: tables and folders of files.
+# Joiner: tables.
 
 _LEFT = pa.schema([("id", pa.int64()), ("name", pa.string())])
 _RIGHT = pa.schema([("purchase", pa.int64()), ("customer", pa.int64())])
@@ -262,8 +262,6 @@ _JOINS: tuple[dict[str, Any], ...] = (
     {"unmatched": "unmatched"},
     {"write_mode": "append"},
     {"required_inputs": "customers,purchases", "indicator": "found_in"},
-    {"target_format": "parquet"},
-    {"target_format": "csv", "write_mode": "append"},
 )
 
 

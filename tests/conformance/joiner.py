@@ -27,10 +27,10 @@ from airflow_merge_provider.core.joiner.schema import (
     Schemas,
     normalize_type,
     parse_fields,
-    split_type,
 )
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.schema.type_text import split_type
 from airflow_merge_provider.jobs.delta.table import MemoryDataset, pin_dataset
 from airflow_merge_provider.jobs.joiner.counting import count_input_records
 from airflow_merge_provider.jobs.joiner.job import join_inputs, prepare_join, run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from airflow_merge_provider.core.data_lineage.model import (
@@ -30,8 +29,7 @@ _TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 def list_datasets(config: JoinerConfig, resolve: Resolve) -> RunDatasets:
     """Return the inputs by their names, the target, and the table of unmatched rows."""
     inputs = {stage: resolve(ref, at=f"inputs.{stage}") for stage, ref in config.inputs.items()}
-    target = resolve(config.target or "", at=TARGET)
-    outputs = {TARGET: replace(target, format=config.target_format)}
+    outputs = {TARGET: resolve(config.target or "", at=TARGET)}
     if config.unmatched is not None:
         outputs[UNMATCHED] = resolve(config.unmatched, at=UNMATCHED)
     return RunDatasets(inputs, outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from airflow_merge_provider.core.joiner.plan import JoinPlan, plan_join
 from airflow_merge_provider.core.joiner.schema import parse_table_fields
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.columns import ReadFields
-from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
+from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit, load_previous_run
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RESULT, RunReporter, RunResult
@@ -44,12 +44,11 @@ Stated = TypeVar("Stated", PreviousRun, RunCommit)
 
 @dataclass(frozen=True)
 class JoinDecision(RunDecision):
-    """The decision about one join; ``is_whole`` returns whether all that the last run wrote still exists."""
+    """The decision about one join."""
 
     config: JoinerConfig
     sources: Mapping[str, PinnedDataset]
     reporter: RunReporter
-    is_whole: Callable[[], bool]
 
     @property
     def is_append(self) -> bool:
@@ -78,7 +77,7 @@ class JoinDecision(RunDecision):
         has_same_inputs = is_same_reads(self.state, offsets.values())
         # If another writer has changed rows, an overwrite restores them; an append would duplicate them.
         is_target_kept = self.is_append or not self.is_target_changed
-        if is_same_config and has_same_inputs and self.is_whole() and is_target_kept:
+        if is_same_config and has_same_inputs and is_target_kept:
             return "noop", NOTHING_CHANGED
         if not is_same_config:
             return "full", CONFIG_CHANGED
@@ -99,7 +98,6 @@ def decide_join(
     config: JoinerConfig,
     sources: Mapping[str, PinnedDataset],
     reporter: RunReporter,
-    is_whole: Callable[[], bool] = lambda: True,
 ) -> JoinDecision:
     """Return the decision about a join whose inputs and target were found, with its warnings.
 
@@ -112,7 +110,7 @@ def decide_join(
             [_refuse_absent_dataset(stage, dataset) for stage, dataset in missing.items()]
         )
     reporter.add_warnings([*list_warnings(config), *_list_inferred(sources)])
-    decision = JoinDecision(config, sources, reporter, is_whole)
+    decision = JoinDecision(config, sources, reporter)
     if decision.is_target_changed:
         reporter.add_warnings([TARGET_CHANGED])
     return decision
@@ -127,8 +125,6 @@ def open_run(log: TableLog, request: JobRequest, progress: Progress) -> JoinDeci
     """
     config = JoinerConfig.parse(request.config)
     inputs = resolve_inputs(config, request)
-    if config.target_format != "delta":
-        raise RequiresSparkError("the target is a folder of files")
     target = resolve_dataset(config.target or "", request.warehouse, at="target")
     last = load_previous_run(log, target, CAPABILITY, request)
     # A dataset that is joined to itself is read at one version, which the log keeps.

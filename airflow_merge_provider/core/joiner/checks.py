@@ -17,7 +17,6 @@ from airflow_merge_provider.core.joiner.hints import hint_problems, hint_warning
 from airflow_merge_provider.core.joiner.keys import Keys, read_keys
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 from airflow_merge_provider.core.joiner.schema import Field, Schema
-from airflow_merge_provider.core.joiner.sinks import column_problems, place_problems
 
 _RESERVED = re.compile(r"[.,:=&`]| as ")
 _LEAST = 2
@@ -30,14 +29,9 @@ def list_problems(options: ParsedOptions) -> list[Problem]:
     key_fields, key_problems = read_keys(options)
     columns, selection_problems = select_columns(options)
     problems += [*key_problems, *selection_problems, *hint_problems(options), *condition_problems(options)]
-    problems += [*_addition_problems(options, columns, key_fields), *place_problems(options)]
-    if problems:
-        return problems
+    problems += _addition_problems(options, columns, key_fields)
     # As in CDAP, a declared schema is only compared with a valid output.
-    return [
-        *_output_problems(options, columns),
-        *column_problems(options, build_output_schema(options) or ()),
-    ]
+    return problems or list(_output_problems(options, columns))
 
 
 def list_warnings(options: ParsedOptions) -> list[str]:

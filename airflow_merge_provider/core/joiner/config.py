@@ -24,11 +24,9 @@ def _build_validator(reader: Callable[[Any], Any], written_as: Any) -> BeforeVal
 
 
 JoinType = Literal["innerjoin", "outerjoin", "leftouterjoin", "rightouterjoin", "fullouterjoin", "crossjoin"]
-Format = Literal["delta", "parquet", "csv", "json", "avro", "orc"]
 Texts = str | list[str] | None
 Forms = str | list[str | dict[str, Any]] | dict[str, Any] | None
 Declared = str | list[list[Any] | dict[str, Any]] | dict[str, Any] | None
-Options = dict[str, str | int | float | bool] | None
 Names = Annotated[tuple[str, ...] | None, _build_validator(option_parsing.parse_names, Texts)]
 Elements = Annotated[tuple[Any, ...] | None, _build_validator(option_parsing.parse_elements, Forms)]
 Flag = Annotated[bool, _build_validator(option_parsing.parse_boolean, bool | str)]
@@ -68,12 +66,9 @@ class JoinerConfig(Config):
         dict[str, Any], _build_validator(option_parsing.parse_inputs, dict[str, Any] | list[str])
     ] = Describe(description="The inputs to join: name and dataset of each, in the order of the output.")
     target: str | None = Describe(None, description="The dataset that the run writes.")
-    target_format: Annotated[Format, _build_validator(option_parsing.parse_word, str)] = Describe(
-        "delta", description="The storage format of the target: a Delta table, or a folder of files."
+    target_format: Annotated[Literal["delta"], _build_validator(option_parsing.target_format, str)] = (
+        Describe("delta", description="The storage format of the target: a Delta table.")
     )
-    target_options: Annotated[
-        dict[str, str] | None, _build_validator(option_parsing.parse_options, Options)
-    ] = Describe(None, description="Spark's options for writing the files, for example `sep` for CSV.")
     write_mode: Literal["overwrite", "append"] = Describe(
         "overwrite", description="Whether a run replaces the rows of the target or appends to them."
     )

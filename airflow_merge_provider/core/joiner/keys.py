@@ -11,7 +11,8 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
-from airflow_merge_provider.core.joiner.schema import is_comparable, same_key
+from airflow_merge_provider.core.schema.key_types import list_casts, read_key_type
+from airflow_merge_provider.core.schema.type_text import is_comparable
 
 PROPERTY = "join_keys"
 _CATEGORY = "join_key"
@@ -144,7 +145,7 @@ def _type_problems(options: ParsedOptions, clause: Mapping[str, str]) -> Iterato
     typed_fields = []
     for stage, field in clause.items():
         kinds = [
-            schema_field.type
+            schema_field.key_type
             for schema_field in options.find_schema(stage) or ()
             if schema_field.name == field
         ]
@@ -153,18 +154,39 @@ def _type_problems(options: ParsedOptions, clause: Mapping[str, str]) -> Iterato
         return
     (first_field, first_type), *other_fields = typed_fields
     for other_field, kind in other_fields:
-        if not same_key(first_type, kind):
+        if not is_same_key_type(first_type, kind):
             message = (
                 f"{first_field} is {first_type} and {other_field} is {kind}:"
                 " the fields of a key must have the same type"
             )
-            yield options.build_problem(PROPERTY, "join_key_field", message, "cast one of them upstream")
+            hint = _suggest_casts({first_field: first_type, other_field: kind})
+            yield options.build_problem(PROPERTY, "join_key_field", message, hint)
         elif not is_comparable(first_type):
             message = (
                 f"{first_field} is {first_type} and {other_field} is {kind}:"
                 " values of this type cannot be compared"
             )
             yield options.build_problem(PROPERTY, "join_key_field", message, "join on another field")
+
+
+def is_same_key_type(left: str, right: str) -> bool:
+    """Return whether a join compares two types: equal ones, decimals of any size, and texts of any length.
+
+    >>> is_same_key_type("decimal(10,2)", "decimal(12,4)"), is_same_key_type("int", "long")
+    (True, False)
+    """
+    left_kind, right_kind = read_key_type(left), read_key_type(right)
+    is_family = left_kind.family == right_kind.family and left_kind.family in {"decimal", "text"}
+    return left_kind == right_kind or is_family
+
+
+def _suggest_casts(types: Mapping[str, str]) -> str:
+    """Return how to give fields of two types one type, by their names."""
+    casts = list_casts(list(types.values()))
+    if casts is None:
+        return "join on another field"
+    changed = [cast.format(field) for field, cast in zip(types, casts, strict=True) if cast != "{}"]
+    return f"give the input a column with {' and '.join(changed)} in place of the field"
 
 
 def _format_clause(clause: Clause) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 _JOIN_TYPES = ("innerjoin", "outerjoin", "leftouterjoin", "rightouterjoin", "fullouterjoin", "crossjoin")
 _ALIASES = "must be a string 'input=alias;other=alias' or an object of input: alias"
+_EXPORT = 'write files from the table, see the page "Export a table", docs/guides/export_table.md'
 _INPUTS = "must be an object of name: dataset, or a list of '<dataset> <name>'"
 
 
@@ -86,17 +87,12 @@ def condition_type(value: Any) -> str:
     return word
 
 
-def parse_word(value: Any) -> Any:
-    """Parse a word in any case."""
-    return value.strip().lower() if isinstance(value, str) else value
-
-
-def parse_options(value: Any) -> Any:
-    """Convert the values of an object (texts, numbers, booleans) to texts."""
-    if not isinstance(value, Mapping):
-        return value
-    texts = {str(key): str(option) for key, option in value.items()}
-    return {key: text.lower() if text in {"True", "False"} else text for key, text in texts.items()}
+def target_format(value: Any) -> str:
+    """Parse the only format of a target, in any case."""
+    word = str(value).strip().lower()
+    if word != "delta":
+        raise ValueError(f"must be 'delta', not {value!r} ({_EXPORT})")
+    return word
 
 
 def parse_boolean(value: Any) -> bool:

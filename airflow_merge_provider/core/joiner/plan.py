@@ -5,7 +5,7 @@ Source: docs/semantics/joiner.md, Join plan; Output columns; Hints.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,6 +17,7 @@ from airflow_merge_provider.core.joiner.hints import is_salted
 from airflow_merge_provider.core.joiner.keys import Keys, read_keys
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 from airflow_merge_provider.core.joiner.schema import Field, Schemas
+from airflow_merge_provider.core.schema.key_types import KeyComparison, choose_comparison
 
 How = Literal["inner", "left", "full", "cross"]
 
@@ -55,7 +56,8 @@ class JoinPlan:
     input is required, the others are compared with the key of the first required input. If none is, they are
     compared with the first key of a present row (``coalesced``). ``null_keys`` holds, for each key field of
     an input, whether a NULL may match: if it may on both sides, the join needs null-safe equality instead of
-    plain equality, which is cheaper.
+    plain equality, which is cheaper. ``comparisons`` holds for each clause how values of several types are
+    compared.
     """
 
     schemas: Schemas
@@ -65,6 +67,7 @@ class JoinPlan:
     steps: tuple[JoinStep, ...]
     keys: Mapping[str, tuple[str, ...]]
     null_keys: Mapping[str, tuple[bool, ...]]
+    comparisons: tuple[KeyComparison, ...]
     nulls_match: bool
     expression: str | None
     aliases: Mapping[str, str]
@@ -139,6 +142,7 @@ def plan_join(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
         ),
         keys=key_fields,
         null_keys={stage: _null_keys(options, stage, names) for stage, names in key_fields.items()},
+        comparisons=tuple(_choose_comparisons(options, key_fields)),
         nulls_match=config.join_null_keys,
         expression=options[EXPRESSION] if options.advanced else None,
         aliases=find_aliases(options),
@@ -181,6 +185,19 @@ def _null_keys(options: ParsedOptions, stage: str, names: tuple[str, ...]) -> tu
     """Return for each key field of an input whether it may hold NULLs that match."""
     nullable = {field.name: field.nullable for field in options.find_schema(stage) or ()}
     return tuple(bool(options["join_null_keys"]) and nullable[name] for name in names)
+
+
+def _choose_comparisons(options: ParsedOptions, key_fields: Keys) -> Iterator[KeyComparison]:
+    """Yield for each clause how the values of its fields are compared."""
+    for clause in zip(*key_fields.values(), strict=True):
+        types = [
+            field.key_type
+            for stage, name in zip(key_fields, clause, strict=True)
+            for field in options.find_schema(stage) or ()
+            if field.name == name
+        ]
+        # The types were checked, so all of them can be compared.
+        yield choose_comparison(types) or KeyComparison()
 
 
 def _build_outputs(options: ParsedOptions) -> tuple[OutputColumn, ...]:

@@ -7,9 +7,11 @@ accepted. Source: docs/semantics/joiner.md, Types.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+from airflow_merge_provider.core.schema.type_text import PART_COUNTS, split_type
 
 _ALIASES = {
     "bigint": "long",
@@ -27,11 +29,10 @@ _ATOMS = frozenset({
     "boolean", "byte", "bytes", "date", "decimal", "double", "float", "int", "long", "short", "string",
     "timestamp", "timestamp_ntz", "variant",
 })  # fmt: skip
-_NESTED = re.compile(r"(array|map|struct)\s*<(.*)>\Z", re.IGNORECASE | re.DOTALL)
 _PLAIN = re.compile(r"\w+\Z")
-_INCOMPARABLE = frozenset({"map", "variant", "interval", "geometry", "geography"})
+# Spark's metadata of a column with the type that was declared, such as char(5), in place of string.
+_SIZED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _FORMS = "must be a list of [name, type, nullable] or an object of name: type"
-_WIDTHS = {"array": 1, "map": 2}
 _PAIR, _TRIPLE = 2, 3
 
 
@@ -42,6 +43,13 @@ class Field:
     name: str
     type: str
     nullable: bool = True
+    # The type of a CHAR or VARCHAR column, which is a string for everything but keys.
+    sized_type: str | None = field(default=None, repr=False)
+
+    @property
+    def key_type(self) -> str:
+        """The type by which values of the field are compared as a key."""
+        return self.sized_type or self.type
 
     def as_list(self) -> list[Any]:
         """Return the field as schemas show it: name, type, nullable."""
@@ -78,7 +86,13 @@ def parse_table_fields(fields: Iterable[Mapping[str, Any]]) -> Schema:
     (Field(name='id', type='int', nullable=False),)
     """
     return tuple(
-        Field(field["name"], format_json_type(field["type"]), field.get("nullable", True)) for field in fields
+        Field(
+            column["name"],
+            format_json_type(column["type"]),
+            column.get("nullable", True),
+            (column.get("metadata") or {}).get(_SIZED_TYPE),
+        )
+        for column in fields
     )
 
 
@@ -107,7 +121,7 @@ def normalize_type(written: str) -> str:
     kind, inner = split_type(written)
     if kind == "struct":
         return format_struct(inner)
-    if kind in _WIDTHS:
+    if kind in PART_COUNTS:
         return f"{kind}<{','.join(normalize_type(part_type) for _, part_type in inner)}>"
     name, bracket, size = kind.partition("(")
     name = _ALIASES.get(name, name)
@@ -117,23 +131,6 @@ def normalize_type(written: str) -> str:
 def format_struct(inner: Iterable[tuple[str, str]]) -> str:
     """Format the type of a struct of (name, type) pairs; a name that is not a word is put in backticks."""
     return f"struct<{','.join(f'{_quote_name(name)}:{normalize_type(kind)}' for name, kind in inner)}>"
-
-
-def is_comparable(kind: str) -> bool:
-    """Return whether values of a type can be compared: types that contain a map or a variant cannot.
-
-    >>> is_comparable("array<map<string,int>>"), is_comparable("struct<map:int>")
-    (False, True)
-    """
-    name, inner = split_type(kind)
-    return name.partition("(")[0] not in _INCOMPARABLE and all(
-        is_comparable(part_type) for _, part_type in inner
-    )
-
-
-def same_key(left: str, right: str) -> bool:
-    """Return whether two types can be compared in a key: equal types, or decimals of any size."""
-    return left == right or (left.startswith("decimal(") and right.startswith("decimal("))
 
 
 def _from_entry(entry: Any) -> Field:
@@ -152,55 +149,15 @@ def _parse_field(name: Any, kind: Any, nullable: Any) -> Field:
     if not _is_known_type(canonical):
         raise ValueError(
             f"unknown type {kind.strip()!r} of {name!r}: use one of"
-            f" {', '.join(sorted({*_ATOMS, *_WIDTHS, 'struct'}))}"
+            f" {', '.join(sorted({*_ATOMS, *PART_COUNTS, 'struct'}))}"
         )
     return Field(name, canonical, nullable)
 
 
 def _is_known_type(kind: str) -> bool:
     name, inner = split_type(kind)
-    is_known = name in _WIDTHS or name == "struct" or name.partition("(")[0] in _ATOMS
+    is_known = name in PART_COUNTS or name == "struct" or name.partition("(")[0] in _ATOMS
     return is_known and all(_is_known_type(part_type) for _, part_type in inner)
-
-
-def split_type(written: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return the outermost kind of a type, and the names and types of its parts."""
-    nested = _NESTED.match(written.strip())
-    if nested is None:
-        type_text = " ".join(written.lower().split())
-        return re.sub(r" ?([(),]) ?", r"\1", type_text), []
-    kind, text = nested[1].lower(), nested[2]
-    if kind == "struct":
-        return kind, [_split_field(part) for part in _split_list(text) if part.strip()]
-    inner = list(_split_list(text))
-    if len(inner) != _WIDTHS[kind]:
-        raise ValueError(f"unknown type {written.strip()!r}: write array<type> or map<type,type>")
-    return kind, [("", part) for part in inner]
-
-
-def _split_field(text: str) -> tuple[str, str]:
-    """Split a struct field ``name:type``, where the name may be in backticks."""
-    quoted = re.match(r"\s*`((?:[^`]|``)+)`\s*:?(.*)\Z", text, re.DOTALL)
-    if quoted:
-        return quoted[1].replace("``", "`"), quoted[2]
-    name, colon, kind = text.partition(":")
-    if not colon:
-        raise ValueError(f"unknown type {text.strip()!r} in a struct: write struct<name:type>")
-    return name.strip(), kind
-
-
-def _split_list(text: str) -> Iterator[str]:
-    """Split at the commas that are outside brackets and backticks."""
-    depth, start, quoted = 0, 0, False
-    for position, char in enumerate(text):
-        quoted ^= char == "`"
-        if quoted:
-            continue
-        depth += (char in "<(") - (char in ">)")
-        if char == "," and not depth:
-            yield text[start:position]
-            start = position + 1
-    yield text[start:]
 
 
 def _quote_name(name: str) -> str:

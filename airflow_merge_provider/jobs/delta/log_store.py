@@ -27,7 +27,7 @@ def require_safe_commits(spark: SparkSession, request: JobRequest) -> None:
     if request.allow_single_writer or (request.until != "commit" and not request.save_plan):
         return
     target = request.config.get("target")
-    if target is None or request.config.get("target_format", "delta") != "delta":
+    if target is None:
         # Folders of files have no log.
         return
     try:

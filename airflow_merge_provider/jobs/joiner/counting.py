@@ -18,7 +18,8 @@ from airflow_merge_provider.core.errors import DataError, Problem, format_count
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.table import count_records
-from airflow_merge_provider.jobs.joiner.transform import Frames
+from airflow_merge_provider.jobs.joiner.transform import Frames, list_key_columns
+from airflow_merge_provider.jobs.spark.exact_text import exact_row
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
 from airflow_merge_provider.jobs.spark.sql import quote_column
@@ -59,15 +60,18 @@ def check_unique(frames: Frames, plan: JoinPlan) -> None:
 
 
 def _find_repeated_keys(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
-    fields = [quote_column(field) for field in plan.keys[stage]]
     if not plan.nulls_match:
+        fields = map(quote_column, plan.keys[stage])
         frame = frame.where(combine_with_and(field.isNotNull() for field in fields))
-    groups = frame.groupBy(*fields).agg(F.count(F.lit(1)).alias("__merge_rows"))
+    example = exact_row(frame, plan.keys[stage], keeps_nulls=True)
+    groups = frame.groupBy(*list_key_columns(plan, stage)).agg(
+        F.count(F.lit(1)).alias("__merge_rows"), F.min(example).alias("__merge_example")
+    )
     return groups.where(F.col("__merge_rows") > 1).agg(
         F.lit(stage).alias("stage"),
         F.count(F.lit(1)).alias("keys"),
         F.max("__merge_rows").alias("most"),
-        F.min(F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})).alias("example"),
+        F.min("__merge_example").alias("example"),
     )
 
 

@@ -40,7 +40,6 @@ from airflow_merge_provider.jobs.delta.table import (
 )
 from airflow_merge_provider.jobs.joiner.changed_rows import list_changed_rows
 from airflow_merge_provider.jobs.joiner.counting import check_unique, count_input_records
-from airflow_merge_provider.jobs.joiner.file_target import FileTarget
 from airflow_merge_provider.jobs.joiner.report import build_details
 from airflow_merge_provider.jobs.joiner.schemas import read_schema
 from airflow_merge_provider.jobs.joiner.table_target import TableTarget
@@ -54,7 +53,6 @@ from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.session import override_settings
 
 CAPABILITY = "joiner"
-_INFERRED = ("csv", "json", "xml")
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def join_inputs(
     last = None if target.last is None else complete_state(target.last)
     count_rows = build_row_counter(spark)
     reporter = RunReporter(count_rows, request, progress, COUNTS, target.dataset, pinned, last)
-    decision = decide_join(config, pinned, reporter, target.is_whole)
+    decision = decide_join(config, pinned, reporter)
     return _Join(spark, decision, target, unmatched_table).run_to_end()
 
 
@@ -177,13 +175,6 @@ class _Join(JobRun):
     def is_overwrite(self) -> bool:
         """Whether the run's commit replaces all rows of the target."""
         return not self.target.append
-
-    @property
-    def rows_before(self) -> int | None:
-        """The number of rows in the target before the run; None if this needs a scan."""
-        if self.target.last is None or self.target.dataset.format == "delta":
-            return self.reporter.rows_before
-        return None if self.target.append else self.target.last.rows
 
     def count_live_rows(self) -> int:
         """Return the number of rows in the target before the run."""
@@ -234,11 +225,9 @@ class _Join(JobRun):
         return self.reporter.build_report(final_result, version=written.version, changed=True)
 
     def _record_schemas(self, join: Join) -> None:
-        """Record the known schemas; the columns of a table after the run are in its log."""
-        frames = {self.pinned[stage].dataset.uri: frame for stage, frame in join.frames.items()}
-        if self.target.dataset.format != "delta":
-            frames[self.target.dataset.uri] = join.rows
-        for uri, frame in frames.items():
+        """Record the schemas of the inputs; the columns of the target after the run are in its log."""
+        for stage, frame in join.frames.items():
+            uri = self.pinned[stage].dataset.uri
             self.reporter.progress.record_schema(uri, frame.schema.jsonValue()["fields"])
 
     def _build_result(
@@ -288,17 +277,10 @@ def _resolve_inputs(
     """
     inputs = resolve_inputs(config, request)
     with ThreadPoolExecutor() as pool:
-        target = pool.submit(_find_target, spark, config, request)
+        target = pool.submit(TableTarget.find_target, spark, config, request)
         unmatched_table = pool.submit(_open_unmatched, spark, config, request)
         pinned = _pin_inputs(spark, inputs, request, pool)
         return target.result(), unmatched_table.result(), pinned
-
-
-def _find_target(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Target:
-    dataset = resolve_dataset(config.target or "", request.warehouse, at="target")
-    if config.target_format == "delta":
-        return TableTarget.find_target(spark, dataset, config, request)
-    return FileTarget.find_target(spark, dataset, config, request)
 
 
 def _open_unmatched(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> SideTable | None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions.joiner import CAPABILITY
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig
@@ -35,13 +35,12 @@ class TableTarget(Target):
     """A Delta table that joined rows are written to."""
 
     @classmethod
-    def find_target(
-        cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig, request: JobRequest
-    ) -> Self:
+    def find_target(cls, spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Self:
         """Return the table as a target, with its previous run; this happens before any input is read.
 
         :raises DataError: if it is not a Delta table, or one that another capability wrote.
         """
+        dataset = resolve_dataset(config.target or "", request.warehouse, at="target")
         last = load_previous_run(SparkLog(spark), dataset, CAPABILITY, request)
         return cls(dataset, config.write_mode == "append", last)
 
@@ -51,7 +50,7 @@ class TableTarget(Target):
         problems = []
         if self.append:
             target_fields = read_schema(read_dataset(spark, PinnedDataset(self.dataset, self.last.version)))
-            problems = self.find_unfit_columns({field.name: field.type for field in target_fields}, fields)
+            problems = self._find_unfit_columns({field.name: field.type for field in target_fields}, fields)
         special_names = [field.name for field in fields if has_special_characters(field.name)]
         if special_names and not self._is_mapped(spark):
             message = (
@@ -83,6 +82,21 @@ class TableTarget(Target):
 
         commit = commit_run(spark, self.dataset, CAPABILITY, self.last, state, write)
         return WriteResult(commit.version, commit.rows)
+
+    def _find_unfit_columns(self, target_types: Mapping[str, str], fields: Schema) -> list[Problem]:
+        """Return a problem for each new column whose name or type differs from the existing columns."""
+        messages = [
+            f"the target has no column {field.name!r}" for field in fields if field.name not in target_types
+        ]
+        messages += [
+            f"{field.name!r} is {target_types[field.name]} in the target and {field.type} in the output"
+            for field in fields
+            if target_types.get(field.name, field.type) != field.type
+        ]
+        hint = "append the columns of the target, or overwrite it once with write_mode='overwrite'"
+        return [
+            Problem("write_mode", "schema", f"{self.dataset.uri}: {message}", hint) for message in messages
+        ]
 
     def _is_mapped(self, spark: SparkSession) -> bool:
         """Return whether the table uses column mapping, so that names may contain special characters."""

@@ -14,8 +14,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.joiner.plan import JoinPlan, Salt
-from airflow_merge_provider.core.joiner.schema import is_comparable
+from airflow_merge_provider.core.schema.type_text import is_comparable
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and
+from airflow_merge_provider.jobs.spark.key_columns import build_key_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
 Frames = Mapping[str, DataFrame]
@@ -25,7 +26,7 @@ _SALT, _COPY = "__merge_salt", "__merge_salt_copy"
 
 @dataclass(frozen=True, slots=True)
 class _JoinedInputs:
-    """The inputs joined so far: their rows, their common key columns, and which of these match on nulls."""
+    """The inputs joined so far: their rows, the columns that are compared, and which match on nulls."""
 
     rows: DataFrame
     keys: tuple[Column, ...]
@@ -52,10 +53,16 @@ def _by_chain(frames: Frames, plan: JoinPlan) -> DataFrame:
 
 
 def _build_side(frame: DataFrame, plan: JoinPlan, stage: str) -> _JoinedInputs:
+    clauses = zip(_list_key_cells(plan, stage), plan.comparisons, plan.null_keys.get(stage, ()), strict=True)
+    columns = [
+        (column, has_nulls)
+        for cell, comparison, has_nulls in clauses
+        for column in build_key_columns(cell, comparison)
+    ]
     return _JoinedInputs(
         _select_needed(frame, plan, stage),
-        tuple(_list_key_columns(plan, stage)),
-        plan.null_keys.get(stage, ()),
+        tuple(column for column, _ in columns),
+        tuple(has_nulls for _, has_nulls in columns),
     )
 
 
@@ -151,7 +158,16 @@ def _build_salt(plan: JoinPlan, salt: Salt) -> Column:
     return F.pmod(F.xxhash64(*columns), F.lit(salt.factor)).cast("int")
 
 
-def _list_key_columns(plan: JoinPlan, stage: str) -> list[Column]:
+def list_key_columns(plan: JoinPlan, stage: str) -> list[Column]:
+    """Return the columns of an input that are compared with those of other inputs, in the same order."""
+    return [
+        column
+        for field, comparison in zip(plan.keys[stage], plan.comparisons, strict=True)
+        for column in build_key_columns(quote_column(field), comparison)
+    ]
+
+
+def _list_key_cells(plan: JoinPlan, stage: str) -> list[Column]:
     return [F.col(_name_cell(plan, stage, field)) for field in plan.keys.get(stage, ())]
 
 
@@ -160,7 +176,7 @@ def _key_columns(plan: JoinPlan) -> list[Column]:
     if not plan.key_columns:
         return []
     cells_by_column = zip(
-        plan.key_columns, *(_list_key_columns(plan, stage) for stage in plan.order), strict=True
+        plan.key_columns, *(_list_key_cells(plan, stage) for stage in plan.order), strict=True
     )
     return [F.coalesce(*cells).alias(field.name) for field, *cells in cells_by_column]
 

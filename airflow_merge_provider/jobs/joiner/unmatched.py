@@ -7,7 +7,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.joiner.plan import JoinPlan
-from airflow_merge_provider.jobs.joiner.transform import Frames
+from airflow_merge_provider.jobs.joiner.transform import Frames, list_key_columns
+from airflow_merge_provider.jobs.spark.exact_text import exact_row
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -25,37 +26,37 @@ def find_unmatched(frames: Frames, plan: JoinPlan) -> DataFrame:
 def _find_without_partner(frames: Frames, plan: JoinPlan, stage: str) -> DataFrame:
     """Return the rows of an input that have no match in at least one other required input."""
     other_stages = [name for name in plan.order if name in plan.required and name != stage]
-    row = F.to_json(F.struct(*map(quote_column, frames[stage].columns)), {"ignoreNullFields": "false"})
+    row = exact_row(frames[stage], frames[stage].columns, keeps_nulls=True)
     output_columns = [F.lit(stage).alias("input"), row.alias("row")]
     if plan.expression is not None:
         input_rows, other_rows = (frames[name].alias(plan.aliases[name]) for name in (stage, *other_stages))
         return input_rows.join(other_rows, F.expr(plan.expression), "left_anti").select(*output_columns)
-    input_rows = frames[stage].select(*output_columns, *_list_key_columns(plan, stage))
+    input_rows = frames[stage].select(*output_columns, *_name_key_columns(plan, stage))
     partners = reduce(
         lambda matches, name: matches.join(
-            frames[name].select(*_list_key_columns(plan, name)),
+            frames[name].select(*_name_key_columns(plan, name)),
             _build_condition(plan, other_stages[0], name),
             "left_semi",
         ),
         other_stages[1:],
-        frames[other_stages[0]].select(*_list_key_columns(plan, other_stages[0])),
+        frames[other_stages[0]].select(*_name_key_columns(plan, other_stages[0])),
     )
     return input_rows.join(partners, _build_condition(plan, stage, other_stages[0]), "left_anti").select(
         "input", "row"
     )
 
 
-def _list_key_columns(plan: JoinPlan, stage: str) -> list[Column]:
+def _name_key_columns(plan: JoinPlan, stage: str) -> list[Column]:
     return [
-        quote_column(field).alias(_name_key(stage, position))
-        for position, field in enumerate(plan.keys[stage])
+        column.alias(_name_key(stage, position))
+        for position, column in enumerate(list_key_columns(plan, stage))
     ]
 
 
 def _build_condition(plan: JoinPlan, left: str, right: str) -> Column:
     pairs = [
         (quote_column(_name_key(left, position)), quote_column(_name_key(right, position)))
-        for position in range(len(plan.keys[left]))
+        for position in range(len(list_key_columns(plan, left)))
     ]
     return combine_with_and(a.eqNullSafe(b) if plan.nulls_match else a == b for a, b in pairs)
 

@@ -84,7 +84,7 @@ class UndoSequence:
         config = self._workload.config
         if self._has_files:
             return bool(config["original_action"] != "delete")
-        return config.get("target_format", "delta") == "delta" and "dispatch_by" not in config
+        return "dispatch_by" not in config
 
     @property
     def _has_files(self) -> bool:

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError, DataError
-from airflow_merge_provider.explain.dispatch import explain_target
 from airflow_merge_provider.explain.joiner import explain_joined_row
 from tests.explanations import check_examples
 from tests.jobs.joiner.conftest import MakeLake
@@ -44,8 +43,6 @@ def test_conditions_and_nulls_are_explained(lake: MakeLake) -> None:
     by_condition = {
         id_: explain_joined_row("joined", f'{{"id": {id_}}}', warehouse=str(join.folder)) for id_ in (1, 2)
     }
-    files = lake(target="files", target_format="parquet", required_inputs="customers, purchases")
-    files.run_job(run_id="manual__1")
     nulls = lake(target="nulls", join_null_keys=False, required_inputs="customers, purchases")
     nulls.run_job()
     by_null = explain_joined_row("nulls", '{"id": null}', warehouse=str(join.folder))
@@ -60,7 +57,4 @@ def test_conditions_and_nulls_are_explained(lake: MakeLake) -> None:
         .reasons[0]
         .startswith("the condition dropped these rows, as no pair meets it: customers")
     )
-    by_files = explain_target("files", "3", warehouse=str(join.folder)).as_object()
-    assert (by_files["rows"], by_files["commit"]["run_id"]) == (None, "manual__1")
-    assert by_files["reasons"] == ["the required input 'purchases' has no row with customer = 3"]
     assert by_null.reasons[-1] == "the key has a NULL, and with join_null_keys=False NULL matches nothing"

@@ -117,7 +117,6 @@ def test_a_spark_with_another_log_store_is_refused(
         request.model_copy(update={"allow_single_writer": True}),
         request.model_copy(update={"until": "transform"}),
         request.model_copy(update={"warehouse": "/lake"}),
-        request.model_copy(update={"config": {"target": "t", "target_format": "parquet"}}),
         request.model_copy(update={"config": {"target": {"dataset": "t", "format": "parquet"}}}),
     ):
         require_safe_commits(spark, allowed)

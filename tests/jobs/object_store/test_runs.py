@@ -78,22 +78,6 @@ def test_a_plan_is_saved_beside_a_target_on_s3(lake: Lake) -> None:
 
 
 @pytest.mark.long
-def test_joined_files_are_written_to_s3(lake: Lake) -> None:
-    """A joiner writes files to a folder on S3, replaces them in the next run, and leaves no staged files."""
-    _, config = _TARGETS["joiner"]
-    config = {**config, "target": f"{lake.location}/files", "target_format": "parquet"}
-    lake.write_rows("s", _ROWS)
-    lake.write_rows("o", _OTHERS)
-    first = lake.run_job("joiner", config)
-    lake.write_rows("s", _CHANGED)
-
-    second = lake.run_job("joiner", config)
-
-    assert (first["rows"]["inserted"], second["changed"]) == (2, True)
-    assert lake.spark.read.parquet(f"{lake.location}/files").count() == 4
-
-
-@pytest.mark.long
 def test_an_undo_of_files_does_not_need_the_log_store(lake: Lake) -> None:
     """The outputs of a merge record have no log; a table does, and the same Spark may not undo its runs."""
     with lake.open_files().open(f"{lake.location}/landing/a.json", "wb") as file:

@@ -39,7 +39,6 @@ CONFIGS: dict[str, tuple[Any, dict[str, Any], set[str]]] = {
     "nested": ("merge_load", {"source": "a", "primary_key": ["_id"], "nested": "tables"}, {"_row_id"}),
     "merge_engine": ("merge_engine", {"source": "a", "primary_key": ["_id"], "changelog": "log"}, set()),
     "joiner": ("joiner", {**JOIN, "indicator": "inputs", "unmatched": "left"}, {"inputs"}),
-    "files": ("joiner", {**JOIN, "target_format": "csv"}, set()),
 }
 
 

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider.jobs.joiner.folder import Folder
 from airflow_merge_provider.jobs.merge_record.files.storage import open_storage
 
 
-@pytest.mark.parametrize(
-    "find_remover", [lambda root: open_storage(root).delete_path, lambda root: Folder(root).remove_path]
-)
-def test_a_folder_is_removed_while_somebody_writes_into_it(
-    find_remover: Callable[[str], Callable[[str], None]], tmp_path: Path
-) -> None:
+def test_a_folder_is_removed_while_somebody_writes_into_it(tmp_path: Path) -> None:
     """A folder is removed without waiting for its writer; files written later are removed the next time."""
-    remove, stop = find_remover(str(tmp_path)), threading.Event()
+    remove, stop = open_storage(str(tmp_path)).delete_path, threading.Event()
 
     def keep_writing() -> None:
         for number in count():

@@ -47,11 +47,9 @@ def test_other_operators_depend_on_all_they_read() -> None:
 
 def test_files_carry_no_flag() -> None:
     """A target that is not a Delta table has no flag and is populated as soon as it exists."""
-    files = SimpleNamespace(target="both", target_format="parquet")
     folders = SimpleNamespace(merged="merged", state_path="state")
 
-    for config in (files, folders):
-        assert build_population(config, {"target": "both"}, set_initial_offset="always") is None
+    assert build_population(folders, {"target": "both"}, set_initial_offset="always") is None
 
 
 def test_a_dataset_is_waited_for_once() -> None:

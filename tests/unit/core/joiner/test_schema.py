@@ -6,11 +6,10 @@ import pytest
 
 from airflow_merge_provider.core.joiner.schema import (
     Field,
-    is_comparable,
     normalize_type,
     parse_fields,
-    same_key,
 )
+from airflow_merge_provider.core.schema.type_text import is_comparable
 
 
 @pytest.mark.parametrize(
@@ -77,10 +76,3 @@ def test_what_is_no_schema_is_refused(written: object) -> None:
 def test_nothing_that_holds_a_map_can_be_compared(kind: str, expected: bool) -> None:
     """A type that contains a map at any depth cannot be compared."""
     assert is_comparable(kind) is expected
-
-
-def test_decimals_of_any_size_are_one_key() -> None:
-    """Decimals of any size are compared by value as keys; no other types are widened."""
-    assert same_key("decimal(10,2)", "decimal(12,4)")
-    assert not same_key("int", "long")
-    assert not same_key("decimal(10,0)", "int")

@@ -1,0 +1,160 @@
+"""How key values of two types are compared exactly, or the casts that they need first.
+
+Spark compares values of two types after a cast to a common type, which rounds decimals and large integers,
+reads text as numbers, and puts days and local times into the time zone of the session. Here, values are
+compared only if every value of both types keeps its digits. Source: docs/values.md, Keys of two types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_merge_provider.core.schema.type_text import is_comparable
+
+Family = Literal[
+    "boolean", "integer", "decimal", "float", "text", "char", "binary", "date", "timestamp", "timestamp_ntz",
+    "other",
+]  # fmt: skip
+# The largest number of digits of a decimal in Spark.
+DIGITS_MAX = 38
+# The digits of an integer, by its type.
+_INTEGER_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
+# A double holds each integer of these types exactly.
+_DOUBLE_INTEGERS = ("TINYINT", "SMALLINT", "INT")
+_NAMES = {
+    "byte": "TINYINT", "bytes": "BINARY", "integer": "INT", "long": "BIGINT", "real": "FLOAT",
+    "short": "SMALLINT", "timestamp_ltz": "TIMESTAMP",
+}  # fmt: skip
+_FAMILIES: dict[str, Family] = {
+    "BOOLEAN": "boolean", "TINYINT": "integer", "SMALLINT": "integer", "INT": "integer", "BIGINT": "integer",
+    "FLOAT": "float", "DOUBLE": "float", "STRING": "text", "BINARY": "binary", "DATE": "date",
+    "TIMESTAMP": "timestamp", "TIMESTAMP_NTZ": "timestamp_ntz",
+}  # fmt: skip
+_SIZED = re.compile(r"(decimal|varchar|char)\((\d+)(?:,(\d+))?\)\Z")
+# Families of which the first is cast to the type of the second, if both are types of keys.
+_CASTS: frozenset[tuple[Family, Family]] = frozenset({
+    ("text", "boolean"), ("text", "integer"), ("text", "decimal"), ("text", "float"), ("text", "binary"),
+    ("text", "date"), ("text", "timestamp"), ("text", "timestamp_ntz"),
+    ("boolean", "integer"), ("boolean", "decimal"), ("boolean", "float"),
+    ("float", "integer"), ("float", "decimal"),
+    ("timestamp", "date"), ("timestamp_ntz", "date"), ("timestamp_ntz", "timestamp"),
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class KeyComparison:
+    """How the values of a key are compared: as values of a type, or as they are if it is None.
+
+    ``is_split``: no decimal has room for the digits of all numbers, so their integral parts and their
+    fractions are compared.
+    """
+
+    type: str | None = None
+    is_split: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyType:
+    """A type of key values: its family, its name in SQL, and its size."""
+
+    family: Family
+    name: str
+    digits: int = 0
+    scale: int = 0
+
+    @property
+    def is_exact_number(self) -> bool:
+        """Whether the values are integers or decimals."""
+        return self.family in {"integer", "decimal"}
+
+
+def choose_comparison(types: Sequence[str]) -> KeyComparison | None:
+    """Return how key values of these types are compared; None if not all of them can be compared exactly.
+
+    >>> choose_comparison(["int", "bigint"])
+    KeyComparison(type='BIGINT', is_split=False)
+    >>> choose_comparison(["decimal(38,2)", "decimal(38,18)"])
+    KeyComparison(type=None, is_split=True)
+    >>> choose_comparison(["date", "timestamp"])
+    """
+    kinds = [read_key_type(kind) for kind in types]
+    families = {kind.family for kind in kinds}
+    if families == {"text"}:
+        # A cast removes a collation, by which texts with other bytes can be equal.
+        return KeyComparison("STRING")
+    if len(set(kinds)) == 1:
+        return KeyComparison() if is_comparable(types[0]) else None
+    if families == {"integer"}:
+        return KeyComparison(max((kind.name for kind in kinds), key=lambda name: _INTEGER_DIGITS[name]))
+    if all(kind.is_exact_number for kind in kinds):
+        return _compare_numbers(kinds)
+    if families <= {"integer", "float"} and all(
+        kind.family == "float" or kind.name in _DOUBLE_INTEGERS for kind in kinds
+    ):
+        return KeyComparison("DOUBLE")
+    return None
+
+
+def list_casts(types: Sequence[str]) -> list[str] | None:
+    """Return the expression that gives the values of each type a type that all of them can be compared in.
+
+    ``{}`` stands for the value. None if no cast helps: the values mean something else.
+
+    >>> list_casts(["string", "int"]), list_casts(["char(3)", "string"])
+    (['CAST({} AS INT)', '{}'], ['RTRIM({})', '{}'])
+    """
+    kinds = [read_key_type(kind) for kind in types]
+    if any(not is_comparable(kind) for kind in types):
+        return None
+    if {kind.family for kind in kinds} <= {"text", "char"}:
+        return ["RTRIM({})" if kind.family == "char" else "{}" for kind in kinds]
+    goals = _list_goals(kinds, choose_comparison(types))
+    if goals is None:
+        return None
+    pairs = zip(kinds, goals, strict=True)
+    return ["{}" if kind.name == goal else f"CAST({{}} AS {goal})" for kind, goal in pairs]
+
+
+def read_key_type(written: str) -> KeyType:
+    """Return a type, written as Spark or Delta write it.
+
+    >>> read_key_type("long"), read_key_type("decimal(5, 2)")
+    (KeyType(family='integer', name='BIGINT', digits=19, scale=0), KeyType(family='decimal', \
+name='DECIMAL(5,2)', digits=3, scale=2))
+    """
+    text = "".join(written.lower().split())
+    if sized := _SIZED.match(text):
+        name, size, scale = sized[1], int(sized[2]), int(sized[3] or 0)
+        if name == "decimal":
+            return KeyType("decimal", f"DECIMAL({size},{scale})", size - scale, scale)
+        return KeyType("char", f"CHAR({size})") if name == "char" else KeyType("text", "STRING")
+    name = _NAMES.get(text, text.upper())
+    family = _FAMILIES.get(name, "other")
+    # Names inside of other types may differ in case only.
+    return KeyType(family, written.strip() if family == "other" else name, _INTEGER_DIGITS.get(name, 0))
+
+
+def _compare_numbers(kinds: Iterable[KeyType]) -> KeyComparison:
+    digits, scale = max(kind.digits for kind in kinds), max(kind.scale for kind in kinds)
+    if digits + scale > DIGITS_MAX:
+        return KeyComparison(is_split=True)
+    return KeyComparison(f"DECIMAL({digits + scale},{scale})")
+
+
+def _list_goals(kinds: Sequence[KeyType], comparison: KeyComparison | None) -> list[str] | None:
+    """Return the type that each value is cast to; None if there is none."""
+    if {kind.family for kind in kinds} == {"integer", "decimal"}:
+        # Decimals of any size can be compared.
+        return [f"DECIMAL({kind.digits},0)" if kind.family == "integer" else kind.name for kind in kinds]
+    if comparison is not None:
+        return [comparison.type or kind.name for kind in kinds]
+    goal = next((kind for kind in kinds if all(_can_cast(other, kind) for other in kinds)), None)
+    return None if goal is None else [goal.name] * len(kinds)
+
+
+def _can_cast(kind: KeyType, goal: KeyType) -> bool:
+    family: Family = "text" if kind.family == "char" else kind.family
+    return family == goal.family or (family, goal.family) in _CASTS
