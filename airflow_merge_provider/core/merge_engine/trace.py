@@ -5,7 +5,8 @@ Source: docs/semantics/merge_engine.md, Counts and traces.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,8 @@ def trace_records(plan: Plan, records: Sequence[Record]) -> KeyTrace:
         rule for rule in plan.rules if rule.role is not ColumnRole.KEY and rule.function not in SERIALIZED
     ]
     key_fold = _TracingKeyFold(plan, tuple(rules))
-    effects = [key_fold.note_record(position, record) for position, record in enumerate(records)]
+    key_fold.take_records(records)
+    effects = [key_fold.describe_effect(position, record) for position, record in enumerate(records)]
     values = key_fold.finish_row()
     sources = {
         rule.name: _build_source(plan, rule, values[rule.name], key_fold.find_origin(rule), records)
@@ -92,7 +94,7 @@ class _TracingKeyFold(KeyFold):
     def __init__(self, plan: Plan, rules: tuple[ColumnRule, ...]) -> None:
         self._written: list[Any] = []
         self._by: dict[str, list[int]] = {}
-        self._resets = -1
+        self._effects: dict[int, list[str]] = {}
         super().__init__(plan, rules)
         self._rules = {rule.name: rule for rule in rules}
 
@@ -100,20 +102,33 @@ class _TracingKeyFold(KeyFold):
         super()._reset_state()
         self._gathered, self._clocks = _RecordingDict(self._written), _RecordingDict(self._written)
         self._by.clear()
-        self._resets += 1
 
-    def note_record(self, position: int, record: Record) -> str:
-        """Fold a record and return a description of what it did."""
-        self._written.clear()
-        values_before, resets = dict(self._gathered), self._resets
-        self.take_record(record)
-        if self._resets != resets:
+    def describe_effect(self, position: int, record: Record) -> str:
+        """Return what a folded record did."""
+        if position in self.removing:
             return "removed the row"
+        changed = self._effects.get(position)
+        return f"set {', '.join(changed)}" if changed else self._explain_no_effect(record)
+
+    def _take_free_columns(self, position: int, record: Record) -> None:
+        with self._record_effect(position, record):
+            super()._take_free_columns(position, record)
+
+    def _take_group(self, group_index: int, rules: list[ColumnRule], position: int, record: Record) -> None:
+        with self._record_effect(position, record):
+            super()._take_group(group_index, rules, position, record)
+
+    @contextmanager
+    def _record_effect(self, position: int, record: Record) -> Iterator[None]:
+        """Record the columns that a record changes inside the block."""
+        self._written.clear()
+        values_before = dict(self._gathered)
+        yield
         names = [name for written_key in self._written for name in self._list_written(written_key)]
         changed = [name for name in names if self._has_effect(name, record, values_before)]
         for name in changed:
             self._by.setdefault(name, []).append(position)
-        return f"set {', '.join(changed)}" if changed else self._explain_no_effect(record)
+        self._effects.setdefault(position, []).extend(changed)
 
     def find_origin(self, rule: ColumnRule) -> tuple[int, ...]:
         """Return the records that produced a column's value: all that count, or the last that wrote it."""

@@ -94,8 +94,8 @@ def test_records_without_effect_say_why() -> None:
 
     trace = trace_vector(
         "partial-update", schema, options,
-        build_record(g=1, a=1), build_record("-D", g=2, a=None), build_record(g=3, a=3),
-        build_record(g=2, a=2), build_record(g=None, a=9),
+        Record({"k": 1, "g": 1, "a": 1}, stored=True), build_record("-D", g=2, a=None),
+        build_record(g=3, a=3), build_record(g=0, a=2), build_record(g=None, a=9),
     )  # fmt: skip
 
     assert trace.did == (
