@@ -1,0 +1,79 @@
+"""Test that keys are equal only if their values are, for every type, and that keys stay as they are."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.jobs.merge_engine.stream import Stream
+
+UTC = dt.timezone.utc  # noqa: UP017 - compared with what Arrow returns
+MOMENT = dt.datetime(2024, 5, 1, 0, 0, 0, 123456)  # noqa: DTZ001 - of TIMESTAMP_NTZ
+# Per key column: its type, a value, and a value that a cast to another type would make equal to it.
+KEYS: dict[str, tuple[pa.DataType, Any, Any]] = {
+    "k": (pa.string(), "1", "01"),
+    "blank": (pa.string(), "a", "a "),
+    "long": (pa.int64(), 9007199254740992, 9007199254740993),
+    "double": (pa.float64(), 0.3, 0.1 + 0.2),
+    "nan": (pa.float64(), float("nan"), float("inf")),
+    "scaled": (pa.decimal128(38, 18), Decimal(2), Decimal("2.000000000000000001")),
+    "moment": (
+        pa.timestamp("us", "UTC"),
+        MOMENT.replace(tzinfo=UTC),
+        MOMENT.replace(tzinfo=UTC, microsecond=123457),
+    ),
+    "local": (pa.timestamp("us"), MOMENT, MOMENT.replace(microsecond=123999)),
+    "day": (pa.date32(), dt.date(1582, 10, 4), dt.date(1582, 10, 15)),
+    "raw": (pa.binary(), b"\x01", b"\x01\x00"),
+    "flag": (pa.bool_(), True, False),
+}
+
+
+def build_batch(texts: list[str]) -> dict[str, Any]:
+    """Return one row for the first values, and one for each key column with its other value."""
+    columns: dict[str, Any] = {}
+    for at, (name, (kind, value, other)) in enumerate(KEYS.items()):
+        values = [other if row == at + 1 else value for row in range(len(KEYS) + 1)]
+        columns[name] = pa.array(values, kind)
+    return {**columns, "v": pa.array(texts * (len(KEYS) + 1))}
+
+
+@pytest.mark.parametrize("function", ["max", "listagg"])
+def test_keys_compare_exactly(lean: SparkSession, tmp_path: Path, function: str) -> None:
+    """Nearly equal keys stay apart and find their rows again, in aggregates and in the Python fold."""
+    options = {"fields.v.aggregate-function": function}
+    stream = Stream(lean, tmp_path, primary_key=list(KEYS), merge_engine="aggregation", options=options)
+    stream.write_batch(build_batch(["a"]))
+    first = stream.run_job()
+    stream.write_batch(build_batch(["b"]))
+    second = stream.run_job()
+
+    assert (first["rows"]["inserted"], second["rows"]["inserted"]) == (len(KEYS) + 1, 0)
+    assert second["rows"]["updated"] == len(KEYS) + 1
+    expected = pa.table(build_batch(["b" if function == "max" else "a,b"])).to_pylist()
+    assert sorted(map(describe_row, stream.read_rows())) == sorted(
+        describe_row(tuple(row.values())) for row in expected
+    )
+
+
+def describe_row(row: tuple[Any, ...]) -> str:
+    values = (value.replace(tzinfo=None) if isinstance(value, dt.datetime) else value for value in row)
+    return repr(tuple(values))
+
+
+def test_texts_with_a_length_are_folded_again(lean: SparkSession, tmp_path: Path) -> None:
+    """A target of CHAR and VARCHAR columns takes the batches of its source in every run."""
+    stream = Stream(lean, tmp_path, merge_engine="partial-update")
+    stream.run_sql("CREATE TABLE {source} (k CHAR(3), v VARCHAR(5), n ARRAY<VARCHAR(5)>) USING delta")
+    stream.run_sql("INSERT INTO {source} VALUES ('a', 'x', array('y')), ('abc', 'x', NULL)")
+    stream.run_job()
+    stream.run_sql("INSERT INTO {source} VALUES ('a', 'z', NULL)")
+    stream.run_job()
+
+    assert stream.read_rows() == [("a  ", "z", ["y"]), ("abc", "x", None)]
