@@ -12,10 +12,12 @@ from airflow_merge_provider.core.object_store.gcs_settings import AUTH_TYPE_SETT
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
+TIME_ZONE = "spark.sql.session.timeZone"
+
 _ALWAYS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.session.timeZone": "UTC",
+    TIME_ZONE: "UTC",
     "spark.sql.ansi.enabled": "true",
     # By default, Spark writes times in a form that other readers take for others before 1677 and after 2262.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -63,7 +65,7 @@ _JOINED = {
 
 # The settings that can be changed in a session of a server that another process started.
 _OF_THE_SESSION = (
-    "spark.sql.session.timeZone",
+    TIME_ZONE,
     "spark.sql.ansi.enabled",
     "spark.sql.parquet.outputTimestampType",
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning",

@@ -19,6 +19,7 @@ from airflow_merge_provider.core.change_plan.saved_plan import PLAN_SUFFIX, Plan
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.run.retry import run_attempt
+from airflow_merge_provider.jobs.spark.exact_text import exact_row
 from tests.campaigns.workloads import Workload, build_workload
 from tests.reports import check_report
 
@@ -76,7 +77,7 @@ class PlannedRuns:
         if self.version is None:
             return Counter()
         rows = self.spark.read.format("delta").load(str(self.folder / self.target)).drop("_members")
-        return Counter(_sort_columns(row[0]) for row in rows.selectExpr("to_json(struct(*))").collect())
+        return Counter(_sort_columns(row[0]) for row in rows.select(exact_row(rows, rows.columns)).collect())
 
     def list_plan(self) -> list[dict[str, Any]]:
         """Return the rows of the saved plan."""

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import DataType
 
 from airflow_merge_provider.core.change_plan.summary import EXAMPLES_MAX, ChangeExample, ChangeSummary
+from airflow_merge_provider.jobs.spark.exact_text import exact_row, exact_text
 from airflow_merge_provider.jobs.spark.sql import quote_name
 
 KIND, REASON, DETAIL, BEFORE, AFTER, STATE = COLUMNS = (
@@ -46,7 +47,8 @@ class ChangeSet:
     @contextmanager
     def hold_text(self) -> Iterator[DataFrame]:
         """Yield the rows with ``before`` and ``after`` as JSON, without NULLs; they are computed once."""
-        images = [F.to_json(image).alias(image) for image in (BEFORE, AFTER)]
+        kinds = self.rows.schema
+        images = [exact_text(image, kinds[image].dataType).alias(image) for image in (BEFORE, AFTER)]
         text_rows = self.rows.select(KIND, REASON, DETAIL, *images, STATE).persist()
         try:
             yield text_rows
@@ -185,8 +187,8 @@ def pair_rows(rows: DataFrame) -> DataFrame:
 
 def _number_rows(rows: DataFrame, keys: Sequence[str], name: str, types: Mapping[str, DataType]) -> DataFrame:
     """Return each row as a struct, with a hash of its content and of its key."""
-    content = F.sha2(F.to_json(pack_row(sorted(rows.columns))), 256)
-    key = F.sha2(F.to_json(pack_row(keys), {"ignoreNullFields": "false"}), 256) if keys else content
+    content = F.sha2(exact_row(rows, sorted(rows.columns)), 256)
+    key = F.sha2(exact_row(rows, keys, keeps_nulls=True), 256) if keys else content
     images = {
         **{image: F.lit(None).cast(kind) for image, kind in types.items()},
         name: pack_row(rows.columns),

@@ -22,6 +22,7 @@ from airflow_merge_provider.core.expectations.result import (
     check_freshness,
 )
 from airflow_merge_provider.jobs.spark.errors import first_line
+from airflow_merge_provider.jobs.spark.exact_text import exact_row
 from airflow_merge_provider.jobs.spark.expressions import build_array, combine_with_and, combine_with_or
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -98,7 +99,7 @@ class MarkedRows:
         kept_rows = marked.where(~is_rejected).select(*columns)
         empty = F.array().cast("array<string>")
         failed = build_array([(value, [F.lit(name)]) for name, value in failures.items()], empty)
-        text = F.to_json(F.struct(*map(quote_column, self._visible)), {"ignoreNullFields": "false"})
+        text = exact_row(self.rows, self._visible, keeps_nulls=True)
         rejected = marked.where(is_rejected).select(failed.alias(self.FAILED), text.alias(self.ROW))
         return kept_rows, rejected
 
@@ -142,8 +143,8 @@ class MarkedRows:
         texts: dict[str, Column] = {}
         for name, failed in failures.items():
             other_names = [other for other in self._visible if other not in columns[name]]
-            shown = [quote_column(column) for column in [*columns[name], *other_names][:_EXAMPLE_COLUMNS]]
-            text = F.to_json(F.struct(*shown), {"ignoreNullFields": "false"})
+            shown = [*columns[name], *other_names][:_EXAMPLE_COLUMNS]
+            text = exact_row(self.rows, shown, keeps_nulls=True)
             texts |= {f"{name}-{end}": choose(F.when(failed, text)) for end, choose in ends.items()}
         row = marked.agg(*(value.alias(name) for name, value in texts.items())).collect()[0]
         return {

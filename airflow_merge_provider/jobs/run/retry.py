@@ -20,7 +20,7 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import parse_metadata
-from airflow_merge_provider.core.spark_conf import SINGLE_WRITER
+from airflow_merge_provider.core.spark_conf import SINGLE_WRITER, TIME_ZONE
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once, set_user_metadata
@@ -48,9 +48,7 @@ def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, ru
     if request.job != "undo":
         require_safe_commits(spark, request)
     planned = load_plan(spark, request)
-    settings = _choose_settings(request)
-    if settings:
-        run = _with_settings(run, settings)
+    run = _with_settings(run, _choose_settings(spark, request, progress))
     try:
         return run(spark, planned, progress)
     except OwnAttemptWonError:
@@ -80,12 +78,16 @@ def _find_outdated(error: DataError) -> Problem:
     return describe_outdated(error.problems[0].message)
 
 
-def _choose_settings(request: JobRequest) -> dict[str, str]:
-    """Return the settings of the session that a request asks for.
+def _choose_settings(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, str]:
+    """Return the settings of the session that a run needs, or that a request asks for.
 
-    New tables can be without deletion vectors, so that readers need not support them.
+    Every run casts and writes times in one time zone, so that a run with other settings changes no row. New
+    tables can be without deletion vectors, so that readers need not support them.
     """
     settings: dict[str, str] = {}
+    if (zone := spark.conf.get(TIME_ZONE)) != "UTC":
+        settings[TIME_ZONE] = "UTC"
+        progress.log_line(f"{TIME_ZONE} is {zone} and has no effect: runs use UTC")
     if not request.deletion_vectors:
         settings[WITH_DELETION_VECTORS] = "false"
     if request.allow_single_writer:

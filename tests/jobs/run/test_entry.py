@@ -17,6 +17,7 @@ from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.protocol import JobFailure, JobResult, parse_result
 from airflow_merge_provider.jobs.run import entry
 from airflow_merge_provider.jobs.spark import errors
+from airflow_merge_provider.jobs.spark.session import override_settings
 from tests.fakes import REPORT
 from tests.jobs import probe
 
@@ -25,7 +26,7 @@ from tests.jobs import probe
 def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Any:
     """Return the result of a request, from a job in this process whose session outlives the run."""
     monkeypatch.setattr(entry, "die_with_parent", lambda: None)
-    lent = SimpleNamespace(sql=spark.sql, stop=lambda: None)
+    lent = SimpleNamespace(sql=spark.sql, conf=spark.conf, stop=lambda: None)
     monkeypatch.setattr(entry, "_open_session", lambda conf: lent)
 
     def answer_request(run: Any) -> tuple[int, JobResult | JobFailure]:
@@ -59,6 +60,15 @@ def test_a_report_comes_back(answer: Any) -> None:
     assert code == 0
     assert {**result.report, "seconds": {}} == {**REPORT, "approved_by": "r1", "seconds": {}}
     assert list(result.report["seconds"]) == ["launch", "import", "session", "other"]
+
+
+def test_runs_are_in_utc(answer: Any, spark: SparkSession) -> None:
+    """The time zone of a session changes no run, and is as before afterwards."""
+    with override_settings(spark, {"spark.sql.session.timeZone": "America/Los_Angeles"}):
+        _, result = answer(_build_reporting("SELECT cast(timestamp'2024-05-01T00:00:00Z' AS string)"))
+        assert spark.conf.get("spark.sql.session.timeZone") == "America/Los_Angeles"
+
+    assert result.report["details"]["found"] == [["2024-05-01 00:00:00"]]
 
 
 def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer: Any) -> None:
