@@ -218,7 +218,7 @@ class KeyFold:
         descending = self._plan.groups[group_index].descending
         sequences = {at: read_sequence(self._plan, group_index, records[at]) for at in positions}
         keys = {
-            at: [_order_with_nulls_first(value, descending) for value in sequence]
+            at: sort_key(sequence, descending=descending)
             for at, sequence in sequences.items()
             if _is_set(sequence)
         }
@@ -323,9 +323,15 @@ def _is_cleared(record: Record, rule: ColumnRule) -> bool:
     return rule.name.casefold() in record.clears
 
 
-def _order_with_nulls_first(value: Any, descending: bool) -> tuple[Any, ...]:  # noqa: FBT001
-    """Return a sort key with which NULL is the oldest value in both directions."""
-    return (2,) if descending and value is None else order_key(value)
+def sort_key(sequence: Iterable[Any], *, descending: bool) -> list[tuple[Any, ...]]:
+    """Return the key that sorts ordering values from the oldest, reversed if they are descending.
+
+    NULL is the oldest value in both directions.
+
+    >>> sorted([[1], [None], [2]], key=lambda values: sort_key(values, descending=True), reverse=True)
+    [[None], [2], [1]]
+    """
+    return [(2,) if descending and value is None else order_key(value) for value in sequence]
 
 
 def _is_set(sequence: list[Any]) -> bool:

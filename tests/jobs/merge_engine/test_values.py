@@ -1,4 +1,4 @@
-"""Test that keys are equal only if their values are, for every type, and that keys stay as they are."""
+"""Test that keys and values are equal only if they are the same, for every type, and stay as they are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.run.text_order import describe_text_order
 from tests.jobs.merge_engine.stream import Stream
 
 UTC = dt.timezone.utc  # noqa: UP017 - compared with what Arrow returns
@@ -77,3 +78,35 @@ def test_texts_with_a_length_are_folded_again(lean: SparkSession, tmp_path: Path
     stream.run_job()
 
     assert stream.read_rows() == [("a  ", "z", ["y"]), ("abc", "x", None)]
+
+
+@pytest.mark.parametrize("function", ["merge_map", "last_value"])
+def test_times_inside_maps_change_with_every_microsecond(
+    lean: SparkSession, tmp_path: Path, function: str
+) -> None:
+    """A time that changes below a millisecond is a change; an equal map in another order is none."""
+    options = {"fields.log.aggregate-function": function}
+    stream = Stream(lean, tmp_path, merge_engine="aggregation", options=options)
+    kind = pa.map_(pa.string(), pa.list_(pa.timestamp("us", "UTC")))
+
+    def run_job(*entries: tuple[str, int]) -> bool:
+        log = [(name, [MOMENT.replace(tzinfo=UTC, microsecond=number)]) for name, number in entries]
+        stream.write_batch({"k": [1], "log": pa.array([log], kind)})
+        return bool(stream.run_job()["rows"]["updated"])
+
+    run_job(("a", 123456), ("b", 1))
+    assert run_job(("a", 123999), ("b", 1))
+    assert not run_job(("b", 1), ("a", 123999))
+    ((_, log),) = stream.read_rows()
+    assert log == {name: [MOMENT.replace(microsecond=at)] for name, at in (("a", 123999), ("b", 1))}
+
+
+def test_a_text_that_orders_records_is_reported(lean: SparkSession, tmp_path: Path) -> None:
+    """The report of a run and of a plan warns that '9' is newer than '10', and names the cast."""
+    stream = Stream(lean, tmp_path, options={"sequence.field": "s"})
+    stream.write_batch({"k": [1, 1], "s": ["9", "10"], "v": ["nine", "ten"]})
+
+    warnings = [stream.run_job(until=until)["warnings"] for until in ("plan", "commit")]
+
+    assert warnings[0] == warnings[1] == [describe_text_order("options.sequence.field", "s")]
+    assert stream.read_rows() == [(1, "9", "nine")]
