@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.run.text_order import describe_text_order
 from tests.jobs.merge_engine.stream import Stream
 
@@ -46,17 +48,21 @@ def build_batch(texts: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("function", ["max", "listagg"])
-def test_keys_compare_exactly(lean: SparkSession, tmp_path: Path, function: str) -> None:
+def test_keys_are_equal_only_by_value(lean: SparkSession, tmp_path: Path, function: str) -> None:
     """Nearly equal keys stay apart and find their rows again, in aggregates and in the Python fold."""
     options = {"fields.v.aggregate-function": function}
     stream = Stream(lean, tmp_path, primary_key=list(KEYS), merge_engine="aggregation", options=options)
     stream.write_batch(build_batch(["a"]))
     first = stream.run_job()
     stream.write_batch(build_batch(["b"]))
+    examples = stream.run_job(until="plan")["plan"]["examples"]
     second = stream.run_job()
 
     assert (first["rows"]["inserted"], second["rows"]["inserted"]) == (len(KEYS) + 1, 0)
     assert second["rows"]["updated"] == len(KEYS) + 1
+    assert [example["detail"].partition(" (")[2] for example in examples] == [
+        "the stored row, record 2 of 2)"
+    ] * len(examples)
     expected = pa.table(build_batch(["b" if function == "max" else "a,b"])).to_pylist()
     assert sorted(map(describe_row, stream.read_rows())) == sorted(
         describe_row(tuple(row.values())) for row in expected
@@ -110,3 +116,19 @@ def test_a_text_that_orders_records_is_reported(lean: SparkSession, tmp_path: Pa
 
     assert warnings[0] == warnings[1] == [describe_text_order("options.sequence.field", "s")]
     assert stream.read_rows() == [(1, "9", "nine")]
+
+
+def test_an_empty_text_in_a_partition_is_refused(lean: SparkSession, tmp_path: Path) -> None:
+    """Delta would store NULL, and each run would insert the key again; new and old targets refuse it."""
+    stream = Stream(lean, tmp_path, primary_key=["site", "sku"], partition_by=["site"])
+    stream.write_batch({"site": [""], "sku": [1], "v": ["a"]})
+    message = """state: no partition can hold the value of column 'site' in the row {"site":"","sku":1"""
+    with pytest.raises(DataError, match=re.escape(message)):
+        stream.run_job()
+    assert stream.read_version() is None
+    stream.write_batch({"site": ["x"], "sku": [1], "v": ["a"]}, mode="overwrite")
+    stream.run_job(full_refresh=True)
+    stream.write_batch({"site": ["x", "__HIVE_DEFAULT_PARTITION__"], "sku": [1, 2], "v": ["b", "c"]})
+    with pytest.raises(DataError, match="'site' in the row"):
+        stream.run_job()
+    assert stream.read_rows(order=["sku"]) == [("x", 1, "a")]
