@@ -193,7 +193,7 @@ class KeyFold:
 
     def _split_at_removals(self, records: Sequence[Record]) -> list[list[int]]:
         """Return the positions of the records before, between and after the removals of the row."""
-        if self._plan.folds_rows:
+        if self._plan.folds_rows and any(record.deletes for record in records):
             removals = GroupRemovals(self._plan, records)
             self.removing, self.removed = removals.positions, removals.removed
             parts: list[list[int]] = [[], []] if self.removing else [[]]
@@ -216,15 +216,14 @@ class KeyFold:
     ) -> list[int]:
         """Return the records that a group takes, oldest first; those of the batch around the stored row."""
         descending = self._plan.groups[group_index].descending
-        sequences = {at: read_sequence(self._plan, group_index, records[at]) for at in positions}
-        keys = {
-            at: sort_key(sequence, descending=descending)
-            for at, sequence in sequences.items()
-            if _is_set(sequence)
-        }
-        ordered = sorted(keys, key=keys.__getitem__, reverse=descending)
         stored_at = next((at for at in positions if records[at].stored), -1)
-        return sorted(ordered, key=lambda at: (at > stored_at) - (at < stored_at))
+        keys: dict[int, Any] = {}
+        for at in positions:
+            sequence = read_sequence(self._plan, group_index, records[at])
+            if _is_set(sequence):
+                side = (at > stored_at) - (at < stored_at)
+                keys[at] = -side if descending else side, sort_key(sequence, descending=descending)
+        return sorted(keys, key=keys.__getitem__, reverse=descending)
 
     def finish_row(self) -> dict[str, Any]:
         """Return the values of the columns."""
