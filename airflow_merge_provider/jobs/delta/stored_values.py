@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_merge_provider.jobs.spark.errors import LOST_PARTITION_VALUE
+from airflow_merge_provider.jobs.spark.exact_text import exact_row
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -47,8 +48,7 @@ def prepare_rows(rows: DataFrame, partitions: Collection[str], *, with_types: bo
     checked = {field.name for field in fields if field.name.casefold() in names and _is_text(field.dataType)}
     if not checked and not (with_types and any(_has_text(field.dataType) for field in fields)):
         return rows
-    row = F.struct(*(quote_column(field.name) for field in fields))
-    example = F.substring(F.to_json(row, {"ignoreNullFields": "false"}), 1, _EXAMPLE_MAX_CHARS)
+    example = F.substring(exact_row(rows, rows.columns, keeps_nulls=True), 1, _EXAMPLE_MAX_CHARS)
     return rows.select(
         *(_prepare_column(field, example if field.name in checked else None) for field in fields)
     )
