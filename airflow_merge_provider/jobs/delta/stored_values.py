@@ -48,18 +48,19 @@ def prepare_rows(rows: DataFrame, partitions: Collection[str], *, with_types: bo
     checked = {field.name for field in fields if field.name.casefold() in names and _is_text(field.dataType)}
     if not checked and not (with_types and any(_has_text(field.dataType) for field in fields)):
         return rows
+    return rows.select(*(_prepare_column(rows, field, is_checked=field.name in checked) for field in fields))
+
+
+def _check_partition(rows: DataFrame, name: str) -> Column:
+    """Return a partition column that raises an error, with the row, if its value would be lost."""
+    value = quote_column(name)
     example = F.substring(exact_row(rows, rows.columns, keeps_nulls=True), 1, _EXAMPLE_MAX_CHARS)
-    return rows.select(
-        *(_prepare_column(field, example if field.name in checked else None) for field in fields)
-    )
+    error = F.concat(F.lit(f"{LOST_PARTITION_VALUE} {name!r} in the row "), example)
+    return F.when(_is_lost(value), F.raise_error(error)).otherwise(value)
 
 
-def _prepare_column(field: StructField, example: Column | None) -> Column:
-    """Return a column as it is written; a partition column is checked, and its error shows an example."""
-    value = quote_column(field.name)
-    if example is not None:
-        error = F.concat(F.lit(f"{LOST_PARTITION_VALUE} {field.name!r} in the row "), example)
-        value = F.when(_is_lost(value), F.raise_error(error)).otherwise(value)
+def _prepare_column(rows: DataFrame, field: StructField, *, is_checked: bool) -> Column:
+    value = _check_partition(rows, field.name) if is_checked else quote_column(field.name)
     if _has_text(field.dataType):
         value = cast_to(value, field.dataType)
     return value.alias(field.name, metadata=field.metadata) if field.metadata else value.alias(field.name)

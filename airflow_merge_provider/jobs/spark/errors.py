@@ -165,7 +165,7 @@ _OF_THE_DATA = re.compile(
 
 # The beginning of the error that a written row raises, followed by the column and the row.
 LOST_PARTITION_VALUE = "no partition can hold the value of column"
-_LOST = re.compile(rf"{LOST_PARTITION_VALUE} ('[^']*' in the row .*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_LOST = re.compile(rf"{LOST_PARTITION_VALUE} (.+? in the row .*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 
 # A MERGE or overwrite begins with this text, REPLACE ON has it in its second line.
 _VIOLATION = re.compile(
