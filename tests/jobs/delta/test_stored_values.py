@@ -27,7 +27,6 @@ from airflow_merge_provider.jobs.delta.writer import (
     replace_rows,
 )
 from airflow_merge_provider.jobs.run.retry import commit_run
-from tests.conformance.lean import OVER_CONNECT
 from tests.tables import read_rows
 
 CAP = "merge_engine"
@@ -103,18 +102,3 @@ def test_a_lost_partition_value_is_refused_by_every_statement(
         with pytest.raises(DataError, match=f"hold the value of column '{column}' in the row"):
             write(spark, target, partial(statement, select(value)))
     assert DeltaTable(target.path).version() == 0
-
-
-def test_a_full_refresh_removes_collations(spark: SparkSession, tmp_path: Path) -> None:
-    """A table with collated texts, which only Spark opens, has plain texts after an overwrite."""
-    target = Dataset("t", path=str(tmp_path / "t"))
-    source = spark.sql(f"SELECT cast(id AS STRING) AS k, {NESTED} AS v FROM range(2)")
-    folded = source.mapInArrow(lambda batches: batches, source.schema)
-    folded.write.format("delta").save(target.path)
-    if OVER_CONNECT:
-        with pytest.raises(Exception, match="string collate UTF8_BINARY"):
-            read_rows(target.path)
-
-    overwrite_table(target, folded)
-
-    assert len(read_rows(target.path)) == 2
