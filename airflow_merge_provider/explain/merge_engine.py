@@ -27,7 +27,8 @@ from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.fold import Record
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.core.merge_engine.trace import KeyTrace, trace_records
+from airflow_merge_provider.core.merge_engine.trace import KeyTrace, trace_batches
+from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineage
 from airflow_merge_provider.delta_rs import open_table
@@ -146,9 +147,19 @@ def explain_key(
                 )
             ]
         )
-    folded = [record.record for record in records if not record.dropped]
     row_key = {name: records[0].record.values[name] for name in plan.key}
-    return KeyExplanation(row_key, tuple(records), trace_records(plan, folded))
+    return KeyExplanation(row_key, tuple(records), _trace_runs(plan, records))
+
+
+def _trace_runs(plan: Plan, records: Sequence[SourceRecord]) -> KeyTrace:
+    """Fold records run by run, since each run folded its records into the row before it."""
+    folded = [record for record in records if not record.dropped]
+    batches: dict[int, list[int]] = {}
+    for position, record in enumerate(folded):
+        batches.setdefault(record.arrival[0], []).append(position)
+    return trace_batches(
+        plan, [record.record for record in folded], [batches[run] for run in sorted(batches)]
+    )
 
 
 def _list_runs(table: DeltaTable, version: int) -> Iterator[dict[str, Any]]:
@@ -183,21 +194,25 @@ def _read_records(
     table_id = (runs[-1].get("tables") or {}).get(uri)
     source = SourceOffset(uri, None, table_id)
     offsets = [find_offset(read_offsets(run), source) for run in runs]
-    folded = [
-        read_offset.version
-        for read_offset in offsets
-        if read_offset is not None and read_offset.version is not None
-    ]
+    versions = {
+        run: offset.version for run, offset in enumerate(offsets) if offset and offset.version is not None
+    }
+    newest = list(versions.values())[-1]
+    # A run that folded the whole source again made one batch of all records before it.
+    full_runs = [run for run, state in enumerate(runs) if RunResult.from_state(state).run_mode == "full"]
+    first_run = max(full_runs, default=0)
     try:
-        dataset = open_table(uri, folded[-1]).to_pyarrow_dataset()
+        dataset = open_table(uri, newest).to_pyarrow_dataset()
     except DeltaError as error:
-        raise DataError(f"{uri} cannot be read at version {folded[-1]}: {error}") from None
-    commits = _Commits(uri, folded[-1])
+        raise DataError(f"{uri} cannot be read at version {newest}: {error}") from None
+    commits = _Commits(uri, newest)
     for fragment in dataset.get_fragments():
         rows = fragment.to_table(schema=dataset.schema)
         positions = list(_find_places(rows, key))
         version = commits.find_version(fragment.path) if positions else 0
-        run = next((at for at, offset in enumerate(folded) if version <= offset), 0)
+        run = next(
+            (run for run, offset in versions.items() if first_run <= run and version <= offset), first_run
+        )
         for row in positions:
             (values,) = rows.slice(row, 1).to_pylist()
             yield _as_read(uri, config, plan, values, (run, version, fragment.path, row))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
 from airflow_merge_provider.core.merge_engine.columns import (
@@ -22,6 +23,7 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS, SERIALIZED
 from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL, Options, SequenceGroup
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
+from airflow_merge_provider.core.run.text_order import describe_text_order
 
 
 class _Names:
@@ -128,6 +130,31 @@ def list_warnings(config: MergeEngineConfig) -> list[str]:
             "(if records fill different columns, set fields.<ordering column>.sequence-group for them)"
         )
     return warnings
+
+
+def list_text_orders(config: MergeEngineConfig, plan: Plan) -> list[str]:
+    """Return a warning for each column or field of text that orders records or entries."""
+    kinds = {column.name.casefold(): column.kind for column in plan.columns}
+    ordering = [("order_by", name) for name in config.order_by]
+    ordering += [("options.sequence.field", name) for name in plan.sequence]
+    ordering += [(f"options.{group.option}", name) for group in plan.groups for name in group.order]
+    texts = [(path, name) for path, name in ordering if is_text(kinds.get(name.casefold()))]
+    for rule in plan.rules:
+        texts += _list_nested_texts(rule)
+    return [describe_text_order(path, name) for path, name in texts]
+
+
+def _list_nested_texts(rule: ColumnRule) -> Iterator[tuple[str, str]]:
+    """Yield the fields of text that order the entries of a map, or the rows of a nested table."""
+    path, element = f"options.fields.{rule.name}", get_element_type(rule.column.kind)
+    names: Sequence[str] = ()
+    if rule.function == "nested_update":
+        path, names = f"{path}.nested-sequence-field", rule.options.nested_sequence
+    elif rule.function == "merge_map_with_keytime":
+        path, names = f"{path}.ts-field", [rule.options.ts_field or row_fields(element)[-1]]
+    for field in element["fields"] if names else ():
+        if field["name"] in names and is_text(field["type"]):
+            yield path, f"{rule.name}.{field['name']}"
 
 
 def _resolve_columns(options: Options, names: _Names) -> Options:
@@ -285,7 +312,7 @@ def _find_misfits(
         if name not in target_columns:
             hint = "remove it upstream, or add it to the target with ALTER TABLE … ADD COLUMNS"
             yield Problem("source", "column", f"the target has no column {column.name!r}", hint)
-        elif type_text(column.kind) != type_text(target_columns[name].kind):
+        elif not _fits_type(column.kind, target_columns[name].kind):
             message = (
                 f"column {column.name!r} is {type_text(column.kind)} in the source and "
                 f"{type_text(target_columns[name].kind)} in the target"
@@ -295,3 +322,11 @@ def _find_misfits(
     for name, column in target_columns.items():
         if name not in source_columns and (name in key or not allows_missing):
             yield Problem("source", "column", f"the source has no column {column.name!r}", "add it upstream")
+
+
+def _fits_type(kind: Any, target_kind: Any) -> bool:
+    """Return whether a column needs no cast, which could make different keys equal.
+
+    A target does not keep the length of CHAR and VARCHAR columns that it takes from a source.
+    """
+    return type_text(kind) == type_text(target_kind) or (is_text(kind) and type_text(target_kind) == "STRING")

@@ -33,17 +33,23 @@ class Column:
 def parse_columns(fields: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
     """Parse the fields of a schema in Spark's JSON; CHAR and VARCHAR are in the metadata of a field.
 
+    Inside lists and structs they are like STRING: the metadata has the whole type as SQL there.
+
     >>> parse_columns([{"name": "k", "type": "integer", "nullable": False}])
     (Column(name='k', kind='integer', not_null=True),)
     """
     return tuple(
         Column(
             field["name"],
-            (field.get("metadata") or {}).get(_TRUE_TYPE, field["type"]),
+            field["type"] if isinstance(field["type"], Mapping) else _read_true_type(field),
             not field.get("nullable", True),
         )
         for field in fields
     )
+
+
+def _read_true_type(field: Mapping[str, Any]) -> Any:
+    return (field.get("metadata") or {}).get(_TRUE_TYPE, field["type"])
 
 
 def find_type_family(kind: Any) -> str:
@@ -120,22 +126,6 @@ def find_bounds(kind: Any) -> tuple[Decimal, Decimal] | None:
         return None
     greatest = Decimal(f"{10 ** digits[0] - 1}E-{digits[1]}")
     return greatest.copy_negate(), greatest
-
-
-def has_type(kind: Any, family: str) -> bool:
-    """Return whether a type is of a family, or contains a type of it.
-
-    >>> has_type({"type": "array", "elementType": "variant"}, "variant")
-    True
-    """
-    if find_type_family(kind) == family:
-        return True
-    if not isinstance(kind, Mapping):
-        return False
-    parts = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
-    return any(
-        has_type(part, family) for part in [*parts, *(field["type"] for field in kind.get("fields", ()))]
-    )
 
 
 def row_fields(kind: Any) -> tuple[str, ...]:

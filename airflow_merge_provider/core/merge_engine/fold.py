@@ -1,13 +1,13 @@
 """The fold of the records of one key, in order and column by column.
 
-Source: docs/semantics/merge_engine.md, Fold of a key; Sequence groups.
+Source: docs/semantics/merge_engine.md, Fold of a key; Sequence groups; Order in a batch.
 Spark's plain aggregates give the same result for most columns; the fold supports all columns except sketches.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from airflow_merge_provider.core.merge_engine.accumulators import (
     FoldError,
     comes_before,
     finish_value,
+    order_key,
 )
 from airflow_merge_provider.core.merge_engine.options import PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
@@ -59,15 +60,105 @@ def fold_records(plan: Plan, rules: Iterable[ColumnRule], records: Iterable[Reco
     """
     key_fold = KeyFold(plan, tuple(rules))
     try:
-        for record in records:
-            key_fold.take_record(record)
-        return FoldResult(key_fold.finish_row(), key_fold.is_live, removed=key_fold.find_removals())
+        key_fold.take_records(list(records))
+        return FoldResult(key_fold.finish_row(), key_fold.is_live, removed=key_fold.removed)
     except FoldError as error:
         return FoldResult({}, key_fold.is_live, str(error))
 
 
+class GroupRemovals:
+    """The removals of a key's row by its sequence groups, and which records are older than one of them.
+
+    Only the ordering columns decide, so that the order in which the records of a batch arrive does not. A
+    record that shares no ordering column with a removal of its batch is older than it.
+    """
+
+    def __init__(self, plan: Plan, records: Sequence[Record]) -> None:
+        self._plan = plan
+        self._newest: dict[int, tuple[list[Any], int]] = {}
+        self._recorded: dict[int, tuple[list[Any], int]] = {}
+        self._combinations: set[frozenset[int]] = set()
+        self.positions: set[int] = set()
+        deletes = [(position, record) for position, record in enumerate(records) if record.deletes]
+        for position, record in deletes:
+            if record.stored:
+                self._add_removal(position, self._read_sequences(record))
+        self._recorded = dict(self._newest)
+        row = next((record for record in records if record.stored and record.adds), None)
+        row_sequences = {} if row is None else self._read_sequences(row)
+        for position, record in deletes:
+            if not record.stored and not self.is_outdated(record):
+                sequences = self._read_sequences(record)
+                by_groups = {
+                    index: sequence
+                    for index, sequence in sequences.items()
+                    if not self._is_older(index, sequence, row_sequences.get(index))
+                }
+                self._add_removal(position, by_groups)
+                self._combinations |= {frozenset(by_groups)} if by_groups else set()
+
+    @property
+    def removed(self) -> dict[str, Any] | None:
+        """The ordering fields of the newest removals; None if there is none."""
+        pairs = [
+            pair
+            for group_index, (sequence, _) in self._newest.items()
+            for pair in zip(self._plan.groups[group_index].order, sequence, strict=True)
+        ]
+        return dict(pairs) or None
+
+    def is_outdated(self, record: Record) -> bool:
+        """Return whether a record is older than a removal that was recorded by an earlier run."""
+        return any(
+            index in self._recorded and self._is_older(index, sequence, self._recorded[index][0])
+            for index, sequence in self._read_sequences(record).items()
+        )
+
+    def is_removed(self, position: int, record: Record) -> bool:
+        """Return whether a record is older than a removal, by a group of both or because they share none."""
+        sequences = self._read_sequences(record)
+        for index in self._newest.keys() & sequences.keys():
+            sequence, (removal, removal_position) = sequences[index], self._newest[index]
+            if self._is_older(index, sequence, removal):
+                return True
+            if position < removal_position and not self._is_older(index, removal, sequence):
+                return True
+        return any(sequences.keys().isdisjoint(groups) for groups in self._combinations)
+
+    def _read_sequences(self, record: Record) -> dict[int, list[Any]]:
+        """Return the ordering values of a record in each removing group, without those that are all NULL."""
+        sequences = {index: read_sequence(self._plan, index, record) for index in self._plan.removing_groups}
+        return {index: sequence for index, sequence in sequences.items() if _is_set(sequence)}
+
+    def _is_older(self, index: int, sequence: list[Any], other: list[Any] | None) -> bool:
+        return other is not None and is_older(self._plan, index, sequence, other)
+
+    def _add_removal(self, position: int, sequences: Mapping[int, list[Any]]) -> None:
+        """Add a record that removes the row by these groups; it removes nothing if there are none."""
+        for index, sequence in sequences.items():
+            if index not in self._newest or not self._is_older(index, sequence, self._newest[index][0]):
+                self._newest[index] = sequence, position
+        if sequences:
+            self.positions.add(position)
+
+
+def read_sequence(plan: Plan, group_index: int, record: Record) -> list[Any]:
+    """Return the ordering values of a record in a sequence group."""
+    return [record.values[name] for name in plan.groups[group_index].order]
+
+
+def is_older(plan: Plan, group_index: int, sequence: list[Any], other_sequence: list[Any]) -> bool:
+    """Return whether ordering values of a sequence group are older than other ones."""
+    pairs = zip(sequence, other_sequence, strict=True)
+    return comes_before(pairs, descending=plan.groups[group_index].descending)
+
+
 class KeyFold:
-    """The state of the fold between two records of a key."""
+    """The state of the fold of one key.
+
+    ``removing`` holds the positions of the records that removed the row, ``removed`` the ordering fields of
+    the newest removals by a sequence group.
+    """
 
     def __init__(self, plan: Plan, rules: tuple[ColumnRule, ...]) -> None:
         self._plan = plan
@@ -80,8 +171,8 @@ class KeyFold:
             for group_index in sorted({rule.group for rule in rules if rule.group is not None})
         ]
         self._ordering = [rule for rule in rules if rule.role is ColumnRole.ORDER]
-        self._removes = plan.options.remove_on_delete
-        self._removals: dict[int, list[Any]] = {}
+        self.removing: set[int] = set()
+        self.removed: Mapping[str, Any] | None = None
         self._reset_state()
 
     def _reset_state(self) -> None:
@@ -89,20 +180,50 @@ class KeyFold:
         self._gathered: dict[str, Any] = {}
         self._clocks: dict[int, list[Any]] = {}
 
-    def take_record(self, record: Record) -> None:
-        """Fold one more record."""
-        if self._plan.remembers and self._is_behind_removal(record):
-            return
-        if record.deletes and (self._removes or self._is_removal(record)):
-            self._reset_state()
-            return
-        if self._removes and self._plan.engine == PARTIAL and not record.adds:
-            return
-        for rule in self._free:
-            self._take_free(rule, record)
-        for group_index, rules in self._groups:
-            self._take_group(group_index, rules, record)
-        self.is_live = self.is_live or record.adds
+    def take_records(self, records: Sequence[Record]) -> None:
+        """Fold all records of the key, oldest first; a removal empties the row between two parts of them."""
+        for number, positions in enumerate(self._split_at_removals(records)):
+            if number:
+                self._reset_state()
+            for position in positions:
+                self._take_free_columns(position, records[position])
+            for group_index, rules in self._groups:
+                for position in self._sort_by_sequence(group_index, records, positions):
+                    self._take_group(group_index, rules, position, records[position])
+
+    def _split_at_removals(self, records: Sequence[Record]) -> list[list[int]]:
+        """Return the positions of the records before, between and after the removals of the row."""
+        if self._plan.folds_rows and any(record.deletes for record in records):
+            removals = GroupRemovals(self._plan, records)
+            self.removing, self.removed = removals.positions, removals.removed
+            parts: list[list[int]] = [[], []] if self.removing else [[]]
+            for position, record in enumerate(records):
+                if position not in self.removing and not removals.is_outdated(record):
+                    parts[0 if removals.is_removed(position, record) else -1].append(position)
+            return parts
+        removes = self._plan.options.remove_on_delete
+        parts = [[]]
+        for position, record in enumerate(records):
+            if removes and record.deletes:
+                self.removing.add(position)
+                parts.append([])
+            elif record.adds or not (removes and self._plan.engine == PARTIAL):
+                parts[-1].append(position)
+        return parts
+
+    def _sort_by_sequence(
+        self, group_index: int, records: Sequence[Record], positions: Sequence[int]
+    ) -> list[int]:
+        """Return the records that a group takes, oldest first; those of the batch around the stored row."""
+        descending = self._plan.groups[group_index].descending
+        stored_at = next((at for at in positions if records[at].stored), -1)
+        keys: dict[int, Any] = {}
+        for at in positions:
+            sequence = read_sequence(self._plan, group_index, records[at])
+            if _is_set(sequence):
+                side = (at > stored_at) - (at < stored_at)
+                keys[at] = -side if descending else side, sort_key(sequence, descending=descending)
+        return sorted(keys, key=keys.__getitem__, reverse=descending)
 
     def finish_row(self) -> dict[str, Any]:
         """Return the values of the columns."""
@@ -114,60 +235,31 @@ class KeyFold:
             values[rule.name] = None if newest_sequence is None else newest_sequence[order.index(rule.name)]
         return values
 
-    def _read_clock(self, group_index: int, record: Record) -> list[Any]:
-        return [record.values[name] for name in self._plan.groups[group_index].order]
+    def _take_free_columns(self, position: int, record: Record) -> None:
+        """Fold a record into the columns outside of groups."""
+        for rule in self._free:
+            value = record.values[rule.name]
+            if rule.role is ColumnRole.FUNCTION:
+                self._aggregate_value(rule, record, is_new=True)
+            elif rule.role is not ColumnRole.FREE or (
+                record.adds and (value is not None or _is_cleared(record, rule))
+            ):
+                self._gathered[rule.name] = value
+        self.is_live = self.is_live or record.adds
 
-    def find_removals(self) -> dict[str, Any] | None:
-        """Return the ordering fields of the newest removals by a sequence group."""
-        pairs = [
-            pair
-            for group_index, sequence in self._removals.items()
-            for pair in zip(self._plan.groups[group_index].order, sequence, strict=True)
-        ]
-        return dict(pairs) or None
-
-    def _is_new(self, group_index: int, sequence: list[Any], newest_sequence: list[Any] | None) -> bool:
-        """Return whether a tuple is at least as new as the newest sequence of a group."""
-        if newest_sequence is None:
-            return True
-        pairs = zip(sequence, newest_sequence, strict=True)
-        return not comes_before(pairs, descending=self._plan.groups[group_index].descending)
-
-    def _is_removal(self, record: Record) -> bool:
-        """Return whether a ``-D`` record removes the row, and record its position in the order."""
-        sequences = {
-            group_index: self._read_clock(group_index, record) for group_index in self._plan.removing_groups
-        }
-        removing = {
-            group_index: sequence
-            for group_index, sequence in sequences.items()
-            if _is_set(sequence) and self._is_new(group_index, sequence, self._clocks.get(group_index))
-        }
-        self._removals |= removing
-        return bool(removing)
-
-    def _is_behind_removal(self, record: Record) -> bool:
-        """Return whether a record is older than a removal of the row by one of its groups."""
-        sequences = ((group_index, self._read_clock(group_index, record)) for group_index in self._removals)
-        return any(
-            _is_set(sequence) and not self._is_new(group_index, sequence, self._removals[group_index])
-            for group_index, sequence in sequences
+    def _take_group(
+        self,
+        group_index: int,
+        rules: list[ColumnRule],
+        position: int,
+        record: Record,
+    ) -> None:
+        """Fold a record into the columns of a group; its ordering values are not all NULL."""
+        sequence, newest_sequence = (
+            read_sequence(self._plan, group_index, record),
+            self._clocks.get(group_index),
         )
-
-    def _take_free(self, rule: ColumnRule, record: Record) -> None:
-        value = record.values[rule.name]
-        if rule.role is ColumnRole.FUNCTION:
-            self._aggregate_value(rule, record, is_new=True)
-        elif rule.role is not ColumnRole.FREE or (
-            record.adds and (value is not None or _is_cleared(record, rule))
-        ):
-            self._gathered[rule.name] = value
-
-    def _take_group(self, group_index: int, rules: list[ColumnRule], record: Record) -> None:
-        sequence = self._read_clock(group_index, record)
-        if not _is_set(sequence):
-            return
-        is_new = self._is_new(group_index, sequence, self._clocks.get(group_index))
+        is_new = newest_sequence is None or not is_older(self._plan, group_index, sequence, newest_sequence)
         for rule in rules:
             if rule.role is ColumnRole.FUNCTION:
                 self._aggregate_value(rule, record, is_new=is_new)
@@ -228,6 +320,17 @@ class _PendingValues(deque[Any]):
 
 def _is_cleared(record: Record, rule: ColumnRule) -> bool:
     return rule.name.casefold() in record.clears
+
+
+def sort_key(sequence: Iterable[Any], *, descending: bool) -> list[tuple[Any, ...]]:
+    """Return the key that sorts ordering values from the oldest, reversed if they are descending.
+
+    NULL is the oldest value in both directions.
+
+    >>> sorted([[1], [None], [2]], key=lambda values: sort_key(values, descending=True), reverse=True)
+    [[None], [2], [1]]
+    """
+    return [(2,) if descending and value is None else order_key(value) for value in sequence]
 
 
 def _is_set(sequence: list[Any]) -> bool:

@@ -5,14 +5,19 @@ Source: docs/semantics/merge_engine.md, Counts and traces.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from airflow_merge_provider.core.merge_engine.fold import KeyFold, Record
+from airflow_merge_provider.core.merge_engine.fold import KeyFold, Record, sort_key
 from airflow_merge_provider.core.merge_engine.functions import SERIALIZED
 from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE, FIRST_ROW
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
+
+# The position of a record, None for what is stored.
+_Entry = tuple[int | None, Record]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +39,109 @@ class KeyTrace:
 
 
 def trace_records(plan: Plan, records: Sequence[Record]) -> KeyTrace:
-    """Fold the records of one key, oldest first, and record what each of them did.
+    """Fold the records of one key in a batch, oldest first, and record what each of them did.
 
     :raises FoldError: when they cannot be folded.
     """
+    return trace_batches(plan, records, [range(len(records))])
+
+
+def trace_batches(plan: Plan, records: Sequence[Record], batches: Iterable[Sequence[int]]) -> KeyTrace:
+    """Fold the records of one key batch by batch, each into the row that the batches before it give.
+
+    :param batches: the positions of the records of each batch, oldest first.
+    :raises FoldError: when they cannot be folded.
+    """
     if plan.engine in {DEDUPLICATE, FIRST_ROW}:
-        return _whole_row(plan, records)
-    rules = [
-        rule for rule in plan.rules if rule.role is not ColumnRole.KEY and rule.function not in SERIALIZED
-    ]
-    key_fold = _TracingKeyFold(plan, tuple(rules))
-    effects = [key_fold.note_record(position, record) for position, record in enumerate(records)]
-    values = key_fold.finish_row()
-    sources = {
-        rule.name: _build_source(plan, rule, values[rule.name], key_fold.find_origin(rule), records)
-        for rule in rules
-    }
+        return _trace_whole_rows(plan, records, batches)
+    history = _KeyHistory(plan, records)
+    for batch in batches:
+        history.fold_batch(batch)
+    row = history.row
+    sources = {} if row is None else {rule.name: history.build_source(rule) for rule in history.rules}
     for rule in plan.rules:
-        if rule.function in SERIALIZED:
+        if rule.function in SERIALIZED and row is not None:
             sources[rule.name] = ValueSource(
                 None, (), f"{rule.function} of all records; the trace does not read its binary value"
             )
-    return KeyTrace(key_fold.is_live, sources if key_fold.is_live else {}, tuple(effects))
+    return KeyTrace(row is not None, sources, tuple(history.effects[at] for at in range(len(records))))
 
 
-def _whole_row(plan: Plan, records: Sequence[Record]) -> KeyTrace:
-    adding_positions = [position for position, record in enumerate(records) if record.adds]
-    winner = None
-    if plan.engine == DEDUPLICATE:
-        winner, why = len(records) - 1 if records else None, "the newest record"
-    else:
-        winner, why = adding_positions[0] if adding_positions else None, "the first record"
+class _KeyHistory:
+    """The row of a key after some batches, its recorded removals, and the records that gave each value."""
+
+    def __init__(self, plan: Plan, records: Sequence[Record]) -> None:
+        self._plan, self._records = plan, records
+        self.rules = tuple(
+            rule for rule in plan.rules if rule.role is not ColumnRole.KEY and rule.function not in SERIALIZED
+        )
+        self.row: Record | None = None
+        self.effects: dict[int, str] = {}
+        self._removals: list[Record] = []
+        self._origins: dict[str, tuple[int, ...]] = {}
+
+    def fold_batch(self, batch: Sequence[int]) -> None:
+        """Fold a batch with the row before it, as a run does."""
+        stored = [*self._removals, *([] if self.row is None else [self.row])]
+        entries = _sort_records(
+            self._plan, [*((None, one) for one in stored), *((at, self._records[at]) for at in batch)]
+        )
+        key_fold = _TracingKeyFold(self._plan, self.rules)
+        key_fold.take_records([record for _, record in entries])
+        for number, (position, record) in enumerate(entries):
+            if position is not None:
+                self.effects[position] = key_fold.describe_effect(number, record)
+        values = dict.fromkeys(self._plan.names) | key_fold.finish_row()
+        positions = [position for position, _ in entries]
+        for rule in self.rules:
+            before = self._origins.get(rule.name, ())
+            parts = (
+                before if (position := positions[number]) is None else (position,)
+                for number in key_fold.find_origin(rule)
+            )
+            self._origins[rule.name] = tuple(chain.from_iterable(parts))
+        self._record_removals(key_fold, entries)
+        self.row = Record(values, stored=True) if key_fold.is_live else None
+
+    def build_source(self, rule: ColumnRule) -> ValueSource:
+        """Return the origin of a value of the row."""
+        value = None if self.row is None else self.row.values[rule.name]
+        return _build_source(self._plan, rule, value, self._origins[rule.name], self._records)
+
+    def _record_removals(self, key_fold: _TracingKeyFold, entries: Sequence[_Entry]) -> None:
+        """Keep the place of the newest removal in the order of records, if the plan remembers removals."""
+        removed = key_fold.removed
+        removing = [number for number in key_fold.removing if entries[number][0] is not None]
+        if not self._plan.folds_rows and removing:
+            newest = entries[max(removing)][1].values
+            removed = {name: newest[name] for name in self._plan.remembered}
+        if self._plan.remembers and removed and any(value is not None for value in removed.values()):
+            values = dict.fromkeys(self._plan.names) | dict(removed)
+            self._removals.append(Record(values, adds=False, deletes=True, stored=True))
+
+
+def _sort_records(plan: Plan, entries: Iterable[_Entry]) -> list[_Entry]:
+    """Sort records, and what is stored before them, by the columns that order them; equal ones stay."""
+    descending = plan.options.descending
+
+    def find_key(entry: _Entry) -> list[tuple[Any, ...]]:
+        return sort_key((entry[1].values[name] for name in plan.sequence), descending=descending)
+
+    return sorted(entries, key=find_key, reverse=descending)
+
+
+def _trace_whole_rows(plan: Plan, records: Sequence[Record], batches: Iterable[Sequence[int]]) -> KeyTrace:
+    """Trace engines whose row is one record: the newest one, or the first one that adds."""
+    winner: int | None = None
+    for batch in batches:
+        stored = [at for at in (winner,) if at is not None and (records[at].adds or plan.remembers)]
+        entries = _sort_records(plan, [(at, records[at]) for at in (*stored, *batch)])
+        if plan.engine == FIRST_ROW:
+            entries = [entry for entry in entries if entry[1].adds][:1]
+        winner = entries[-1][0] if entries else winner
     if winner is None:
         return KeyTrace(is_live=False, values={}, did=())
+    why = "the newest record" if plan.engine == DEDUPLICATE else "the first record"
     has_row = records[winner].adds
     effects = [f"overridden by record {winner}" for _ in records]
     effects[winner] = "set the whole row" if has_row else "removed the row"
@@ -92,7 +167,7 @@ class _TracingKeyFold(KeyFold):
     def __init__(self, plan: Plan, rules: tuple[ColumnRule, ...]) -> None:
         self._written: list[Any] = []
         self._by: dict[str, list[int]] = {}
-        self._resets = -1
+        self._effects: dict[int, list[str]] = {}
         super().__init__(plan, rules)
         self._rules = {rule.name: rule for rule in rules}
 
@@ -100,20 +175,33 @@ class _TracingKeyFold(KeyFold):
         super()._reset_state()
         self._gathered, self._clocks = _RecordingDict(self._written), _RecordingDict(self._written)
         self._by.clear()
-        self._resets += 1
 
-    def note_record(self, position: int, record: Record) -> str:
-        """Fold a record and return a description of what it did."""
-        self._written.clear()
-        values_before, resets = dict(self._gathered), self._resets
-        self.take_record(record)
-        if self._resets != resets:
+    def describe_effect(self, position: int, record: Record) -> str:
+        """Return what a folded record did."""
+        if position in self.removing:
             return "removed the row"
+        changed = self._effects.get(position)
+        return f"set {', '.join(changed)}" if changed else self._explain_no_effect(record)
+
+    def _take_free_columns(self, position: int, record: Record) -> None:
+        with self._record_effect(position, record):
+            super()._take_free_columns(position, record)
+
+    def _take_group(self, group_index: int, rules: list[ColumnRule], position: int, record: Record) -> None:
+        with self._record_effect(position, record):
+            super()._take_group(group_index, rules, position, record)
+
+    @contextmanager
+    def _record_effect(self, position: int, record: Record) -> Iterator[None]:
+        """Record the columns that a record changes inside the block."""
+        self._written.clear()
+        values_before = dict(self._gathered)
+        yield
         names = [name for written_key in self._written for name in self._list_written(written_key)]
         changed = [name for name in names if self._has_effect(name, record, values_before)]
         for name in changed:
             self._by.setdefault(name, []).append(position)
-        return f"set {', '.join(changed)}" if changed else self._explain_no_effect(record)
+        self._effects.setdefault(position, []).extend(changed)
 
     def find_origin(self, rule: ColumnRule) -> tuple[int, ...]:
         """Return the records that produced a column's value: all that count, or the last that wrote it."""

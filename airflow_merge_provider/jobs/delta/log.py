@@ -130,6 +130,15 @@ def read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
     return {row["key"]: row["value"] for row in rows}
 
 
+def read_partition_columns(spark: SparkSession, dataset: Dataset) -> Sequence[str]:
+    """Return the partition columns of a table that exists."""
+    columns = query_delta_rs(spark, dataset, lambda table: table.metadata().partition_columns)
+    if columns is not None:
+        return columns
+    detail = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(dataset)}").collect()[0]
+    return list(detail["partitionColumns"])
+
+
 def count_rows_of_version(spark: SparkSession, dataset: Dataset, version: int, *, live: bool) -> int | None:
     """Return how many rows the files of a version hold; None if delta-rs cannot determine it.
 

@@ -14,7 +14,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.population import FLAG, WRITER
 from airflow_merge_provider.core.run.table_log import DELETION_VECTORS
-from airflow_merge_provider.jobs.delta.log import read_history, read_properties
+from airflow_merge_provider.jobs.delta.log import read_history, read_partition_columns, read_properties
+from airflow_merge_provider.jobs.delta.stored_values import prepare_rows
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import error_condition as reason
 
@@ -43,6 +44,7 @@ def create_table(
     partition_by: Sequence[str] = (),
 ) -> None:
     """Create the target from rows, with its properties and partitions, in one commit."""
+    rows = prepare_rows(rows, partition_by, with_types=True)
     writer = rows.writeTo(sql.quote_table(target)).using("delta").tableProperty(WRITER, capability)
     if partition_by:
         writer = writer.partitionedBy(*map(sql.quote_column, partition_by))
@@ -86,15 +88,23 @@ def has_special_characters(name: str) -> bool:
 
 def overwrite_table(target: Dataset, rows: DataFrame) -> None:
     """Replace all rows and the schema; the table, its properties and its history are kept."""
+    rows = _prepare_for_table(target, rows, with_types=True)
     rows.writeTo(sql.quote_table(target)).option("overwriteSchema", "true").overwrite(lit(True))
 
 
 def append_rows(target: Dataset, rows: DataFrame, *, new_columns: bool = False) -> None:
     """Append rows by column name; add columns that the table lacks only with ``new_columns``."""
+    rows = _prepare_for_table(target, rows, with_types=new_columns)
     writer = rows.writeTo(sql.quote_table(target))
     if new_columns:
         writer = writer.option("mergeSchema", "true")
     writer.append()
+
+
+def _prepare_for_table(target: Dataset, rows: DataFrame, *, with_types: bool) -> DataFrame:
+    """Return rows as they are written into a table that exists."""
+    partitions = read_partition_columns(rows.sparkSession, target)
+    return prepare_rows(rows, partitions, with_types=with_types)
 
 
 def restore_table(spark: SparkSession, target: Dataset, version: int) -> None:
@@ -157,7 +167,7 @@ def merge_rows(
     Columns that the clauses name and the target lacks are added if ``new_columns`` is set.
     """
     view = f"merge_{uuid.uuid4().hex}"
-    changes.createOrReplaceTempView(view)
+    _prepare_for_table(target, changes, with_types=new_columns).createOrReplaceTempView(view)
     try:
         into = "MERGE WITH SCHEMA EVOLUTION INTO" if new_columns else "MERGE INTO"
         parts = [f"{into} {sql.quote_table(target)} AS {OLD} USING {view} AS {NEW} ON {condition}", *clauses]
@@ -186,6 +196,7 @@ def replace_rows(target: Dataset, rows: DataFrame, condition: str, *, new_column
     ``condition`` uses the aliases OLD and NEW. Delta does this in half the time of a ``MERGE``: replaced rows
     are marked as deleted, new rows are appended. Columns that the table lacks are added with ``new_columns``.
     """
+    rows = _prepare_for_table(target, rows, with_types=new_columns)
     writer = rows.alias(NEW).write.format("delta").mode("overwrite")
     writer = writer.option("replaceOn", condition).option("targetAlias", OLD)
     if new_columns:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions.merge_engine import FoldDecision, decide_fold, require_dataset
 from airflow_merge_provider.core.merge_engine import compaction, stored_settings
+from airflow_merge_provider.core.merge_engine.checks import list_text_orders
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.counts import COUNTS
 from airflow_merge_provider.core.merge_engine.plan import Plan
@@ -176,7 +177,9 @@ class _Fold(JobRun):
         """Plan for the columns of the target, or for those of the source if all rows are written."""
         stored = None if self.is_full else self.target.read_rows()
         schema = read.rows.schema if stored is None else stored.schema
-        return source_columns.plan_for_table(self.config, read, schema), stored
+        plan = source_columns.plan_for_table(self.config, read, schema)
+        self.reporter.add_warnings(list_text_orders(self.config, plan))
+        return plan, stored
 
     def _fold_changes(self, plan: Plan, batch: DataFrame, stored: DataFrame | None) -> DataFrame:
         """Fold once; a lazy checkpoint keeps the result for counting, change log and merge."""

@@ -6,8 +6,9 @@ Source: docs/semantics/merge_engine.md, Net changes; Fold of a key.
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import StructField
 
-from airflow_merge_provider.core.merge_engine.columns import Column as TableColumn, has_type
+from airflow_merge_provider.core.merge_engine.columns import Column as TableColumn
 from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs.merge_engine import counting, python_fold
@@ -25,6 +26,7 @@ from airflow_merge_provider.jobs.merge_engine.records import (
 )
 from airflow_merge_provider.jobs.run.change_set import DELETED, INSERTED, UPDATED, build_change
 from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.exact_text import exact_text, has_equality
 from airflow_merge_provider.jobs.spark.expressions import combine_with_or
 
 _CHANGE_KINDS = {"+I": INSERTED, "+U": UPDATED, "-D": DELETED}
@@ -98,8 +100,7 @@ def _find_recorded_removal(plan: Plan) -> Column:
 
 def _classify_change(plan: Plan) -> Column:
     row_before, row_after = sql.quote_column(BEFORE), sql.quote_column(AFTER)
-    columns = [column for column in plan.columns if column.name not in plan.key]
-    differs = (~_is_same_value(row_before[column.name], row_after[column.name], column) for column in columns)
+    differs = (~_is_same_value(column) for column in plan.columns if column.name not in plan.key)
     return (
         F.when(row_before.isNull() & row_after.isNotNull(), F.lit("+I"))
         .when(row_before.isNotNull() & row_after.isNull(), F.lit("-D"))
@@ -110,19 +111,16 @@ def _classify_change(plan: Plan) -> Column:
     )
 
 
-def _is_same_value(value_before: Column, value_after: Column, column: TableColumn) -> Column:
-    """Compare two values null-safely; types that Spark cannot compare are compared as JSON."""
-    if not has_type(column.kind, "map") and not has_type(column.kind, "variant"):
-        return value_before.eqNullSafe(value_after)
-    return _to_text(value_before, column).eqNullSafe(_to_text(value_after, column))
+def _is_same_value(column: TableColumn) -> Column:
+    """Return whether a column does not change; types that Spark cannot compare are compared as exact texts.
 
-
-def _to_text(value: Column, column: TableColumn) -> Column:
-    if column.family == "map":
-        # Maps that differ only in the order of their entries are equal.
-        entries = F.transform(F.map_entries(value), lambda entry: F.to_json(F.struct(entry.alias("entry"))))
-        return F.array_sort(entries)
-    return F.to_json(F.struct(value))
+    Maps that differ only in the order of their entries are equal.
+    """
+    kind = StructField.fromJson({"name": "", "type": column.kind, "nullable": True, "metadata": {}}).dataType
+    before, after = (sql.quote_name(image, column.name) for image in (BEFORE, AFTER))
+    if has_equality(kind):
+        return F.expr(f"{before} <=> {after}")
+    return exact_text(before, kind).eqNullSafe(exact_text(after, kind))
 
 
 def select_results(plan: Plan, folded_rows: DataFrame) -> DataFrame:

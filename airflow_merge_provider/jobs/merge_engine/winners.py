@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import DataFrame, functions as F
+from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.change_plan.summary import ChangeExample
 from airflow_merge_provider.core.merge_engine.fold import Record
@@ -22,8 +24,10 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     build_window,
 )
 from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
+from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 
-_KEY, _AT, _VALUES = "#text", "#at", "#values"
+_KEY, _NUMBER, _AT, _VALUES = "#key", "#number", "#at", "#values"
 
 
 def describe_winners(
@@ -38,27 +42,39 @@ def describe_winners(
     The records of a key are numbered from the oldest; the stored row is the oldest one.
     Source: docs/semantics/merge_engine.md, Counts and traces.
     """
-    keys = [_write_key(plan, example) for example in examples]
     rows = build_records(plan, batch, stored, removed)
     selected = rows.where(~sql.quote_column(IGNORED)).select(
-        _read_key(plan).alias(_KEY),
+        *map(sql.quote_column, plan.key),
         F.row_number().over(build_window(plan)).alias(_AT),
         *(sql.quote_column(name) for name in (ADDS, DELETES, STORED, *([CLEARS] if plan.clears else []))),
         F.struct(*map(sql.quote_column, plan.names)).alias(_VALUES),
     )
-    records: defaultdict[str, list[Record]] = defaultdict(list)
-    for row in selected.where(F.col(_KEY).isin(keys)).orderBy(_AT).collect():
+    records: defaultdict[int, list[Record]] = defaultdict(list)
+    for row in _join_keys(plan, selected, examples).orderBy(_NUMBER, _AT).collect():
         clears = frozenset(row[CLEARS] or ()) if plan.clears else frozenset[str]()
         record = Record(row[_VALUES].asDict(), row[ADDS], row[DELETES], row[STORED], clears)
-        records[row[_KEY]].append(record)
+        records[row[_NUMBER]].append(record)
     return [
-        example.model_copy(update={"detail": "; ".join(_describe_columns(plan, example, records[key]))})
-        for example, key in zip(examples, keys, strict=True)
+        example.model_copy(update={"detail": "; ".join(_describe_columns(plan, example, records[number]))})
+        for number, example in enumerate(examples)
     ]
+
+
+def _join_keys(plan: Plan, rows: DataFrame, examples: Sequence[ChangeExample]) -> DataFrame:
+    """Return the rows of the examples' keys, with the number of the example; keys are compared by type."""
+    texts = [(number, json.dumps(_read_key(plan, example))) for number, example in enumerate(examples)]
+    kinds = StructType([rows.schema[name] for name in plan.key])
+    keys = rows.sparkSession.createDataFrame(texts, f"`{_NUMBER}` INT, text STRING").select(
+        sql.quote_column(_NUMBER), F.from_json("text", kinds, JSON_OPTIONS).alias(_KEY)
+    )
+    pairs = (rows[sql.quote_name(name)].eqNullSafe(keys[sql.quote_name(_KEY)][name]) for name in plan.key)
+    return rows.join(F.broadcast(keys), combine_with_and(pairs))
 
 
 def _describe_columns(plan: Plan, example: ChangeExample, records: Sequence[Record]) -> Iterator[str]:
     """Yield a text for each column that changes, or for the removal of the row."""
+    if not records:
+        return
     trace = trace_records(plan, records)
     if not trace.is_live:
         yield _describe_removal(trace, records)
@@ -82,12 +98,7 @@ def _name_record(records: Sequence[Record], position: int) -> str:
     return f"record {position + 1} of {len(records)}"
 
 
-def _read_key(plan: Plan) -> Column:
-    return F.to_json(F.struct(*map(sql.quote_column, plan.key)))
-
-
-def _write_key(plan: Plan, example: ChangeExample) -> str:
-    """Return the key of an example as Spark writes it."""
+def _read_key(plan: Plan, example: ChangeExample) -> dict[str, Any]:
+    """Return the key of an example; NULLs are left out."""
     row = (example.before if example.after is None else example.after) or {}
-    key = {name: row[name] for name in plan.key if name in row}
-    return json.dumps(key, ensure_ascii=False, separators=(",", ":"))
+    return {name: row[name] for name in plan.key if name in row}

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import DataType
@@ -104,11 +105,17 @@ def _collect_examples(text_rows: DataFrame) -> list[ChangeExample]:
             kind=row[KIND],
             reason=row[REASON],
             detail=row[DETAIL] or "",
-            before=None if row[BEFORE] is None else json.loads(row[BEFORE]),
-            after=None if row[AFTER] is None else json.loads(row[AFTER]),
+            before=None if row[BEFORE] is None else json.loads(row[BEFORE], parse_float=_read_number),
+            after=None if row[AFTER] is None else json.loads(row[AFTER], parse_float=_read_number),
         )
         for row in ranked.orderBy(KIND, _RANK).collect()
     ]
+
+
+def _read_number(text: str) -> float | str:
+    """Return a number of an example; a decimal with more digits than a double holds stays a text."""
+    number = float(text)
+    return number if Decimal(repr(number)) == Decimal(text) else text
 
 
 def build_change(

@@ -163,6 +163,10 @@ _OF_THE_DATA = re.compile(
     r"CANNOT_MERGE_SCHEMAS|INVALID_VARIANT"
 )
 
+# The beginning of the error that a written row raises, followed by the column and the row.
+LOST_PARTITION_VALUE = "no partition can hold the value of column"
+_LOST = re.compile(rf"{LOST_PARTITION_VALUE} (.+? in the row .*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+
 # A MERGE or overwrite begins with this text, REPLACE ON has it in its second line.
 _VIOLATION = re.compile(
     r"DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\] (.+?) violated by row with values:((?:\n - [^\n]+)*)", re.DOTALL
@@ -194,6 +198,10 @@ def _find_refusal(text: str, path: str) -> Problem | None:
     if match := _VIOLATION.search(text):
         hint = "correct it upstream, leave it out with expectations, or drop the constraint"
         return Problem(path, "constraint", f"a row violates {match[1]}: {_join_values(match[2])}", hint)
+    if match := _LOST.search(text):
+        message = f"{LOST_PARTITION_VALUE} {match[1]}: Delta would store NULL, or no file could be named so"
+        hint = "set another value upstream, leave the rows out with expect, or partition by another column"
+        return Problem(path, "partition-value", message, hint)
     if "DELTA_CANNOT_MODIFY_APPEND_ONLY" in text:
         message = "the property delta.appendOnly of the table allows no change or deletion of rows"
         return Problem(path, "append-only", message, "set the property to false, or choose another target")

@@ -7,20 +7,17 @@ with decimals as ``Decimal``, rows and maps as dicts. Source: docs/semantics/mer
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
+from tests.conformance.oracles.merge_engine_functions import (
+    CANNOT_RETRACT,
+    RETRACT,
+    RefusedError,
+    add_value,
+    check_size,
+)
+
 Row = dict[str, Any]
-
-NUMBERS = {"TINYINT": 2**7, "SMALLINT": 2**15, "INT": 2**31, "BIGINT": 2**63}
-CANNOT_RETRACT = {
-    "max", "min", "first_value", "first_non_null_value", "listagg", "bool_and", "bool_or",
-    "merge_map_with_keytime", "nested_partial_update",
-}  # fmt: skip
-
-
-class RefusedError(Exception):
-    """Raised if a batch must be rejected."""
 
 
 class Oracle:
@@ -89,8 +86,11 @@ class Oracle:
         # The order is stable: arrival decides ties.
         records = sorted(records, key=lambda record: self.build_order(record[1]))
         state = State(self, key)
-        for number, (kind, row) in enumerate(records):
-            state.take_record(kind, row, stored=stored is row and records[number][1] is stored)
+        if self.groups:
+            state.fold_groups(records, stored)
+        else:
+            for kind, row in records:
+                state.take_record(kind, row, stored=stored is row)
         for kind, row in batch:
             self.remember_removal(key, kind, row)
         return state.build_row()
@@ -155,8 +155,6 @@ class State:
                 self.values, self.is_live = dict(row), True
         elif engine == "aggregation":
             self.aggregate_row(kind, row, adds, stored)
-        elif self.table.groups:
-            self.update_groups(kind, row, adds, stored)
         else:
             self.update_row(kind, row, adds)
 
@@ -183,17 +181,67 @@ class State:
         elif kind == "-D":
             self.reset_state()
 
-    def update_groups(self, kind: str, row: Row, adds: bool, stored: bool) -> None:
-        if self.is_gone(row) or self.is_removing(kind, row):
-            return
+    def fold_groups(self, records: Sequence[tuple[str, Row]], stored: Row | None) -> None:
+        """Fold records by their sequence groups: first those that a removal removes."""
+        numbered = list(enumerate(records))
+        candidates = [
+            (at, kind, row) for at, (kind, row) in numbered if row is stored or not self.is_gone(row)
+        ]
+        removals = {
+            at: groups for at, kind, row in candidates if (groups := self.find_removal(kind, row, stored))
+        }
+        for groups in removals.values():
+            recorded = self.table.removed_groups.setdefault(self.key, {})
+            recorded |= {group: max(tick, recorded.get(group, tick)) for group, tick in groups.items()}
+        remaining = [record for record in candidates if record[0] not in removals]
+        self.fold_part([record for record in remaining if self.is_removed(record, removals)], stored)
+        if removals:
+            self.reset_state()
+        self.fold_part([record for record in remaining if not self.is_removed(record, removals)], stored)
+
+    def find_removal(self, kind: str, row: Row, stored: Row | None) -> dict[int, Any]:
+        """Return the groups by which a record removes the row, with its place in their orders."""
+        names = self.table.get_option("partial-update.remove-record-on-sequence-group").split(",")
+        return {
+            at: group.build_order(row)
+            for at, group in enumerate(self.table.groups)
+            if kind == "-D" and set(names) & set(group.order) and group.has_value(row)
+            if stored is None or not group.build_order(row) < group.build_order(stored)
+        }
+
+    def is_removed(self, record: tuple[int, str, Row], removals: Mapping[int, Mapping[int, Any]]) -> bool:
+        """Return whether a removal is newer, or has no group that orders both of them."""
+        at, _, row = record
+        for removed_at, ticks in removals.items():
+            orders = [
+                ((self.table.groups[group].build_order(row), at), (tick, removed_at))
+                for group, tick in ticks.items()
+                if self.table.groups[group].has_value(row)
+            ]
+            if not orders or any(own < removal for own, removal in orders):
+                return True
+        return False
+
+    def fold_part(self, records: Sequence[tuple[int, str, Row]], stored: Row | None) -> None:
+        """Fold free columns in the order of records, and each group in its order around the stored row."""
         grouped = {name for group in self.table.groups for name in (*group.order, *group.protected)}
-        if adds:
-            free = {name: value for name, value in row.items() if name not in grouped and value is not None}
-            self.values.update(free)
+        for _, kind, row in records:
+            if kind in {"+I", "+U"}:
+                self.is_live = True
+                self.values.update({n: v for n, v in row.items() if n not in grouped and v is not None})
+        stored_at = [number for number, (_, _, row) in enumerate(records) if row is stored]
+        middle = stored_at[0] if stored_at else -1
         for group in self.table.groups:
-            if group.has_value(row):
-                self.update_group(group, row, adds, stored)
-        self.is_live = self.is_live or adds
+            before, after = list(records[: max(middle, 0)]), list(records[middle + 1 :])
+            order = lambda record, group=group: group.build_order(record[2])  # noqa: E731
+            parts = (
+                sorted(before, key=order),
+                records[middle : middle + 1] if stored_at else [],
+                sorted(after, key=order),
+            )
+            for _, kind, row in (record for part in parts for record in part):
+                if group.has_value(row):
+                    self.update_group(group, row, kind in {"+I", "+U"}, row is stored)
 
     def is_gone(self, row: Row) -> bool:
         """Return whether a record is older than a recorded removal by one of its groups."""
@@ -202,19 +250,6 @@ class State:
         removals = self.table.removed_groups.get(self.key, {}).items()
         groups = [(self.table.groups[at], tick) for at, tick in removals]
         return any(group.has_value(row) and group.build_order(row) < tick for group, tick in groups)
-
-    def is_removing(self, kind: str, row: Row) -> bool:
-        names = self.table.get_option("partial-update.remove-record-on-sequence-group").split(",")
-        removing = {
-            at: group.build_order(row)
-            for at, group in enumerate(self.table.groups)
-            if kind == "-D" and set(names) & set(group.order)
-            if group.has_value(row) and self.is_new(group, row)
-        }
-        if removing:
-            self.table.removed_groups.setdefault(self.key, {}).update(removing)
-            self.reset_state()
-        return bool(removing)
 
     def update_group(self, group: Group, row: Row, adds: bool, stored: bool) -> None:
         new = self.is_new(group, row)
@@ -277,121 +312,3 @@ class _Down:
 
     def __hash__(self) -> int:
         return hash(self.value)
-
-
-def add_value(function: str, gathered: Any, value: Any, options: Mapping[str, str]) -> Any:
-    if function == "last_value" or (function == "first_non_null_value" and gathered is None):
-        return value
-    if function == "first_non_null_value":
-        return gathered
-    if value is None or (function == "listagg" and not value.strip()):
-        if value is not None or gathered is None or function not in {"collect", "nested_update", "listagg"}:
-            return gathered
-        return add_value(function, None, gathered, options)  # late and first: used as first
-    if function == "last_non_null_value":
-        return value
-    if function in {"collect", "nested_update"}:
-        return add_rows(function, add_rows(function, [], gathered or [], options), value, options)
-    if gathered is None or (function == "listagg" and not gathered.strip()):
-        return value
-    two = {
-        "sum": lambda: gathered + value,
-        "product": lambda: gathered * value,
-        "max": lambda: max(gathered, value),
-        "min": lambda: min(gathered, value),
-        "bool_and": lambda: gathered and value,
-        "bool_or": lambda: gathered or value,
-        "merge_map": lambda: {**gathered, **value},
-        "listagg": lambda: join_values(gathered, value, options),
-    }
-    return two[function]()  # type: ignore[no-untyped-call]
-
-
-def join_values(gathered: str, value: str, options: Mapping[str, str]) -> str:
-    delimiter = options.get("list-agg-delimiter", ",")
-    if options.get("distinct") != "true":
-        return gathered + delimiter + value
-    for token in value.split(delimiter):
-        if token.strip() and token not in gathered.split(delimiter):
-            gathered += delimiter + token
-    return gathered
-
-
-def add_rows(function: str, gathered: list[Any], value: list[Any], options: Mapping[str, str]) -> list[Any]:
-    if function == "collect":
-        both = gathered + value
-        if options.get("distinct") != "true":
-            return both
-        return [item for at, item in enumerate(both) if item not in both[:at]]
-    rows = list(gathered)
-    for item in value:
-        key = options.get("nested-key", "").split(",")
-        same = [at for at, row in enumerate(rows) if all(row[name] == item[name] for name in key if name)]
-        if key != [""] and same:
-            rows[same[0]] = item
-        elif len(rows) < int(options.get("count-limit", 2**31)):
-            rows.append(item)
-    return rows
-
-
-def _sum_back(gathered: Any, value: Any, kind: str, options: Mapping[str, str]) -> Any:
-    return gathered if value is None else (gathered or 0) - value
-
-
-def _product_back(gathered: Any, value: Any, kind: str, options: Mapping[str, str]) -> Any:
-    if gathered is None or value is None:
-        return gathered
-    if value == 0:
-        raise RefusedError("zero")
-    return int(gathered / Decimal(value))
-
-
-def _collect_back(gathered: Any, value: Any, kind: str, options: Mapping[str, str]) -> Any:
-    if gathered is None or value is None:
-        return gathered
-    rows = list(gathered)
-    for item in value:
-        if item in rows:
-            rows.remove(item)
-    return rows
-
-
-def _retract_nested(gathered: Any, value: Any, kind: str, options: Mapping[str, str]) -> Any:
-    if gathered is None or value is None:
-        return gathered
-    key = [name for name in options.get("nested-key", "").split(",") if name] or list((value or [{}])[0])
-    removed_keys = [[row[name] for name in key] for row in value]
-    return [row for row in gathered if [row[name] for name in key] not in removed_keys]
-
-
-def _map_back(gathered: Any, value: Any, kind: str, options: Mapping[str, str]) -> Any:
-    if gathered is None or value is None:
-        return gathered
-    return {name: entry for name, entry in gathered.items() if name not in value}
-
-
-RETRACT = {
-    "sum": _sum_back,
-    "count": lambda gathered, value, kind, options: (gathered or 0) - (value is not None),
-    "product": _product_back,
-    "last_value": lambda gathered, value, kind, options: None,
-    "last_non_null_value": lambda gathered, value, kind, options: gathered if value is None else None,
-    "collect": _collect_back,
-    "merge_map": _map_back,
-    "nested_update": _retract_nested,
-}
-
-
-def check_size(kind: str, value: Any, function: str | None) -> None:
-    """Reject sums and products that the column cannot hold."""
-    if value is None or function not in {"sum", "product", "count"}:
-        return
-    if kind.startswith("DECIMAL"):
-        digits, scale = (int(word) for word in kind[8:-1].split(","))
-        half: Any = Decimal(10) ** (digits - scale)
-        fits = -half < value < half
-    else:
-        half = NUMBERS.get(kind)
-        fits = half is None or -half <= value < half
-    if not fits:
-        raise RefusedError("overflow")

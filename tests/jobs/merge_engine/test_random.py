@@ -17,7 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.conformance import merge_engine
-from tests.conformance.oracles.merge_engine import Oracle, RefusedError
+from tests.conformance.oracles.merge_engine import Oracle
+from tests.conformance.oracles.merge_engine_functions import RefusedError
 from tests.conformance.oracles.merge_engine_workloads import draw_workload
 from tests.long import all_long_but
 

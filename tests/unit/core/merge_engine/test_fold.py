@@ -99,19 +99,21 @@ def test_values_that_are_combined_give_what_each_in_turn_gives(case: str, group:
     does = ACCUMULATORS[str(rule.function)]
     for seed in range(300):
         random = Random(seed)  # noqa: S311 - repeatable
-        records = []
-        gathered, newest = EMPTY, -1
-        for _ in range(random.randrange(1, 9)):
+        records = [Record({"k": 1, "v": CASES[case][3](0), "s": 10}, stored=True)]
+        for _ in range(random.randrange(9)):
             value = None if random.random() < 0.1 else CASES[case][3](random.randrange(7))
             adds = does.retract is None or random.random() < 0.8
-            sequence = random.randrange(20)
-            records.append(Record({"k": 1, "v": value, "s": sequence}, adds=adds))
+            records.append(Record({"k": 1, "v": value, "s": random.randrange(20)}, adds=adds))
+        stored, *batch = records
+        gathered, newest = EMPTY, -1
+        for record in [stored, *(sorted(batch, key=lambda one: one.values["s"]) if group else batch)]:
+            value, sequence, adds = record.values["v"], record.values["s"], record.adds
             is_last = not group or sequence >= newest or rule.function == "collect"
             newest = max(newest, sequence)
             if not adds:
                 gathered = does.retract(gathered, value, rule)  # type: ignore[misc]
             else:
-                gathered = does.add(*((gathered, value) if is_last else (value, gathered)), rule)  # type: ignore[call-arg]
+                gathered = does.add(*((gathered, value) if is_last else (value, gathered)), rule)
 
         result = fold_records(plan, plan.folded_rules, records)
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from itertools import permutations
 from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_engine.checks import list_warnings, plan_fold
-from airflow_merge_provider.core.merge_engine.columns import parse_columns
+from airflow_merge_provider.core.errors import ConfigError, DataError
+from airflow_merge_provider.core.merge_engine.checks import (
+    check_columns,
+    list_text_orders,
+    list_warnings,
+    plan_fold,
+)
+from airflow_merge_provider.core.merge_engine.columns import parse_columns, type_text
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.options import SequenceGroup
 from airflow_merge_provider.core.merge_engine.plan import explain_plan
@@ -223,3 +230,51 @@ def test_a_retention_is_days_or_a_text(value: Any, hours: float | None) -> None:
     ).tombstone_retention
 
     assert retention == (None if hours is None else timedelta(hours=hours))
+
+
+def test_text_that_orders_records_is_warned_of() -> None:
+    """Each option that orders by a column or field of text names it, with the cast that helps."""
+    schema = {
+        "k": "STRING", "s": "STRING", "g": "VARCHAR(9)", "h": "INT", "a": "STRING", "c": "STRING",
+        "m": "MAP<STRING,ROW<v STRING, at STRING>>", "n": "ARRAY<ROW<id INT, at STRING, no INT>>",
+    }  # fmt: skip
+    nested = {"aggregate-function": "nested_update", "nested-key": "id", "nested-sequence-field": "no,at"}
+    options = {
+        "sequence.field": "s",
+        "fields.h,g.sequence-group": "a,m,n",
+        "fields.m.aggregate-function": "merge_map_with_keytime",
+        **{f"fields.n.{name}": value for name, value in nested.items()},
+    }
+    config = parse_config("partial-update", options, order_by=["C"])
+    plan = plan_fold(config, parse_columns(parse_column(*pair) for pair in schema.items()))
+
+    warnings = list_text_orders(config, plan)
+
+    assert [warning.partition(" is text")[0] for warning in warnings] == [
+        "order_by: column 'C'",
+        "options.sequence.field: column 's'",
+        "options.fields.h,g.sequence-group: column 'g'",
+        "options.fields.m.ts-field: column 'm.at'",
+        "options.fields.n.nested-sequence-field: column 'n.at'",
+    ]
+    assert all("CAST(" in warning for warning in warnings)
+
+
+NUMBERS = ("INT", "BIGINT", "DOUBLE", "DECIMAL(38,2)", "DECIMAL(38,18)", "STRING")
+TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "STRING", "BIGINT")
+TEXTS = ("STRING", "BYTES", "CHAR(3)", "VARCHAR(3)", "VARCHAR(4)")
+
+
+@pytest.mark.parametrize("kinds", [NUMBERS, TIMES, TEXTS])
+def test_keys_of_two_types_are_never_compared(kinds: tuple[str, ...]) -> None:
+    """A source whose key has another type than the target is refused by name: no cast makes keys equal."""
+    config = parse_config("deduplicate", {})
+    for source, target in permutations(kinds, 2):
+        columns = [parse_columns([parse_column("k", kind)]) for kind in (source, target)]
+        if target == "STRING" and source in TEXTS and source != "BYTES":
+            check_columns(config, *columns)
+            continue
+        texts = [type_text(column.kind) for (column,) in columns]
+        message = f"source: column 'k' is {texts[0]} in the source and {texts[1]} in the target (cast"
+        with pytest.raises(DataError, match=re.escape(message)):
+            check_columns(config, *columns)

@@ -18,7 +18,8 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.fold import FoldResult, Record, fold_records
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, Plan
 from tests.conformance.flink_types import parse_column
-from tests.conformance.oracles.merge_engine import Oracle, RefusedError
+from tests.conformance.oracles.merge_engine import Oracle
+from tests.conformance.oracles.merge_engine_functions import RefusedError
 from tests.conformance.oracles.merge_engine_workloads import draw_workload
 
 FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))

@@ -1,0 +1,115 @@
+"""Test that the readers of docs/guides/read_targets.md open the tables and files of every capability."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from pyspark.sql import SparkSession
+
+from tests.conformance.lean import lean_session
+from tests.jobs.merge_record.landing import Landing
+from tests.jobs.run.test_before_spark import CONFIGS, Lake
+
+GROUPS = {"fields.v.sequence-group": "name,tags,notes,items"}
+FUNCTIONS = {
+    "fields.name.aggregate-function": "listagg",
+    "fields.v.aggregate-function": "product",
+    "fields.tags.aggregate-function": "collect",
+    "fields.notes.aggregate-function": "merge_map",
+    "fields.items.aggregate-function": "nested_update",
+}
+ENGINE = {"source": "a", "primary_key": ["_id"], "incremental": False, "changelog": "t_log"}
+# A capability or a path of it: the job, and what its configuration adds.
+PATHS: dict[str, tuple[str, dict[str, Any]]] = {
+    "functions": ("merge_engine", {**ENGINE, "merge_engine": "aggregation", "options": FUNCTIONS}),
+    "removals": (
+        "merge_engine",
+        {
+            **ENGINE,
+            "merge_engine": "partial-update",
+            "row_kind_column": "kind",
+            "tombstone_retention": 9,
+            "options": {**GROUPS, "partial-update.remove-record-on-sequence-group": "v"},
+        },
+    ),
+    "columns": ("merge_source", {**CONFIGS["merge_source"][1], "values": "columns"}),
+    "history": CONFIGS["history"],
+    "tables": CONFIGS["nested"],
+    "groups": CONFIGS["delete_insert"],
+    "join": ("joiner", {**CONFIGS["joiner"][1], "required_inputs": "a, b", "unmatched": "t_rest"}),
+}
+NOTES = pa.map_(pa.string(), pa.string())
+
+
+def build_columns(*ids: str, **more: list[Any]) -> dict[str, Any]:
+    """Return columns of every kind of text."""
+    return {
+        "_id": list(ids),
+        "name": [f"n{id_}" for id_ in ids],
+        "v": list(range(1, len(ids) + 1)),
+        "tags": [["x", id_] for id_ in ids],
+        "notes": pa.array([[("p", id_)] for id_ in ids], NOTES),
+        "items": [[{"sku": "s", "size": id_}] for id_ in ids],
+        **more,
+    }
+
+
+def read_with_all(folder: Path) -> int:
+    """Read a table with each reader, and return the number of rows that all of them see."""
+    table = DeltaTable(str(folder))
+    assert "collat" not in table.schema().to_json().lower()
+    rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+    counts = {
+        "delta-rs": rows.num_rows,
+        "DuckDB": len(duckdb.sql("SELECT * FROM rows").fetchall()),
+        "polars": pl.read_delta(str(folder)).height,
+    }
+    assert len(set(counts.values())) == 1, counts
+    return int(rows.num_rows)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_readers_open_every_table(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """A first run and a run with changes, removals and a new column leave tables without collations."""
+    job, settings = PATHS[path]
+    kinds = {"kind": ["+I", "+I", "+I"]} if path == "removals" else {}
+    lake = Lake(lean_session(spark), tmp_path)
+    monkeypatch.setitem(CONFIGS, "path", (job, settings))
+    for source in ("a", "b"):
+        write(lake, source, build_columns("1", "2", "4", **kinds))
+    assert lake.run_job(lake.build_request("path"))["changed"]
+    later = {"kind": ["-D", "+U", "+I"]} if path == "removals" else {}
+    if job in {"merge_load", "merge_source"}:
+        later["added"] = ["x", "y", "z"]
+    write(lake, "a", build_columns("1", "3", "4", v=[8, 9, 10], **later))
+    assert lake.run_job(lake.build_request("path", "r2"))["changed"]
+
+    tables = [log.parent for log in tmp_path.rglob("_delta_log") if log.parent.name.startswith("t")]
+    assert read_with_all(tmp_path / "t")
+    assert all(read_with_all(table) is not None for table in tables)
+    extra = {"functions": 1, "removals": 2, "tables": 2, "join": 1}
+    assert len(tables) == 1 + extra.get(path, 0)
+
+
+def write(lake: Lake, name: str, columns: dict[str, Any]) -> None:
+    write_deltalake(str(lake.folder / name), pa.table(columns), mode="overwrite", schema_mode="overwrite")
+
+
+def test_readers_open_merged_files(spark: SparkSession, tmp_path: Path) -> None:
+    """A parquet file of merged texts has plain texts, also in the schema that Spark adds."""
+    landing = Landing(tmp_path, spark, writer="parquet", schema_merge="union")
+    landing.put_records("a.json", {"id": 1, "name": "a"})
+    landing.put_records("b.json", {"id": 2, "tags": ["x"]})
+    landing.run_job()
+
+    (file,) = landing.list_outputs()
+    assert b"collat" not in file.read_bytes().lower()
+    assert pl.read_parquet(file).height == duckdb.sql(f"FROM '{file}'").shape[0] == 2
