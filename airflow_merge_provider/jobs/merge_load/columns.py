@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import ArrayType, MapType, NullType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.columns import check_layout
@@ -34,6 +34,10 @@ class TargetColumns:
         """The column names."""
         return tuple(field.name for field in self.fields)
 
+    def find_type(self, name: str) -> DataType | None:
+        """Return the type of a column; None if there is no such column."""
+        return next((field.dataType for field in self.fields if field.name == name), None)
+
     def select_fields(self, names: Iterable[str]) -> list[StructField]:
         """Return some of the columns, ordered by name."""
         selected_names = set(names)
@@ -48,18 +52,28 @@ def find_layout(
     added: Sequence[str],
     evolution: SchemaEvolution,
     target: str,
+    *,
     optional: Sequence[str] = (),
+    keys: Sequence[str] = (),
 ) -> TargetColumns:
     """Return the columns and types that a load writes.
 
     Source: docs/semantics/merge_load.md, Target columns.
 
-    ``optional`` are columns that a source may always leave out.
+    ``optional`` are columns that a source may always leave out, ``keys`` those that identify a stored row.
 
     :raises DataError: with every column that does not fit.
     """
-    stored_types = None if stored is None else _list_types(stored)
-    check_layout(_list_types(source), stored_types, added, evolution, target, optional)
+    stored_types = None if stored is None else list_types(stored)
+    check_layout(
+        list_types(source),
+        stored_types,
+        added,
+        evolution,
+        target,
+        optional,
+        keys=keys,
+    )
     fields = tuple(
         StructField(field.name, field.dataType)
         for field in source.fields
@@ -147,7 +161,8 @@ def filter_rows(frame: DataFrame, condition: str, path: str) -> DataFrame:
     return rows
 
 
-def _list_types(schema: StructType) -> dict[str, str]:
+def list_types(schema: StructType) -> dict[str, str]:
+    """Return the type of each column by its name, as Spark's errors write types."""
     return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 
