@@ -14,6 +14,7 @@ FULL_REFRESH = "full_refresh is set"
 CONFIG_CHANGED = "the configuration has changed since the previous run"
 STATE_EXPIRED = "the commit of the previous run is no longer in the target's history"
 ALL_UNDONE = "all earlier runs of the target have been undone"
+ADOPTED = "the target was written by another program, and the run takes it over"
 TARGET_CHANGED = "another writer has changed rows of the target since the previous run"
 NOTHING_CHANGED = "no source has changed since the previous run"
 

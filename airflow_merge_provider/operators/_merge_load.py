@@ -16,12 +16,14 @@ _COMMON = (
     "target",
     "source_filter",
     "hard_delete",
+    "hard_delete_when",
     "dedup_sort",
     "on_empty",
     "nested",
     "schema_evolution",
     "dispatch_by",
     "expect",
+    "adopt",
 )
 
 
@@ -34,6 +36,7 @@ class LoadJobOperator(SparkJobOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,
         "source_filter": "sql",
+        "hard_delete_when": "sql",
         "destination_scope": "sql",
         "dedup_sort": "json",
         "expect": "json",
@@ -59,7 +62,9 @@ class MergeLoadOperator(LoadJobOperator):
         ``{"dataset": …, "format": "parquet"}`` for plain files. (templated)
     :param target: the Delta table to write. (templated)
     :param source_filter: a SQL condition; only matching rows are loaded. (templated)
-    :param hard_delete: the column that flags deleted rows. (templated)
+    :param hard_delete: the column that flags deleted rows: true, or any value but NULL if it is not a
+        boolean. (templated)
+    :param hard_delete_when: a SQL condition over the source's columns; matching rows are deleted. (templated)
     :param dedup_sort: which of several rows with the same key is used, as ``{"column": "desc"}``. (templated)
     :param on_empty: what a load without rows does: ``error``, ``skip`` or ``apply``. (templated)
     :param nested: ``columns``: lists stay in their columns; ``tables``: each list is written to a table of
@@ -69,6 +74,7 @@ class MergeLoadOperator(LoadJobOperator):
     :param dispatch_by: the column whose value is the name of the row's table inside the target. (templated)
     :param expect: named conditions on the rows of the source or on the changed rows, and what to do with rows
         that do not meet them: ``fail``, ``warn`` or ``quarantine``. (templated)
+    :param adopt: whether a target that another program has written is taken over, with its rows. (templated)
     """
 
     def __init__(
@@ -78,12 +84,14 @@ class MergeLoadOperator(LoadJobOperator):
         target: str | Asset,
         source_filter: str | None = None,
         hard_delete: str | None = None,
+        hard_delete_when: str | None = None,
         dedup_sort: Mapping[str, str] | None = None,
         on_empty: str | None = None,
         nested: str = "columns",
         schema_evolution: str | Sequence[str] = "add",
         dispatch_by: str | None = None,
         expect: Mapping[str, Any] | None = None,
+        adopt: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -91,12 +99,14 @@ class MergeLoadOperator(LoadJobOperator):
         self.target = target
         self.source_filter = source_filter
         self.hard_delete = hard_delete
+        self.hard_delete_when = hard_delete_when
         self.dedup_sort = dedup_sort
         self.on_empty = on_empty
         self.nested = nested
         self.schema_evolution = schema_evolution
         self.dispatch_by = dispatch_by
         self.expect = expect
+        self.adopt = adopt
 
 
 def list_fields(*names: str) -> tuple[str, ...]:

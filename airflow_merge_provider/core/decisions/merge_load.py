@@ -8,6 +8,7 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.columns import (
+    check_compared_types,
     check_layout,
     check_named_columns,
     check_reserved,
@@ -74,6 +75,8 @@ class LoadDecision(RunDecision):
             return "initial", NO_TARGET
         if self.request.full_refresh:
             return "full", FULL_REFRESH
+        if last.is_adopted:
+            return "incremental", last.missing_state_reason
         if last.changed_by is not None:
             return "incremental", TARGET_CHANGED
         if last.state.get("fingerprint") != compute_signature(self.config):
@@ -96,14 +99,15 @@ class LoadDecision(RunDecision):
             check_target_form(config, stored_fields, self.reporter.target.id)
         stored = None if stored_fields is None else list_types(stored_fields)
         source, name = list_types(read_fields(self.source)), f"the source {dataset}"
-        check_named_columns(
-            list(source), build_requirements(config).list_named(config, list(stored or ())), name, config
-        )
+        requirements = build_requirements(config)
+        check_named_columns(list(source), requirements.list_named(config, list(stored or ())), name, config)
         check_reserved(list(source), PREFIX, name)
+        check_compared_types(source, requirements, config, name)
         if config.nested == "columns":
             added = config.added_columns if isinstance(config, Scd2Config) else ()
             optional = (config.hard_delete,) if config.hard_delete else ()
-            check_layout(source, stored, added, config.evolution, dataset, optional)
+            keys = config.identity_columns
+            check_layout(source, stored, added, config.evolution, dataset, optional, keys=keys)
 
 
 def decide_load(config: AnyLoad, source: PinnedDataset, reporter: RunReporter) -> LoadDecision:
@@ -139,7 +143,7 @@ def open_run(log: TableLog, request: JobRequest, progress: Progress) -> LoadDeci
     if config.dispatch_by is not None:
         check_dispatch(request)
         raise RequiresSparkError("the rows name the targets")
-    last = load_previous_run(log, target, CAPABILITY, request)
+    last = load_previous_run(log, target, CAPABILITY, request, adopts=config.adopt)
     sources = {source.dataset.id: source}
     reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, sources, last)
     return decide_load(config, source, reporter)

@@ -204,8 +204,10 @@ def _explain_loss(config: Mapping[str, Any], stored: Sequence[Row], row: Row) ->
     if flag_value is not None and flag_value is not False:
         return f"deletes the key ({flag} = {format_value(flag_value)})"
     if not stored:
-        filtered = config.get("source_filter")
-        return f"not written (source_filter: {filtered})" if filtered else "not written"
+        conditions = [
+            f"{name}: {config[name]}" for name in ("source_filter", "hard_delete_when") if config.get(name)
+        ]
+        return f"not written ({', '.join(conditions)})" if conditions else "not written"
     if config.get("variant") == "insert-only":
         return "not written (insert-only: the key already had a row)"
     names = config.get("sequence_by") or list(config.get("dedup_sort") or {})

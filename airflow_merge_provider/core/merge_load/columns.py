@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean, suggest_name
 from airflow_merge_provider.core.merge_load.load import LoadConfig, SchemaEvolution
+from airflow_merge_provider.core.merge_load.requirements import StagingRequirements
+from airflow_merge_provider.core.run.text_order import describe_text_order
 
 # Casts that keep every value of a type; other casts lose information or fail.
 _WIDENS = {
@@ -18,6 +21,8 @@ _WIDENS = {
 }
 _WHOLE_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 VOID = "void"
+# A map or a variant, also inside other types; fields of structs may have these names.
+_INCOMPARABLE = re.compile(r"(?:^|[:<,])(?:map<|variant(?=[,>]|$))")
 
 
 def check_named_columns(
@@ -54,6 +59,49 @@ def check_reserved(columns: Sequence[str], prefix: str, source_name: str) -> Non
         )
 
 
+def check_compared_types(
+    types: Mapping[str, str], requirements: StagingRequirements, config: LoadConfig, source_name: str
+) -> None:
+    """Raise an error if a key or a sequence has a type whose values cannot be compared.
+
+    :param types: the types of the source's columns, by their names.
+    :raises DataError: with every such column.
+    """
+    hint = "use another column, or compute one upstream, such as to_json(...)"
+    compared = dict.fromkeys(
+        (*requirements.keys, *requirements.unique, *_list_ordering(requirements, config))
+    )
+    raise_problems(
+        [
+            Problem(
+                config.find_argument(name),
+                "type",
+                f"column {name!r} of {source_name} has type {types[name]}, whose values cannot be compared",
+                hint,
+            )
+            for name in compared
+            if _INCOMPARABLE.search(types.get(name, ""))
+        ]
+    )
+
+
+def list_text_orders(
+    types: Mapping[str, str], requirements: StagingRequirements, config: LoadConfig
+) -> list[str]:
+    """Return a warning for each text column that selects one of several rows."""
+    return [
+        describe_text_order(config.find_argument(name), name)
+        for name in _list_ordering(requirements, config)
+        if types.get(name, "").startswith("string")
+    ]
+
+
+def _list_ordering(requirements: StagingRequirements, config: LoadConfig) -> tuple[str, ...]:
+    """Return the columns that select one of several rows."""
+    sort = (config.sort[0],) if config.sort and requirements.ranked else ()
+    return (*requirements.sequence, *sort)
+
+
 def check_layout(
     source: Mapping[str, str],
     stored: Mapping[str, str] | None,
@@ -61,6 +109,8 @@ def check_layout(
     evolution: SchemaEvolution,
     target: str,
     optional: Sequence[str] = (),
+    *,
+    keys: Sequence[str] = (),
 ) -> None:
     """Raise an error if columns of the source do not fit the columns of the target.
 
@@ -70,6 +120,7 @@ def check_layout(
     :param stored: those of the target; None if all rows are written anew.
     :param added: the columns that the load adds to those of the source.
     :param optional: columns that a source may always leave out.
+    :param keys: the columns that identify a row of the target.
     :raises DataError: with every column that does not fit.
     """
     problems = [
@@ -82,6 +133,7 @@ def check_layout(
         problems += _find_type_problems(source, loaded, target) + _find_case_problems(new, loaded, target)
         if not evolution.allows_missing:
             problems += list_missing(source, [name for name in loaded if name not in optional], target)
+        problems += _find_key_problems([name for name in new if name in keys], target)
         if evolution.new_columns == "error":
             hint = "add the column to the target, or use schema_evolution='add' or 'ignore'"
             problems += [
@@ -128,6 +180,19 @@ def _find_type_problems(source: Mapping[str, str], stored: Mapping[str, str], ta
         )
         for name, kind in source.items()
         if name in stored and not _is_fitting(kind, stored[name])
+    ]
+
+
+def _find_key_problems(missing_keys: Iterable[str], target: str) -> list[Problem]:
+    hint = "choose another key, add the column with its values, or rebuild the target with full_refresh=True"
+    return [
+        Problem(
+            target,
+            "column",
+            f"the target has no column {name!r}, which is part of the key, so that no stored row has a key",
+            hint,
+        )
+        for name in missing_keys
     ]
 
 

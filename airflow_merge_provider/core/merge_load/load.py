@@ -126,6 +126,10 @@ class LoadConfig(Config):
         None,
         description="The column that flags deleted rows: true, or any non-NULL value if it is not a boolean.",
     )
+    hard_delete_when: Condition = Field(
+        None,
+        description="A SQL condition: source rows that match it are deleted rows, instead of hard_delete.",
+    )
     dedup_sort: Annotated[dict[str, str] | None, BeforeValidator(_dedup_sort)] = Field(
         None, description="Which of several rows with one key is used: the first by {column: asc or desc}."
     )
@@ -153,6 +157,10 @@ class LoadConfig(Config):
         None,
         description="Conditions on rows of the source, or on the rows that the run changes, by name.",
     )
+    adopt: bool = Field(
+        default=False,
+        description="Whether a target that another program has written is taken over, with its rows.",
+    )
 
     @property
     def evolution(self) -> SchemaEvolution:
@@ -164,6 +172,11 @@ class LoadConfig(Config):
     def identity_columns(self) -> tuple[str, ...]:
         """The columns of the target that identify a row; empty if no columns do."""
         return ()
+
+    @property
+    def has_flags(self) -> bool:
+        """Whether rows of the source may be flagged as deleted."""
+        return self.hard_delete is not None or self.hard_delete_when is not None
 
     def find_argument(self, column: str) -> str:
         """Return the argument that names a column; the column itself if no argument does.
@@ -211,6 +224,10 @@ class LoadConfig(Config):
         for path in ("source", "target"):
             if path in fields:
                 yield from reference_problems(fields[path], path)
+        if fields.get("hard_delete") is not None and fields.get("hard_delete_when") is not None:
+            yield Problem(
+                "hard_delete_when", "contradiction", "cannot be combined with hard_delete", "set one of them"
+            )
         if fields.get("target") is not None and fields.get("target") == fields.get("source"):
             yield Problem("target", "target", "is the source of the load", "choose another target")
 
@@ -221,7 +238,9 @@ def is_timeless(config: LoadConfig, *conditions: str | None) -> bool:
     Lists in tables of their own are updated after the commit, so an interrupted run may still have to do
     this.
     """
-    return config.nested == "columns" and not any((config.source_filter, *conditions))
+    return config.nested == "columns" and not any(
+        (config.source_filter, config.hard_delete_when, *conditions)
+    )
 
 
 def both_sorts(options: Mapping[str, Any]) -> Iterator[Problem]:

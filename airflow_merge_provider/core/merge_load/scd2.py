@@ -254,7 +254,7 @@ def list_warnings(config: Scd2Config) -> list[str]:
         message = "has no effect without natural_key: the rows are loaded as versions, like all others"
         warnings += [
             f"{name}: {message}"
-            for name in ("hard_delete", "dedup_sort")
+            for name in ("hard_delete", "hard_delete_when", "dedup_sort")
             if getattr(config, name) is not None
         ]
     return warnings

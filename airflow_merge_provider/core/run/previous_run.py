@@ -18,11 +18,12 @@ from airflow_merge_provider.core.run.table_log import (
     HISTORY_PAGE,
     TableLog,
     find_last_number,
+    has_owner,
     parse_metadata,
     require_no_deletion_vectors,
     require_owner,
 )
-from airflow_merge_provider.core.run_mode import ALL_UNDONE, STATE_EXPIRED
+from airflow_merge_provider.core.run_mode import ADOPTED, ALL_UNDONE, STATE_EXPIRED
 from airflow_merge_provider.core.table_history import (
     UNDO,
     UNDONE_VERSION,
@@ -66,6 +67,7 @@ class PreviousRun:
     newest commit of another writer that changed rows since then. ``rows_version`` is the version whose commit
     was the last to change the rows, whoever made it; -1 if none did, None if unknown. ``own_commit`` is the
     commit of an earlier attempt of this run, ``cleared_commit`` one from before the run was cleared.
+    ``is_adopted`` is set if another program has written the table, and the run takes it over.
     """
 
     number: int
@@ -79,6 +81,7 @@ class PreviousRun:
     rows_version: int | None = None
     own_commit: RunCommit | None = None
     cleared_commit: RunCommit | None = None
+    is_adopted: bool = False
 
     @property
     def run_number(self) -> int:
@@ -98,6 +101,8 @@ class PreviousRun:
     @property
     def missing_state_reason(self) -> str:
         """Why there is no state to continue from."""
+        if self.is_adopted:
+            return ADOPTED
         return ALL_UNDONE if self.is_reset else STATE_EXPIRED
 
     @property
@@ -117,11 +122,17 @@ class PreviousRun:
 
 
 def load_previous_run(
-    log: TableLog, target: Dataset, capability: str, request: JobRequest | None = None
+    log: TableLog,
+    target: Dataset,
+    capability: str,
+    request: JobRequest | None = None,
+    *,
+    adopts: bool | None = None,
 ) -> PreviousRun | None:
     """Return the previous run of a target; None if the target does not exist.
 
     :param request: the run whose own commit is searched.
+    :param adopts: whether the run takes over a table of another program; None if the capability cannot.
     :raises DataError: if the target is not a Delta table, or not one that this capability wrote.
     :raises ConfigError: if the run excludes deletion vectors, and the target has them.
     """
@@ -129,12 +140,15 @@ def load_previous_run(
     history: Sequence[HistoryEntry] = []
     lineage = Lineage((), is_complete=False)
     own_commits: list[RunCommit] = []
+    is_adopted = False
     for limit in (HISTORY_PAGE, 10 * HISTORY_PAGE, None):
         history = log.read_history(target, limit)
         if not history:
             return None
         if limit == HISTORY_PAGE:
-            require_owner(log, target, capability)
+            is_adopted = bool(adopts) and not has_owner(log, target)
+            if not is_adopted:
+                require_owner(log, target, capability, can_adopt=adopts is not None)
             if request is not None and not request.deletion_vectors:
                 require_no_deletion_vectors(log, target)
         lineage = trace_lineage(history, partial(log.find_restored_version, target))
@@ -144,7 +158,9 @@ def load_previous_run(
         is_found = bool(own_commits) or request is None or _is_reaching(history, run_after)
         if len(history) != limit or (runs and is_found):
             break
-    previous_run = _build_previous_run(log, target, capability, history, lineage)
+    previous_run = replace(
+        _build_previous_run(log, target, capability, history, lineage), is_adopted=is_adopted
+    )
     if request is None or not own_commits:
         return previous_run
     attempts = [run for run in own_commits if request.run.is_same_attempt(run.state.get(TOKEN))]

@@ -175,9 +175,15 @@ def find_last_number(log: TableLog, target: Dataset, writer: str, history: Seque
     return history[0].version + 1 if number is None else number
 
 
-def require_owner(log: TableLog, target: Dataset, owner: str) -> None:
+def has_owner(log: TableLog, target: Dataset) -> bool:
+    """Return whether the properties of a table name a capability of this package as its creator."""
+    return WRITER in log.read_properties(target)
+
+
+def require_owner(log: TableLog, target: Dataset, owner: str, *, can_adopt: bool = False) -> None:
     """Raise an error if another writer created the table.
 
+    :param can_adopt: whether ``owner`` has an option that takes over tables of other programs.
     :raises DataError: if the properties of the table do not name ``owner`` as its creator.
     """
     creator = log.read_properties(target).get(WRITER)
@@ -188,6 +194,8 @@ def require_owner(log: TableLog, target: Dataset, owner: str) -> None:
         f"choose another target, drop the table, or set its property {WRITER} = {owner} "
         "so that the run replaces all its rows"
     )
+    if can_adopt and creator is None:
+        hint = "choose another target, or set adopt=True to take over the table with its rows"
     message = f"{target.uri} was written {by}, not by {owner}"
     raise DataError.from_problems([Problem(target.id, "foreign-target", message, hint)])
 

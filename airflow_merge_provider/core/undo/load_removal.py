@@ -174,8 +174,9 @@ def _require_closing(run: RunCommit, config: Scd2Config) -> None:
     :raises DataError: if it does not.
     """
     name = describe_run(run)["run_id"]
-    if config.scope is not None and config.hard_delete is not None:
-        raise _refuse(f"the run {name!r} has hard_delete, whose rows may delete keys outside its scope")
+    if config.scope is not None and config.has_flags:
+        option = "hard_delete" if config.hard_delete is not None else "hard_delete_when"
+        raise _refuse(f"the run {name!r} has {option}, whose rows may delete keys outside its scope")
     if config.on_delete in ("ignore", "purge"):
         raise _refuse(f"the run {name!r} has on_delete={config.on_delete!r}")
 

@@ -64,6 +64,13 @@ def create_table(
         writer.createOrReplace()
 
 
+def set_owner(spark: SparkSession, target: Dataset, capability: str) -> None:
+    """Name the capability that writes a table in its properties, in a commit of its own."""
+    spark.sql(
+        f"ALTER TABLE {sql.quote_table(target)} SET TBLPROPERTIES ('{WRITER}' = '{capability}')"
+    ).collect()
+
+
 def list_field_names(schema: StructType) -> Iterator[str]:
     """Yield the names of all columns and of the fields inside them."""
     for field in schema.fields:

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import StructField
+from pyspark.sql.types import StructField, StructType
 
 from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
@@ -27,6 +27,7 @@ from airflow_merge_provider.jobs.run.change_set import (
     pair_rows,
 )
 from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.exact_text import exact_text
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and, combine_with_or
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -151,7 +152,12 @@ def _refer_to_address(changes: Changes, alias: str | None = None) -> list[Column
     """Return the address of a row as one column, by which a deletion is paired with its insertion."""
     if not changes.replaces_rows:
         return []
-    return [F.to_json(pack_row([field.name for field in changes.address], alias)).alias(PAIRED_BY)]
+    pairs = (
+        f"{sql.quote_text(field.name)}, {sql.quote_name(*([alias] if alias else []), field.name)}"
+        for field in changes.address
+    )
+    address = exact_text(f"named_struct({', '.join(pairs)})", StructType(list(changes.address)))
+    return [address.alias(PAIRED_BY)]
 
 
 def add_action(

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.columns import check_layout
@@ -17,6 +17,7 @@ from airflow_merge_provider.core.merge_load.load import SchemaEvolution
 from airflow_merge_provider.core.merge_load.timestamps import to_microseconds
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line
+from airflow_merge_provider.jobs.spark.exact_text import exact_sql, has_equality
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -33,6 +34,10 @@ class TargetColumns:
         """The column names."""
         return tuple(field.name for field in self.fields)
 
+    def find_type(self, name: str) -> DataType | None:
+        """Return the type of a column; None if there is no such column."""
+        return next((field.dataType for field in self.fields if field.name == name), None)
+
     def select_fields(self, names: Iterable[str]) -> list[StructField]:
         """Return some of the columns, ordered by name."""
         selected_names = set(names)
@@ -47,18 +52,28 @@ def find_layout(
     added: Sequence[str],
     evolution: SchemaEvolution,
     target: str,
+    *,
     optional: Sequence[str] = (),
+    keys: Sequence[str] = (),
 ) -> TargetColumns:
     """Return the columns and types that a load writes.
 
     Source: docs/semantics/merge_load.md, Target columns.
 
-    ``optional`` are columns that a source may always leave out.
+    ``optional`` are columns that a source may always leave out, ``keys`` those that identify a stored row.
 
     :raises DataError: with every column that does not fit.
     """
-    stored_types = None if stored is None else _list_types(stored)
-    check_layout(_list_types(source), stored_types, added, evolution, target, optional)
+    stored_types = None if stored is None else list_types(stored)
+    check_layout(
+        list_types(source),
+        stored_types,
+        added,
+        evolution,
+        target,
+        optional,
+        keys=keys,
+    )
     fields = tuple(
         StructField(field.name, field.dataType)
         for field in source.fields
@@ -99,24 +114,25 @@ def content_hash(fields: Sequence[StructField]) -> Column:
 
 
 def to_comparable(field: StructField, alias: str | None = None) -> Column:
-    """Return a comparable form of a column: sorted entries of a map, JSON of deeper values."""
+    """Return a form of a column that is equal for equal values only."""
     return F.expr(comparable_text(field, alias))
 
 
 def comparable_text(field: StructField, alias: str | None = None) -> str:
-    """Return the comparable form of a column as SQL."""
+    """Return the comparable form of a column as SQL: the exact text of values that Spark cannot compare."""
     value = sql.quote_name(alias, field.name) if alias else sql.quote_name(field.name)
-    kind = field.dataType
-    if isinstance(kind, MapType) and not _has_no_equality(kind.keyType, kind.valueType):
-        return f"array_sort(map_entries({value}))"
-    return f"to_json({value})" if _has_no_equality(kind) else value
+    return value if has_equality(field.dataType) else exact_sql(value, field.dataType)
 
 
 def _hashable_text(field: StructField) -> str:
     """Return a value as SQL whose nested NULLs affect the hash: Spark's hash skips all NULLs."""
-    text = comparable_text(field)
-    is_json = text.startswith("to_json(") or not isinstance(field.dataType, ArrayType | MapType | StructType)
-    return text if is_json else f"to_json({text})"
+    value, kind = sql.quote_name(field.name), field.dataType
+    if isinstance(kind, MapType) and has_equality(kind.keyType) and has_equality(kind.valueType):
+        # The text of the entries is in the hashes of stored histories.
+        entry = StructType([StructField("key", kind.keyType), StructField("value", kind.valueType)])
+        return exact_sql(f"array_sort(map_entries({value}))", ArrayType(entry))
+    is_nested = isinstance(kind, ArrayType | MapType | StructType)
+    return exact_sql(value, kind) if is_nested or not has_equality(kind) else value
 
 
 def refer_to_columns(names: Iterable[str], alias: str | None = None) -> list[Column]:
@@ -145,20 +161,9 @@ def filter_rows(frame: DataFrame, condition: str, path: str) -> DataFrame:
     return rows
 
 
-def _list_types(schema: StructType) -> dict[str, str]:
+def list_types(schema: StructType) -> dict[str, str]:
+    """Return the type of each column by its name, as Spark's errors write types."""
     return {field.name: field.dataType.simpleString() for field in schema.fields}
-
-
-def _has_no_equality(*kinds: DataType) -> bool:
-    return any(_holds_map_or_variant(kind) for kind in kinds)
-
-
-def _holds_map_or_variant(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return any(_holds_map_or_variant(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _holds_map_or_variant(kind.elementType)
-    return isinstance(kind, MapType | VariantType)
 
 
 def _hash_name(name: str) -> int:

@@ -42,14 +42,14 @@ from airflow_merge_provider.jobs.merge_load.report import (
     count_rows,
 )
 from airflow_merge_provider.jobs.merge_load.scd2 import invariants
-from airflow_merge_provider.jobs.merge_load.scd2.history import LATE
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import TIMES
-from airflow_merge_provider.jobs.merge_load.scd2.snapshot import ENDED, VALID
+from airflow_merge_provider.jobs.merge_load.scd2.requirements import require_few_endings, require_in_time
 from airflow_merge_provider.jobs.merge_load.sequences import SEQUENCES, TOMBSTONE_DAYS
 from airflow_merge_provider.jobs.merge_load.staging import (
     SMALL_LOAD_MAX_ROWS,
     StagedLoad,
     filter_source,
+    require_unique_keys,
     stage_load,
 )
 from airflow_merge_provider.jobs.merge_load.strategies import Strategy, choose_strategy
@@ -84,7 +84,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     if config.dispatch_by is not None:
         return _load_parts(spark, request, progress, config, target, pinned)
     with progress.time_step("resolve target"):
-        table = DeltaTarget(spark, target, request)
+        table = DeltaTarget(spark, target, request, adopts=config.adopt)
     return load_rows(spark, request, progress, config, table, pinned)
 
 
@@ -133,7 +133,7 @@ def _load_parts(
     reports = {}
     for name, dataset in parts.items():
         with progress.time_step("resolve target"):
-            table = DeltaTarget(spark, dataset, request)
+            table = DeltaTarget(spark, dataset, request, adopts=config.adopt)
         reports[name] = load_rows(spark, request, progress, config, table, pinned, part=name)
     return dispatch.merge_reports(reports, reporter)
 
@@ -202,15 +202,17 @@ class _Load(JobRun):
                 load = stage_load(
                     rows, name, config, strategy.requirements, stored=schema, added=strategy.added, held=held
                 )
+            self._require_adoptable(stored)
             self.reporter.add_warnings(load.warnings)
             if not strategy.requirements.lazy and not load.loaded and self._is_skipped():
                 return self.reporter.build_noop(_NO_ROWS)
             with self.reporter.progress.time_step("compare"), self._plan_small_joins(load):
                 counted_changes = strategy.find_changes(load, stored, held)
+            self.reporter.add_warnings(counted_changes.warnings)
             if not counted_changes.loaded and self._is_skipped():
                 return self.reporter.build_noop(_NO_ROWS)
-            _require_in_time(counted_changes, config, self.boundary, self.target.dataset)
-            _require_few_endings(counted_changes, config)
+            require_in_time(counted_changes, config, self.boundary, self.target.dataset)
+            require_few_endings(counted_changes, config)
             kinds = {"inserted": counted_changes.inserts} if self.is_full else count_rows(counted_changes)
             result = RunResult(
                 run_mode, reason, self.count_rows(**kinds), build_counts(counted_changes), build_details()
@@ -269,6 +271,11 @@ class _Load(JobRun):
         check_target_form(self.config, stored.schema.jsonValue()["fields"], self.target.dataset.id)
         return stored
 
+    def _require_adoptable(self, stored: DataFrame | None) -> None:
+        """Raise an error if rows of a target that the run takes over have no key of their own."""
+        if stored is not None and self.last is not None and self.last.is_adopted:
+            require_unique_keys(stored, self.config, self.target.dataset.id)
+
     def _list_changes(self, counted_changes: CountedChanges, stored: DataFrame | None) -> ChangeSet:
         """Return the rows of the target that the commit changes."""
         changes = counted_changes.changes
@@ -297,8 +304,9 @@ class _Load(JobRun):
         added: dict[str, int] = {}
         cleared: dict[str, int] = {}
         version = None
-        # Recorded sequences and rejected rows need a commit of the target, even if it writes no row.
-        commits = changed or has_sequences or self.has_rejected_rows()
+        # Recorded sequences, rejected rows and adoptions need a commit of the target, even without rows.
+        adopts = self.last is not None and self.last.is_adopted
+        commits = changed or has_sequences or self.has_rejected_rows() or adopts
         if commits:
             with self.reporter.progress.time_step("write"):
                 if lists is not None:
@@ -366,34 +374,3 @@ def _is_skipped_when_empty(config: AnyLoad, source: Dataset) -> bool:
         hint = "check the source, or set on_empty to 'skip' (keep the rows) or 'apply' (delete or close them)"
         raise DataError.from_problems([Problem("source", "empty", message, hint)])
     return config.empty_load == "skip"
-
-
-def _require_in_time(
-    counted_changes: CountedChanges, config: AnyLoad, boundary: datetime, target: Dataset
-) -> None:
-    """Raise an error if the load is older than versions that it would change.
-
-    :raises DataError: when it is.
-    """
-    late = counted_changes.counts.get(LATE, 0)
-    if late:
-        hint = "load in chronological order"
-        if isinstance(config, Scd2Config) and config.natural_key is None:
-            hint += "; with natural_key, on_late='repair' inserts late loads into the history"
-        message = f"the load of {boundary.isoformat()} is older than {late} versions in {target.id}"
-        raise DataError.from_problems([Problem("boundary_timestamp", "late", message, hint)])
-
-
-def _require_few_endings(counted_changes: CountedChanges, config: AnyLoad) -> None:
-    """Raise an error if a snapshot would end a larger share of versions than allowed.
-
-    :raises DataError: when it would.
-    """
-    max_ratio = getattr(config, "max_close_ratio", None)
-    ended, valid = counted_changes.counts.get(ENDED, 0), counted_changes.counts.get(VALID, 0)
-    if max_ratio is not None and ended > max_ratio * valid:
-        message = (
-            f"the load would close {ended} of {valid} valid versions, more than a share of {max_ratio:g}"
-        )
-        hint = "check whether the source is complete; if it is, increase max_close_ratio for this run"
-        raise DataError.from_problems([Problem("max_close_ratio", "guard", message, hint)])

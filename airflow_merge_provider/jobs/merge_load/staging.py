@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Window, functions as F
-from pyspark.sql.types import BooleanType, StructType
+from pyspark.sql import Column, DataFrame, Row, Window, functions as F
+from pyspark.sql.types import BooleanType, DataType, NumericType, StringType, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem, format_count
-from airflow_merge_provider.core.merge_load.columns import check_named_columns, check_reserved
+from airflow_merge_provider.core.merge_load.columns import (
+    check_compared_types,
+    check_named_columns,
+    check_reserved,
+    list_text_orders,
+)
 from airflow_merge_provider.core.merge_load.conditions import fill_tables
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.core.merge_load.requirements import CONTENT, PREFIX, StagingRequirements
@@ -22,18 +27,23 @@ from airflow_merge_provider.jobs.merge_load.columns import (
     content_hash,
     filter_rows,
     find_layout,
+    list_types,
 )
-from airflow_merge_provider.jobs.spark.expressions import combine_with_or
+from airflow_merge_provider.jobs.spark.expressions import cast_to, combine_with_or
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 TRACKED = f"{PREFIX}tracked"
 FLAGGED = f"{PREFIX}flagged"
+FALSE_FLAG = f"{PREFIX}false_flag"
 ARRIVAL = f"{PREFIX}arrival"
+_FALSE_FLAGS, _FALSE_EXAMPLE = f"{PREFIX}false_flags", f"{PREFIX}false_example"
 SOURCE = "staging_table"
 # Loads below this size are broadcast instead of being shuffled with the stored rows.
 SMALL_LOAD_MAX_ROWS = 200_000
 # Limits for the example rows in error messages.
 _EXAMPLES, _EXAMPLE_COLUMNS, _EXAMPLE_CHARS = 5, 5, 40
+# Texts of flags that most systems write for false, in lower case.
+_FALSE_TEXTS = ("", "0", "false", "f", "no", "n", "off")
 _FILE_ORDER = ("file_modification_time", "file_path", "file_block_start")
 
 
@@ -43,7 +53,8 @@ class StagedLoad:
 
     ``rows`` has one row per key, ``every`` all rows that passed the filter: a row that does not count still
     determines which keys and groups were loaded. Both are the same until the rows are checked. Beside the
-    target's columns they have ``CONTENT``, a hash, and ``FLAGGED``, whether the row is a deletion.
+    target's columns they have ``CONTENT``, a hash, ``FLAGGED``, whether the row is a deletion, and
+    ``FALSE_FLAG``, the text of a flag that deletes the row although it looks false.
     """
 
     rows: DataFrame
@@ -87,17 +98,40 @@ class StagedLoad:
             F.count("*").alias("n"),
             F.count_if(self.has_null_key).alias("missing"),
             F.count_if(FLAGGED).alias("flagged"),
+            *count_false_flags(),
         )
         counted = groups.select(
             F.coalesce(F.sum("n"), F.lit(0)).alias("rows"),
             F.coalesce(F.sum("missing"), F.lit(0)).alias("missing"),
             F.coalesce(F.sum("flagged"), F.lit(0)).alias("flagged"),
             F.coalesce(F.sum(F.col("n") - 1), F.lit(0)).alias("more"),
+            F.coalesce(F.sum(_FALSE_FLAGS), F.lit(0)).alias(_FALSE_FLAGS),
+            F.min(_FALSE_EXAMPLE).alias(_FALSE_EXAMPLE),
         ).collect()[0]
         self.require_keys(int(counted["missing"]))
         more = int(counted["more"]) if requirements.unique else 0
-        load = replace(self, loaded=int(counted["rows"]), flagged=int(counted["flagged"]), duplicates=more)
+        load = replace(
+            self,
+            loaded=int(counted["rows"]),
+            flagged=int(counted["flagged"]),
+            duplicates=more,
+            warnings=(*self.warnings, *self.list_flag_warnings(counted)),
+        )
         return replace(load, rows=self._one_each()) if more else load
+
+    def list_flag_warnings(self, counted: Mapping[str, Any] | Row) -> list[str]:
+        """Return the warning about flags that look false, given the values of ``count_false_flags``."""
+        count, flag = int(counted[_FALSE_FLAGS]), self.config.hard_delete
+        if not count or flag is None:
+            return []
+        is_text = isinstance(self.layout.find_type(flag), StringType)
+        condition = f"lower(trim({flag})) IN ('true', 't', 'yes', 'y', '1')" if is_text else f"{flag} <> 0"
+        message = (
+            f"hard_delete: column {flag!r} flags {format_count(count, 'row')} of {self.name} as deleted by a "
+            f"value that looks false, such as {counted[_FALSE_EXAMPLE]!r} (any value but NULL is a flag, "
+            f'unless the column is a boolean: cast it upstream, or use hard_delete_when="{condition}")'
+        )
+        return [message]
 
     def _one_each(self) -> DataFrame:
         """Return one row per key."""
@@ -158,6 +192,32 @@ class StagedLoad:
         return self.rows.withColumn(name, rank.over(by_key)).where(F.col(name) == 1).drop(name)
 
 
+def count_false_flags() -> list[Column]:
+    """Return the aggregates that count flags which look false, with an example."""
+    return [F.count(FALSE_FLAG).alias(_FALSE_FLAGS), F.min(FALSE_FLAG).alias(_FALSE_EXAMPLE)]
+
+
+def require_unique_keys(stored: DataFrame, config: LoadConfig, target: str) -> None:
+    """Raise an error if rows of an adopted target have no key, or if several rows have the same one.
+
+    :raises DataError: with an example.
+    """
+    keys = config.identity_columns
+    if not keys:
+        return
+    has_null = combine_with_or(quote_column(key).isNull() for key in keys)
+    groups = stored.groupBy(*map(quote_column, keys)).agg(F.count("*").alias("n"))
+    may_repeat = getattr(config, "deduplicated", False)
+    wrong = groups.where(has_null if may_repeat else has_null | (F.col("n") > 1))
+    names, hint = ", ".join(keys), "correct the rows of the target, or choose other key columns"
+    for row in wrong.orderBy(~has_null).limit(1).collect():
+        values = [row[key] for key in keys]
+        example = ", ".join(f"{key}={_write_value(value)}" for key, value in zip(keys, values, strict=True))
+        rows = format_count(row["n"], "row")
+        message = f"cannot be adopted with the key {names}, because it has {rows} with {example}"
+        raise DataError.from_problems([Problem(target, "adopted-key", message, hint)])
+
+
 def _list_examples(rows: DataFrame, names: Sequence[str]) -> str:
     """Return some columns of a few rows as text for an error message."""
     examples = rows.select(*map(quote_column, names)).limit(_EXAMPLES).collect()
@@ -189,20 +249,32 @@ def stage_load(
     named = requirements.list_named(config, () if stored is None else stored.names)
     check_named_columns(source.columns, named, name, config)
     check_reserved(source.columns, PREFIX, name)
+    types = list_types(source.schema)
+    check_compared_types(types, requirements, config, name)
     optional_columns = (config.hard_delete,) if config.hard_delete else ()
-    columns = find_layout(source.schema, stored, added, config.evolution, dataset, optional_columns)
+    columns = find_layout(
+        source.schema,
+        stored,
+        added,
+        config.evolution,
+        dataset,
+        optional=optional_columns,
+        keys=config.identity_columns,
+    )
+    if config.hard_delete_when is not None:
+        source = source.alias(SOURCE)
     rows = source.select(
         *align_columns(source, columns),
-        _mark_deletions(source, config.hard_delete).alias(FLAGGED),
+        _mark_deletions(source, config).alias(FLAGGED),
+        _find_false_flag(source, config.hard_delete).alias(FALSE_FLAG),
         *([_get_arrival(source).alias(ARRIVAL)] if requirements.ranked else []),
     )
     hashes = {CONTENT: content_hash(columns.fields)}
     if requirements.tracked is not None:
         hashes[TRACKED] = content_hash(columns.select_fields(requirements.tracked(columns.names)))
     rows = rows.withColumns(hashes)
-    load = StagedLoad(
-        rows, rows, columns, requirements, config, name, warnings=_list_warnings(source, config, name)
-    )
+    warnings = (*_list_warnings(source, config, name), *list_text_orders(types, requirements, config))
+    load = StagedLoad(rows, rows, columns, requirements, config, name, warnings=warnings)
     if requirements.lazy:
         return load
     if stored is not None:
@@ -226,8 +298,11 @@ def filter_source(source: DataFrame, condition: str | None) -> DataFrame:
     """
     if condition is None:
         return source
-    text = fill_tables(condition, table=SOURCE, staging_table=SOURCE)
-    return filter_rows(source.alias(SOURCE), text, "source_filter")
+    return filter_rows(source.alias(SOURCE), _to_text(condition), "source_filter")
+
+
+def _to_text(condition: str) -> str:
+    return fill_tables(condition, table=SOURCE, staging_table=SOURCE)
 
 
 def _list_warnings(source: DataFrame, config: LoadConfig, name: str) -> tuple[str, ...]:
@@ -237,13 +312,31 @@ def _list_warnings(source: DataFrame, config: LoadConfig, name: str) -> tuple[st
     return (f"hard_delete: {name} has no column {flag!r}, so no row is flagged",)
 
 
-def _mark_deletions(source: DataFrame, flag: str | None) -> Column:
-    """Return the deletion flag of rows; it is false if the source does not have the column."""
+def _mark_deletions(source: DataFrame, config: LoadConfig) -> Column:
+    """Return the deletion flag of rows; it is false if the source does not have the column.
+
+    :raises DataError: when hard_delete_when is no condition on the columns of the source.
+    """
+    if config.hard_delete_when is not None:
+        text = _to_text(config.hard_delete_when)
+        filter_rows(source, text, "hard_delete_when")
+        return F.coalesce(F.expr(text), F.lit(False))
+    flag = config.hard_delete
     if flag is None or flag not in source.columns:
         return F.lit(False)
     if isinstance(source.schema[flag].dataType, BooleanType):
         return F.coalesce(quote_column(flag), F.lit(False))
     return quote_column(flag).isNotNull()
+
+
+def _find_false_flag(source: DataFrame, flag: str | None) -> Column:
+    """Return the text of a flag that looks false, NULL for others; NULL is not a flag."""
+    kind: DataType | None = source.schema[flag].dataType if flag and flag in source.columns else None
+    if flag is None or not isinstance(kind, NumericType | StringType):
+        return F.lit(None).cast("string")
+    value, text = quote_column(flag), cast_to(quote_column(flag), "string")
+    looks_false = F.lower(F.trim(text)).isin(*_FALSE_TEXTS) if isinstance(kind, StringType) else value == 0
+    return F.when(looks_false, text)
 
 
 def _get_arrival(source: DataFrame) -> Column:

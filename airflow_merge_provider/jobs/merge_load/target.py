@@ -53,8 +53,10 @@ class Target(Protocol):
 class DeltaTarget(TargetTable):
     """A Delta table of loaded rows."""
 
-    def __init__(self, spark: SparkSession, dataset: Dataset, request: JobRequest) -> None:
-        super().__init__(spark, dataset, CAPABILITY, request)
+    def __init__(
+        self, spark: SparkSession, dataset: Dataset, request: JobRequest, *, adopts: bool | None = None
+    ) -> None:
+        super().__init__(spark, dataset, CAPABILITY, request, adopts=adopts)
         self.times: LoadTimes = TimesTable(spark, dataset, self.last)
         self.sequences: Sequences = SequencesTable(spark, dataset, self.last)
 
@@ -70,6 +72,7 @@ class DeltaTarget(TargetTable):
 
         :raises ConflictError: if another run committed first; this one has written nothing then.
         """
+        self.adopt_table()
         return write_changes(
             self._spark, self.dataset, self.last, counted_changes, state, full=full, shape=shape
         )

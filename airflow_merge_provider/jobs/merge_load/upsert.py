@@ -47,7 +47,7 @@ def find_changes(
     With a sequence, deletions are recorded: an older row that arrives later does not insert its key again.
     """
     keys, sequence = config.primary_key or (), config.sequence_by or ()
-    records_deletions = bool(sequence) and config.hard_delete is not None and config.variant != "insert-only"
+    records_deletions = bool(sequence) and config.has_flags and config.variant != "insert-only"
     newer_rows = load.rows
     current_load = load
     if records_deletions and stored is not None and (recorded_rows := sequences.read_rows()) is not None:

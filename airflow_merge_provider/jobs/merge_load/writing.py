@@ -64,6 +64,7 @@ class CountedChanges:
     deletes: int = 0
     loaded: int = 0
     duplicates: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -88,7 +89,8 @@ def count_changes(changes: Changes, held: ExitStack) -> CountedChanges:
 
 def count_load(load: StagedLoad, changes: Changes, held: ExitStack) -> CountedChanges:
     """Count the changes of a load whose rows were checked."""
-    return replace(count_changes(changes, held), loaded=load.loaded, duplicates=load.duplicates)
+    counted_changes = count_changes(changes, held)
+    return replace(counted_changes, loaded=load.loaded, duplicates=load.duplicates, warnings=load.warnings)
 
 
 def insert_all(
@@ -99,7 +101,9 @@ def insert_all(
     if load.duplicates:
         return count_load(load, changes, held)
     new_count = load.loaded - load.flagged
-    return CountedChanges(changes, {kind: new_count}, inserts=new_count, loaded=load.loaded)
+    return CountedChanges(
+        changes, {kind: new_count}, inserts=new_count, loaded=load.loaded, warnings=load.warnings
+    )
 
 
 def write_changes(

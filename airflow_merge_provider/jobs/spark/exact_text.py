@@ -61,6 +61,9 @@ def has_equality(kind: DataType) -> bool:
         return all(has_equality(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):
         return has_equality(kind.elementType)
+    if isinstance(kind, StringType):
+        # A collation may ignore case or blanks.
+        return kind.isUTF8BinaryCollation()
     return not isinstance(kind, MapType | VariantType)
 
 

@@ -7,7 +7,9 @@ merged with the stored versions as events, for the keys that differ.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, functions as F
 
@@ -29,7 +31,14 @@ from airflow_merge_provider.jobs.merge_load.scd2.history import History
 from airflow_merge_provider.jobs.merge_load.scd2.intervals import list_absences, list_stored_events
 from airflow_merge_provider.jobs.merge_load.scd2.late_arrivals import LateArrivals
 from airflow_merge_provider.jobs.merge_load.snapshot_scope import INSIDE, mark_scope
-from airflow_merge_provider.jobs.merge_load.staging import FLAGGED, SMALL_LOAD_MAX_ROWS, StagedLoad, keep_rows
+from airflow_merge_provider.jobs.merge_load.staging import (
+    FALSE_FLAG,
+    FLAGGED,
+    SMALL_LOAD_MAX_ROWS,
+    StagedLoad,
+    count_false_flags,
+    keep_rows,
+)
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_changes, insert_all
 from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
@@ -53,6 +62,7 @@ class ComparedSnapshot:
     came: int
     in_order: bool
     empty: bool
+    false_flags: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +104,11 @@ class Snapshot:
             )
             duplicates += new_keys.count() - new_keys.distinct().count()
         counted_changes = replace(
-            counted_changes, counts=counts, loaded=compared.loaded, duplicates=duplicates
+            counted_changes,
+            counts=counts,
+            loaded=compared.loaded,
+            duplicates=duplicates,
+            warnings=tuple(history.staged_load.list_flag_warnings(compared.false_flags)),
         )
         return self._lateness.record_time(counted_changes, rows, is_recorded=history.boundary in later_times)
 
@@ -131,6 +145,7 @@ class Snapshot:
             *refer_to_columns(naming.keys),
             F.when(~quote_column(FLAGGED), content).alias(_LOADED),
             quote_column(FLAGGED).alias(_CAME),
+            FALSE_FLAG,
             history.staged_load.has_null_key.alias(_MISSING),
         )
         pairs = covering.join(loaded, self._keys, "full_outer").observe(
@@ -138,6 +153,7 @@ class Snapshot:
             F.count(_CAME).alias("loaded"),
             F.count(INSIDE).alias("stored"),
             F.count_if(_MISSING).alias("missing"),
+            *count_false_flags(),
         )
         begins, live = quote_column(naming.valid_from), quote_column(_LOADED).isNotNull()
         keys = pairs.where(~self._is_unchanged()).select(
@@ -166,6 +182,7 @@ class Snapshot:
             came=totals["came"],
             in_order=not version_metrics.get["others"] and not totals["again"],
             empty=not totals["all"],
+            false_flags=pair_metrics.get,
         )
 
     def _find_covering_versions(

@@ -46,7 +46,7 @@ def find_changes(
     names = (*load.layout.names, *config.added_columns)
     if stored is None:
         # Without natural key, a flagged row is a version like any other.
-        load = replace(load.check_rows(), flagged=0)
+        load = replace(load.check_rows(), flagged=0, warnings=load.warnings)
         return insert_all(load, _open_versions(load, config, boundary), names, "opened", held)
     loaded = load.rows.groupBy(quote_column(TRACKED).alias(HASH_COLUMN)).agg(
         F.count(F.lit(1)).alias(_LOADED), F.count_if(load.has_null_key).alias(_MISSING)

@@ -185,11 +185,11 @@ def test_signatures_tell_loads_apart_and_targets_not() -> None:
     config = load_config({**BASE, "primary_key": "id"})
 
     assert compute_signature(config) == compute_signature(
-        load_config({**BASE, "target": "u", "primary_key": ["id"]})
+        load_config({**BASE, "target": "u", "primary_key": ["id"], "adopt": True})
     )
-    assert compute_signature(config) != compute_signature(
-        load_config({**BASE, "primary_key": "id", "source_filter": "a = 1"})
-    )
+    for option in ("source_filter", "hard_delete_when"):
+        other = load_config({**BASE, "primary_key": "id", option: "a = 1"})
+        assert compute_signature(config) != compute_signature(other)
 
 
 def test_a_shape_holds_what_stored_versions_rest_on() -> None:
