@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions.merge_source import (
-    KEY_STATE,
     OVERRIDES_HASH,
     MergeDecision,
     decide_merge,
+    describe_scan,
     has_same_rules,
     list_datasets,
 )
@@ -339,7 +339,7 @@ class _Merge(JobRun):
             OVERRIDES_HASH: self.overrides.valid.mark,
             "positions": dict(resolution.positions),
             "evaluated": list(resolution.evaluated),
-            **KEY_STATE,
+            **describe_scan(self.config),
             "suppressed": suppressed,
             "quarantined": len(resolution.clustering.quarantined),
             "cut": len(resolution.clustering.cut),

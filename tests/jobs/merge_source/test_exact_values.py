@@ -197,6 +197,23 @@ def test_numbers_that_would_be_rounded_are_refused(make_memory_pipe: MakePipe, n
         pipe.run_job()
 
 
+def test_a_text_that_becomes_a_date_is_a_change(make_pipe: MakePipe) -> None:
+    """A VARIANT with the same JSON and another type is another value, which a column of that type equals."""
+    pipe = make_pipe("AB", equality=[["eq", "a.day", "b.day"]])
+    pipe.write_rows("B", pa.table({"_id": ["b1"], "day": pa.array([JULIAN], pa.date32())}))
+    entity = "to_variant_object(named_struct('_id', 'a1', 'day', {day})) AS entity"
+    for version, (day, expected) in enumerate(
+        [("'1500-02-28'", ["+0|a1", "+1|b1"]), ("date'1500-02-28'", ["~0|a1", "~1|b1", "+0|a1|1|b1"])]
+    ):
+        frame = pipe.spark.sql(f"SELECT {entity.format(day=day)}")
+        frame.write.format("delta").mode("overwrite").save(str(pipe.folder / "A"))
+
+        report = pipe.run_job()
+
+        assert report["run_mode"] == ("incremental" if version else "initial")
+        assert format_rows(pipe.read_new_rows()) == expected
+
+
 class ZonedPipe(Pipe):
     """Runs as the operator makes them, in the session's time zone."""
 

@@ -37,7 +37,6 @@ def find_late_entities(
     :raises Exception: Spark's error, or FileNotFoundError, if the log lacks commits after ``since``.
     """
     spark = source.frame.sparkSession
-    rows = read_dataset(spark, pinned)
     if isinstance(pinned, MemoryDataset):
         # Without a log, only a row that has no place may be late.
         return source.frame.where(source.is_after(position).isNull()).select(HASH).distinct()
@@ -46,7 +45,8 @@ def find_late_entities(
         return None
     if sum(_read_stats(file).get("numRecords", math.inf) for file in files) > LATE_MAX_ROWS:
         raise TooManyLateRowsError
-    late = open_rows(rows.where(F.col("_metadata.file_name").isin(*(file.name for file in files))))
+    names = [file.name for file in files]
+    late = open_rows(read_dataset(spark, pinned).where(F.col("_metadata.file_name").isin(*names)))
     return late.frame.where(~F.coalesce(late.is_after(position), F.lit(False))).select(HASH).distinct()
 
 

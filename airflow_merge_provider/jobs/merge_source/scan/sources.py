@@ -48,6 +48,8 @@ _REJECTED, _LATE = "__merge_rejected", "__merge_late"
 CONTENT, TEXT, JSON = "__merge_content", "__merge_text", "__merge_json"
 _OWN = "__merge_"
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+# In the schema of a VARIANT: types whose JSON is a text.
+_NOT_OF_JSON = r"\b(DATE|TIMESTAMP|TIMESTAMP_NTZ|BINARY|UUID)\b"
 _TIMES = (DateType, TimestampType, TimestampNTZType)
 
 
@@ -152,7 +154,7 @@ class Source:
         Overrides of the entity are included: such an entity is evaluated again if its override changes.
         """
         if self.properties is None:
-            content = [F.xxhash64(F.col(TEXT))]
+            content = [F.xxhash64(F.col(TEXT)), *([] if self.is_json else [_hash_types(F.col(ENTITY))])]
         else:
             content = [_hash_property(name, kind) for name, kind in self.properties.items()]
         content += [F.when(F.col(DELETED), F.xxhash64(F.lit(DELETED))).otherwise(F.lit(0).cast("bigint"))]
@@ -293,4 +295,12 @@ def _hash_property(name: str, kind: DataType) -> Column:
     # xxhash64 does not take maps, and leaves out NULLs in lists.
     is_nested = isinstance(kind, ArrayType | MapType | StructType | VariantType)
     hashed = F.xxhash64(F.lit(name), exact_text(quote_name(name), kind) if is_nested else value)
+    if isinstance(kind, VariantType):
+        hashed = hashed.bitwiseXOR(_hash_types(value))
     return F.when(value.isNotNull(), hashed).otherwise(F.lit(0).cast("bigint"))
+
+
+def _hash_types(variant: Column) -> Column:
+    """Hash the types of a VARIANT that its JSON does not show; 0 if there are none."""
+    kinds = F.schema_of_variant(variant)
+    return F.when(kinds.rlike(_NOT_OF_JSON), F.xxhash64(kinds)).otherwise(F.lit(0).cast("bigint"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.decisions.merge_source import KEY_STATE, choose_run_mode
+from airflow_merge_provider.core.decisions.merge_source import choose_run_mode, describe_scan
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 from airflow_merge_provider.core.source_offset import SourceOffset, write_offsets
@@ -19,13 +19,14 @@ OFFSET = SourceOffset("/lake/A", 3, "id")
     ("state", "mode"),
     [
         ({"evaluated": ["A"]}, "full"),
-        ({"evaluated": ["A"], **KEY_STATE}, "noop"),
+        ({"evaluated": ["A"], **describe_scan(CONFIG)}, "noop"),
         ({"evaluated": []}, "noop"),
+        ({**describe_scan(CONFIG), "sequence_column": "at"}, "full"),
     ],
-    ids=["other keys", "same keys", "keys of Spark"],
+    ids=["other keys", "same keys", "keys of Spark", "other sequence"],
 )
-def test_keys_of_an_earlier_release_are_computed_again(state: dict[str, Any], mode: str) -> None:
-    """Stored keys that Python computed in another way are not compared with those of today."""
+def test_what_cannot_be_continued_is_computed_again(state: dict[str, Any], mode: str) -> None:
+    """Keys that Python computed in another way, and positions of another column, lead to a full run."""
     previous_state = {"fingerprint": compute_signature(CONFIG), **write_offsets([OFFSET]), **state}
 
     assert choose_run_mode(CONFIG, previous_state, {"A": OFFSET}, full_refresh=False)[0] == mode
