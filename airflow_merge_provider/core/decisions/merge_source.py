@@ -45,6 +45,8 @@ from airflow_merge_provider.core.source_offset import SourceOffset, is_same_read
 
 CAPABILITY = "merge_source"
 OVERRIDES_HASH = "overrides_hash"
+# The way in which Python computes keys: those of earlier releases may differ.
+_KEY_VERSION = 2
 # Keys in the states of earlier releases.
 _FORMER_OVERRIDES_HASH = "decided"
 _OPEN_CLUSTERS = {
@@ -195,6 +197,7 @@ def choose_run_mode(
         FULL_REFRESH: full_refresh,
         TARGET_CHANGED: is_target_changed,
         "the overrides have changed since the previous run": _get_hash(previous_state) != overrides_hash,
+        "match keys are computed in another way since the previous run": _has_former_keys(previous_state),
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
         return "full", reason
@@ -211,10 +214,29 @@ def _has_changed(config: MergeSourceConfig, previous_state: Mapping[str, Any], *
         error = refusals.refuse_moved_dataset(previous_state.get("datasets", ()), config.dataset_ids)
         if error is not None:
             raise error
+    # Positions are values of one column, and versions are ordered by it.
+    sequence_column = previous_state.get("sequence_column", config.sequence_column)
     has_changed: bool = previous_state.get("fingerprint") != compute_signature(config)
+    has_changed = has_changed or sequence_column != config.sequence_column
     if has_changed and config.on_config_change == "fail" and not full_refresh:
         raise _refuse_change()
     return has_changed
+
+
+def has_same_rules(config: MergeSourceConfig, previous_state: Mapping[str, Any]) -> bool:
+    """Return whether the previous run had this configuration, and computed keys as this release does."""
+    is_same_config: bool = previous_state.get("fingerprint") == compute_signature(config)
+    return is_same_config and not _has_former_keys(previous_state)
+
+
+def describe_scan(config: MergeSourceConfig) -> dict[str, Any]:
+    """Return the part of a state that tells whether its keys and positions are those of a later run."""
+    return {"key_version": _KEY_VERSION, "sequence_column": config.sequence_column}
+
+
+def _has_former_keys(previous_state: Mapping[str, Any]) -> bool:
+    """Return whether the previous run computed keys in Python as an earlier release."""
+    return bool(previous_state.get("evaluated")) and previous_state.get("key_version") != _KEY_VERSION
 
 
 def _get_hash(previous_state: Mapping[str, Any]) -> str:

@@ -30,8 +30,12 @@ Entry = Mapping[str, Any]
 _MAPPING = "delta.columnMapping.mode"
 _DIGITS = 20
 _MARKS = "deletionVector"
-_ADD = f"path string, partitionValues map<string, string>, dataChange boolean, {_MARKS} struct<offset: int>"
-_ENTRY = f"add struct<{_ADD}>, remove struct<dataChange boolean>, cdc struct<path string>"
+_RESTORE = "RESTORE"
+_ACTIONS = ("add", "remove", "cdc", "commitInfo")
+_FILE = "path string, dataChange boolean"
+_ADD = f"{_FILE}, partitionValues map<string, string>, {_MARKS} struct<offset: int>, stats string"
+_INFO = "operation string"
+_ENTRY = f"add struct<{_ADD}>, remove struct<{_FILE}>, cdc struct<path string>, commitInfo struct<{_INFO}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,19 @@ class AddedFile:
     path: str
     version: int
     values: Mapping[str, str | None]
+
+    @property
+    def name(self) -> str:
+        """The name of the file itself, which is never used twice."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class GainedFile:
+    """A file that may hold rows which an earlier version did not have; ``stats`` are JSON."""
+
+    path: str
+    stats: str | None
 
     @property
     def name(self) -> str:
@@ -75,10 +92,33 @@ class CommitLog:
 
     def list_commits(self, since: int, newest: int) -> list[Commit]:
         """Return the commits after a version up to another, oldest first."""
+        return [
+            self._build_commit(version, entries) for version, entries in self._read_entries(since, newest)
+        ]
+
+    def list_gained_files(self, since: int, newest: int) -> list[GainedFile]:
+        """Return the files of version ``newest`` that may hold rows which version ``since`` did not have.
+
+        A file into which a commit only moved rows counts if one of the files that it replaced does. A file
+        that a commit adds again has more deleted rows than before, unless the commit restores it.
+        """
+        gained: dict[str, Entry] = {}
+        for _, entries in self._read_entries(since, newest):
+            removed = {entry["remove"]["path"] for entry in entries if entry.get("remove")}
+            is_moved = not removed.isdisjoint(gained)
+            is_restored = any(_get_operation(entry) == _RESTORE for entry in entries)
+            before, gained = gained, {path: add for path, add in gained.items() if path not in removed}
+            for add in (entry["add"] for entry in entries if entry.get("add")):
+                is_new = is_restored or (add["path"] not in removed and (is_moved or _has_news(add)))
+                if is_new or add["path"] in before:
+                    gained[add["path"]] = add
+        return [GainedFile(self._resolve_path(path), add.get("stats")) for path, add in gained.items()]
+
+    def _read_entries(self, since: int, newest: int) -> list[tuple[int, list[Entry]]]:
         entries_by_version: dict[int, list[Entry]] = {version: [] for version in range(since + 1, newest + 1)}
         for version, entry in self.entries(list(entries_by_version)):
             entries_by_version[version].append(entry)
-        return [self._build_commit(version, entries) for version, entries in entries_by_version.items()]
+        return list(entries_by_version.items())
 
     def _build_commit(self, version: int, entries: Sequence[Entry]) -> Commit:
         add_actions = [entry["add"] for entry in entries if _has_news(entry.get("add"))]
@@ -146,9 +186,9 @@ def _entries_by_spark(
 ) -> Callable[[Sequence[int]], Iterator[tuple[int, Entry]]]:
     def read_entries(versions: Sequence[int]) -> Iterator[tuple[int, Entry]]:
         actions = spark.read.schema(_ENTRY).json([_build_log_path(location, version) for version in versions])
-        data_changes = actions.where("add.dataChange OR remove.dataChange OR cdc IS NOT NULL")
+        file_actions = actions.where(" OR ".join(f"{action} IS NOT NULL" for action in _ACTIONS))
         version = F.substring(F.col("_metadata.file_name"), 1, _DIGITS).cast("bigint")
-        for row in data_changes.select(version.alias("version"), "*").collect():
+        for row in file_actions.select(version.alias("version"), "*").collect():
             entry = row.asDict(recursive=True)
             yield entry.pop("version"), entry
 
@@ -157,6 +197,11 @@ def _entries_by_spark(
 
 def _build_log_path(location: str, version: int) -> str:
     return f"{location}/_delta_log/{version:0{_DIGITS}}.json"
+
+
+def _get_operation(entry: Entry) -> str | None:
+    operation: str | None = (entry.get("commitInfo") or {}).get("operation")
+    return operation
 
 
 def _has_news(file: Entry | None) -> bool:

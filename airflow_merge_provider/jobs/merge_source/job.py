@@ -16,6 +16,8 @@ from airflow_merge_provider.core.decisions.merge_source import (
     OVERRIDES_HASH,
     MergeDecision,
     decide_merge,
+    describe_scan,
+    has_same_rules,
     list_datasets,
 )
 from airflow_merge_provider.core.merge_source import refusals
@@ -231,7 +233,7 @@ class _Merge(JobRun):
         """Return the previous state that the run compares its outputs with."""
         state = last.state
         # Rows that another writer changed may not match their members, so all rows are rendered.
-        same_rules = last.changed_by is None and state.get("fingerprint") == compute_signature(self.config)
+        same_rules = last.changed_by is None and has_same_rules(self.config, state)
         return PreviousScan(
             self.target.read_rows(),
             self.target.count_rows(),
@@ -337,6 +339,7 @@ class _Merge(JobRun):
             OVERRIDES_HASH: self.overrides.valid.mark,
             "positions": dict(resolution.positions),
             "evaluated": list(resolution.evaluated),
+            **describe_scan(self.config),
             "suppressed": suppressed,
             "quarantined": len(resolution.clustering.quarantined),
             "cut": len(resolution.clustering.cut),

@@ -252,7 +252,7 @@ def _scan_and_cluster(
             clustering = solve([delta.entities for delta in list_deltas(scans, config, complete=True)])
         else:
             clustering = compare_clusters(scans, previous_state, previous_scan, rules, config, solve)
-        warnings = [scan.reading.why for scan in scans if scan.reading.why]
+        warnings = [warning for scan in scans for warning in scan.reading.list_warnings()]
         entities = max(
             previous_scan.entities or 0 if previous_scan else 0, len(clustering.assignment.graph.hashes)
         )

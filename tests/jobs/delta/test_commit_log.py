@@ -16,15 +16,19 @@ ADD = {"path": "a.parquet", "partitionValues": {}, "dataChange": True}
 MOVED = {**ADD, "dataChange": False}
 
 
-def list_commits(entries: Mapping[int, Sequence[Any]], since: int, newest: int) -> list[Commit]:
-    """Return the commits of a log with the given entries."""
-    log = CommitLog(
+def open_log(entries: Mapping[int, Sequence[Any]]) -> CommitLog:
+    """Return a log with the given entries."""
+    return CommitLog(
         "/there",
         StructType(),
         is_mapped=False,
         entries=lambda versions: [(version, entry) for version in versions for entry in entries[version]],
     )
-    return log.list_commits(since, newest)
+
+
+def list_commits(entries: Mapping[int, Sequence[Any]], since: int, newest: int) -> list[Commit]:
+    """Return the commits of a log with the given entries."""
+    return open_log(entries).list_commits(since, newest)
 
 
 @pytest.mark.parametrize(
@@ -103,3 +107,42 @@ def test_a_commit_that_is_gone_is_noticed(tmp_path: Path) -> None:
     assert list(entries([2])) == [(2, {"add": ADD})]
     with pytest.raises(FileNotFoundError):
         list(entries([1, 2]))
+
+
+MARKED = {**ADD, "deletionVector": {"offset": 1}}
+OF_A = {"remove": {"path": "a.parquet", "dataChange": True}}
+A_TO_B = [{"remove": {**OF_A["remove"], "dataChange": False}}, {"add": {**MOVED, "path": "b.parquet"}}]
+
+
+@pytest.mark.parametrize(
+    ("commits", "gained"),
+    [
+        ([[{"add": ADD}]], ["a"]),
+        ([[{"add": ADD}], A_TO_B], ["b"]),
+        ([A_TO_B], []),
+        ([[{"add": MOVED}]], []),
+        ([[{"add": ADD}], [{"add": MARKED}, OF_A]], ["a"]),
+        ([[{"add": MARKED}, OF_A]], []),
+        ([[{"add": MARKED}, OF_A, {"commitInfo": {"operation": "RESTORE"}}]], ["a"]),
+        ([[{"add": ADD}], [OF_A]], []),
+        ([[OF_A, {"add": {**ADD, "path": "b.parquet"}, "remove": None}]], ["b"]),
+    ],
+    ids=[
+        "appended",
+        "appended and moved",
+        "moved",
+        "described again",
+        "appended and marked",
+        "marked",
+        "restored",
+        "removed",
+        "rewritten",
+    ],
+)
+def test_gained_files_hold_all_new_rows(commits: Sequence[Sequence[Any]], gained: Sequence[str]) -> None:
+    """Files that only hold rows of the earlier version are left out, however often commits moved them."""
+    log = open_log(dict(enumerate(commits, start=8)))
+
+    files = log.list_gained_files(7, 7 + len(commits))
+
+    assert [file.name.removesuffix(".parquet") for file in files] == gained

@@ -257,6 +257,19 @@ def test_the_last_version_of_an_entity_counts(make_memory_pipe: MakePipe) -> Non
     assert report["counts"]["entities"] == 5
 
 
+def test_a_text_as_sequence_is_warned_of(make_memory_pipe: MakePipe) -> None:
+    """Versions that are ordered as texts give a warning with the cast that helps; single rows give none."""
+    pipe = make_memory_pipe("AB")
+    pipe.write_rows("A", build_table({"_id": ["a1", "a1"], "_updated": ["9", "10"], "x": [1, 2]}))
+    pipe.write_rows("B", build_table({"_id": ["b1"], "_updated": ["9"]}))
+
+    warnings = pipe.run_job()["warnings"]
+
+    (warning,) = [text for text in warnings if "STRING" in text]
+    assert warning.startswith("dataset 'A': column '_updated' is STRING, so versions are ordered as texts")
+    assert "CAST(_updated AS BIGINT)" in warning
+
+
 def test_what_is_wrong_in_several_datasets_is_said_at_once(make_pipe: MakePipe) -> None:
     """Faults of several datasets are reported together: missing ids in one, duplicates in another."""
     pipe = make_pipe("AB")

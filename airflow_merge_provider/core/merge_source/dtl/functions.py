@@ -203,16 +203,18 @@ def _build_arithmetic(sign: int) -> Callable[[Any, Any], Any]:
         first, second = _to_number(_find_first(left)), _to_number(_find_first(right))
         if first is None or second is None:
             return None
+        total = _EXACT.add(
+            convert_to_decimal(first), _EXACT.multiply(Decimal(sign), convert_to_decimal(second))
+        )
+        exact = f"~f{total}" if total.is_finite() else None
         if isinstance(first, Decimal) or isinstance(second, Decimal):
-            total = _EXACT.add(
-                convert_to_decimal(first), _EXACT.multiply(Decimal(sign), convert_to_decimal(second))
-            )
-            return f"~f{total}" if total.is_finite() else None
-        try:
+            return exact
+        if type(first) is type(second):
             result = first + sign * second
-        except OverflowError:  # an integer that no float can hold
-            return None
-        return result if isinstance(result, int) or math.isfinite(result) else None
+            return result if isinstance(result, int) or math.isfinite(result) else None
+        # A float may not hold the sum with an integer.
+        rounded = float(total)
+        return rounded if convert_to_decimal(rounded) == total else exact
 
     return apply
 

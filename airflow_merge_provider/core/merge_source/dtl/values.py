@@ -71,11 +71,16 @@ def distinct_values(values: Iterable[Any]) -> list[Any]:
     """Drop the values that equal an earlier one; here null equals null, and NaN still equals nothing."""
     value_by_key: dict[str, Any] = {}
     for position, value in enumerate(values):
-        key = build_key(value)
-        if key is None:
-            key = NULL if value is None else f"{NULL}{position}"
-        value_by_key.setdefault(key, value)
+        value_by_key.setdefault(build_distinct_key(value, position), value)
     return list(value_by_key.values())
+
+
+def build_distinct_key(value: Any, position: int) -> str:
+    """Return the key of a value in a list without repetitions; for NaN it is its own, by its position."""
+    key = build_key(value)
+    if key is not None:
+        return key
+    return NULL if value is None else f"{NULL}{position}"
 
 
 def as_list(value: Any) -> list[Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import (
@@ -29,6 +28,7 @@ from airflow_merge_provider.core.merge_source.survivorship import (
     split_default,
 )
 from airflow_merge_provider.jobs.merge_source.output.survivorship import PICKED_BY_NAME, RECENCY, Survivors
+from airflow_merge_provider.jobs.merge_source.scan import typed_rows
 from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, ID, OWN_IDS, Source
 from airflow_merge_provider.jobs.merge_source.scan.variants import (
     PROPERTIES,
@@ -44,8 +44,6 @@ from airflow_merge_provider.jobs.spark.pickling import pickle_once
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 PROPERTY, POSITIONS, SAID = "__merge_property", "__merge_positions", "__merge_said"
-_NOT_OF_JSON = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "BINARY", "UUID")
-_MARK = "!"
 # Values of these types have the same JSON, whether they are written from a column or from VARIANT.
 _PLAIN = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType)
 
@@ -54,8 +52,8 @@ class Content(ABC):
     """The properties of entities in the form in which they are carried to an output."""
 
     values_names: Sequence[str]
-    # Maps the intermediate names of the target's columns to their final names.
-    column_map: Mapping[str, str] = MappingProxyType({ENTITY: ENTITY})
+    # The columns of the target that hold the content.
+    columns: Sequence[str] = (ENTITY,)
 
     def __init__(self, survivors: Survivors | None = None) -> None:
         self._survivors = survivors
@@ -85,11 +83,11 @@ class Content(ABC):
 
     @abstractmethod
     def project_singleton(self) -> list[Column]:
-        """Return the columns in ``column_map`` for a row whose output has one member."""
+        """Return the ``columns`` for a row whose output has one member."""
 
     @abstractmethod
     def project_cluster(self) -> list[Column]:
-        """Return the columns in ``column_map`` for a cluster from what its members contribute."""
+        """Return the ``columns`` for a cluster from what its members contribute."""
 
     def read_property(self, name: str) -> Column:
         """Return a property of a row whose output has one member."""
@@ -103,8 +101,8 @@ class Content(ABC):
         """Return the sorted names that the default rule applies to, for an output of one member."""
         raise NotImplementedError
 
-    def content_json(self) -> Column:
-        """Return the content of an output as JSON."""
+    def content_json(self, outputs: DataFrame) -> Column:
+        """Return the content of outputs as JSON."""
         return F.to_json(F.col(ENTITY))
 
     def finish_outputs(self, outputs: DataFrame) -> DataFrame:
@@ -176,8 +174,8 @@ class TypedContent(EntityContent):
     def project_cluster(self) -> list[Column]:
         return [*super().project_cluster(), F.lit(None).cast("string").alias(SAID)]
 
-    def content_json(self) -> Column:
-        return F.coalesce(F.col(SAID), super().content_json())
+    def content_json(self, outputs: DataFrame) -> Column:
+        return F.coalesce(F.col(SAID), super().content_json(outputs))
 
     def _format_singleton_json(self) -> Column:
         """Return the entity of one member as the JSON that its VARIANT gives, at a fraction of the cost."""
@@ -292,9 +290,7 @@ class MapContent(EntityContent):
         if not self._compact:
             return outputs
         non_empty = F.map_filter(F.col(ENTITY), lambda _, items: F.size(items) > 0)
-        positions = _list_positions()(
-            F.transform_values(non_empty, lambda _, items: F.transform(items, _encode_item))
-        )
+        positions = _list_positions()(non_empty)
         distinct = F.transform_values(
             non_empty, lambda name, items: F.transform(F.col(POSITIONS)[name], lambda at: F.get(items, at))
         )
@@ -363,13 +359,6 @@ def _group_by_name(names: Column, value: Callable[[Column], Column]) -> Column:
     )
 
 
-def _encode_item(item: Column) -> Column:
-    """Return a value as JSON, prefixed with its type if JSON cannot distinguish it from a string."""
-    kind = F.schema_of_variant(item)
-    prefix = F.when(kind.isin(*_NOT_OF_JSON), F.concat(F.lit(_MARK), kind)).otherwise(F.lit(""))
-    return F.concat(prefix, F.to_json(item))
-
-
 def _unwrap_single(items: Column) -> Column:
     """Unwrap a list of one value, unless the value is a list: ``[[1]]`` is one value, a list."""
     only = F.get(items, F.lit(0))
@@ -379,19 +368,18 @@ def _unwrap_single(items: Column) -> Column:
 
 def _list_positions() -> Callable[[Column], Column]:
     """Return which items of each list stay, by the one definition of equal values."""
-    prefix = _MARK
+    read = typed_rows.read_variant
 
-    def list_positions(lists: dict[str, list[str]] | None) -> dict[str, list[int]] | None:
+    def list_positions(lists: dict[str, list[Any]] | None) -> dict[str, list[int]] | None:
         if lists is None:
             return None
         positions_by_name: dict[str, list[int]] = {}
-        for name, coded in dict(lists).items():
-            first: dict[str, int] = {}
-            for position, item in enumerate(coded):
-                key = item if item.startswith(prefix) else values.build_key(json.loads(item))
-                first.setdefault("" if key is None else key, position)
-            positions_by_name[name] = sorted(first.values())
+        for name, items in dict(lists).items():
+            positions: dict[str, int] = {}
+            for position, item in enumerate(map(read, items)):
+                positions.setdefault(values.build_distinct_key(item, position), position)
+            positions_by_name[name] = list(positions.values())
         return positions_by_name
 
     kind = MapType(StringType(), ArrayType(IntegerType()))
-    return F.udf(pickle_once(list_positions, values), kind, useArrow=True)
+    return F.udf(pickle_once(list_positions, values, typed_rows), kind, useArrow=True)

@@ -29,6 +29,7 @@ from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS, STABLE_ID
 from airflow_merge_provider.jobs.merge_source.scan.sources import DELETED, ID, OWN_IDS, OWN_REPLACED, Source
 from airflow_merge_provider.jobs.spark.session import override_settings
+from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
 REPLACED_BY = "$replaced_by"
@@ -263,10 +264,10 @@ def _build_row(
         "_deleted",
         IDS,
         REPLACED,
-        content_hash(F.to_json(IDS), content.content_json(), *optional_json).alias("_hash"),
+        content_hash(F.to_json(IDS), content.content_json(outputs), *optional_json).alias("_hash"),
         F.lit(None).cast("bigint").alias("_previous"),
         F.lit(written_at).cast("bigint").alias("_ts"),
-        *(F.col(name).alias(target) for name, target in content.column_map.items()),
+        *map(quote_column, content.columns),
         *optional_columns,
         MEMBERS,
     )

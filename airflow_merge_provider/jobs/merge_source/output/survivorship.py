@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, functions as F
-from pyspark.sql.types import ArrayType, AtomicType, DataType, StringType, VariantType
+from pyspark.sql.types import ArrayType, AtomicType, BinaryType, DataType, StringType, VariantType
 
 from airflow_merge_provider.core.merge_source.survivorship import (
     FIRST,
@@ -154,7 +154,8 @@ class Survivors:
         if preference.kind == FIRST:
             return None
         if preference.kind == LATEST:
-            return -F.coalesce(member[RECENCY], F.lit(-(2**62)))
+            # Unlike the negative number, the complement exists of every number.
+            return F.coalesce(F.bitwise_not(member[RECENCY]), F.lit(2**63 - 1))
         if preference.kind == MOST_COMPLETE:
             has_values = (self._has_value(member, name).cast("int") for name in names)
             return -combine_columns(Column.__add__, has_values, F.lit(0))
@@ -184,19 +185,25 @@ class Survivors:
         return (
             value
             if isinstance(self._find_kind(name), AtomicType) and not self._is_variant(name)
-            else _to_json(value)
+            else self._format_json(value, name)
         )
 
     def _measure_length(self, member: Column, name: Name) -> Column:
         """Return the length of a string or list, or of another value's JSON in characters."""
         value, kind = self._read(member, name), self._find_kind(name)
-        if isinstance(kind, StringType):
+        if isinstance(kind, StringType | BinaryType):
             return F.length(value)
         if isinstance(kind, ArrayType):
             return F.size(value)
         if self._is_variant(name):
             return F.length(F.coalesce(F.try_variant_get(value, "$", "string"), F.to_json(value)))
-        return F.length(value.cast("string") if isinstance(kind, AtomicType) else _to_json(value))
+        is_plain = isinstance(kind, AtomicType)
+        return F.length(value.cast("string") if is_plain else self._format_json(value, name))
+
+    def _format_json(self, value: Column, name: Name) -> Column:
+        """Return a value as JSON, in which the entries of a map are sorted and times have all digits."""
+        kind = self._find_kind(name)
+        return F.to_json(value if kind is None else as_variant(value, kind))
 
     def _is_variant(self, name: Name) -> bool:
         kind = self._find_kind(name)
@@ -212,7 +219,3 @@ def list_provenance(origins: Mapping[str, Column]) -> Column:
         return F.create_map().cast("map<string,string>")
     pairs = [part for name, origin in origins.items() for part in (F.lit(name), origin)]
     return F.map_filter(F.create_map(*pairs), lambda _, origin: origin.isNotNull())
-
-
-def _to_json(value: Column) -> Column:
-    return F.to_json(F.struct(value.alias("v")))

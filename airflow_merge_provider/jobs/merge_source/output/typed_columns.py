@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import (
     ArrayType,
     ByteType,
@@ -27,8 +27,10 @@ from airflow_merge_provider.jobs.merge_source.scan.variants import (
     VARIANTS,
     as_items,
     as_variant,
+    check_variant_type,
     convert_items,
 )
+from airflow_merge_provider.jobs.spark.exact_text import exact_row
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -78,7 +80,7 @@ class ColumnsContent(Content):
         kinds = {name: definition.kind for name, definition in self._properties.items() if definition.chosen}
         super().__init__(Survivors(rules, self._read, kinds, names))
         self.values_names = tuple(definition.column for definition in self._properties.values())
-        self.column_map = {definition.column: name for name, definition in self._properties.items()}
+        self.columns = tuple(self._properties)
 
     def project_values(self, source: Source) -> list[Column]:
         source_kinds = source.properties or {}
@@ -93,26 +95,22 @@ class ColumnsContent(Content):
 
     def project_singleton(self) -> list[Column]:
         values = (
-            (name, definition, _project_singleton(F.col(definition.column), definition))
+            (name, _project_singleton(F.col(definition.column), definition))
             for name, definition in self._properties.items()
         )
-        return [
-            self.survivors.non_null(value, name).alias(definition.column)
-            for name, definition, value in values
-        ]
+        return [self.survivors.non_null(value, name).alias(name) for name, value in values]
 
     def project_cluster(self) -> list[Column]:
         values = self.survivors.read_values()
         return [
             (
                 values[name] if definition.chosen else _unite_values(F.col(definition.column), definition)
-            ).alias(definition.column)
+            ).alias(name)
             for name, definition in self._properties.items()
         ]
 
-    def content_json(self) -> Column:
-        columns = [F.col(definition.column).alias(name) for name, definition in self._properties.items()]
-        return F.to_json(F.struct(*columns)) if columns else F.lit("{}")
+    def content_json(self, outputs: DataFrame) -> Column:
+        return exact_row(outputs, self.columns) if self.columns else F.lit("{}")
 
     def _read(self, member: Column, name: Name) -> Column:
         return member[self._properties[str(name)].column]
@@ -132,7 +130,17 @@ def _find_property(
     listed = not chosen and any(isinstance(kind, ArrayType) for kind in source_kinds)
     kinds = [kind.elementType if listed and isinstance(kind, ArrayType) else kind for kind in source_kinds]
     kind = _find_common_type(kinds)
+    if kind is None and (unsupported := next(filter(None, map(check_variant_type, kinds)), "")):
+        raise _refuse_type(name, source_kinds, unsupported)
     return _Property(internal, kind, listed or (kind is None and not chosen), chosen)
+
+
+def _refuse_type(name: str, kinds: Sequence[DataType], unsupported: str) -> DataError:
+    """Return the error about a property that VARIANT would have to hold."""
+    types = " and ".join(dict.fromkeys(kind.simpleString().upper() for kind in kinds))
+    message = f"property {name!r} is {types}, and VARIANT does not support {unsupported}"
+    hint = "cast it to the same type in all datasets"
+    return DataError.from_problems([Problem("values", "column-type", message, hint)])
 
 
 def _find_common_type(kinds: Sequence[DataType]) -> DataType | None:

@@ -15,6 +15,7 @@ from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.merge_source.model import FullScanRequired, PreviousState
 from airflow_merge_provider.jobs.merge_source.scan.affected import has_changes
 from airflow_merge_provider.jobs.merge_source.scan.change_feed import read_feed_changes
+from airflow_merge_provider.jobs.merge_source.scan.late_rows import TooManyLateRowsError, find_late_entities
 from airflow_merge_provider.jobs.merge_source.scan.source_scan import (
     ScanResult,
     SourceScan,
@@ -22,6 +23,7 @@ from airflow_merge_provider.jobs.merge_source.scan.source_scan import (
     scan_sources,
 )
 from airflow_merge_provider.jobs.merge_source.scan.sources import Source
+from airflow_merge_provider.jobs.spark.errors import CHANGES_GONE_CONDITIONS, has_condition
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,35 @@ def plan_scan(
             full_scan, fed=changes, why="" if changes else f"{reason} {since}: all its rows are compared"
         )
     by_place = source.place is not None and config.change_detection in ("auto", "sequence")
-    return replace(full_scan, position=previous_scan.positions.get(source.name) if by_place else None)
+    position = previous_scan.positions.get(source.name) if by_place else None
+    if position is None or since is None:
+        return full_scan
+
+    def open_hashed(rows: DataFrame) -> Source:
+        return add_entity_hash(open_rows(rows), seed)
+
+    return _plan_after(full_scan, pinned, since, position, open_hashed)
+
+
+def _plan_after(
+    full_scan: SourceScan,
+    pinned: PinnedDataset,
+    since: int,
+    position: int,
+    open_rows: Callable[[DataFrame], Source],
+) -> SourceScan:
+    """Plan to read the rows after a position and those that were committed late."""
+    source = full_scan.source
+    try:
+        late = find_late_entities(pinned, since, position, source, open_rows)
+    except TooManyLateRowsError:
+        return full_scan
+    except Exception as error:
+        if not has_condition(error, CHANGES_GONE_CONDITIONS):
+            raise
+        reason = f"the log of dataset {source.name!r} lacks commits after version {since}"
+        return replace(full_scan, why=f"{reason}: all its rows are compared")
+    return replace(full_scan, position=position, late=late)
 
 
 def check_delta(scan: ScanResult, previous_state: PreviousState, rules: Sequence[Rule]) -> None:

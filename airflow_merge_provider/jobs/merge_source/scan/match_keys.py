@@ -6,10 +6,8 @@ are used; every other side is evaluated by that definition itself, in one Python
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.sql import Column, Row, functions as F
 from pyspark.sql.types import (
@@ -17,24 +15,23 @@ from pyspark.sql.types import (
     BooleanType,
     ByteType,
     DataType,
-    FloatType,
     IntegerType,
     LongType,
     MapType,
     ShortType,
     StringType,
     StructType,
-    TimestampNTZType,
-    TimestampType,
     VariantType,
 )
 
 from airflow_merge_provider.core import errors
+from airflow_merge_provider.core.merge_source.columns import ENTITY
 from airflow_merge_provider.core.merge_source.dtl import expressions, functions, values, wildcard
 from airflow_merge_provider.core.merge_source.dtl.expressions import Call, Expression, Path
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, is_override
 from airflow_merge_provider.jobs.merge_source.scan import typed_rows
+from airflow_merge_provider.jobs.merge_source.scan.python_values import build_reader, encode_value
 from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, DELETED, ID, TEXT, Source
 from airflow_merge_provider.jobs.merge_source.scan.variants import as_items
 from airflow_merge_provider.jobs.spark.expressions import build_array, combine_with_or
@@ -256,38 +253,35 @@ def _add_prefix(kind: DataType) -> str | None:
 
 def _evaluate_keys(source: Source, sides: Sequence[Expression]) -> list[Column]:
     """Evaluate sides by their definition, all sides of a row in one call."""
-    keys_of = _evaluate_text(sides) if source.properties is None else _evaluate_columns(source, sides)
+    evaluate = _evaluate_entities if source.properties is None else _evaluate_columns
+    keys_of = evaluate(source, sides)
     kind = ArrayType(ArrayType(StringType()))
     every = F.udf(pickle_once(keys_of, *_SHIPPED), kind, useArrow=True)(_project_source(source, sides))
     return [F.get(every, F.lit(position)) for position in range(len(sides))]
 
 
 def _project_source(source: Source, sides: Sequence[Expression]) -> Column:
-    """Select the values of a row that the sides read."""
+    """Select the values of a row that the sides read, as ``_read_entity`` takes them."""
     if source.properties is None:
-        return F.struct(F.col(ID), F.col(TEXT))
-    return F.struct(
-        F.col(ID).alias(ID_PROPERTY),
-        *(_build_payload(source, name).alias(name) for name in _list_roots(source, sides)),
-    )
+        return F.struct(F.col(ID), F.col(TEXT if source.is_json else ENTITY))
+    kinds = _list_kinds(source, sides)
+    values = (encode_value(quote_column(name), kind).alias(name) for name, kind in kinds.items())
+    return F.struct(F.col(ID).alias(ID_PROPERTY), *values)
 
 
-def _list_roots(source: Source, sides: Sequence[Expression]) -> list[str]:
+def _list_kinds(source: Source, sides: Sequence[Expression]) -> dict[str, DataType]:
+    """Return the types of the columns that the sides read."""
     roots = {path.elements[0] for side in sides for path in _list_paths(side) if path.elements}
-    return [name for name in source.frame.columns if name in roots - {ID_PROPERTY}]
+    schema = source.frame.schema
+    return {name: schema[name].dataType for name in source.frame.columns if name in roots - {ID_PROPERTY}}
 
 
-def _build_payload(source: Source, name: str) -> Column:
-    """Encode times as transit strings, which the time zone of a worker cannot shift, and VARIANT as JSON."""
-    kind = source.frame.schema[name].dataType
-    if isinstance(kind, TimestampType | TimestampNTZType):
-        return F.date_format(quote_column(name), "'~t'yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
-    return F.to_json(quote_column(name)) if isinstance(kind, VariantType) else quote_column(name)
+def _evaluate_entities(source: Source, sides: Sequence[Expression]) -> Callable[[Row], list[list[str]]]:
+    """Return the function that evaluates sides for the ID and the entity of a row."""
+    read = typed_rows.read_json if source.is_json else typed_rows.read_variant
 
-
-def _evaluate_text(sides: Sequence[Expression]) -> Callable[[Row], list[list[str]]]:
     def keys_of(row: Row) -> list[list[str]]:
-        entity = json.loads(row[1])
+        entity = {} if row[1] is None else read(row[1])
         entity[ID_PROPERTY] = row[0]
         return [values.build_keys(expressions.evaluate_expression(side, entity)) for side in sides]
 
@@ -295,18 +289,12 @@ def _evaluate_text(sides: Sequence[Expression]) -> Callable[[Row], list[list[str
 
 
 def _evaluate_columns(source: Source, sides: Sequence[Expression]) -> Callable[[Row], list[list[str]]]:
-    kinds = {name: source.frame.schema[name].dataType for name in _list_roots(source, sides)}
-    decode: dict[str, Callable[[Any], Any]] = {
-        name: json.loads if isinstance(kind, VariantType) else typed_rows.shortest_float
-        for name, kind in kinds.items()
-        if isinstance(kind, FloatType | VariantType)
-    }
+    """Return the function that evaluates sides for the values of a row."""
+    kinds = {ID_PROPERTY: StringType(), **_list_kinds(source, sides)}
+    fields = {name: build_reader(kind) for name, kind in kinds.items()}
 
     def keys_of(row: Row) -> list[list[str]]:
-        entity = typed_rows.to_plain(row)
-        for name, decoded in decode.items():
-            if name in entity:
-                entity[name] = decoded(entity[name])
+        entity = typed_rows.read_fields(fields, row)
         return [values.build_keys(expressions.evaluate_expression(side, entity)) for side in sides]
 
     return keys_of

@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import StringType
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
+from airflow_merge_provider.core.run.columns import warn_text_order
 from airflow_merge_provider.jobs.merge_source.model import (
     CONTENTS,
     HASH,
@@ -21,10 +23,12 @@ from airflow_merge_provider.jobs.merge_source.model import (
     SourceDelta,
     to_numbers,
 )
+from airflow_merge_provider.jobs.merge_source.scan import typed_rows
 from airflow_merge_provider.jobs.merge_source.scan.change_feed import FeedChanges
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys, build_source_keys
-from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, DELETED, ID, Source
+from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, DELETED, ID, JSON, Source
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
+from airflow_merge_provider.jobs.spark.pickling import pickle_once
 
 
 def read_entities(thin: pa.Table, sides: Sequence[Side]) -> Entities:
@@ -60,7 +64,10 @@ def _read_keys(keys: pa.Array, checks: pa.Array) -> Keyed:
     return to_numbers(there), to_numbers(keys.drop_null()), to_numbers(checks.drop_null())
 
 
-_PLACE, _BROKEN, _CODED = "place", "broken", "coded"
+_PLACE, _BROKEN, _CODED, _LONG = "place", "broken", "coded", "long"
+# A number that VARIANT may not hold exactly: a DOUBLE has 15 digits and an exponent up to 308, a decimal 38
+# digits. Texts that hold such numbers match, too.
+_LONG_NUMBER = r"(?:^|[\[:,\s])-?(?:[0-9.]{39,}|[0-9.]{16,}[eE]|[0-9.]+[eE][+-]?0*[0-9]{3,})"
 
 
 @dataclass(frozen=True)
@@ -68,9 +75,10 @@ class SourceScan:
     """The way a source's rows are scanned: with fast assumptions first, again if the data contradicts them.
 
     The assumptions are that Spark's own expressions can compute every key, and that every entity has one
-    version. The scan reads the rows after ``position``, or those that were ``fed``, or all of them, or none
-    if the source is ``is_unchanged``; ``compared`` adds hashes of the contents, ``keyed`` adds the
-    keys. ``why`` explains to the user why all rows are read although only the changes were requested.
+    version. The scan reads the rows after ``position`` and the ``late`` entities, or the rows that were
+    ``fed``, or all of them, or none if the source is ``is_unchanged``; ``compared`` adds hashes of the
+    contents, ``keyed`` adds the keys. ``why`` explains to the user why all rows are read although only the
+    changes were requested.
     """
 
     source: Source
@@ -78,6 +86,7 @@ class SourceScan:
     native: bool = True
     compared: bool = False
     position: int | None = None
+    late: DataFrame | None = None
     fed: FeedChanges | None = None
     is_unchanged: bool = False
     keyed: bool = True
@@ -91,7 +100,7 @@ class SourceScan:
         """The rows to read now, with all versions of an entity."""
         if self.fed is not None:
             return self.fed.rows
-        return self.source if self.position is None else self.source.keep_after(self.position)
+        return self.source if self.position is None else self.source.keep_after(self.position, self.late)
 
     @property
     def opened(self) -> Source:
@@ -104,6 +113,13 @@ class SourceScan:
         in_part = self.is_unchanged or self.position is not None or self.fed is not None
         several = self.source.sequence is not None and in_part
         return replace(self.source, several=True) if several else self.source
+
+    def list_warnings(self) -> Iterator[str]:
+        """Yield why all rows are read, and that the order of versions may not be the intended one."""
+        if self.why:
+            yield self.why
+        if self.source.several and self.source.has_text_order:
+            yield warn_text_order(f"dataset {self.source.name!r}", self.source.sequence or "")
 
     def correct_scan(self, thin: pa.Table, entities: Entities) -> SourceScan | Problem | None:
         """Return the scan to try next, or a problem if there is none; None if this scan was right."""
@@ -164,7 +180,7 @@ def _scan_source(reading: SourceScan, rules: Sequence[Rule]) -> ScanResult | lis
         if reading.is_unchanged:
             return ScanResult(reading, keys, Entities.create_empty(), None, short=False)
         thin = _select_columns(reading, keys).toArrow()
-        if problems := list(_find_problems(reading.source, thin)):
+        if problems := list(_find_problems(reading, thin)):
             return problems
         entities = read_entities(thin, keys.sides if reading.keyed else ())
         corrected = reading.correct_scan(thin, entities)
@@ -185,7 +201,9 @@ def _find_position(reading: SourceScan, thin: pa.Table) -> tuple[int | None, boo
     if reading.source.place is None:
         return None, False
     last: int | None = pc.max(thin.column(_PLACE)).as_py()
-    if reading.position is None or last is not None:
+    if reading.position is None:
+        return last, False
+    if last is not None and last >= reading.position:
         return last, False
     end = reading.source.frame.agg(F.max(reading.source.place)).collect()[0][0]
     return reading.position, end is None or end < reading.position
@@ -209,6 +227,8 @@ def _select_columns(reading: SourceScan, keys: SourceKeys) -> DataFrame:
         facts[_PLACE] = source.place
     if source.properties is None:
         facts[_BROKEN] = F.col(CONTENT).isNull()
+    if source.is_json:
+        facts[_LONG] = F.col(JSON).rlike(_LONG_NUMBER)
     if keys.coded is not None:
         facts[_CODED] = keys.coded
     columns, hashes = _build_hashes(keys, reading.seed) if reading.keyed else ([], {})
@@ -228,16 +248,30 @@ def _build_hashes(keys: SourceKeys, seed: int) -> tuple[list[Column], dict[str, 
     }
 
 
-def _find_problems(source: Source, thin: pa.Table) -> Iterator[Problem]:
+def _find_problems(reading: SourceScan, thin: pa.Table) -> Iterator[Problem]:
+    name = reading.source.name
     ids, broken_count = thin.column("id"), _count_flag(thin, _BROKEN)
     if broken_count:
         message = f"{broken_count} rows have no JSON object in their entity column"
-        yield Problem(f"dataset {source.name!r}", "entity", message, "correct or remove these rows")
+        yield Problem(f"dataset {name!r}", "entity", message, "correct or remove these rows")
     missing_count = (
         int(pc.sum(pc.or_(pc.is_null(ids), pc.equal(pc.fill_null(ids, ""), ""))).as_py() or 0) - broken_count
     )
     if missing_count > 0:
-        yield refusals.refuse_missing_id(source.name, missing_count)
+        yield refusals.refuse_missing_id(name, missing_count)
+    if _count_flag(thin, _LONG):
+        yield from _find_inexact_number(reading.opened)
+
+
+def _find_inexact_number(source: Source) -> Iterator[Problem]:
+    """Yield the problem of an entity in JSON with a number that VARIANT rounds."""
+    find = F.udf(pickle_once(typed_rows.find_inexact_number, typed_rows), StringType(), useArrow=True)
+    is_long = F.col(CONTENT).isNotNull() & F.col(JSON).rlike(_LONG_NUMBER)
+    numbers = source.frame.where(is_long).select(ID, find(F.col(JSON)).alias("number"))
+    for id_, number in numbers.where("number IS NOT NULL").limit(1).collect():
+        message = f"entity {id_!r} has the number {number}, which VARIANT would round"
+        hint = "write it as text, or with at most 38 digits and without an exponent"
+        yield Problem(f"dataset {source.name!r}", "number", message, hint)
 
 
 def _count_flag(thin: pa.Table, flag: str) -> int:

@@ -13,8 +13,10 @@ from pyspark.sql.types import (
     DateType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
+    StructType,
     TimestampNTZType,
     TimestampType,
     VariantType,
@@ -36,15 +38,18 @@ from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_R
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.table import read_dataset
 from airflow_merge_provider.jobs.merge_source.scan.variants import check_variant_type, properties_map
+from airflow_merge_provider.jobs.spark.exact_text import exact_text
 from airflow_merge_provider.jobs.spark.expressions import combine_columns
-from airflow_merge_provider.jobs.spark.sql import quote_column
+from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
 # The columns that every opened source has; no property can have these names.
 ID, DELETED, OWN_IDS, OWN_REPLACED = "__merge_id", "__merge_deleted", "__merge_ids", "__merge_replaced"
-_REJECTED = "__merge_rejected"
-CONTENT, TEXT = "__merge_content", "__merge_text"
+_REJECTED, _LATE = "__merge_rejected", "__merge_late"
+CONTENT, TEXT, JSON = "__merge_content", "__merge_text", "__merge_json"
 _OWN = "__merge_"
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+# In the schema of a VARIANT: types whose JSON is a text.
+_NOT_OF_JSON = r"\b(DATE|TIMESTAMP|TIMESTAMP_NTZ|BINARY|UUID)\b"
 _TIMES = (DateType, TimestampType, TimestampNTZType)
 
 
@@ -54,7 +59,8 @@ class Source:
 
     ``properties`` are the typed columns that are merged; None if the entity is one VARIANT, which is then
     in CONTENT as a map without system properties, and in TEXT as JSON. ``several`` is true if an entity may
-    have more than one row, its versions.
+    have more than one row, its versions. If it ``is_json``, the VARIANT
+    was parsed from the text in JSON.
     """
 
     offset: int
@@ -63,6 +69,7 @@ class Source:
     properties: Mapping[str, DataType] | None
     sequence: str | None
     several: bool = False
+    is_json: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -103,6 +110,11 @@ class Source:
         return None
 
     @property
+    def has_text_order(self) -> bool:
+        """Whether versions are ordered by a text."""
+        return self.sequence is not None and _is_text(self.frame.schema[self.sequence].dataType)
+
+    @property
     def has_recency(self) -> bool:
         """Whether rows have the time at which they were written."""
         if self.sequence is None:
@@ -119,12 +131,22 @@ class Source:
             return F.unix_micros(value.cast("timestamp"))
         return value.cast("bigint")
 
-    def keep_after(self, position: int) -> Source:
-        """Keep rows that were written after the position of an earlier run, or that have no position."""
+    def is_after(self, position: int) -> Column:
+        """Whether a row has a place above a position; NULL if it has none."""
         kind = self.frame.schema[self.sequence or ""].dataType
         bound = F.timestamp_micros(F.lit(position)) if isinstance(kind, TimestampType) else F.lit(position)
-        sequence = quote_column(self.sequence or "")
-        return replace(self, frame=self.frame.where((sequence > bound) | sequence.isNull()))
+        return quote_column(self.sequence or "") > bound
+
+    def keep_after(self, position: int, late: DataFrame | None) -> Source:
+        """Keep the rows above the position of an earlier run, and all rows of the entities in ``late``.
+
+        ``late`` has the hash of each entity once.
+        """
+        if late is None:
+            return replace(self, frame=self.frame.where(self.is_after(position)))
+        marked = self.frame.join(F.broadcast(late.withColumn(_LATE, F.lit(True))), late.columns, "left")
+        frame = marked.where(self.is_after(position) | F.col(_LATE)).drop(_LATE)
+        return replace(self, frame=frame)
 
     def content_hash(self) -> Column:
         """Hash the content of an entity, independent of the order of its columns and of how many are NULL.
@@ -132,7 +154,7 @@ class Source:
         Overrides of the entity are included: such an entity is evaluated again if its override changes.
         """
         if self.properties is None:
-            content = [F.xxhash64(F.col(TEXT))]
+            content = [F.xxhash64(F.col(TEXT)), *([] if self.is_json else [_hash_types(F.col(ENTITY))])]
         else:
             content = [_hash_property(name, kind) for name, kind in self.properties.items()]
         content += [F.when(F.col(DELETED), F.xxhash64(F.lit(DELETED))).otherwise(F.lit(0).cast("bigint"))]
@@ -158,22 +180,16 @@ def open_source(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Sou
     :raises DataError: if it has no ID, or a column that cannot be part of an entity.
     """
     name = config.dataset_ids[offset]
-    entity = _find_entity_column(frame, config)
+    entity = find_entity_column(_list_types(frame), config)
     sequence = config.sequence_column if config.sequence_column in frame.columns else None
     if entity is None:
         if problems := list(_find_problems(frame, name, config)):
             raise DataError.from_problems(problems)
         return _open_typed(frame, offset, name, config, sequence)
-    return _open_entities(frame.withColumn(ENTITY, entity), offset, name, config, sequence)
-
-
-def _find_entity_column(frame: DataFrame, config: MergeSourceConfig) -> Column | None:
-    """Return the column that holds whole entities, as VARIANT."""
-    name = find_entity_column(_list_types(frame), config)
-    if name is None:
-        return None
-    is_variant = isinstance(frame.schema[name].dataType, VariantType)
-    return quote_column(name) if is_variant else F.try_parse_json(quote_column(name))
+    if isinstance(frame.schema[entity].dataType, VariantType):
+        return _open_entities(frame.withColumn(ENTITY, quote_column(entity)), offset, name, config, sequence)
+    parsed = frame.withColumns({JSON: quote_column(entity), ENTITY: F.try_parse_json(quote_column(entity))})
+    return replace(_open_entities(parsed, offset, name, config, sequence), is_json=True)
 
 
 def _list_types(frame: DataFrame) -> dict[str, str]:
@@ -185,6 +201,8 @@ def _find_problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> It
     if config.entity_column is not None:
         return
     at = f"dataset {name!r}"
+    if config.values == "columns":
+        return
     for field in frame.schema:
         if is_property(field.name, config) and (unsupported := check_variant_type(field.dataType)):
             yield Problem(
@@ -274,6 +292,15 @@ def _get_flag(frame: DataFrame, name: str) -> Column:
 def _hash_property(name: str, kind: DataType) -> Column:
     """Hash a column with its name; a NULL counts like a missing column."""
     value = quote_column(name)
-    nested = not _is_text(kind) and kind.typeName() in {"map", "struct", "array", "variant"}
-    hashed = F.xxhash64(F.lit(name), F.to_json(F.struct(value)) if nested else value)
+    # xxhash64 does not take maps, and leaves out NULLs in lists.
+    is_nested = isinstance(kind, ArrayType | MapType | StructType | VariantType)
+    hashed = F.xxhash64(F.lit(name), exact_text(quote_name(name), kind) if is_nested else value)
+    if isinstance(kind, VariantType):
+        hashed = hashed.bitwiseXOR(_hash_types(value))
     return F.when(value.isNotNull(), hashed).otherwise(F.lit(0).cast("bigint"))
+
+
+def _hash_types(variant: Column) -> Column:
+    """Hash the types of a VARIANT that its JSON does not show; 0 if there are none."""
+    kinds = F.schema_of_variant(variant)
+    return F.when(kinds.rlike(_NOT_OF_JSON), F.xxhash64(kinds)).otherwise(F.lit(0).cast("bigint"))

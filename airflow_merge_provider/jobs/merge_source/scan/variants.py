@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import Column, functions as F
 from pyspark.sql.types import (
     ArrayType,
+    AtomicType,
+    BinaryType,
     DataType,
     DayTimeIntervalType,
     MapType,
@@ -30,7 +32,8 @@ def check_variant_type(kind: DataType) -> str:
     if isinstance(kind, ArrayType):
         return check_variant_type(kind.elementType)
     if isinstance(kind, MapType):
-        return check_variant_type(kind.valueType)
+        has_names = isinstance(kind.keyType, AtomicType) and not isinstance(kind.keyType, BinaryType)
+        return check_variant_type(kind.valueType) if has_names else kind.simpleString().upper()
     if isinstance(kind, StructType):
         return next((wrong for field in kind if (wrong := check_variant_type(field.dataType))), "")
     # Spark 4.0 has no TimeType.
@@ -48,11 +51,16 @@ def as_variant(value: Column, kind: DataType) -> Column:
     if isinstance(kind, MapType):
         entries = F.transform_values(value, lambda _, item: _to_item(item, kind.valueType))
         if not isinstance(kind.keyType, StringType):
-            entries = F.transform_keys(entries, lambda key, _: key.cast("string"))
+            entries = F.transform_keys(entries, lambda key, _: name_key(key, kind.keyType))
         return F.when(value.isNotNull(), F.to_variant_object(entries))
     if isinstance(kind, ArrayType):
         return convert_items(value, kind).cast(VARIANT)
     return value.cast(VARIANT)
+
+
+def name_key(key: Column, kind: DataType) -> Column:
+    """Return the key of a map as a text; different keys have different texts."""
+    return F.hex(key) if isinstance(kind, BinaryType) else key.cast("string")
 
 
 def convert_items(value: Column, kind: ArrayType) -> Column:
