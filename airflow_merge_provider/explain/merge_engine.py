@@ -189,10 +189,11 @@ def _read_records(
         if read_offset is not None and read_offset.version is not None
     ]
     try:
-        dataset = open_table(uri, folded[-1]).to_pyarrow_dataset()
+        # The files can be read as long as the table is open.
+        table = open_table(uri, folded[-1])
     except DeltaError as error:
         raise DataError(f"{uri} cannot be read at version {folded[-1]}: {error}") from None
-    commits = _Commits(uri, folded[-1])
+    commits, dataset = _Commits(uri, folded[-1]), table.to_pyarrow_dataset()
     for fragment in dataset.get_fragments():
         rows = fragment.to_table(schema=dataset.schema)
         positions = list(_find_places(rows, key))
