@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 DIGEST_CHARS = 16
 # delta-rs returns deletion vectors as one boolean per row of the files that have one.
 _VECTORS_MAX_ROWS = 200_000_000
-# delta-rs decodes names of folders twice: %20 becomes a blank, and a backslash a slash.
-_DECODED_TWICE = re.compile(r"%[0-9A-Fa-f]{2}|\\")
+# delta-rs decodes names of folders twice: %20 becomes a blank, and on a disk, a backslash a slash.
+_DECODED_TWICE = re.compile(r"%[0-9A-Fa-f]{2}|(?<=^/).*\\")
 
 Answer = TypeVar("Answer")
 
@@ -168,10 +168,17 @@ def load_table(
     """Open a table at a version with the errors of delta-rs, for callers that have another way to read it.
 
     The files of the table can be read until it is garbage-collected.
+
+    :raises DataError: if delta-rs cannot read tables with such a name.
     """
     from deltalake import DeltaTable
 
-    if not path.startswith("/") or _DECODED_TWICE.search(path) is None:
+    unreadable = _DECODED_TWICE.search(path)
+    if unreadable and not path.startswith("/"):
+        hint = "rename the folder; only Spark can read it"
+        message = f"delta-rs cannot read a table in an object store with {unreadable[0]} in its name"
+        raise DataError.from_problems([Problem(path, "unreadable", message, hint)])
+    if unreadable is None:
         options = dict(storage_options or {}) or None
         return DeltaTable(format_table_uri(path), version=version, storage_options=options)
     with ExitStack() as stack:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.errors import ConfigError, Problem, SetupError
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, SetupError
 from airflow_merge_provider.core.object_store.azure_settings import AzureSettings, find_account
 from airflow_merge_provider.core.object_store.clients import StoreSettings, is_azure, is_gcs
 from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
@@ -247,7 +247,7 @@ class WarehouseHook(BaseHook):
             raise SetupError(f"{dataset.table} is a catalog table: only Spark can read its metadata")
         try:
             return load_table(dataset.path, storage_options=self.storage_options)
-        except (DeltaError, OSError) as error:
+        except (DataError, DeltaError, OSError) as error:
             message = str(error).splitlines()[0]
             # delta-rs also raises TableNotFoundError for an unknown URI scheme.
             if isinstance(error, TableNotFoundError) and not message.startswith("Unknown scheme"):

@@ -20,7 +20,7 @@ from airflow_merge_provider.core.dataset import (
     resolve_dataset,
     split_alias,
 )
-from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.core.joiner.option_parsing import parse_inputs
 from airflow_merge_provider.delta_rs import load_table
 from airflow_merge_provider.file_store.folder import open_folder, remove_path
@@ -136,8 +136,8 @@ def test_clients_of_object_stores_get_the_key() -> None:
     assert format_table_uri("s3://lake/a b#1?%20") == "s3://lake/a%20b%231%3F%2520"
     assert format_table_uri("abfss://c@a.net/k=1") == "abfss://c@a.net/k=1"
     assert escape_pattern("s3://lake/[1]") == r"s3://lake/\[1\]"
-    with pytest.raises(ConfigError, match="dataset 'x' requires"):
-        resolve_dataset("x", None)
+    with pytest.raises(DataError, match=r"s3://lake/a%20b: delta-rs cannot read .* with %20 in its name"):
+        load_table("s3://lake/a%20b")
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_a_table_in_a_folder_with_an_odd_name(
     )
     lake.write_rows("a", "4")
     changed = lake.run(job, {**config, "target": "{path}/t"})
-    key = {"source": "0|1", "joiner": '{"a._id": "1"}'}.get(name, "1")
+    key = {"source": "0|1|1|1", "joiner": '{"a._id": "1"}'}.get(name, "1")
     codes = [lake.command(*command, "t", *more) for command, more in (
         (["history"], []), (["diff"], ["0", "1"]), (["explain"], [key]), (["timeline"], [key]),
     )]  # fmt: skip
@@ -145,8 +145,8 @@ def test_a_table_in_a_folder_with_an_odd_name(
     saved = lake.run(job, {**config, "target": "p"}, until="transform", save_plan=True)
     undone = lake.run("undo", {"target": "{uri}/t"})
 
-    # The versions of a snapshot begin at the time of its load, so it is loaded again.
-    assert name == "scd2" or (unchanged is not None and unchanged.report["run_mode"] == "noop")
+    # The versions of a snapshot begin at the time of its load; tables of nested lists are read by Spark.
+    assert name in {"scd2", "nested"} or (unchanged is not None and unchanged.report["run_mode"] == "noop")
     assert (changed["changed"], saved["changed"], undone["changed"]) == (True, False, True)
     assert (codes, captured.err) == ([0, 0, 0, 0], "")
     assert changed["target"]["uri"] == str(lake.folder / "t")
