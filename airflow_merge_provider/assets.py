@@ -19,13 +19,19 @@ from urllib.parse import SplitResult, urlsplit
 
 from airflow.sdk import Asset, AssetWatcher
 
-from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.dataset import (
+    Dataset,
+    format_file_uri,
+    is_bare_id,
+    is_table_name,
+    resolve_dataset,
+)
 
 GROUP = "merge"
 WAREHOUSE = "merge://warehouse"
 CATALOG = "merge://catalog"
-_BARE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
-_TABLE = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+){1,2}\Z")
+# What Airflow removes from a URI or refuses.
+_NOT_IN_URIS = re.compile(r"[?#]|[^\x00-\x7f]")
 
 
 def dataset_asset(
@@ -45,6 +51,7 @@ def dataset_asset(
     True
 
     :raises ConfigError: when ``ref`` is not a valid dataset reference.
+    :raises ValueError: when Airflow has no URI for its location.
     """
     if isinstance(ref, Asset):
         return ref
@@ -75,9 +82,9 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
     :raises ValueError: when the URI is neither ``merge://warehouse/<id>`` nor ``merge://catalog/<table>``.
     """
     root, name = uri.netloc.lower(), uri.path.removeprefix("/")
-    if root == "warehouse" and _BARE.match(name) and not uri.query:
+    if root == "warehouse" and is_bare_id(name) and not uri.query:
         return uri._replace(netloc=root)
-    if root == "catalog" and _TABLE.match(name) and not uri.query:
+    if root == "catalog" and is_table_name(name) and not uri.query:
         # Spark resolves table names case-insensitively, so the URI uses lower case only.
         return uri._replace(netloc=root, path=uri.path.lower())
     raise ValueError(
@@ -95,7 +102,11 @@ def _asset_uri(dataset: Dataset) -> str:
     if dataset.table is not None:
         return f"{CATALOG}/{dataset.table.lower()}"
     path = dataset.path or ""
-    return f"file://{path}" if path.startswith("/") else path
+    if path.startswith("/"):
+        return format_file_uri(path)
+    if wrong := _NOT_IN_URIS.search(path):
+        raise ValueError(f"{path}: the URI of an Airflow asset cannot hold {wrong[0]!r}: use another name")
+    return path
 
 
 def _build_name(uri: str) -> str:

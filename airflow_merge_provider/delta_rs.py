@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.dataset import Dataset, format_table_uri
 from airflow_merge_provider.core.errors import DataError, Problem, SetupError
 from airflow_merge_provider.core.object_store.clients import complete_options, find_store_error
 from airflow_merge_provider.core.run.decision import RequiresSparkError
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 DIGEST_CHARS = 16
 # delta-rs returns deletion vectors as one boolean per row of the files that have one.
 _VECTORS_MAX_ROWS = 200_000_000
+# delta-rs decodes names of folders twice: %20 becomes a blank, and on a disk, a backslash a slash.
+_DECODED_TWICE = re.compile(r"%[0-9A-Fa-f]{2}|(?<=^/).*\\")
 
 Answer = TypeVar("Answer")
 
@@ -153,11 +158,44 @@ def open_table(
     :raises SetupError: if the object store cannot be reached, or has no such bucket.
     :raises TableNotFoundError: if there is no table.
     """
+    with _refuse_store_errors(path):
+        return load_table(path, version, complete_options(path, storage_options))
+
+
+def load_table(
+    path: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
+) -> DeltaTable:
+    """Open a table at a version with the errors of delta-rs, for callers that have another way to read it.
+
+    The files of the table can be read until it is garbage-collected.
+
+    :raises DataError: if delta-rs cannot read tables with such a name.
+    """
     from deltalake import DeltaTable
 
-    options = complete_options(path, storage_options) or None
-    with _refuse_store_errors(path):
-        return DeltaTable(path, version=version, storage_options=options)
+    unreadable = _DECODED_TWICE.search(path)
+    if unreadable and not path.startswith("/"):
+        hint = "rename the folder; only Spark can read it"
+        message = f"delta-rs cannot read a table in an object store with {unreadable[0]} in its name"
+        raise DataError.from_problems([Problem(path, "unreadable", message, hint)])
+    if unreadable is None:
+        options = dict(storage_options or {}) or None
+        return DeltaTable(format_table_uri(path), version=version, storage_options=options)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="airflow_merge_provider-"))
+        _link_entries(path, folder)
+        table = DeltaTable(folder, version=version)
+        # Writers add files before they commit: now every file of the opened version is there.
+        _link_entries(path, folder)
+        weakref.finalize(table, stack.pop_all().close)
+    return table
+
+
+def _link_entries(path: str, folder: str) -> None:
+    """Link what a table consists of in a folder; what is linked already is skipped."""
+    for entry in Path(path).iterdir() if Path(path).is_dir() else ():
+        with suppress(FileExistsError):
+            Path(folder, entry.name).symlink_to(entry)
 
 
 def is_table(path: str) -> bool:
@@ -165,7 +203,7 @@ def is_table(path: str) -> bool:
     from deltalake import DeltaTable
 
     with _refuse_store_errors(path):
-        return DeltaTable.is_deltatable(path, complete_options(path))
+        return DeltaTable.is_deltatable(format_table_uri(path), complete_options(path))
 
 
 @contextmanager
@@ -227,7 +265,7 @@ def read_log_entry(location: str, version: int, options: Mapping[str, str]) -> b
     """Return the log entry of a version of a table in an object store; None if there is none any more."""
     from deltalake.fs import DeltaStorageHandler
 
-    handler = DeltaStorageHandler(location, complete_options(location, options))
+    handler = DeltaStorageHandler(format_table_uri(location), complete_options(location, options))
     try:
         return bytes(handler.open_input_file(f"_delta_log/{version:020d}.json").read())
     except FileNotFoundError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.capabilities import CAPABILITIES, Capability
-from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.dataset import is_location, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.pipe.config import LOADS, SOURCES, PipeConfig
 from airflow_merge_provider.core.pipe.files import parse_json, read_content
@@ -85,7 +85,7 @@ def read_run_file(file: str, warehouse: str | None = None) -> RunFile:
 def choose_warehouse(warehouse: Any = None) -> Any:
     """Return the warehouse of bare ids: the argument, else the environment variable, as an absolute path."""
     location = warehouse or os.environ.get(WAREHOUSE)
-    if not isinstance(location, str) or location.startswith("/") or ":/" in location:
+    if not isinstance(location, str) or is_location(location):
         return location
     return str(Path(location).absolute())
 

@@ -1,18 +1,38 @@
-"""Dataset references: a bare ID, a catalog table, a location, or an object with a format."""
+"""Dataset references: a bare ID, a catalog table, a location, or an object with a format.
+
+A location is a path of this machine, which begins with a slash, or ``<scheme>://<bucket>/<key>``. Its
+characters are literal, as in Hadoop: ``%20`` are three characters of a name. Only a ``file:`` URI is
+percent-encoded (RFC 8089). Each client takes a location in a form of its own, which a function returns here.
+
+Source: docs/explanation/datasets.md, Locations.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
 
 FILE_FORMATS = ("parquet", "json", "csv", "avro", "orc", "xml", "text")
 _BARE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
 _TABLE = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+){1,2}\Z")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://?")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://?")
+_SAME_STORES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
+# The stores whose locations begin with a bucket or a container, however many slashes precede it.
+_OBJECT_STORES = ("s3", "gs", "abfss", "wasbs")
+_FILE = "file"
+_THIS_MACHINE = ("", "localhost")
+# Control characters, and the bytes of names that are not valid UTF-8.
+_UNSUPPORTED = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_UNENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})|[?#]")
+_PATTERN = re.compile(r"([\\*?\[\]{}])")
+# The characters that RFC 3986 allows in a path.
+_PATH_CHARACTERS = "/!$&'()*+,;=:@~"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +57,140 @@ class Dataset:
         return replace(self, id=f"{self.id}{suffix}", path=path, table=table)
 
 
+class Location(NamedTuple):
+    """The parts of a location: the store, the host or bucket (empty if there is none), and the path."""
+
+    store: str
+    authority: str
+    path: str
+
+
+def is_location(text: str) -> bool:
+    """Return whether a text is meant as a location, not as an ID or a name of a catalog."""
+    return text.startswith("/") or _SCHEME.match(text) is not None
+
+
+def parse_location(text: str, *, at: str = "") -> str:
+    """Return the one spelling of a location; ``at`` is the path that errors name.
+
+    No file system is accessed, so the result is the same on every machine: ``..`` is resolved in the text, as
+    Hadoop does it. The result is the spelling of itself.
+
+    >>> parse_location("/my%20lake//a/"), parse_location("file:///my%20lake/a")
+    ('/my%20lake/a', '/my lake/a')
+    >>> parse_location("S3A://lake/x/../my%20lake/")
+    's3a://lake/my%20lake'
+
+    :raises ConfigError: if some client cannot use it.
+    """
+    scheme = _SCHEME.match(text)
+    name = scheme[1].lower() if scheme else _FILE
+    path = _decode_uri(text, at) if scheme and name == _FILE else text
+    if _UNSUPPORTED.search(path):
+        message = f"{text!r} has a control character, or is not valid UTF-8"
+        raise _refuse_dataset(at, message, "rename the folder")
+    if path != path.strip():
+        raise _refuse_dataset(at, f"{text!r} begins or ends with a blank", "remove it, or rename the folder")
+    location = Location(_FILE, "", _normalize_path(path)) if name == _FILE else _split_uri(name, path)
+    if ":" in location.path and (pattern := _PATTERN.search(location.path)):
+        message = f"{text!r} has a colon and {pattern[0]!r}, and Hadoop does not support both in one location"
+        raise _refuse_dataset(at, message, "rename the folder, without the colon")
+    return location.path if name == _FILE else f"{name}://{location.authority}{location.path.rstrip('/')}"
+
+
+def split_location(text: str) -> Location | None:
+    """Return the parts of a location in any spelling; None for a text that is not a location.
+
+    All schemes of a store are one.
+
+    >>> split_location("s3a://lake/x/../customers/")
+    Location(store='s3', authority='lake', path='/customers')
+    >>> split_location("file:///my%20lake//customers/")
+    Location(store='file', authority='', path='/my lake/customers')
+    """
+    if text.startswith("/"):
+        return Location(_FILE, "", _normalize_path(text))
+    if (scheme := _SCHEME.match(text)) is None:
+        return None
+    name = scheme[1].lower()
+    if name == _FILE:
+        return Location(_FILE, "", _normalize_path(unquote(text[len("file:") :])))
+    return _split_uri(name, text)
+
+
+def parse_hadoop_path(text: str) -> str:
+    """Return the location of a path as Spark writes it: ``file:`` and literal characters.
+
+    >>> parse_hadoop_path("file:/my%20lake/a")
+    '/my%20lake/a'
+    """
+    return _normalize_path(text.removeprefix("file:")) if text.startswith("file:") else text
+
+
+def format_hadoop_path(location: str) -> str:
+    """Return the path that Spark takes as a URI with a scheme; Hadoop has its S3 client under ``s3a``.
+
+    >>> format_hadoop_path("/my%20lake"), format_hadoop_path("s3://lake/a")
+    ('file:///my%20lake', 's3a://lake/a')
+    """
+    if location.startswith("/"):
+        return f"file://{location}"
+    return f"s3a://{location.removeprefix('s3://')}" if location.startswith("s3://") else location
+
+
+def escape_pattern(path: str) -> str:
+    r"""Return a path as Spark's readers of files take it: brackets and stars in it are not a pattern.
+
+    >>> print(escape_pattern("/lake/a[1]/*.csv"))
+    /lake/a\[1\]/\*.csv
+    """
+    return _PATTERN.sub(r"\\\1", path)
+
+
+def format_table_uri(location: str) -> str:
+    """Return a location as delta-rs takes it: a path, or the percent-encoded URI of an object store.
+
+    >>> format_table_uri("/my%20lake/#1"), format_table_uri("s3://lake/#1")
+    ('/my%20lake/#1', 's3://lake/%231')
+    """
+    if location.startswith("/"):
+        return location
+    scheme, _, address = location.partition("://")
+    return f"{scheme}://{quote(address, safe=_PATH_CHARACTERS)}"
+
+
+def format_file_uri(path: str) -> str:
+    """Return the URI of a path of this machine (RFC 8089), which is ASCII.
+
+    >>> format_file_uri("/my lake/a#1")
+    'file:///my%20lake/a%231'
+    """
+    return f"file://{quote(path, safe=_PATH_CHARACTERS)}"
+
+
+def is_bare_id(text: str) -> bool:
+    """Return whether a text is the ID of a dataset in the warehouse."""
+    return _BARE.match(text) is not None
+
+
+def is_table_name(text: str) -> bool:
+    """Return whether a text is the name of a catalog table."""
+    return _TABLE.match(text) is not None
+
+
+def split_alias(entry: str) -> tuple[str, str]:
+    """Return the dataset and the alias of ``"<dataset> <alias>"``; the alias is empty if there is none.
+
+    The alias of a location is its last word, because a location may contain blanks.
+
+    >>> split_alias("customers c"), split_alias("/my lake/customers c")
+    (('customers', 'c'), ('/my lake/customers', 'c'))
+    """
+    text = entry.strip()
+    parts = text.rsplit(maxsplit=1) if is_location(text) else text.split(maxsplit=1)
+    return (parts[0] if parts else "", parts[1] if len(parts) > 1 else "")
+
+
 def resolve_dataset(ref: str | Mapping[str, Any], warehouse: str | None, *, at: str = "") -> Dataset:
     """Resolve a dataset reference; ``at`` is the path that errors name.
 
@@ -52,21 +206,22 @@ def resolve_dataset(ref: str | Mapping[str, Any], warehouse: str | None, *, at: 
     if isinstance(ref, Mapping):
         return _from_object(ref, warehouse, at)
     name = _read_name(ref, at)
-    if _is_location(name):
-        return Dataset(id=name, path=_normalize_location(name))
-    if _BARE.match(name):
+    if is_location(name):
+        # A blank may belong to the name of a folder: it is not removed in silence.
+        return Dataset(id=name, path=parse_location(str(ref), at=at))
+    if is_bare_id(name):
         if not warehouse:
             raise _refuse_dataset(
                 at,
                 f"dataset {name!r} requires a warehouse",
                 "set warehouse=…, the warehouse of the merge_store connection, or [merge] warehouse",
             )
-        if not _is_location(warehouse):
+        if not is_location(warehouse):
             raise _refuse_dataset(
                 "warehouse", f"{warehouse!r} is not a valid location", "use an absolute path or a URI"
             )
-        return Dataset(id=name, path=f"{_normalize_location(warehouse).rstrip('/')}/{name}")
-    if _TABLE.match(name):
+        return Dataset(id=name, path=f"{parse_location(warehouse, at='warehouse').rstrip('/')}/{name}")
+    if is_table_name(name):
         return Dataset(id=name, table=name)
     raise _refuse_dataset(
         at,
@@ -82,16 +237,6 @@ def _read_name(ref: Any, at: str) -> str:
     return ref.strip()
 
 
-def _is_location(text: str) -> bool:
-    return text.startswith("/") or bool(_SCHEME.match(text))
-
-
-def _normalize_location(text: str) -> str:
-    """Remove ``file:`` and trailing slashes, so that each location has one spelling."""
-    path = "/" + text.removeprefix("file:").lstrip("/") if text.startswith("file:") else text
-    return path.rstrip("/") or "/"
-
-
 def _from_object(ref: Mapping[str, Any], warehouse: str | None, at: str) -> Dataset:
     unknown = sorted(set(ref) - {"dataset", "format", "options"})
     if unknown or "dataset" not in ref:
@@ -104,6 +249,38 @@ def _from_object(ref: Mapping[str, Any], warehouse: str | None, at: str) -> Data
         raise _refuse_dataset(at, f"unknown format {ref['format']!r}", f"valid formats: {valid_formats}")
     options = {str(key): str(value) for key, value in (ref.get("options") or {}).items()}
     return Dataset(dataset.id, kind, dataset.path, dataset.table, options)
+
+
+def _decode_uri(text: str, at: str) -> str:
+    """Return the path of a ``file:`` URI.
+
+    :raises ConfigError: if it names another machine, or is not percent-encoded.
+    """
+    address = text[len("file:") :]
+    if address.startswith("//"):
+        host, _, path = address[2:].partition("/")
+        if host.lower() not in _THIS_MACHINE:
+            message = f"{text!r} names the machine {host!r}"
+            raise _refuse_dataset(at, message, f"for a folder of this machine, use file:///{host}/{path}")
+        address = f"/{path}"
+    if wrong := _UNENCODED.search(address):
+        message = f"{text!r} is not a valid URI, because {wrong[0]!r} is not percent-encoded"
+        hint = f"write {quote(wrong[0])} instead of {wrong[0]}, or the path without file:"
+        raise _refuse_dataset(at, message, hint)
+    return unquote(address, errors="surrogateescape")
+
+
+def _split_uri(name: str, text: str) -> Location:
+    store = _SAME_STORES.get(name, name)
+    address = text[len(name) + 1 :]
+    authority, key = "", address
+    if store in _OBJECT_STORES or (address.startswith("//") and not address.startswith("///")):
+        authority, _, key = address.lstrip("/").partition("/")
+    return Location(store, authority, _normalize_path(key))
+
+
+def _normalize_path(path: str) -> str:
+    return posixpath.normpath("/" + path.lstrip("/"))
 
 
 def _refuse_dataset(at: str, message: str, hint: str = "") -> ConfigError:

@@ -8,16 +8,12 @@ have no ID: they are identified by their normalized location.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://?")
-_SAME_STORES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
-# The stores whose locations begin with a bucket or a container, however many slashes precede it.
-_OBJECT_STORES = ("s3", "gs", "abfss", "wasbs")
-_FILE = "file"
+from airflow_merge_provider.core.dataset import split_location
+
 _SOURCES, _TABLES, _COMMITS = "sources", "tables", "commits"
 
 
@@ -45,38 +41,6 @@ class SourceOffset:
         return None in (self.commit_id, other.commit_id) or self.commit_id == other.commit_id
 
 
-class Location(NamedTuple):
-    """The parts of a location: the store, the host or bucket (empty if there is none), and the path."""
-
-    store: str
-    authority: str
-    path: str
-
-
-def split_location(uri: str) -> Location | None:
-    """Return the parts of a location in one spelling; None for a text that is not a location.
-
-    No file system is accessed, so the result is the same on every machine.
-
-    >>> split_location("s3a://lake/x/../customers/")
-    Location(store='s3', authority='lake', path='/customers')
-    >>> split_location("file:///lake//customers/")
-    Location(store='file', authority='', path='/lake/customers')
-    """
-    if uri.startswith((f"{_FILE}:", "/")):
-        path = uri.removeprefix(f"{_FILE}:").lstrip("/")
-        return Location(_FILE, "", os.path.normpath(f"/{path}"))
-    if (scheme := _SCHEME.match(uri)) is None:
-        return None
-    store = _SAME_STORES.get(scheme[1].lower(), scheme[1].lower())
-    address = uri[scheme.end() :]
-    has_authority = scheme[0].endswith("//") and not address.startswith("/")
-    authority, key = "", address
-    if has_authority or store in _OBJECT_STORES:
-        authority, _, key = address.lstrip("/").partition("/")
-    return Location(store, authority, os.path.normpath(f"/{key.lstrip('/')}"))
-
-
 def normalize_uri(uri: str) -> str:
     """Return one spelling for all spellings of a location: no ``..``, no ``file:``, one scheme per store.
 
@@ -88,10 +52,8 @@ def normalize_uri(uri: str) -> str:
     location = split_location(uri)
     if location is None:
         return uri
-    if location.store == _FILE:
-        # Not of the normalized path: ``..`` after a symbolic link is the parent of the folder it leads to.
-        return os.path.realpath("/" + uri.removeprefix(f"{_FILE}:").lstrip("/"))
-    return f"{location.store}://{location.authority}{location.path.rstrip('/')}"
+    store, authority, path = location
+    return os.path.realpath(path) if store == "file" else f"{store}://{authority}{path.rstrip('/')}"
 
 
 def write_offsets(offsets: Iterable[SourceOffset]) -> dict[str, Any]:

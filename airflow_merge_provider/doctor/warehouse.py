@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -15,12 +16,12 @@ from airflow_merge_provider.core.object_store.clients import (
     complete_arguments,
     find_extra,
     is_s3,
-    refuse_location,
 )
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.delta_rs import find_table
 from airflow_merge_provider.doctor.check import Check
 from airflow_merge_provider.doctor.settings import Setting
+from airflow_merge_provider.file_store.folder import open_folder
 
 _NAME = "warehouse"
 _PROBE = "_airflow_merge_provider_check"
@@ -75,7 +76,8 @@ def _reach_store(path: str) -> None:
 
 def _check_folder(folder: Path, origin: str) -> Check:
     if not folder.is_dir():
-        return Check(_NAME, "missing", f"{origin} is not a folder", f"create it with mkdir -p {folder}")
+        remedy = f"create it with mkdir -p {shlex.quote(str(folder))}"
+        return Check(_NAME, "missing", f"{origin} is not a folder", remedy)
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -117,12 +119,7 @@ def _write_probe(path: str, library: str) -> Check:
 
     :raises SetupError: if no library for the store is installed.
     """
-    import fsspec  # noqa: PLC0415 - only needed for object stores
-
-    try:
-        files, root = fsspec.core.url_to_fs(path, **complete_arguments(path))
-    except (ImportError, ValueError) as error:
-        raise refuse_location(path, error) from None
+    files, root = open_folder(path, complete_arguments(path))
     name = f"{root}/{_PROBE}-{uuid4().hex}"
     try:
         files.pipe_file(name, b"")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.core.object_store.clients import complete_arguments, refuse_location
+from airflow_merge_provider.core.object_store.clients import complete_arguments
+from airflow_merge_provider.file_store.folder import open_folder
 
 
 class Folder:
@@ -15,15 +16,8 @@ class Folder:
     """
 
     def __init__(self, location: str) -> None:
-        import fsspec  # noqa: PLC0415 - only needed for folders of files
-
         self.location = location.rstrip("/")
-        try:
-            self._files, self._root = fsspec.core.url_to_fs(
-                self.location, **complete_arguments(self.location)
-            )
-        except (ImportError, ValueError) as error:
-            raise refuse_location(location, error) from None
+        self._files, self._root = open_folder(self.location, complete_arguments(self.location))
 
     def list_names(self, folder: str = "") -> list[str]:
         """Return the names of the files and folders in a subfolder; an empty list if it does not exist."""

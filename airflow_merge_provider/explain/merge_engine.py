@@ -202,10 +202,11 @@ def _read_records(
     full_runs = [run for run, state in enumerate(runs) if RunResult.from_state(state).run_mode == "full"]
     first_run = max(full_runs, default=0)
     try:
-        dataset = open_table(uri, newest).to_pyarrow_dataset()
+        # The files can be read as long as the table is open.
+        table = open_table(uri, newest)
     except DeltaError as error:
         raise DataError(f"{uri} cannot be read at version {newest}: {error}") from None
-    commits = _Commits(uri, newest)
+    commits, dataset = _Commits(uri, newest), table.to_pyarrow_dataset()
     for fragment in dataset.get_fragments():
         rows = fragment.to_table(schema=dataset.schema)
         positions = list(_find_places(rows, key))

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
-from typing import Any
 
-import fsspec
 from airflow.providers.common.compat.sdk import conf
 
+from airflow_merge_provider.core.dataset import format_hadoop_path, resolve_dataset
 from airflow_merge_provider.core.errors import JobError, SetupError
-from airflow_merge_provider.core.object_store.clients import (
-    StoreSettings,
-    complete_arguments,
-    refuse_location,
-)
+from airflow_merge_provider.core.object_store.clients import StoreSettings, complete_arguments
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
+from airflow_merge_provider.file_store.folder import open_folder, remove_path
 
 _FOLDER = "_merge_runs"
 _REQUEST, _RESULT, _COMPLETE = "request.json", "result", "_SUCCESS"
@@ -41,18 +36,14 @@ class RunFolder:
                 "[merge] exchange"
             )
         self._request = request
-        base_uri = base if "://" in base else f"file://{base}"
-        self._uri = f"{base_uri.rstrip('/')}/{_FOLDER}/{uuid.uuid4().hex}"
-        arguments: Mapping[str, Any] = complete_arguments(self._uri, settings)
-        try:
-            self._files, self._root = fsspec.core.url_to_fs(self._uri, **arguments)
-        except (ImportError, ValueError) as error:
-            raise refuse_location(base, error) from None
+        folder = resolve_dataset(_FOLDER, base)
+        self._uri = f"{folder.path}/{uuid.uuid4().hex}"
+        self._files, self._root = open_folder(self._uri, complete_arguments(self._uri, settings))
 
     @property
     def uri(self) -> str:
-        """The folder as Spark addresses it: Hadoop has its S3 client under s3a."""
-        return f"s3a://{self._uri.removeprefix('s3://')}" if self._uri.startswith("s3://") else self._uri
+        """The folder as Spark addresses it."""
+        return format_hadoop_path(self._uri)
 
     @property
     def application_arguments(self) -> list[str]:
@@ -82,8 +73,9 @@ class RunFolder:
         try:
             if not self._files.exists(f"{folder}/{_COMPLETE}"):
                 return None
-            parts = self._files.glob(f"{folder}/part-*")
-            text = "".join(self._files.cat_file(part).decode() for part in sorted(parts))
+            names = sorted(map(str, self._files.ls(folder, detail=False)))
+            parts = [name for name in names if name.rpartition("/")[2].startswith("part-")]
+            text = "".join(self._files.cat_file(part).decode() for part in parts)
         except OSError as error:
             raise JobError(f"{self._uri}: the result of the run cannot be read ({error})") from error
         return parse_result(text, time.monotonic() - start)
@@ -94,7 +86,7 @@ class RunFolder:
         A run that has committed does not fail because its folder stays.
         """
         try:
-            self._files.rm(self._root, recursive=True)
+            remove_path(self._files, self._root)
         except OSError as error:
             return f"{self._uri} contains the request and the report of the run and stays: {error}"
         return None

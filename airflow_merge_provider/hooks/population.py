@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import fsspec
 from airflow.sdk import Asset
 
 from airflow_merge_provider.assets import dataset_asset
@@ -18,6 +17,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.clients import complete_arguments
 from airflow_merge_provider.core.population import FLAG, State, list_unpopulated, table_state
+from airflow_merge_provider.file_store.folder import open_folder
 from airflow_merge_provider.hooks._population_marks import is_marked, is_marked_async
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 
@@ -127,11 +127,11 @@ def _has_rows(table: DeltaTable) -> bool:
 def _has_files(hook: WarehouseHook, path: str) -> bool:
     """Return whether the path is a file, or a folder that contains a file that is not hidden."""
     try:
-        files, root = fsspec.core.url_to_fs(path, **complete_arguments(path, hook.store_settings))
+        files, root = open_folder(path, complete_arguments(path, hook.store_settings))
         if files.isfile(root):
             return True
         return files.isdir(root) and any(
             not found_path.rpartition("/")[2].startswith((".", "_")) for found_path in files.find(root)
         )
-    except (OSError, ValueError, ImportError) as error:
+    except OSError as error:
         raise SetupError(f"{path} cannot be read: {error}") from error

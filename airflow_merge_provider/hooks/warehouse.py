@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.errors import ConfigError, Problem, SetupError
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, SetupError
 from airflow_merge_provider.core.object_store.azure_settings import AzureSettings, find_account
 from airflow_merge_provider.core.object_store.clients import StoreSettings, is_azure, is_gcs
 from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+from airflow_merge_provider.delta_rs import load_table
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
     from deltalake import DeltaTable
 
+# A dataset that does not exist.
+_PROBE = "_airflow_merge_provider_connection_test"
 # Extras of an aws connection from which only Airflow's own hook makes keys.
 _ASSUMED = ("role_arn", "profile_name", "assume_role_method")
 # Extras of a Google Cloud connection from which only Airflow's own hook makes credentials.
@@ -217,10 +220,11 @@ class WarehouseHook(BaseHook):
         """Check whether the warehouse can be reached; for the Test button in the UI."""
         if self.warehouse is None:
             return False, "no warehouse is set: enter its location in the Warehouse field"
-        if self.warehouse.startswith("/") and not Path(self.warehouse).is_dir():
-            return False, f"{self.warehouse} is not a folder on this machine"
         try:
-            self.read_version(f"{self.warehouse.rstrip('/')}/_airflow_merge_provider_connection_test")
+            folder = str(self.resolve_dataset(_PROBE).path).removesuffix(f"/{_PROBE}") or "/"
+            if folder.startswith("/") and not Path(folder).is_dir():
+                return False, f"{folder} is not a folder on this machine"
+            self.read_version(_PROBE)
         except (ConfigError, SetupError) as error:
             return False, str(error)
         return True, f"{self.warehouse} can be reached"
@@ -237,14 +241,13 @@ class WarehouseHook(BaseHook):
 
         :raises SetupError: when the location cannot be read.
         """
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         if dataset.path is None:
             raise SetupError(f"{dataset.table} is a catalog table: only Spark can read its metadata")
         try:
-            return DeltaTable(dataset.path, storage_options=self.storage_options)
-        except (DeltaError, OSError) as error:
+            return load_table(dataset.path, storage_options=self.storage_options)
+        except (DataError, DeltaError, OSError) as error:
             message = str(error).splitlines()[0]
             # delta-rs also raises TableNotFoundError for an unknown URI scheme.
             if isinstance(error, TableNotFoundError) and not message.startswith("Unknown scheme"):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from airflow.sdk import Asset
 
+from airflow_merge_provider.core.dataset import split_alias
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.joiner.config import JoinerConfig, from_stage, list_references, list_warnings
 from airflow_merge_provider.core.joiner.preview import preview_join
@@ -205,5 +206,5 @@ def _list_datasets(inputs: Any) -> list[Any]:
     if isinstance(inputs, Mapping):
         return list(inputs.values())
     if isinstance(inputs, (list, tuple)):
-        return [entry.split()[0] for entry in inputs if isinstance(entry, str) and entry.strip()]
+        return [split_alias(entry)[0] for entry in inputs if isinstance(entry, str) and entry.strip()]
     return []

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 from airflow.sdk import Asset, Context
 
+from airflow_merge_provider.core.dataset import split_alias
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, list_warnings
 from airflow_merge_provider.core.merge_source.population import list_awaited
@@ -234,7 +235,7 @@ def _list_refs(datasets: Any) -> list[Any]:
     if not isinstance(datasets, (list, tuple)):
         return []
     return [
-        entry.split()[0] if isinstance(entry, str) and entry.strip() else entry[0]
+        split_alias(entry)[0] if isinstance(entry, str) and entry.strip() else entry[0]
         for entry in datasets
         if entry and isinstance(entry, (str, tuple))
     ]

@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import fsspec
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
@@ -21,6 +20,7 @@ from airflow_merge_provider.core.merge_record.landing import (
 from airflow_merge_provider.core.merge_record.state import State, find_state_file, plan_file
 from airflow_merge_provider.core.object_store.clients import StoreSettings, complete_arguments
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+from airflow_merge_provider.file_store.folder import open_folder
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 
 
@@ -99,7 +99,6 @@ class LandingTrigger(BaseTrigger):
         if location.startswith("/"):
             return list(walk_folder(location))
         files, folder = self._open_folder(location)
-        folder = folder.rstrip("/")
         files.invalidate_cache()
         if not files.exists(folder):
             return []
@@ -107,10 +106,7 @@ class LandingTrigger(BaseTrigger):
         return [FileEntry.from_stat(path[len(folder) + 1 :], stat) for path, stat in stats.items()]
 
     def _open_folder(self, location: str) -> tuple[Any, str]:
-        folder: tuple[Any, str] = fsspec.core.url_to_fs(
-            location, **complete_arguments(location, self._settings)
-        )
-        return folder
+        return open_folder(location, complete_arguments(location, self._settings))
 
 
 def _parse_json(files: Any, path: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from airflow_merge_provider.core.source_offset import split_location
+from airflow_merge_provider.core.dataset import split_location
 
 # Spark alone knows the metastore behind a catalog, so its tables have a namespace of this package.
 CATALOG = "merge://catalog"

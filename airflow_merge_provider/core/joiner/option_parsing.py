@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from airflow_merge_provider.core.dataset import is_location, split_alias
+
 _JOIN_TYPES = ("innerjoin", "outerjoin", "leftouterjoin", "rightouterjoin", "fullouterjoin", "crossjoin")
 _ALIASES = "must be a string 'input=alias;other=alias' or an object of input: alias"
 _EXPORT = 'write files from the table, see the page "Export a table", docs/guides/export_table.md'
@@ -23,12 +25,14 @@ def parse_inputs(value: Any) -> dict[str, Any]:
         raise ValueError(_INPUTS)  # noqa: TRY004 - pydantic reads it
     inputs: dict[str, Any] = {}
     for entry in value:
-        parts = entry.split(maxsplit=1) if isinstance(entry, str) else []
-        if not parts:
+        dataset, name = split_alias(entry) if isinstance(entry, str) else ("", "")
+        if not dataset:
             raise ValueError(f"{entry!r} is not of the form '<dataset> <name>'")
-        if parts[-1] in inputs:
-            raise ValueError(f"{parts[-1]!r} is the name of more than one input (choose unique names)")
-        inputs[parts[-1]] = parts[0]
+        if is_location(dataset) and "/" in name:
+            raise ValueError(f"{entry!r} has a blank in its location (use an object of name: dataset)")
+        if (name or dataset) in inputs:
+            raise ValueError(f"{name or dataset!r} is the name of more than one input (choose unique names)")
+        inputs[name or dataset] = dataset
     return inputs
 
 

@@ -124,7 +124,7 @@ def _arrival_order(value: Any) -> str:
 def _read_folder(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("must be a folder: the ID of a folder in the warehouse, or a location with / or ://")
-    return value.strip().rstrip("/") or "/"
+    return value
 
 
 def _build_validator(check: Callable[[Any], Any], unset: Any = None) -> BeforeValidator:

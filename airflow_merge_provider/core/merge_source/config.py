@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 from pydantic import BeforeValidator, Field
 from pydantic_core import ErrorDetails
 
-from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.dataset import resolve_dataset, split_alias
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.expectations.config import find_problems
 from airflow_merge_provider.core.merge_source import survivorship
@@ -45,14 +45,14 @@ def _build_list_validator(message: str, least: int = 0) -> BeforeValidator:
 
 
 def _read_dataset(value: Any) -> str:
-    parts = value.split() if isinstance(value, str) else []
-    if len(parts) != 2:  # noqa: PLR2004 - the dataset and its alias
+    dataset, alias = split_alias(value) if isinstance(value, str) else ("", "")
+    if len(alias.split()) != 1:
         raise ValueError(f"expected '<dataset> <alias>', not {value!r}")
-    if not _ALIAS.match(parts[1]):
+    if not _ALIAS.match(alias):
         raise ValueError(
-            f"invalid alias {parts[1]!r} (use a letter, followed by letters, digits, _ and -)",
+            f"invalid alias {alias!r} (use a letter, followed by letters, digits, _ and -)",
         )
-    return " ".join(parts)
+    return f"{dataset} {alias}"
 
 
 def _read_rule(value: Any) -> list[Any]:
@@ -239,7 +239,7 @@ class MergeSourceConfig(Config):
     @property
     def dataset_ids(self) -> tuple[str, ...]:
         """The datasets in order, without their aliases."""
-        return tuple(dataset.split()[0] for dataset in self.datasets)
+        return tuple(split_alias(dataset)[0] for dataset in self.datasets)
 
     @property
     def most_merged(self) -> int | None:
@@ -262,11 +262,11 @@ class MergeSourceConfig(Config):
             message = "'quarantine' requires max_key_fanout"
             yield Problem("on_over_merge", "requires-option", message, "set max_key_fanout")
         yield from _strategy_problems(fields)
-        names = [dataset.split()[0] for dataset in fields.get("datasets") or ()]
+        names = [split_alias(dataset)[0] for dataset in fields.get("datasets") or ()]
         yield from find_problems(fields.get("expect"), names, reads_changes=True)
         if "datasets" not in fields:
             return
-        pairs = [(parts[0], parts[1]) for parts in map(str.split, fields["datasets"])]
+        pairs = [*map(split_alias, fields["datasets"])]
         yield from _dataset_problems(pairs)
         yield from _target_problems(fields.get("target"), pairs)
         for name in ("overrides", "metrics"):

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from airflow_merge_provider.core.dataset import split_alias
 from airflow_merge_provider.core.errors import Problem, suggest_name
 from airflow_merge_provider.core.merge_source.dtl.expressions import (
     Expression,
@@ -152,7 +153,7 @@ def _list_set_warnings(config: RuleSettings, path: str, expressions: Sequence[An
         return []
     aliases = list_aliases(config.datasets)
     sides = (parse_side(expressions[n], aliases).dataset for n in (0, 1, -1))
-    first, middle, last = (config.datasets[dataset].split()[0] for dataset in sides)
+    first, middle, last = (split_alias(config.datasets[dataset])[0] for dataset in sides)
     warning = (
         f"{path}: only neighbours form rules, so entities of {first} and {last} are merged only through an"
         f" entity of {middle}: set equality_sets_mode to 'all_pairs' to link them directly"
@@ -193,7 +194,7 @@ def find_unknown_columns(
 
 def list_aliases(datasets: Sequence[str]) -> dict[str, int]:
     """Return the offset of each alias in a list of ``"<dataset> <alias>"``."""
-    return {dataset.split()[1]: offset for offset, dataset in enumerate(datasets)}
+    return {split_alias(dataset)[1]: offset for offset, dataset in enumerate(datasets)}
 
 
 def parse_side(raw: Any, aliases: Mapping[str, int], ids: Mapping[str, str] | None = None) -> Side:

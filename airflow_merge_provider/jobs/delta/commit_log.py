@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider import delta_rs
+from airflow_merge_provider.core.dataset import escape_pattern, parse_hadoop_path
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.log import Store, find_store, query_delta_rs
 from airflow_merge_provider.jobs.delta.table import read_dataset
@@ -156,7 +157,7 @@ def open_commit_log(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:
 def open_commit_log_by_spark(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:
     """Open the log of a Delta table with Spark, wherever the table is."""
     detail = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(pinned.dataset)}").collect()[0]
-    location = str(detail["location"])
+    location = parse_hadoop_path(str(detail["location"]))
     schema = read_dataset(spark, pinned).schema
     return CommitLog(location, schema, _MAPPING in detail["properties"], _entries_by_spark(spark, location))
 
@@ -185,7 +186,8 @@ def _entries_by_spark(
     spark: SparkSession, location: str
 ) -> Callable[[Sequence[int]], Iterator[tuple[int, Entry]]]:
     def read_entries(versions: Sequence[int]) -> Iterator[tuple[int, Entry]]:
-        actions = spark.read.schema(_ENTRY).json([_build_log_path(location, version) for version in versions])
+        paths = [escape_pattern(_build_log_path(location, version)) for version in versions]
+        actions = spark.read.schema(_ENTRY).json(paths)
         file_actions = actions.where(" OR ".join(f"{action} IS NOT NULL" for action in _ACTIONS))
         version = F.substring(F.col("_metadata.file_name"), 1, _DIGITS).cast("bigint")
         for row in file_actions.select(version.alias("version"), "*").collect():

@@ -19,7 +19,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider import delta_rs
-from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.dataset import Dataset, escape_pattern, format_table_uri, parse_hadoop_path
 from airflow_merge_provider.core.object_store.clients import complete_options, find_extra, has_credentials
 from airflow_merge_provider.core.run.table_log import TableVersion
 from airflow_merge_provider.core.table_history import HistoryEntry
@@ -60,7 +60,7 @@ def find_newest_version(spark: SparkSession, dataset: Dataset) -> TableVersion |
     if not history:
         return None
     detail = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(dataset)}").collect()[0]
-    return TableVersion(history[0].version, detail["id"], detail["location"])
+    return TableVersion(history[0].version, detail["id"], parse_hadoop_path(detail["location"]))
 
 
 def read_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:
@@ -104,21 +104,21 @@ def read_commit_id(spark: SparkSession, location: str, version: int) -> str | No
     A copy of a table keeps the table ID and the commits. If the digests of two logs are equal, the logs share
     that commit and all commits before it.
     """
-    name = f"{location}/_delta_log/{version:020d}.json"
-    path = Path(name.removeprefix("file:"))
-    if is_local(spark) and path.is_absolute():
-        return delta_rs.read_commit_id(Path(location.removeprefix("file:")), version)
+    if is_local(spark) and location.startswith("/"):
+        return delta_rs.read_commit_id(Path(location), version)
     store = find_store(spark, location)
     if store is not None:
         with contextlib.suppress(Exception):  # Spark is used
             return delta_rs.read_remote_commit_id(location, version, store.options)
     try:
-        rows = spark.read.format("binaryFile").load(name).selectExpr("sha2(content, 256) AS digest").collect()
+        reader = spark.read.format("binaryFile")
+        rows = reader.load(escape_pattern(f"{location}/_delta_log/{version:020d}.json"))
+        digests = rows.selectExpr("sha2(content, 256) AS digest").collect()
     except AnalysisException as error:
         if error_condition(error).startswith(NOT_FOUND_CONDITIONS):
             return None
         raise
-    return rows[0]["digest"][: delta_rs.DIGEST_CHARS] if rows else None
+    return digests[0]["digest"][: delta_rs.DIGEST_CHARS] if digests else None
 
 
 def read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
@@ -178,12 +178,11 @@ def read_non_null_columns(spark: SparkSession, dataset: Dataset, version: int) -
 def read_transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int | None:
     """Return the transaction number that Delta keeps for ever; None if delta-rs cannot read this table."""
     try:
-        from deltalake import DeltaTable  # noqa: PLC0415 - needed only if the history does not reach back
-
         path = dataset.path
         if path is None:
-            path = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(dataset)}").collect()[0]["location"]
-        table = DeltaTable(str(path), storage_options=build_options(spark, str(path)) or None)
+            detail = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(dataset)}").collect()[0]
+            path = parse_hadoop_path(detail["location"])
+        table = delta_rs.load_table(path, storage_options=build_options(spark, path))
         return table.transaction_version(app_id) or 0
     except Exception:  # noqa: BLE001 - no read access, an unsupported store, an unsupported table feature
         return None
@@ -216,9 +215,7 @@ def query_delta_rs(
     if not is_folder and store is None:
         return None
     try:
-        from deltalake import DeltaTable  # noqa: PLC0415 - not every run needs it
-
-        return query(DeltaTable(path, storage_options=store.options if store else None))
+        return query(delta_rs.load_table(path, storage_options=store.options if store else None))
     except OSError:
         if store is not None:
             store.is_readable = False
@@ -232,7 +229,7 @@ def _list_objects(location: str, store: Store) -> Sequence[object]:
     from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415 - only runs over object stores need both
     from pyarrow.fs import FileSelector  # noqa: PLC0415
 
-    handler = DeltaStorageHandler(location, store.options)
+    handler = DeltaStorageHandler(format_table_uri(location), store.options)
     return list(handler.get_file_info_selector(FileSelector("", allow_not_found=True)))
 
 
@@ -292,7 +289,7 @@ def _list_some_files(spark: SparkSession, path: str) -> list[object] | None:
     """List at most one file below a path; None if the path does not exist."""
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
-        return list(reader.load(path).select("path").limit(1).collect())
+        return list(reader.load(escape_pattern(path)).select("path").limit(1).collect())
     except AnalysisException as error:
         if error_condition(error).startswith(NOT_FOUND_CONDITIONS):
             return None

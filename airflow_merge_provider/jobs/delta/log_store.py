@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.dataset import Dataset, parse_hadoop_path, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, SetupError
 from airflow_merge_provider.core.object_store.clients import GCS_LOG_STORE, LOG_STORE, is_gcs, is_s3
 from airflow_merge_provider.core.protocol import JobRequest
@@ -65,4 +65,4 @@ def _find_location(spark: SparkSession, dataset: Dataset) -> str | None:
         rows = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(dataset)}").collect()
     except AnalysisException:
         return None
-    return str(rows[0]["location"])
+    return parse_hadoop_path(str(rows[0]["location"]))

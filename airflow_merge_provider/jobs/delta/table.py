@@ -11,7 +11,8 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
+from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.run.table_log import (
     CountRows,
     PinnedDataset,
@@ -40,6 +41,11 @@ from airflow_merge_provider.jobs.spark.formats import build_reader_options, spar
 # A run reports all other problems of a table itself.
 _ABSENT = (*NOT_FOUND_CONDITIONS, "DELTA_")
 _VERSION_MASK = (1 << 48) - 1
+# The option of Spark's readers that chooses files by name, in lower case.
+_FILE_FILTER = "pathglobfilter"
+# Hadoop derives the name of a checksum file from the name of a file on a disk, and takes the part before a
+# colon as a scheme.
+_UNREADABLE = "path LIKE 'file:%' AND element_at(split(path, '/'), -1) LIKE '%:%'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,8 @@ def read_dataset(spark: SparkSession, pinned: PinnedDataset) -> DataFrame:
     if dataset.table is not None:
         return spark.table(sql.quote_table(dataset))
     reader = spark.read.format(spark_format(spark, dataset.format))
-    return reader.options(**build_reader_options(dataset.format, dataset.options)).load(dataset.path)
+    options = build_reader_options(dataset.format, dataset.options)
+    return reader.options(**options).load(escape_pattern(str(dataset.path)))
 
 
 def read_change_feed(spark: SparkSession, dataset: Dataset, first: int, last: int) -> DataFrame:
@@ -188,14 +195,20 @@ def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
         files = sorted(spark.table(sql.quote_table(dataset)).inputFiles())
         return uuid.uuid5(uuid.NAMESPACE_URL, "\n".join(files)).int & _VERSION_MASK
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    chosen = {name: value for name, value in dataset.options.items() if name.casefold() == _FILE_FILTER}
     try:
-        row = (
-            reader.load(dataset.path)
-            .selectExpr("count(*) AS files", "bit_xor(xxhash64(path, modificationTime, length)) AS mark")
-            .collect()[0]
-        )
+        listing = reader.options(**chosen).load(escape_pattern(str(dataset.path)))
+        row = listing.selectExpr(
+            "count(*) AS files",
+            "bit_xor(xxhash64(path, modificationTime, length)) AS mark",
+            f"min(path) FILTER (WHERE {_UNREADABLE}) AS unreadable",
+        ).collect()[0]
     except AnalysisException as error:
         if error_condition(error).startswith(NOT_FOUND_CONDITIONS):
             return None
         raise
+    if row["unreadable"]:
+        message = f"{parse_hadoop_path(row['unreadable'])} has a colon in its name, which Hadoop cannot read"
+        hint = "rename the file, or set the option pathGlobFilter to other names"
+        raise DataError.from_problems([Problem(dataset.id, "unreadable", message, hint)])
     return int(row["mark"]) & _VERSION_MASK if row["files"] else None

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
+from airflow_merge_provider.core.dataset import escape_pattern
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_engine.checks import check_names
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
@@ -180,7 +181,7 @@ def _read_files(
     partitions = [field for field in schema if field.name in partitioned]
     file_schema = StructType([field for field in schema if field not in partitions])
     meta = F.col("_metadata")
-    rows = spark.read.schema(file_schema).parquet(*dict.fromkeys(file.path for file in files))
+    rows = spark.read.schema(file_schema).parquet(*dict.fromkeys(escape_pattern(file.path) for file in files))
     rows = rows.select(
         "*",
         meta["file_name"].alias(_NAME),

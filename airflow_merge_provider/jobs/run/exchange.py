@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.dataset import escape_pattern
+
 
 def read_text(spark: SparkSession, uri: str) -> str:
     """Return the text of a file."""
-    return str(spark.read.text(uri, wholetext=True).collect()[0][0])
+    return str(spark.read.text(escape_pattern(uri), wholetext=True).collect()[0][0])
 
 
 def write_text(spark: SparkSession, uri: str, text: str) -> None:

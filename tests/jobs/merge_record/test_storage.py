@@ -10,12 +10,13 @@ import pytest
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jobs.merge_record.files.storage import open_storage as opened
+from tests.odd_names import ODD
 
 
 @pytest.fixture(params=["local", "objects"])
 def storage(request: Any, tmp_path: Path) -> Any:
     location = str(tmp_path) if request.param == "local" else f"memory://bucket/{uuid.uuid4().hex}"
-    return opened(f"{location}/here")
+    return opened(f"{location}/{ODD}/here")
 
 
 def test_files_are_listed_below_their_folder(storage: Any) -> None:
@@ -64,24 +65,25 @@ def test_what_is_not_there_is_no_error(storage: Any) -> None:
 
 def test_files_and_folders_are_deleted(storage: Any) -> None:
     """Files are deleted, and a folder with all its content."""
-    storage.write_file("f/a", b"1")
-    storage.write_file("f/g/b", b"1")
-    storage.write_file("c", b"1")
+    for name in ("f[1]/a", "f[1]/g/b*", "f1", "c?"):
+        storage.write_file(name, b"1")
+    prefixed = storage.list_prefixed("f[")
 
-    storage.delete_path("f")
-    storage.delete_path("c")
+    storage.delete_path("f[1]")
+    storage.delete_path("c?")
 
-    assert storage.list_files() == []
+    assert prefixed == ["f[1]"]
+    assert [entry.name for entry in storage.list_files()] == ["f1"]
 
 
 def test_files_move_within_a_store_and_between_stores(storage: Any, tmp_path: Path) -> None:
     """Files are moved with their content within a store and between stores; existing files are replaced."""
     for other in (opened(f"{storage.location}-there"), opened(f"{tmp_path}/elsewhere")):
-        storage.write_file("a", b"content")
-        other.write_file("x/b", b"old")
-        storage.move_file("a", other, "x/b")
+        storage.write_file("a[1]", b"content")
+        other.write_file("x/b*", b"old")
+        storage.move_file("a[1]", other, "x/b*")
 
-        assert (storage.find_entry("a"), other.read_file("x/b")) == (None, b"content")
+        assert (storage.find_entry("a[1]"), other.read_file("x/b*")) == (None, b"content")
 
 
 def test_a_location_of_an_unknown_kind_is_an_error_of_the_setup() -> None:

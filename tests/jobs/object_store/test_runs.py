@@ -106,7 +106,7 @@ def test_a_missing_library_is_named(lake: Lake, monkeypatch: pytest.MonkeyPatch)
     def refuse(*_: Any, **__: Any) -> Any:
         raise ImportError("Install s3fs to access S3")
 
-    monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
+    monkeypatch.setattr(fsspec, "get_filesystem_class", refuse)
 
     with pytest.raises(SetupError, match=r"airflow-merge-provider\[s3\]"):
         open_storage("s3://lake/state")

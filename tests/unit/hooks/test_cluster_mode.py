@@ -160,7 +160,7 @@ def test_a_folder_that_stays_does_not_fail_the_run(
     def refuse_removal(*_: Any, **__: Any) -> None:
         raise PermissionError("no permission to delete")
 
-    monkeypatch.setattr(LocalFileSystem, "rm", refuse_removal)
+    monkeypatch.setattr(LocalFileSystem, "rm_file", refuse_removal)
     result = connect(monkeypatch).submit(request_)
 
     assert isinstance(result, JobResult)

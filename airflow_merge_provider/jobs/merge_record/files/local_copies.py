@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.dataset import escape_pattern
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, Storage
 from airflow_merge_provider.jobs.spark.session import is_local
@@ -103,7 +104,7 @@ class LocalCopies:
 def _is_known(spark: SparkSession, location: str) -> bool:
     """Return whether Spark has a file system for a location, which need not exist."""
     try:
-        spark.read.format("text").load(location).schema  # noqa: B018 - makes Spark load the file system
+        spark.read.format("text").load(escape_pattern(location)).schema  # noqa: B018 - makes Spark load the file system
     except Exception as error:  # noqa: BLE001 - py4j, pyspark and Connect errors have no common class
         return not any(text in str(error) for text in _NO_JAR)
     return True

@@ -15,10 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
-import fsspec
-
 from airflow_merge_provider.core.merge_record.landing import FileEntry, walk_folder
-from airflow_merge_provider.core.object_store.clients import refuse_location
+from airflow_merge_provider.file_store.folder import open_folder, remove_path
 from airflow_merge_provider.jobs.merge_record.files.new_file import NewFile
 from airflow_merge_provider.jobs.spark.storage import remove_busy_folder
 
@@ -254,11 +252,7 @@ class RemoteStorage(Storage):
 
     def __init__(self, location: str, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(location)
-        try:
-            self.fs, root = fsspec.core.url_to_fs(location, **(options or {}))
-        except (ImportError, ValueError) as error:
-            raise refuse_location(location, error) from None
-        self._root = root.rstrip("/")
+        self.fs, self._root = open_folder(location, options)
 
     def for_each(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Call the function in parallel threads, because requests to a store have a high latency."""
@@ -291,8 +285,12 @@ class RemoteStorage(Storage):
 
     def list_prefixed(self, prefix: str) -> list[str]:
         self.fs.invalidate_cache(self._root)
-        paths = self.fs.glob(f"{self._root}/{prefix}*")
-        return sorted(str(path)[len(self._root) + 1 :] for path in paths)
+        # Methods of fsspec that take patterns take a bracket or a star in a name as one.
+        with contextlib.suppress(FileNotFoundError):
+            paths = map(str, self.fs.ls(self._root, detail=False))
+            names = (path.rstrip("/").rpartition("/")[2] for path in paths)
+            return sorted(name for name in names if name.startswith(prefix))
+        return []
 
     def claim_file(self, name: str, version: str) -> str | None:
         # Object stores have no rename: the file keeps its name, and the caller deletes or moves it at once.
@@ -311,11 +309,12 @@ class RemoteStorage(Storage):
 
     def delete_path(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            self.fs.rm(self.resolve_path(name), recursive=True)
+            remove_path(self.fs, self.resolve_path(name))
 
     def move_file(self, name: str, target: Storage, target_name: str) -> None:
         if isinstance(target, RemoteStorage) and self.fs is target.fs:
-            self.fs.mv(self.resolve_path(name), target.resolve_path(target_name))
+            self.fs.cp_file(self.resolve_path(name), target.resolve_path(target_name))
+            self.fs.rm_file(self.resolve_path(name))
         else:
             _move_between_stores(self, name, target, target_name)
 

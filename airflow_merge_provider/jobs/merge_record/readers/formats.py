@@ -5,7 +5,6 @@ Source: docs/semantics/merge_record.md, Formats; Writing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from airflow_merge_provider.core.dataset import escape_pattern
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.spark_conf import count_cores
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import NANOS, NANOS_NTZ
@@ -31,7 +31,6 @@ BAD = "__merge_bad"
 _DEFAULTS = {"csv": {"header": "true"}}
 _TEXTS = ("csv", "json", "json-array", "xml")
 _NANOS_PER_MICRO = 1000
-_GLOB = re.compile(r"([\\*?\[\]{}])")
 # Characters that java.net.URI does not escape in a path.
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!~'()*,;:$&+=@/")
 _ASCII = 128
@@ -70,7 +69,7 @@ def read_strictly(
     define the order of the records within their file, even if Spark has split it.
     """
     options = {"mode": "FAILFAST"} if reader["format"] in _TEXTS else {}
-    return _add_place(_build_reader(spark, reader, options).schema(schema).load(_escape_patterns(uris)))
+    return _add_place(_build_reader(spark, reader, options).schema(schema).load([*map(escape_pattern, uris)]))
 
 
 def read_leniently(
@@ -86,7 +85,7 @@ def read_leniently(
         schema = with_bad(schema)
     else:
         options = {"ignoreCorruptFiles": "true"}
-    return _add_place(_build_reader(spark, reader, options).schema(schema).load(_escape_patterns(uris)))
+    return _add_place(_build_reader(spark, reader, options).schema(schema).load([*map(escape_pattern, uris)]))
 
 
 def convert_nanos(frame: DataFrame, schema: Schema, *, is_strict: bool) -> DataFrame:
@@ -131,7 +130,7 @@ def read_texts(spark: SparkSession, uris: Sequence[str], *, whole_files: bool) -
     reader = (
         spark.read.format("text").option("wholetext", whole_files).option("recursiveFileLookup", value=True)
     )
-    return _add_place(reader.load(_escape_patterns(uris)))
+    return _add_place(reader.load([*map(escape_pattern, uris)]))
 
 
 def with_bad(schema: StructType) -> StructType:
@@ -194,11 +193,6 @@ def _build_reader(
 ) -> DataFrameReader:
     all_options = {**read_options(reader), **options, "recursiveFileLookup": "true"}
     return spark.read.format(spark_format(spark, reader["format"])).options(**all_options)
-
-
-def _escape_patterns(uris: Sequence[str]) -> list[str]:
-    """Escape brackets and stars in names, so that Spark does not interpret them as patterns."""
-    return [_GLOB.sub(r"\\\1", uri) for uri in uris]
 
 
 def _is_legal(char: str) -> bool:
