@@ -39,9 +39,3 @@ def format_type(kind: Any) -> str:
         return f"map<{format_type(kind['keyType'])},{format_type(kind['valueType'])}>"
     fields = ",".join(f"{field['name']}:{format_type(field['type'])}" for field in kind["fields"])
     return f"struct<{fields}>"
-
-
-def warn_text_order(path: str, column: str) -> str:
-    """Return the warning about a text that orders the versions of a key: ``"9"`` comes after ``"10"``."""
-    remedy = f"cast it to BIGINT or TIMESTAMP in the source, e.g. CAST({column} AS BIGINT) in a view"
-    return f"{path}: column {column!r} is STRING, so versions are ordered as texts, '9' after '10' ({remedy})"

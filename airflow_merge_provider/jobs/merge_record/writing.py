@@ -22,12 +22,12 @@ from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.spark_conf import count_cores
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.partitions import PART, part_key
+from airflow_merge_provider.jobs.merge_record.projection import project_fields
 from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE, POSITION
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
-from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema, spark_type
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
 from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
-from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.formats import find_option, spark_format
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
@@ -155,37 +155,7 @@ def _read_sources(
     else:
         positions = positions.drop(PART)
     joined = frame.join(F.broadcast(positions), on)
-    return joined.select(_SLOT, *_ORDER, *_project_fields(schema, target))
-
-
-def _project_fields(schema: Schema, target: Schema) -> list[Column]:
-    """Build the columns of the target schema from fields matched by name or alias; missing ones are NULL."""
-    source_names = set(schema.names)
-    columns = []
-    for field in target.fields:
-        name = field["name"]
-        source_name = next(
-            (candidate for candidate in (name, *(field.get("aliases") or ())) if candidate in source_names),
-            None,
-        )
-        value = F.lit(None) if source_name is None else quote_column(source_name)
-        columns.append(_cast_value(value, schema, source_name, field["type"]).alias(name))
-    return columns
-
-
-def _cast_value(value: Column, schema: Schema, source_name: str | None, kind: object) -> Column:
-    target = spark_type(kind)
-    source = next(
-        (spark_type(field["type"]) for field in schema.fields if field["name"] == source_name), None
-    )
-    if source == target:
-        return value
-    nested = (
-        source is not None
-        and target.typeName() == "string"
-        and source.typeName() in {"struct", "array", "map"}
-    )
-    return F.to_json(value, JSON_OPTIONS) if nested else cast_to(value, target)
+    return joined.select(_SLOT, *_ORDER, *project_fields(schema, target))
 
 
 def _as_arrays(

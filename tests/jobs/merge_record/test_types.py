@@ -13,6 +13,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 from pyarrow import orc, parquet
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.jobs.merge_record.landing import Landing
@@ -205,3 +206,28 @@ def test_times_keep_their_microseconds(lean: SparkSession, tmp_path: Path, kind:
 
     (output,) = again.list_outputs()
     assert json.loads(output.read_text()) == record
+
+
+def test_a_union_of_records_holds_every_value(lean: SparkSession, tmp_path: Path) -> None:
+    """Records, lists and maps of records with other fields share a file; numbers widen if they stay equal."""
+    first = {"n": 1, "y": {"q": 1}, "l": [{"q": 1}], "t": 1}
+    second = {"n": 1.5, "y": {"q": 3, "r": "z"}, "l": [{"r": {"s": 2}}, None], "t": "x"}
+    landing = Landing(tmp_path, lean, schema_merge="union", max_records=2, min_records=2)
+    landing.put_records("a.json", first)
+    landing.put_records("b.json", second, at=1)
+
+    landing.run_job(at=2)
+
+    (content,) = landing.read_merged()
+    assert [json.loads(line) for line in content.splitlines()] == [
+        {"n": 1.0, "y": {"q": 1, "r": None}, "l": [{"q": 1, "r": None}], "t": "1"},
+        {"n": 1.5, "y": {"q": 3, "r": "z"}, "l": [{"q": None, "r": {"s": 2}}, None], "t": "x"},
+    ]
+    landing.put_records("c.json", {"n": 9007199254740993}, at=3)
+    landing.put_records("d.json", {"n": 1.5}, at=4)
+    with pytest.raises(
+        PySparkException, match=r"field 'n': the BIGINT 9007199254740993 is not a value of DOUBLE \(set"
+    ):
+        landing.run_job(at=5)
+    landing.run_job(at=5, writer={"format": "json", "schema": "n STRING"})
+    assert max(landing.read_merged()) == '{"n":"9007199254740993"}\n{"n":"1.5"}\n'

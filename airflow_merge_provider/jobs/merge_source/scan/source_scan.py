@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
-from airflow_merge_provider.core.run.columns import warn_text_order
+from airflow_merge_provider.core.run.text_order import describe_text_order
 from airflow_merge_provider.jobs.merge_source.model import (
     CONTENTS,
     HASH,
@@ -119,7 +119,7 @@ class SourceScan:
         if self.why:
             yield self.why
         if self.source.several and self.source.has_text_order:
-            yield warn_text_order(f"dataset {self.source.name!r}", self.source.sequence or "")
+            yield describe_text_order(f"dataset {self.source.name!r}", self.source.sequence or "")
 
     def correct_scan(self, thin: pa.Table, entities: Entities) -> SourceScan | Problem | None:
         """Return the scan to try next, or a problem if there is none; None if this scan was right."""
