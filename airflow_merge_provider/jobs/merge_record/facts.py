@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
@@ -30,9 +32,10 @@ from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
     TypedReader,
 )
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, find_reserved_name
+from airflow_merge_provider.jobs.merge_record.readers.json_numbers import build_lossy_finder
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, inspect_files
-from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import build_inferred_schema, spark_schema
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
 
 _COLON = "its path contains a colon, which Hadoop does not support"
@@ -178,11 +181,34 @@ def _find_facts(
             groups.append(
                 FileGroup(file_reader, pending_uris, locations, sum(sizes[uri] for uri in pending_uris))
             )
-    facts |= inspect_files(records, groups, config)
+    facts |= inspect_files(records, groups, config, partial(_settle_numbers, source, config))
     facts |= {uri: _refuse_overfull(facts[uri], config) for uri in overfull}
     if config.size_basis != "uncompressed":
         return facts
     return {uri: replace(fact, size=sizes[uri]) for uri, fact in facts.items()}
+
+
+def _settle_numbers(
+    source: Storage, config: MergeRecordConfig, facts: dict[str, FileFacts]
+) -> dict[str, FileFacts]:
+    """Return the facts of files, with decimals instead of doubles for the numbers of JSON that need them."""
+    doubtful = {
+        uri.removeprefix(f"{source.location}/"): uri
+        for uri, fact in facts.items()
+        if fact.inferred is not None
+    }
+    find_lossy = build_lossy_finder(is_array=config.reader["format"] == "json-array")
+    settled = dict(facts)
+    for name, lossy in containers.ask_files(source, list(doubtful), find_lossy).items():
+        fact = facts[doubtful[name]]
+        try:
+            if isinstance(lossy, UnreadableError):
+                raise lossy
+            schema = build_inferred_schema(fact.inferred or StructType(), lossy)
+            settled[doubtful[name]] = replace(fact, schema=schema, inferred=None)
+        except UnreadableError as error:
+            settled[doubtful[name]] = FileFacts(records=fact.records, unreadable=str(error))
+    return settled
 
 
 def _gather_lines(

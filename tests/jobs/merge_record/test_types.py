@@ -231,3 +231,43 @@ def test_a_union_of_records_holds_every_value(lean: SparkSession, tmp_path: Path
         landing.run_job(at=5)
     landing.run_job(at=5, writer={"format": "json", "schema": "n STRING"})
     assert max(landing.read_merged()) == '{"n":"9007199254740993"}\n{"n":"1.5"}\n'
+
+
+@pytest.mark.parametrize("kind", ["json", "json-array"])
+def test_numbers_of_json_keep_their_digits(lean: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Numbers become doubles if these are equal, else decimals; a file with a number of no type fails."""
+    landing = Landing(tmp_path, lean, reader=kind, max_records=1, max_bins="unlimited")
+    files = {
+        "ids": '{"id": 9007199254740993}, {"id": 1.5}',
+        "digits": '{"d": 123456789.123456789012, "e": 0.1}',
+        "doubles": '{"d": 0.30000000000000004, "e": 1.7976931348623157e308}',
+        "ids and doubles": '{"id": 9007199254740993, "x": 1e3, "l": [{"y": 0.25}]}',
+        "large": '{"n": 12345678901234567890123456789}',
+        "no type": '{"x": 1e400, "y": 1}',
+        "no type together": '{"x": [9007199254740993, 1e3]}',
+        "no type for digits": '{"x": {"y": 0.12345678901234567890123456789012345678901}}',
+    }
+    for name, records in files.items():
+        lines = records.replace("}, {", "}\n{") + "\n"
+        landing.put_file(f"{name}.json", lines if kind == "json" else f"[{records}]")
+
+    landing.run_job(at=1)
+
+    merged = {}
+    for path in landing.list_outputs():
+        text = path.read_text()
+        documents = [text] if kind == "json-array" else text.splitlines()
+        parsed = [json.loads(document, parse_float=Decimal) for document in documents]
+        merged[landing.read_attributes(path)["filename"].removesuffix(".json")] = (
+            parsed[0] if kind == "json-array" else parsed
+        )
+    assert merged == {
+        name: json.loads(f"[{records}]", parse_float=Decimal)
+        for name, records in files.items()
+        if not name.startswith("no type")
+    }
+    reasons = list_reasons(landing, ".json")
+    assert sorted(reasons) == ["no type", "no type for digits", "no type together"]
+    assert "field 'x': no number type holds 1e400 and the other values (set a schema" in reasons["no type"]
+    assert "field 'x[]'" in reasons["no type together"]
+    assert "field 'x.y'" in reasons["no type for digits"]

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, FILE, PLACE
+from airflow_merge_provider.jobs.merge_record.readers.json_numbers import find_long_number
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     build_inferred_schema,
     file_schema,
+    has_fractions,
     spark_schema,
     spark_type,
 )
@@ -30,6 +32,10 @@ NOTHING = Schema()
 # Types of CSV texts that do not change when they are parsed and written again, by the kinds in a column.
 _NUMBER = "^-?[0-9]"
 _EXAMPLE_MAX_LENGTH = 100
+# Precedes the schema of a file with numbers that no DOUBLE equals.
+_DOUBT = "doubtful:"
+# The schemas of files by what Spark has inferred, with the struct if it may not hold each number.
+Inferred = dict[str, tuple[Schema, T.StructType | None]]
 _TYPES = (({"int"}, "int"), ({"int", "long"}, "long"), ({"double"}, "double"), ({"boolean"}, "boolean"))
 
 
@@ -43,6 +49,8 @@ class FileFacts:
     malformed: str | None = None
     unchecked: bool | None = None
     size: int | None = None
+    # The struct that Spark has inferred, if it may not hold each number.
+    inferred: T.StructType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +201,7 @@ class JsonLinesReader:
 
     def __init__(self, reader: Mapping[str, Any]) -> None:
         self._options = reader["options"]
-        self._schemas: dict[str, Schema] = {}
+        self._schemas: Inferred = {}
 
     def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
         return formats.read_texts(spark, locations, whole_files=False).where(F.trim("value") != "")
@@ -205,8 +213,9 @@ class JsonLinesReader:
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         record = F.try_parse_json("value")
         is_object = record.isNotNull() & F.ltrim("value").startswith("{") & ~_goes_on(F.col("value"))
+        number = find_long_number(F.col("value")).alias("number")
         return _aggregate_variants(
-            raw.select(FILE, "value", record.alias("record"), is_object.alias("is_object"))
+            raw.select(FILE, "value", record.alias("record"), is_object.alias("is_object"), number)
         )
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
@@ -224,7 +233,7 @@ class JsonArraysReader:
     """
 
     def __init__(self) -> None:
-        self._schemas: dict[str, Schema] = {}
+        self._schemas: Inferred = {}
 
     def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
         return formats.read_texts(spark, locations, whole_files=True).where(F.trim("value") != "")
@@ -232,13 +241,16 @@ class JsonArraysReader:
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         # A text with invalid bytes is accepted here, and rejected when it is read again for writing.
         text = F.when(F.is_valid_utf8("value"), F.col("value"))
-        documents = raw.select(FILE, F.try_parse_json(text).alias("record"))
+        number = find_long_number(text).alias("number")
+        documents = raw.select(FILE, F.try_parse_json(text).alias("record"), number)
         # A file may also contain a single object.
         members = F.coalesce(F.try_variant_get("record", "$", "array<variant>"), F.array("record"))
-        records = documents.select(FILE, F.explode(members).alias("record"))
+        records = documents.select(FILE, "number", F.explode(members).alias("record"))
         is_object = F.schema_of_variant("record").startswith("OBJECT")
         value = F.to_json("record").alias("value")
-        return _aggregate_variants(records.select(FILE, value, "record", is_object.alias("is_object")))
+        return _aggregate_variants(
+            records.select(FILE, value, "record", is_object.alias("is_object"), "number")
+        )
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
         return _build_inferred_fact(summary, self._schemas)
@@ -312,15 +324,19 @@ def _goes_on(line: Column) -> Column:
 
 
 def _aggregate_variants(records: DataFrame) -> DataFrame:
-    """Aggregate records by file; each record is a VARIANT that must be an object, and its text."""
+    """Aggregate records by file.
+
+    :param records: each record as a VARIANT that must be an object, its text, and a number in it that no
+        DOUBLE equals.
+    """
     wrong = ~F.coalesce("is_object", F.lit(False))
     schema = F.schema_of_variant_agg(F.when(~wrong, F.col("record")))
-    return _aggregate_by_file(
-        records, F.when(wrong, _quote_record(F.coalesce("value", F.lit("null")))), schema
-    )
+    bad = F.when(wrong, _quote_record(F.coalesce("value", F.lit("null"))))
+    doubt = F.when(F.count("number") > 0, F.lit(_DOUBT)).otherwise("")
+    return _aggregate_by_file(records, bad, F.concat(doubt, schema))
 
 
-def _build_inferred_fact(summary: FileSummary, schemas: dict[str, Schema]) -> FileFacts:
+def _build_inferred_fact(summary: FileSummary, schemas: Inferred) -> FileFacts:
     """Build the facts of a file from the schema that Spark inferred; each distinct text is parsed once."""
     if summary.wrong:
         # A schema cannot be inferred for a file if one of its records is invalid.
@@ -328,10 +344,14 @@ def _build_inferred_fact(summary: FileSummary, schemas: dict[str, Schema]) -> Fi
     if summary.detail is None:
         return FileFacts()
     if summary.detail not in schemas:
-        row = StructType.fromDDL(f"record {summary.detail.replace('OBJECT<', 'STRUCT<')}")
+        ddl = summary.detail.removeprefix(_DOUBT)
+        row = T.StructType.fromDDL(f"record {ddl.replace('OBJECT<', 'STRUCT<')}")
         struct = row["record"].dataType if isinstance(row, StructType) else None
-        schemas[summary.detail] = build_inferred_schema(struct) if isinstance(struct, StructType) else NOTHING
-    return FileFacts(schemas[summary.detail], summary.records)
+        struct = struct if isinstance(struct, StructType) else StructType()
+        is_doubtful = summary.detail.startswith(_DOUBT) and has_fractions(struct)
+        schemas[summary.detail] = build_inferred_schema(struct), struct if is_doubtful else None
+    schema, inferred = schemas[summary.detail]
+    return FileFacts(schema, summary.records, inferred=inferred)
 
 
 def _classify_text(text: Column) -> Column:

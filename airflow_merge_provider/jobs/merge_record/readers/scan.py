@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
@@ -42,14 +42,18 @@ class FileGroup:
         return self.kind.read_raw(records.spark, self.locations)
 
 
+Settle = Callable[[dict[str, FileFacts]], dict[str, FileFacts]]
+
+
 def inspect_files(
-    records: Records, groups: Sequence[FileGroup], config: MergeRecordConfig
+    records: Records, groups: Sequence[FileGroup], config: MergeRecordConfig, settle: Settle = dict
 ) -> dict[str, FileFacts]:
     """Inspect all groups in one job, and cache the parsed records; return the facts by URI.
 
     If an error of Spark names an unreadable file, the job is repeated without this file. If the error names
     no file, the files are split in halves, and each half is inspected separately, down to single files.
 
+    :param settle: completes the facts of the files that were inspected together.
     :raises Exception: what Spark says of all files alike, or what a wrong option of the reader leads to.
     """
     facts: dict[str, FileFacts] = {}
@@ -66,7 +70,7 @@ def inspect_files(
             broken = _find_named_file(remaining_groups, records, str(error))
             records.unpersist_frames()
             if broken is None:
-                return facts | _isolate_broken(records, remaining_groups, config, error)
+                return facts | _isolate_broken(records, remaining_groups, config, error, settle)
             facts[broken] = FileFacts(unreadable="Spark cannot read it completely")
             remaining_groups = [
                 _select_files(group, {*group.uris} - {broken}, records) for group in remaining_groups
@@ -78,6 +82,7 @@ def inspect_files(
                 uri: group.kind.build_fact(uri, summaries.get(records.format_file(uri), FileSummary()))
                 for uri in group.uris
             }
+            group_facts = settle(group_facts)
             facts |= group_facts
             if is_kept:
                 _keep_parsed(records, group.kind, raw, group_facts, config)
@@ -86,7 +91,11 @@ def inspect_files(
 
 
 def _isolate_broken(
-    records: Records, groups: Sequence[FileGroup], config: MergeRecordConfig, error: Exception
+    records: Records,
+    groups: Sequence[FileGroup],
+    config: MergeRecordConfig,
+    error: Exception,
+    settle: Settle,
 ) -> dict[str, FileFacts]:
     """Inspect the files of a failed job in halves until each unreadable file is isolated.
 
@@ -102,7 +111,7 @@ def _isolate_broken(
     facts: dict[str, FileFacts] = {}
     for part in (uris[: len(uris) // 2], uris[len(uris) // 2 :]):
         selected = [_select_files(group, part, records) for group in groups]
-        facts |= inspect_files(records, [group for group in selected if group.uris], config)
+        facts |= inspect_files(records, [group for group in selected if group.uris], config, settle)
     if all(facts[uri].unreadable for uri in uris):
         raise error
     return facts

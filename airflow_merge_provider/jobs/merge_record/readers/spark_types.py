@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import types as T
 
 from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type, is_choice, normalize_type
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import NANOS, NANOS_NTZ
+from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 
 _WORDS: dict[str, T.DataType] = {
     "boolean": T.BooleanType(),
@@ -32,6 +34,8 @@ _WORDS: dict[str, T.DataType] = {
     NANOS_NTZ: T.TimestampNTZType(),
 }
 _NAMES = {type(kind): word for word, kind in reversed(_WORDS.items())}
+# Every decimal of so many digits equals a DOUBLE when it is written with them.
+_DOUBLE_DIGITS = 15
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
@@ -76,10 +80,24 @@ def convert_schema(struct: T.StructType) -> Schema:
     return Schema(tuple(_build_field(field) for field in struct.fields))
 
 
-def build_inferred_schema(struct: T.StructType) -> Schema:
-    """Return the schema of a struct that was inferred from text; decimals with a fraction become doubles."""
-    fields = [T.StructField(field.name, _widen_type(field.dataType)) for field in struct.fields]
-    return convert_schema(T.StructType(fields))
+def build_inferred_schema(struct: T.StructType, lossy: Mapping[str, str] = MappingProxyType({})) -> Schema:
+    """Return the schema of a struct that was inferred from text; decimals with a fraction become doubles.
+
+    :param lossy: numbers that no DOUBLE equals, by the paths of their fields: these fields stay decimals.
+    :raises UnreadableError: if no type holds such a number.
+    """
+    return convert_schema(T.StructType([_widen_field(field, "", lossy) for field in struct.fields]))
+
+
+def has_fractions(kind: T.DataType) -> bool:
+    """Return whether a type that was inferred from text has numbers with a fraction, or mixed values."""
+    if isinstance(kind, T.StructType):
+        return any(has_fractions(field.dataType) for field in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return has_fractions(kind.elementType)
+    if isinstance(kind, T.DecimalType):
+        return kind.scale > 0 and kind.precision > _DOUBLE_DIGITS
+    return isinstance(kind, T.DoubleType | T.VariantType)
 
 
 def _build_nested_type(kind: Mapping[str, Any]) -> T.DataType:
@@ -111,15 +129,31 @@ def _convert_type(kind: T.DataType) -> Type:
     return _NAMES.get(type(kind), "string")
 
 
-def _widen_type(kind: T.DataType) -> T.DataType:
+def _widen_field(field: T.StructField, path: str, lossy: Mapping[str, str]) -> T.StructField:
+    return T.StructField(field.name, _widen_type(field.dataType, f"{path}.{field.name}", lossy))
+
+
+def _widen_type(kind: T.DataType, path: str, lossy: Mapping[str, str]) -> T.DataType:
     if isinstance(kind, T.StructType) and not kind.fields:
         # Spark cannot write a struct without fields; a map without entries has the same JSON text.
         return T.MapType(T.StringType(), T.StringType())
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(field.name, _widen_type(field.dataType)) for field in kind.fields])
+        return T.StructType([_widen_field(field, path, lossy) for field in kind.fields])
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_widen_type(kind.elementType))
+        return T.ArrayType(_widen_type(kind.elementType, f"{path}[]", lossy))
     if isinstance(kind, T.DecimalType):
-        return T.DoubleType() if kind.scale else T.DecimalType(38, 0)
+        exact = kind if kind.scale else T.DecimalType(38, 0)
+        return T.DoubleType() if kind.scale and path not in lossy else exact
+    is_text = isinstance(kind, T.NullType | T.VariantType)
+    if (is_text or isinstance(kind, T.DoubleType)) and (number := _find_within(lossy, path)):
+        raise UnreadableError(
+            f"field {path[1:]!r}: no number type holds {number} and the other values (set a schema of the "
+            "reader, in which the field is a STRING or a DECIMAL)"
+        )
     # A string can hold values of several types, and the nulls of a field without values.
-    return T.StringType() if isinstance(kind, T.NullType | T.VariantType) else kind
+    return T.StringType() if is_text else kind
+
+
+def _find_within(lossy: Mapping[str, str], path: str) -> str | None:
+    """Return a lossy number of a field or of the fields in it."""
+    return next((number for name, number in lossy.items() if name.startswith(path)), None)

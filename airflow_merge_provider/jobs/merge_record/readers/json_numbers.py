@@ -1,0 +1,76 @@
+"""Numbers of JSON files without a schema that a DOUBLE does not hold.
+
+Source: docs/semantics/merge_record.md, Numbers of JSON files.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from itertools import chain
+from typing import Any, BinaryIO
+
+from pyspark.sql import Column, functions as F
+
+# A number with more digits than each DOUBLE holds, or with an exponent.
+_LONG = r"[0-9](\.?[0-9]){15}|[0-9][eE]"
+# Numbers between the marks that separate values; texts that look like this cost time only.
+_NUMBERS = r"[\[:,]\s*(-?[0-9][0-9.eE+-]*)\s*(?=[,\]}])"
+
+
+class _Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+def find_long_number(text: Column) -> Column:
+    """Return a number of a JSON text that no DOUBLE equals; NULL if there is none."""
+    numbers = F.regexp_extract_all(text, F.lit(_NUMBERS), F.lit(1))
+    lossy = F.filter(numbers, lambda number: _trim(number) != _trim(number.try_cast("double").cast("string")))
+    return F.when(text.rlike(_LONG), F.get(lossy, F.lit(0)))
+
+
+def build_lossy_finder(*, is_array: bool) -> Callable[[BinaryIO], dict[str, str]]:
+    """Return a function that returns the first lossy number of each field of a JSON file, by its path."""
+
+    def find_lossy_numbers(file: BinaryIO) -> dict[str, str]:
+        lossy: dict[str, str] = {}
+        with io.TextIOWrapper(file, encoding="utf-8-sig") as text:
+            documents = filter(str.strip, [text.read()] if is_array else text)
+            for path, number in chain.from_iterable(map(_list_numbers, documents)):
+                if not _is_double(number):
+                    lossy.setdefault(path, str(number))
+        return lossy
+
+    return find_lossy_numbers
+
+
+def _list_numbers(document: str) -> Iterator[tuple[str, _Number]]:
+    return _walk(json.loads(document, parse_int=_Number, parse_float=_Number), "")
+
+
+def _walk(value: Any, path: str) -> Iterator[tuple[str, _Number]]:
+    """Yield the numbers of a record with their paths: names of fields, and ``[]`` for the items of a list."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _walk(item, f"{path}.{name}")
+    elif isinstance(value, list):
+        # The records of a file are the items of its array.
+        for item in value:
+            yield from _walk(item, f"{path}[]" if path else path)
+    elif isinstance(value, _Number):
+        yield path, value
+
+
+def _is_double(number: str) -> bool:
+    double = float(number)
+    return double not in (float("inf"), float("-inf")) and Decimal(repr(double)) == Decimal(number)
+
+
+def _trim(number: Column) -> Column:
+    """Return the digits of a number without exponent, and without zeros at both ends."""
+    mantissa = F.regexp_replace(number, r"[eE].*$|[-.]", "")
+    return F.regexp_replace(mantissa, "^0+|0+$", "")
