@@ -5,7 +5,7 @@ SHELL := /bin/bash
 # A notice of the theme about its next major version, which is not used.
 export NO_MKDOCS_2_WARNING := 1
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test test-e2e test-matrix quick lint docs site site-serve site-publish dist \
+.PHONY: help install demo ui test test-e2e test-long test-matrix quick lint docs site site-serve site-publish dist \
 	need-repo-url release-check changelog fix bench campaign clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(shell $(name) -c \
@@ -62,11 +62,14 @@ demo: $(STAMP)  ## Run the example DAGs in a real Airflow over real data, and sh
 ui: $(STAMP)  ## Start that Airflow with its runs and print its address (Ctrl-C stops it)
 	@cd dags && $(BIN)/python -m demo ui --store $(STORE)
 
-test: $(STAMP)  ## Run every test but those of test-e2e (20 minutes on two cores; ARGS="-k words" picks some)
+test: $(STAMP)  ## Run every test but those of test-e2e and test-long (20 minutes on two cores; ARGS="-k words" picks some)
 	$(PYTEST) $(COVERAGE) --durations=15 -m "not e2e and not long" $(ARGS)
 
-test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluster, killed processes or many runs (45 minutes)
-	$(PYTEST) -v --durations=15 -m "e2e or long" tests $(ARGS)
+test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluster and killed processes (30 minutes)
+	$(PYTEST) -v --durations=15 -m "e2e" tests $(ARGS)
+
+test-long: $(STAMP)  ## Run the tests of many runs, of which make test has shorter ones (25 minutes)
+	$(PYTEST) --durations=15 -m "long and not e2e" tests $(ARGS)
 
 test-matrix: $(STAMP) $(TOOLS_STAMP)  ## Run the quick tests on each Python, and jobs on each Python, Java and Spark (ARGS="--spark 4.1")
 	PATH="$$PATH:$(CURDIR)/$(TOOLS)" $(BIN)/python -m tests.matrix $(ARGS)

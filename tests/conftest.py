@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -31,9 +30,6 @@ os.environ["AIRFLOW__MERGE__LOCAL_SPARK"] = "process"
 collect_ignore = ["e2e/approval_dags", "e2e/lineage_dags", "e2e/object_store_dags", "e2e/signalling_dags"]
 
 _TESTS = Path(__file__).parent
-# The time in seconds since 1970 after which no test of `make test-e2e` begins; a build that takes too long is
-# lost as a whole.
-_UNTIL = float(os.environ.get("TESTS_E2E_UNTIL", "inf"))
 _FORGET_AFTER = 10
 _COLLECT_AFTER = 100
 _turns = count(1)
@@ -77,12 +73,7 @@ def _find_folder(item: pytest.Item) -> str:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests for which the time of the build is not enough or Java is missing; the summary counts them.
-
-    On a build machine Java is required.
-    """
-    if time.time() > _UNTIL and {"e2e", "long"} & set(item.keywords):
-        pytest.skip("the time of the build is over: run make test-e2e")
+    """Skip tests for which Java is missing; the summary counts them. On a build machine Java is required."""
     if "spark" not in item.keywords:
         return
     try:

@@ -1,4 +1,4 @@
-"""Parameters of tests of which ``make test`` runs some and ``make test-e2e`` the others."""
+"""Parameters of tests of which ``make test`` runs some and ``make test-long`` the others."""
 
 from __future__ import annotations
 
