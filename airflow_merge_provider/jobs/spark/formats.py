@@ -18,10 +18,14 @@ _AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
 # CSV as in RFC 4180: quotes in values are doubled, values may have line breaks, and blanks belong to them.
 # By default, Spark escapes quotes by a backslash, ends records at any line break, and trims values.
 _CSV = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+# A record that cannot be read is an error; by default, Spark takes its values for NULL.
+_STRICT = {"mode": "FAILFAST"}
 _READING = {
     # An unquoted empty value is read as nullValue, which then becomes NULL, and a quoted one as emptyValue.
-    "csv": {**_CSV, "multiLine": "true", "nullValue": "\0", "emptyValue": ""},
-    "json-array": {"multiLine": "true"},
+    "csv": {**_CSV, **_STRICT, "multiLine": "true", "nullValue": "\0", "emptyValue": ""},
+    "json": _STRICT,
+    "json-array": {**_STRICT, "multiLine": "true"},
+    "xml": _STRICT,
 }
 _WRITING = {
     "csv": {**_CSV, "nullValue": "", "emptyValue": '""', **JSON_OPTIONS},
@@ -48,7 +52,7 @@ def build_reader_options(kind: str, options: Mapping[str, str]) -> dict[str, str
     """Return the options to read files of a format: the given ones, and those with which values survive.
 
     >>> build_reader_options("json-array", {"MULTILINE": "false"})
-    {'MULTILINE': 'false'}
+    {'mode': 'FAILFAST', 'MULTILINE': 'false'}
     """
     return complete_options(_READING.get(kind, {}), options)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
@@ -90,6 +91,26 @@ def test_files_of_every_format_are_read_with_their_options(
 
     assert rows.count() == 4
     assert set(rows.columns) == ({"value"} if kind == "text" else set(columns))
+
+
+def test_csv_files_are_read_with_every_value(spark: SparkSession, tmp_path: Path) -> None:
+    """CSV is read as in RFC 4180, and a record that cannot be read is an error, not NULLs."""
+    texts = {
+        "lf": 'id,v\n1,"a ""b""\r\n"\n2," x "\n3,""\n4,\n',
+        "crlf": 'id,v\r\n1,"a ""b""\r\n"\r\n2," x "\r\n3,""\r\n4,\r\n',
+        "ragged": "id,v\n1\n",
+    }
+    rows = {}
+    for name, text in texts.items():
+        (tmp_path / name).write_bytes(text.encode())
+        place = {"dataset": str(tmp_path / name), "format": "csv", "options": {"header": "true"}}
+        rows[name] = read_dataset(spark, pin_dataset(spark, resolve_dataset(place, None)))
+
+    expected = [("1", 'a "b"\r\n'), ("2", " x "), ("3", ""), ("4", None)]
+    assert [tuple(row) for row in rows["lf"].collect()] == expected
+    assert [tuple(row) for row in rows["crlf"].collect()] == expected
+    with pytest.raises(PySparkException, match="MALFORMED_RECORD"):
+        rows["ragged"].collect()
 
 
 def test_the_version_of_files_changes_with_them_and_only_with_them(
