@@ -24,6 +24,7 @@ from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.partitions import PART, part_key
 from airflow_merge_provider.jobs.merge_record.projection import project_fields
 from airflow_merge_provider.jobs.merge_record.readers import formats
+from airflow_merge_provider.jobs.merge_record.readers.arrow_types import GREGORIAN_START
 from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE, POSITION
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
@@ -106,8 +107,9 @@ def _write_merges(
     ]
     frame = reduce(DataFrame.unionByName, parts)
     observed = Observation("merge_record")
-    lost_nulls = F.count_if(_is_lost_in_csv(schema, config))
-    frame = frame.observe(observed, F.count(F.lit(1)).alias("records"), lost_nulls.alias("lost_nulls"))
+    losses = _list_losses(schema, config)
+    counts = (F.count_if(condition).alias(f"loss{number}") for number, (condition, _) in enumerate(losses))
+    frame = frame.observe(observed, F.count(F.lit(1)).alias("records"), *counts)
     tasks = min(len(merges), 2 * count_cores())
     frame = frame.repartition(tasks, _SLOT)
     if config.output["format"] == "json-array":
@@ -117,11 +119,11 @@ def _write_merges(
     ordered = frame.sortWithinPartitions(_SLOT, *_ORDER).drop(*_ORDER)
     is_text = config.output["format"] == "json-array" or not schema.fields
     _save_frame(ordered, spark, config, staging.build_uri(folder), is_text=is_text)
-    if nulls := observed.get["lost_nulls"]:
-        message = f"{nulls} records are NULL, which is an empty line in a CSV file of one column"
-        hint = "set the option nullValue of the writer, such as 'NULL', or another format"
-        raise DataError.from_problems([Problem(f"column {schema.names[0]}", "csv-null", message, hint)])
-    planned, written = sum(merge.records for merge in merges), observed.get["records"]
+    metrics = observed.get
+    problems = [problem for number, (_, problem) in enumerate(losses) if metrics[f"loss{number}"]]
+    if problems:
+        raise DataError.from_problems(problems)
+    planned, written = sum(merge.records for merge in merges), metrics["records"]
     if written != planned:
         raise JobError(
             f"{planned} records were planned, but {written} were written: a source file changed meanwhile"
@@ -129,12 +131,26 @@ def _write_merges(
     return _find_outputs(staging, folder, merges)
 
 
-def _is_lost_in_csv(schema: Schema, config: MergeRecordConfig) -> Column:
-    """Return whether a record is written as an empty line, which readers skip."""
+def _list_losses(schema: Schema, config: MergeRecordConfig) -> list[tuple[Column, Problem]]:
+    """Return the conditions under which readers of the written file find another value, with their problems."""
     output = config.output
-    if output["format"] != "csv" or len(schema.names) != 1 or find_option(output["options"], "nullValue"):
-        return F.lit(False)
-    return quote_column(schema.names[0]).isNull()
+    losses = []
+    if (
+        output["format"] == "csv"
+        and len(schema.names) == 1
+        and not find_option(output["options"], "nullValue")
+    ):
+        (name,) = schema.names
+        message = "a record is NULL, which is an empty line in a CSV file of one column"
+        hint = "set the option nullValue of the writer, such as 'NULL', or another format"
+        losses.append((quote_column(name).isNull(), Problem(f"column {name}", "csv-null", message, hint)))
+    for field in schema.fields if kind == "orc" else ():
+        if field["type"] == "date":
+            is_old = quote_column(field["name"]) < F.lit(GREGORIAN_START)
+            message = f"a date is before {GREGORIAN_START}, which readers of ORC take for another day"
+            problem = Problem(f"column {field['name']}", "orc-date", message, "write Parquet")
+            losses.append((F.coalesce(is_old, F.lit(False)), problem))
+    return losses
 
 
 def _read_sources(

@@ -120,7 +120,7 @@ def test_a_null_that_csv_cannot_hold_is_refused(lean: SparkSession, tmp_path: Pa
     landing = Landing(tmp_path, lean, writer="csv")
     landing.put_records("a.json", {"v": "a"}, {"v": None}, {"v": ""})
 
-    with pytest.raises(DataError, match=r"column v: 1 records are NULL.*nullValue"):
+    with pytest.raises(DataError, match=r"column v: a record is NULL.*nullValue"):
         landing.run_job(at=1)
     assert landing.list_outputs() == []
     landing.run_job(at=2, writer={"format": "csv", "options": {"nullValue": "NULL"}})

@@ -144,6 +144,9 @@ def test_orc_and_avro_files(lean: SparkSession, tmp_path: Path) -> None:
         sink = pa.BufferOutputStream()
         orc.write_table(pa.table({"c": array}), sink)
         landing.put_file(f"{name}.orc", bytes(sink.getvalue()))
+    sink = pa.BufferOutputStream()
+    orc.write_table(pa.table({"c": pa.array([date(1582, 10, 14), None])}), sink)
+    landing.put_file("old.orc", bytes(sink.getvalue()))
     for name, kind in (("timestamp", "timestamp"), ("local", "timestamp_ntz")):
         frame = lean.sql(f"SELECT {kind}'1500-02-28T23:59:59.999999' AS c")
         frame.coalesce(1).write.orc(str(tmp_path / name))
@@ -186,7 +189,8 @@ def test_times_keep_their_microseconds(lean: SparkSession, tmp_path: Path, kind:
     record: dict[str, Any] = {
         "t": "2024-05-01T00:00:00.123456Z",
         "n": "1500-02-28T23:59:59.999999",
-        "d": "1500-02-28",
+        # An earlier date is refused in ORC.
+        "d": "1582-10-15" if kind == "orc" else "1500-02-28",
     }
     record |= {} if kind == "csv" else {"s": {"t": "1500-02-28T23:59:59.000001Z"}}
     ddl = ddl.rpartition(",")[0] if kind == "csv" else ddl

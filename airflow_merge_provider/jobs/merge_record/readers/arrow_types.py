@@ -6,9 +6,11 @@ Source: docs/semantics/merge_record.md, Types of files.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
@@ -49,6 +51,9 @@ _HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 )
 # Spark's own name of a type, in the metadata of ORC files.
 _CATALYST = b"spark.sql.catalyst.type"
+# ORC's Java library, and so Spark, takes earlier days in files of others for those of the Julian calendar.
+GREGORIAN_START = date(1582, 10, 15)
+_WRITTEN_BY_SPARK = b"org.apache.spark.version"
 NANOS = "timestamp_nanos"
 NANOS_NTZ = "timestamp_ntz_nanos"
 
@@ -76,6 +81,21 @@ def convert_orc_schema(schema: pa.Schema) -> Schema:
     :raises UnreadableError: if Spark cannot read a type, with the name of the column.
     """
     return Schema(tuple(_build_field(field, _convert_orc_field(field, field.name)) for field in schema))
+
+
+def find_old_date(schema: pa.Schema, read: Callable[[str], pa.Table]) -> str | None:
+    """Return a column of an ORC file with a date that Spark would take for another day, or None.
+
+    :param read: returns the values of a column.
+    """
+    if _WRITTEN_BY_SPARK in (schema.metadata or {}):
+        return None
+    for field in schema:
+        if pa.types.is_date(field.type):
+            oldest = pc.min(read(field.name).column(0)).as_py()
+            if oldest is not None and oldest < GREGORIAN_START:
+                return str(field.name)
+    return None
 
 
 def convert_type(kind: pa.DataType, path: str) -> Type:

@@ -12,8 +12,10 @@ from pyarrow import orc, parquet
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.files.storage import PACKED, Storage
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import (
+    GREGORIAN_START,
     convert_orc_schema,
     convert_parquet_schema,
+    find_old_date,
 )
 from airflow_merge_provider.jobs.merge_record.readers.avro_types import convert_avro_schema
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
@@ -76,6 +78,11 @@ def parquet_footer(file: BinaryIO) -> FileMetadata:
 def orc_footer(file: BinaryIO) -> FileMetadata:
     """Return the schema and the number of records of an ORC file."""
     footer = orc.ORCFile(file)
+    if name := find_old_date(footer.schema, lambda column: footer.read(columns=[column])):
+        raise UnreadableError(
+            f"column {name!r} has a date before {GREGORIAN_START}, which Spark takes for another day "
+            "(write Parquet)"
+        )
     return convert_orc_schema(footer.schema), footer.nrows
 
 
