@@ -53,10 +53,12 @@ def _convert(value: Column, source: Type, target: Type, path: str) -> Column:
     if "fields" in source and "fields" in target:
         members = _project(source["fields"], target["fields"], lambda name: value[name], f"{path}.")
         return F.when(value.isNotNull(), F.struct(*members))
-    if (items := _find_inner(source, "array", "items")) and (wanted := _find_inner(target, "array", "items")):
-        return F.transform(value, lambda item: _convert(item, items, wanted, f"{path}.element"))
-    if (items := _find_inner(source, "map", "values")) and (wanted := _find_inner(target, "map", "values")):
-        return F.transform_values(value, lambda _, item: _convert(item, items, wanted, f"{path}.value"))
+    items, new_items = (_find_inner(kind, "array", "items") for kind in (source, target))
+    if items and new_items:
+        return F.transform(value, lambda item: _convert(item, items, new_items, f"{path}.element"))
+    items, new_items = (_find_inner(kind, "map", "values") for kind in (source, target))
+    if items and new_items:
+        return F.transform_values(value, lambda _, item: _convert(item, items, new_items, f"{path}.value"))
     return _cast_exactly(value, source, target, path)
 
 

@@ -132,14 +132,10 @@ def _write_merges(
 
 
 def _list_losses(schema: Schema, config: MergeRecordConfig) -> list[tuple[Column, Problem]]:
-    """Return the conditions under which readers of the written file find another value, with their problems."""
-    output = config.output
+    """Return when readers of the written file would find another value, with the problem to report."""
+    kind, options = config.output["format"], config.output["options"]
     losses = []
-    if (
-        output["format"] == "csv"
-        and len(schema.names) == 1
-        and not find_option(output["options"], "nullValue")
-    ):
+    if kind == "csv" and len(schema.names) == 1 and not find_option(options, "nullValue"):
         (name,) = schema.names
         message = "a record is NULL, which is an empty line in a CSV file of one column"
         hint = "set the option nullValue of the writer, such as 'NULL', or another format"

@@ -103,8 +103,8 @@ def test_csv_files_are_read_with_every_value(spark: SparkSession, tmp_path: Path
     rows = {}
     for name, text in texts.items():
         (tmp_path / name).write_bytes(text.encode())
-        place = {"dataset": str(tmp_path / name), "format": "csv", "options": {"header": "true"}}
-        rows[name] = read_dataset(spark, pin_dataset(spark, resolve_dataset(place, None)))
+        reference = {"dataset": str(tmp_path / name), "format": "csv", "options": {"header": "true"}}
+        rows[name] = read_dataset(spark, pin_dataset(spark, resolve_dataset(reference, None)))
 
     expected = [("1", 'a "b"\r\n'), ("2", " x "), ("3", ""), ("4", None)]
     assert [tuple(row) for row in rows["lf"].collect()] == expected
