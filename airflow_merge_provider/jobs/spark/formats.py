@@ -5,6 +5,8 @@ Source: docs/values.md, Files.
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 from collections.abc import Mapping
 
 from pyspark.errors import AnalysisException
@@ -32,6 +34,17 @@ _WRITING = {
     "json": {"ignoreNullFields": "false", **JSON_OPTIONS},
     "xml": JSON_OPTIONS,
 }
+# Spark's names of encodings, by those of Python.
+_ENCODINGS = {
+    "ascii": "US-ASCII",
+    "iso8859-1": "ISO-8859-1",
+    "utf-8": "UTF-8",
+    "utf-8-sig": "UTF-8",
+    "utf-16": "UTF-16",
+    "utf-16-be": "UTF-16BE",
+    "utf-16-le": "UTF-16LE",
+    "utf-32": "UTF-32",
+}
 # Options with two names in Spark.
 _SAME = {"delimiter": "sep", "charset": "encoding"}
 
@@ -54,12 +67,12 @@ def build_reader_options(kind: str, options: Mapping[str, str]) -> dict[str, str
     >>> build_reader_options("json-array", {"MULTILINE": "false"})
     {'mode': 'FAILFAST', 'MULTILINE': 'false'}
     """
-    return complete_options(_READING.get(kind, {}), options)
+    return complete_options(_READING.get(kind, {}), _name_encoding(options))
 
 
 def build_writer_options(kind: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return the options to write files of a format: the given ones, and those with which values survive."""
-    return complete_options(_WRITING.get(kind, {}), options)
+    return complete_options(_WRITING.get(kind, {}), _name_encoding(options))
 
 
 def complete_options(defaults: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
@@ -76,6 +89,19 @@ def find_option(options: Mapping[str, str], name: str, default: str = "") -> str
     ';'
     """
     return next((value for key, value in options.items() if _normalize(key) == name.lower()), default)
+
+
+def _name_encoding(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options with Spark's name of the encoding, such as ``ISO-8859-1`` for ``latin-1``.
+
+    Spark refuses an encoding that it does not know.
+    """
+    named = dict(options)
+    for name in options:
+        if _normalize(name) == "encoding":
+            with contextlib.suppress(LookupError):
+                named[name] = _ENCODINGS.get(codecs.lookup(options[name]).name, options[name])
+    return named
 
 
 def _normalize(name: str) -> str:

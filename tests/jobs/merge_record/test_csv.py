@@ -115,6 +115,20 @@ def test_every_value_of_a_csv_file_comes_out(lean: SparkSession, tmp_path: Path,
     assert warning.startswith(f"{len(BAD)} files failed: ")
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "UTF-16"])
+def test_files_in_other_encodings_are_read_by_option(
+    lean: SparkSession, tmp_path: Path, encoding: str
+) -> None:
+    """The option encoding takes Python's names and Spark's; the merged file has the encoding, too."""
+    landing = Landing(tmp_path, lean, reader={"format": "csv", "options": {"encoding": encoding}})
+    landing.put_file("a.csv", 'id,v\r\n1,"é\r\n"\r\n2,ü\r\n'.encode(encoding))
+
+    landing.run_job(at=1)
+
+    (output,) = landing.list_outputs()
+    assert output.read_bytes().decode(encoding) == 'id,v\n1,"é\r\n"\n2,ü\n'
+
+
 def test_a_null_that_csv_cannot_hold_is_refused(lean: SparkSession, tmp_path: Path) -> None:
     """A NULL in a file of one column would be an empty line; with nullValue it is a text."""
     landing = Landing(tmp_path, lean, writer="csv")
