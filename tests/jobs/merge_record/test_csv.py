@@ -115,13 +115,14 @@ def test_every_value_of_a_csv_file_comes_out(lean: SparkSession, tmp_path: Path,
     assert warning.startswith(f"{len(BAD)} files failed: ")
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "UTF-16"])
+@pytest.mark.parametrize("encoding", ["latin-1", "UTF-16", "UTF-8"])
 def test_files_in_other_encodings_are_read_by_option(
     lean: SparkSession, tmp_path: Path, encoding: str
 ) -> None:
     """The option encoding takes Python's names and Spark's; the merged file has the encoding, too."""
     landing = Landing(tmp_path, lean, reader={"format": "csv", "options": {"encoding": encoding}})
-    landing.put_file("a.csv", 'id,v\r\n1,"é\r\n"\r\n2,ü\r\n'.encode(encoding))
+    mark = "\ufeff" if encoding == "UTF-8" else ""
+    landing.put_file("a.csv", f'{mark}id,v\r\n1,"é\r\n"\r\n2,ü\r\n'.encode(encoding))
 
     landing.run_job(at=1)
 

@@ -20,6 +20,8 @@ from airflow_merge_provider.jobs.spark.formats import find_option
 # The longest line and the longest value that can be read, in characters, so that every read ends.
 _LINE_MAX_LENGTH = 1 << 30
 _NUL = "\0"
+# UTF-8 with or without a byte order mark.
+_UTF8 = "utf-8-sig"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class CsvScanner:
 
         :raises ConfigError: if no file at all can be read with these options.
         """
-        self._encoding = find_option(options, "encoding", "utf-8-sig")
+        self._encoding = find_option(options, "encoding", _UTF8)
         self._comment = find_option(options, "comment")
         quote, escape = find_option(options, "quote", '"'), find_option(options, "escape", '"')
         self._dialect: dict[str, object] = {
@@ -61,7 +63,8 @@ class CsvScanner:
         self._is_strict = not self._comment and find_option(options, "multiLine", "true").lower() == "true"
         csv.field_size_limit(_LINE_MAX_LENGTH)
         try:
-            codecs.lookup(self._encoding)
+            if codecs.lookup(self._encoding).name == "utf-8":
+                self._encoding = _UTF8
             csv.reader([], **self._dialect)  # type: ignore[arg-type] # the names of its parameters
         except (LookupError, TypeError) as error:
             raise ConfigError.from_problems(
