@@ -23,10 +23,10 @@ def project_fields(schema: Schema, target: Schema) -> list[Column]:
 
     A value that its field cannot hold makes the query fail, with the field, the value and both types.
     """
-    return _project(schema.fields, target.fields, quote_column, "")
+    return _project_members(schema.fields, target.fields, quote_column, "")
 
 
-def _project(
+def _project_members(
     fields: Sequence[Field], targets: Sequence[Field], read: Callable[[str], Column], path: str
 ) -> list[Column]:
     sources = {str(field["name"]): field["type"] for field in fields}
@@ -37,13 +37,13 @@ def _project(
         value = (
             cast_to(F.lit(None), spark_type(field["type"]))
             if source is None
-            else _convert(read(source), sources[source], field["type"], f"{path}{name}")
+            else _convert_value(read(source), sources[source], field["type"], f"{path}{name}")
         )
         columns.append(value.alias(name))
     return columns
 
 
-def _convert(value: Column, source: Type, target: Type, path: str) -> Column:
+def _convert_value(value: Column, source: Type, target: Type, path: str) -> Column:
     if spark_type(source) == spark_type(target):
         return value
     if isinstance(spark_type(target), StringType):
@@ -51,14 +51,16 @@ def _convert(value: Column, source: Type, target: Type, path: str) -> Column:
     if not isinstance(source, Mapping) or not isinstance(target, Mapping):
         return _cast_exactly(value, source, target, path)
     if "fields" in source and "fields" in target:
-        members = _project(source["fields"], target["fields"], lambda name: value[name], f"{path}.")
+        members = _project_members(source["fields"], target["fields"], lambda name: value[name], f"{path}.")
         return F.when(value.isNotNull(), F.struct(*members))
     items, new_items = (_find_inner(kind, "array", "items") for kind in (source, target))
     if items and new_items:
-        return F.transform(value, lambda item: _convert(item, items, new_items, f"{path}.element"))
+        return F.transform(value, lambda item: _convert_value(item, items, new_items, f"{path}.element"))
     items, new_items = (_find_inner(kind, "map", "values") for kind in (source, target))
     if items and new_items:
-        return F.transform_values(value, lambda _, item: _convert(item, items, new_items, f"{path}.value"))
+        return F.transform_values(
+            value, lambda _, item: _convert_value(item, items, new_items, f"{path}.value")
+        )
     return _cast_exactly(value, source, target, path)
 
 

@@ -40,7 +40,7 @@ def exact_text(value: str, kind: DataType) -> Column:
 
 def exact_sql(value: str, kind: DataType) -> str:
     """Return the exact text of a value as SQL, like ``exact_text``."""
-    normal = _normalize(value, kind)
+    normal = _normalize_value(value, kind)
     if isinstance(kind, StructType | ArrayType | MapType | VariantType):
         return _format_json(normal)
     # to_json takes no plain values.
@@ -51,7 +51,7 @@ def exact_sql(value: str, kind: DataType) -> str:
 def exact_row(rows: DataFrame, names: Iterable[str], *, keeps_nulls: bool = False) -> Column:
     """Return the exact text of some columns of rows as a JSON object, by default without NULL columns."""
     kinds = {field.name: field.dataType for field in rows.schema.fields}
-    pairs = (f"{quote_text(name)}, {_normalize(quote_name(name), kinds[name])}" for name in names)
+    pairs = (f"{quote_text(name)}, {_normalize_value(quote_name(name), kinds[name])}" for name in names)
     return F.expr(_format_json(f"named_struct({', '.join(pairs)})", keeps_nulls=keeps_nulls))
 
 
@@ -73,7 +73,7 @@ def _format_json(value: str, *, keeps_nulls: bool = False) -> str:
     return f"to_json({value}, map({pairs}))"
 
 
-def _normalize(value: str, kind: DataType, depth: int = 0) -> str:
+def _normalize_value(value: str, kind: DataType, depth: int = 0) -> str:
     """Return a value as SQL in which equal values have one form; the value itself if it has only one.
 
     A map becomes sorted entries, and -0.0 becomes 0.0, to which it is equal.
@@ -82,11 +82,13 @@ def _normalize(value: str, kind: DataType, depth: int = 0) -> str:
         return f"({value} + {zero})"
     if isinstance(kind, ArrayType):
         item = f"v{depth}"
-        normal = _normalize(item, kind.elementType, depth + 1)
+        normal = _normalize_value(item, kind.elementType, depth + 1)
         return value if normal == item else f"transform({value}, {item} -> {normal})"
     if isinstance(kind, StructType):
         fields = {field.name: f"{value}.{quote_name(field.name)}" for field in kind.fields}
-        normals = {field.name: _normalize(fields[field.name], field.dataType, depth) for field in kind.fields}
+        normals = {
+            field.name: _normalize_value(fields[field.name], field.dataType, depth) for field in kind.fields
+        }
         if normals == fields:
             return value
         pairs = ", ".join(f"{quote_text(name)}, {normal}" for name, normal in normals.items())
@@ -98,7 +100,7 @@ def _normalize(value: str, kind: DataType, depth: int = 0) -> str:
 
 def _normalize_map(value: str, kind: MapType, depth: int) -> str:
     key = f"v{depth}"
-    entry = f"named_struct('key', {_normalize(key, kind.keyType, depth + 1)}, 'value', "
-    entry += f"{_normalize(f'element_at({value}, {key})', kind.valueType, depth + 1)})"
+    entry = f"named_struct('key', {_normalize_value(key, kind.keyType, depth + 1)}, 'value', "
+    entry += f"{_normalize_value(f'element_at({value}, {key})', kind.valueType, depth + 1)})"
     entries = f"transform(array_sort(map_keys({value})), {key} -> {entry})"
     return f"map_from_entries({entries})" if isinstance(kind.keyType, StringType) else entries

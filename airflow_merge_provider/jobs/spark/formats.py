@@ -77,8 +77,8 @@ def build_writer_options(kind: str, options: Mapping[str, str]) -> dict[str, str
 
 def complete_options(defaults: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
     """Return options with those of the defaults that they do not set, in whatever case."""
-    names = {_normalize(name) for name in options}
-    missing = {name: value for name, value in defaults.items() if _normalize(name) not in names}
+    names = {_normalize_name(name) for name in options}
+    missing = {name: value for name, value in defaults.items() if _normalize_name(name) not in names}
     return {**missing, **options}
 
 
@@ -88,7 +88,7 @@ def find_option(options: Mapping[str, str], name: str, default: str = "") -> str
     >>> find_option({"Delimiter": ";"}, "sep")
     ';'
     """
-    return next((value for key, value in options.items() if _normalize(key) == name.lower()), default)
+    return next((value for key, value in options.items() if _normalize_name(key) == name.lower()), default)
 
 
 def _name_encoding(options: Mapping[str, str]) -> dict[str, str]:
@@ -98,11 +98,11 @@ def _name_encoding(options: Mapping[str, str]) -> dict[str, str]:
     """
     named = dict(options)
     for name in options:
-        if _normalize(name) == "encoding":
+        if _normalize_name(name) == "encoding":
             with contextlib.suppress(LookupError):
                 named[name] = _ENCODINGS.get(codecs.lookup(options[name]).name, options[name])
     return named
 
 
-def _normalize(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return _SAME.get(name.lower(), name.lower())

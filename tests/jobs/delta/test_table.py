@@ -113,6 +113,29 @@ def test_csv_files_are_read_with_every_value(spark: SparkSession, tmp_path: Path
         rows["ragged"].collect()
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "options"),
+    [
+        ("csv", "id,v\n1\n2,x\n", {"header": "true"}),
+        ("json", '{"id": 1}\n{"id\n', {}),
+        ("xml", "<rows><row><id>1</id></row><row><id>1</row></rows>", {"rowTag": "row"}),
+    ],
+)
+def test_a_record_that_cannot_be_read_stops_the_run_unless_allowed(
+    spark: SparkSession, tmp_path: Path, kind: str, text: str, options: dict[str, str]
+) -> None:
+    """With the mode PERMISSIVE its values are NULL; otherwise it is an error, in every format of text."""
+    (tmp_path / "f").write_text(text)
+
+    def count_rows(mode: dict[str, str]) -> int:
+        reference = {"dataset": str(tmp_path / "f"), "format": kind, "options": {**options, **mode}}
+        return len(read_dataset(spark, pin_dataset(spark, resolve_dataset(reference, None))).collect())
+
+    assert count_rows({"mode": "PERMISSIVE"}) == 2
+    with pytest.raises(PySparkException, match=r"MALFORMED|Malformed"):
+        count_rows({})
+
+
 def test_the_version_of_files_changes_with_them_and_only_with_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -62,13 +62,15 @@ def test_a_report_comes_back(answer: Any) -> None:
     assert list(result.report["seconds"]) == ["launch", "import", "session", "other"]
 
 
-def test_runs_are_in_utc(answer: Any, spark: SparkSession) -> None:
-    """The time zone of a session changes no run, and is as before afterwards."""
+def test_runs_are_in_utc(answer: Any, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """The time zone of a session changes no run, and is as before afterwards; the log says so."""
     with override_settings(spark, {"spark.sql.session.timeZone": "America/Los_Angeles"}):
         _, result = answer(_build_reporting("SELECT cast(timestamp'2024-05-01T00:00:00Z' AS string)"))
         assert spark.conf.get("spark.sql.session.timeZone") == "America/Los_Angeles"
 
     assert result.report["details"]["found"] == [["2024-05-01 00:00:00"]]
+    output = capsys.readouterr()
+    assert "timeZone is America/Los_Angeles and has no effect: runs use UTC" in output.out + output.err
 
 
 def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer: Any) -> None:

@@ -71,17 +71,17 @@ class _AvroTypes:
         return fields
 
     def _convert_field(self, field: Mapping[str, Any], path: str) -> Field:
-        kind, is_nullable = self._convert(field["type"], f"{path}.{field['name']}".removeprefix("."))
+        kind, is_nullable = self._convert_type(field["type"], f"{path}.{field['name']}".removeprefix("."))
         written = {"name": field["name"], "type": kind, "nullable": is_nullable}
         return written | {name: field[name] for name in ("default", "aliases") if field.get(name)}
 
-    def _convert(self, kind: Any, path: str) -> tuple[Type, bool]:
+    def _convert_type(self, kind: Any, path: str) -> tuple[Type, bool]:
         """Return the schema type of an Avro type, and whether it is nullable."""
         if isinstance(kind, Sequence) and not isinstance(kind, str):
             return self._convert_union(kind, path), "null" in kind
         if isinstance(kind, str):
             return (
-                self._convert(self._named[kind], path)
+                self._convert_type(self._named[kind], path)
                 if kind in self._named
                 else (_PLAIN.get(kind, kind), False)
             )
@@ -92,13 +92,13 @@ class _AvroTypes:
         if kind["type"] == "record":
             return {"fields": self.convert_record(kind, path)}, False
         if kind["type"] == "array":
-            return {"array": self._convert(kind["items"], f"{path}.element")[0]}, False
+            return {"array": self._convert_type(kind["items"], f"{path}.element")[0]}, False
         if kind["type"] == "map":
-            return {"map": self._convert(kind["values"], f"{path}.value")[0]}, False
-        return self._convert(kind["type"], path)
+            return {"map": self._convert_type(kind["values"], f"{path}.value")[0]}, False
+        return self._convert_type(kind["type"], path)
 
     def _convert_union(self, members: Sequence[Any], path: str) -> Type:
-        kinds = [self._convert(member, path)[0] for member in members if member != "null"]
+        kinds = [self._convert_type(member, path)[0] for member in members if member != "null"]
         if len(kinds) <= 1:
             return kinds[0] if kinds else "void"
         if widened := next((wide for wide in _WIDENED if set(kinds) == set(wide)), None):
@@ -121,4 +121,4 @@ class _AvroTypes:
             raise UnreadableError(
                 f"field {path!r} has the type {logical}, which Spark cannot read ({_HINTS[logical]})"
             )
-        return _LOGICAL[logical] if logical in _LOGICAL else self._convert(kind["type"], path)[0]
+        return _LOGICAL[logical] if logical in _LOGICAL else self._convert_type(kind["type"], path)[0]

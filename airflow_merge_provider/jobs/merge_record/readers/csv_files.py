@@ -73,13 +73,13 @@ class CsvScanner:
 
     def scan_records(self, file: BinaryIO) -> CsvFile:
         """Return the structure of a file, whose records are all read."""
-        return self._scan(file, is_whole=True)
+        return self._scan_file(file, is_whole=True)
 
     def scan_header(self, file: BinaryIO) -> CsvFile:
         """Return the structure of a file's first record."""
-        return self._scan(file, is_whole=False)
+        return self._scan_file(file, is_whole=False)
 
-    def _scan(self, file: BinaryIO, *, is_whole: bool) -> CsvFile:
+    def _scan_file(self, file: BinaryIO, *, is_whole: bool) -> CsvFile:
         with io.TextIOWrapper(file, encoding=self._encoding, newline="") as text:
             return self._scan_text(text, is_whole=is_whole)
 

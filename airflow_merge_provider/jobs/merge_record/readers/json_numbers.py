@@ -29,7 +29,9 @@ class _Number(str):
 def find_long_number(text: Column) -> Column:
     """Return a number of a JSON text that no DOUBLE equals; NULL if there is none."""
     numbers = F.regexp_extract_all(text, F.lit(_NUMBERS), F.lit(1))
-    lossy = F.filter(numbers, lambda number: _trim(number) != _trim(number.try_cast("double").cast("string")))
+    lossy = F.filter(
+        numbers, lambda number: _trim_zeros(number) != _trim_zeros(number.try_cast("double").cast("string"))
+    )
     return F.when(text.rlike(_LONG), F.get(lossy, F.lit(0)))
 
 
@@ -49,18 +51,18 @@ def build_lossy_finder(*, is_array: bool) -> Callable[[BinaryIO], dict[str, str]
 
 
 def _list_numbers(document: str) -> Iterator[tuple[str, _Number]]:
-    return _walk(json.loads(document, parse_int=_Number, parse_float=_Number), "")
+    return _walk_value(json.loads(document, parse_int=_Number, parse_float=_Number), "")
 
 
-def _walk(value: Any, path: str) -> Iterator[tuple[str, _Number]]:
+def _walk_value(value: Any, path: str) -> Iterator[tuple[str, _Number]]:
     """Yield the numbers of a record with their paths: names of fields, and ``[]`` for the items of a list."""
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from _walk(item, f"{path}.{name}")
+            yield from _walk_value(item, f"{path}.{name}")
     elif isinstance(value, list):
         # The records of a file are the items of its array.
         for item in value:
-            yield from _walk(item, f"{path}[]" if path else path)
+            yield from _walk_value(item, f"{path}[]" if path else path)
     elif isinstance(value, _Number):
         yield path, value
 
@@ -70,7 +72,7 @@ def _is_double(number: str) -> bool:
     return double not in (float("inf"), float("-inf")) and Decimal(repr(double)) == Decimal(number)
 
 
-def _trim(number: Column) -> Column:
+def _trim_zeros(number: Column) -> Column:
     """Return the digits of a number without exponent, and without zeros at both ends."""
     mantissa = F.regexp_replace(number, r"[eE].*$|[-.]", "")
     return F.regexp_replace(mantissa, "^0+|0+$", "")
