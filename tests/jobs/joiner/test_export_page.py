@@ -38,8 +38,9 @@ def test_the_exports_of_the_page_have_the_values_of_the_table(lake: MakeLake) ->
 
     names: dict[str, Any] = {"spark": join.spark}
     for block in list_blocks(PAGE):
-        code = block.text.replace("/lake/", f"{join.folder}/").replace("/export/", f"{join.folder}/export/")
-        exec(compile(code.replace("12", "0"), PAGE.name, "exec"), names)  # noqa: S102 - our own page
+        code = block.text.replace("12", "0").replace("/lake/", f"{join.folder}/")
+        code = code.replace("/export/", f"{join.folder}/export/")
+        exec(compile(code, PAGE.name, "exec"), names)  # noqa: S102 - our own page
 
     exports = {path.name: path for path in (join.folder / "export").iterdir()}
     for name in [name for name in exports if "parquet" in name]:
