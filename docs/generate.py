@@ -19,7 +19,7 @@ from airflow_merge_provider.core.report_schema import render_counts, render_keys
 
 ROOT = Path(__file__).parents[1]
 # Also needed when this module is imported.
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path[:0] = [str(ROOT / "docs"), str(ROOT)]
 from collect_errors import collect_errors  # noqa: E402
 from draw_pictures import PICTURES  # noqa: E402
 from render_reference import (  # noqa: E402
@@ -31,10 +31,12 @@ from render_reference import (  # noqa: E402
     render_python,
     render_settings,
 )
+from render_types import render_types  # noqa: E402
 
 PAGE = ROOT / "docs/report.md"
 ERRORS = ROOT / "docs/errors.md"
 VALUES = ROOT / "docs/values.md"
+TYPES = ROOT / "docs/types.md"
 SCHEMA = ROOT / "docs/report.schema.json"
 TEXTS = ROOT / "airflow_merge_provider/plugins/static/counts.js"
 _BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -46,7 +48,7 @@ def generate_files() -> Iterator[tuple[Path, str]]:
     yield TEXTS, _render_texts()
     for name, draw_picture in PICTURES.items():
         yield ROOT / "docs/images" / name, draw_picture()
-    for page in (PAGE, ERRORS, VALUES, *sorted((ROOT / "docs/reference").glob("*.md"))):
+    for page in (PAGE, ERRORS, VALUES, TYPES, *sorted((ROOT / "docs/reference").glob("*.md"))):
         yield page, _BLOCK.sub(_render_block, page.read_text(encoding="utf-8"))
 
 
@@ -95,6 +97,7 @@ _TABLES: dict[str, Callable[[], str]] = {
     "keys": render_keys,
     "python": render_python,
     "settings": render_settings,
+    "types": render_types,
 }
 
 if __name__ == "__main__":
