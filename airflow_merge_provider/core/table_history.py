@@ -9,7 +9,7 @@ from typing import Literal
 
 Effect = Literal["none", "restore", "rows"]
 
-RESTORE = "RESTORE"
+RESTORE, PURGE = "RESTORE", "REORG"
 # The key of an undo in the metadata of its commit, and of the version that it restores; -1 means no rows.
 UNDO, RESTORED_VERSION = "undo", "restored_version"
 # The key of the version of the only run that an undo has undone; later runs stay in force.
@@ -40,7 +40,7 @@ MAINTENANCE_OPERATIONS = DEFINITION_OPERATIONS | frozenset({
     "Empty Commit",
     "OPTIMIZE",
     "OPTIMIZE CHECKPOINT",
-    "REORG",
+    PURGE,
     "REORG TABLE UPGRADE UNIFORM",
     "ROW TRACKING BACKFILL",
     "ROW TRACKING UNBACKFILL",

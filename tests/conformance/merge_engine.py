@@ -116,9 +116,9 @@ class MemoryTarget(memory.MemoryTarget):
             written = stored.join(changed, combine_with_and(pairs), "left_anti").unionByName(written)
         return self.commit_state(state, partial(self.store_rows, written))
 
-    def purge_deleted_rows(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
-        """Do nothing, because there are no files."""
-        return committed.version
+    def purge_deleted_rows(self) -> int:
+        """Refuse, because there are no files."""
+        raise NotImplementedError
 
 
 class DeltaLake:

@@ -25,6 +25,7 @@ from airflow_merge_provider.core.run.table_log import (
 )
 from airflow_merge_provider.core.run_mode import ADOPTED, ALL_UNDONE, STATE_EXPIRED
 from airflow_merge_provider.core.table_history import (
+    PURGE,
     UNDO,
     UNDONE_VERSION,
     HistoryEntry,
@@ -67,7 +68,8 @@ class PreviousRun:
     newest commit of another writer that changed rows since then. ``rows_version`` is the version whose commit
     was the last to change the rows, whoever made it; -1 if none did, None if unknown. ``own_commit`` is the
     commit of an earlier attempt of this run, ``cleared_commit`` one from before the run was cleared.
-    ``is_adopted`` is set if another program has written the table, and the run takes it over.
+    ``is_adopted`` is set if another program has written the table, and the run takes it over. ``is_purged``
+    is set if the files of the previous run were rewritten without deleted rows.
     """
 
     number: int
@@ -82,6 +84,7 @@ class PreviousRun:
     own_commit: RunCommit | None = None
     cleared_commit: RunCommit | None = None
     is_adopted: bool = False
+    is_purged: bool = False
 
     @property
     def run_number(self) -> int:
@@ -180,9 +183,11 @@ def _build_previous_run(
     if run is None:
         is_reset = any(entry.is_reset for entry in lineage.entries)
         return PreviousRun(number, version, None, {}, None, newest_state, changed_by, is_reset, rows_version)
+    later_operations = {entry.operation for entry in lineage.entries if entry.version > run.version}
     return PreviousRun(
-        number, version, run.version, run.state, run.rows, newest_state, changed_by, rows_version=rows_version
-    )
+        number, version, run.version, run.state, run.rows, newest_state, changed_by,
+        rows_version=rows_version, is_purged=PURGE in later_operations,
+    )  # fmt: skip
 
 
 def list_runs(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:

@@ -32,7 +32,6 @@ from airflow_merge_provider.core.source_offset import (
 )
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog, build_row_counter
-from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_engine import row_changes, side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges, count_changes
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
@@ -131,7 +130,7 @@ class _Fold(JobRun):
             batch = source_columns.fit_rows(self.config, read.rows, plan.columns)
             rows = self._fold_changes(plan, batch, stored)
             counted = count_changes(plan, rows)
-        storage = compaction.count_storage(_find_storage(self.state), counted.rows, full=self.is_full)
+        storage = compaction.count_storage(self._find_storage(), counted.rows, full=self.is_full)
         details = build_details(plan, read=read.how, storage=storage)
         result = RunResult(run_mode, reason, self.count_rows(**counted.rows), counted.counts, details)
         return self.commit_result(
@@ -208,26 +207,20 @@ class _Fold(JobRun):
         version = committed.version
         if compaction.is_due(self.config, result.details["storage"]):
             with self.reporter.progress.time_step("compact"):
-                version, result = self._compact_target(committed, state, result)
+                version, result = self._compact_target(version, result)
         return self.reporter.build_report(result, version=version, changed=True)
 
-    def _compact_target(
-        self, committed: CommitResult, state: Mapping[str, Any], result: RunResult
-    ) -> tuple[int, RunResult]:
+    def _compact_target(self, version: int, result: RunResult) -> tuple[int, RunResult]:
         """Compact the target; if that fails, the commit stays valid and the next run tries again."""
         storage = {**result.details["storage"], "outdated": 0}
-        side_table_state = {SIDE_TABLE_VERSIONS: state[SIDE_TABLE_VERSIONS]}
-        compacted_result = replace(result, details={**result.details, "storage": storage})
         try:
-            version = self.target.purge_deleted_rows(
-                committed, {**self._build_state(compacted_result), **side_table_state}
-            )
+            version = self.target.purge_deleted_rows()
         except PySparkException as error:
             self.reporter.add_warnings(
                 [f"compact_ratio: target not compacted; the next run tries again ({first_line(error)})"]
             )
-            return committed.version, result
-        return version, compacted_result
+            return version, result
+        return version, replace(result, details={**result.details, "storage": storage})
 
     def _write_side_tables(self, plan: Plan, rows: DataFrame, counted: CountedChanges) -> dict[str, int]:
         """Write the side tables, and return the versions that the target's commit records."""
@@ -278,8 +271,8 @@ class _Fold(JobRun):
             **({} if changelog is None else {SIDE_TABLE_LOCATIONS: {changelog.owner: changelog.dataset.uri}}),
         }
 
-
-def _find_storage(state: Mapping[str, Any]) -> Mapping[str, int] | None:
-    """Return the storage counts of the previous run; earlier releases store them elsewhere."""
-    stored: Mapping[str, int] | None = RunResult.from_state(state).details.get("storage")
-    return stored or state.get("found", {}).get("storage")
+    def _find_storage(self) -> Mapping[str, int] | None:
+        """Return the storage counts of the previous run, without the rows that a compaction has removed."""
+        stored: Mapping[str, int] | None = RunResult.from_state(self.state).details.get("storage")
+        is_purged = self.last is not None and self.last.is_purged
+        return {**stored, "outdated": 0} if stored and is_purged else stored

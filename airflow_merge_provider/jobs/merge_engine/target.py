@@ -68,7 +68,7 @@ class Target(Protocol):
         :raises ConflictError: if another run committed first.
         """
 
-    def purge_deleted_rows(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
+    def purge_deleted_rows(self) -> int:
         """Rewrite the files that hold deleted rows, and return the version after that."""
 
 
@@ -108,9 +108,9 @@ class DeltaTarget(TargetTable):
 
         return self.commit_state(state, write)
 
-    def purge_deleted_rows(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
+    def purge_deleted_rows(self) -> int:
         """Rewrite the files that hold deleted rows, and return the version after that."""
-        return purge_target(self._spark, self.dataset, CAPABILITY, committed.number, state)
+        return purge_target(self._spark, self.dataset)
 
 
 def write_changes(

@@ -23,7 +23,7 @@ from airflow_merge_provider.core.run.table_log import parse_metadata
 from airflow_merge_provider.core.spark_conf import SINGLE_WRITER, TIME_ZONE
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
-from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once, set_user_metadata
+from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once
 from airflow_merge_provider.jobs.delta.writer import WITH_DELETION_VECTORS
 from airflow_merge_provider.jobs.run.plan_table import load_plan
 from airflow_merge_provider.jobs.spark import sql
@@ -132,14 +132,10 @@ def commit_run(
         raise
 
 
-def purge_target(
-    spark: SparkSession, target: Dataset, capability: str, number: int, state: Mapping[str, Any]
-) -> int:
+def purge_target(spark: SparkSession, target: Dataset) -> int:
     """Rewrite the files that hold deleted rows, in a separate commit, and return the target's version.
 
-    The commit carries the state of run ``number``: the rows do not change.
+    The rows do not change, so the commit is not one of a run: an undo of the run before reverts both.
     """
-    metadata = {**state, "capability": capability, "number": number}
-    with override_settings(spark, set_user_metadata(metadata)):
-        spark.sql(f"REORG TABLE {sql.quote_table(target)} APPLY (PURGE)").collect()
+    spark.sql(f"REORG TABLE {sql.quote_table(target)} APPLY (PURGE)").collect()
     return read_history(spark, target, 1)[0].version

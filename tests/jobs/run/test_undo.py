@@ -47,6 +47,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "scd2": ("merge_load", {"strategy": "scd2", "source": "a"}),
     "history": ("merge_load", {"strategy": "scd2", "source": "a", "natural_key": "_id"}),
     "merge_engine": ("merge_engine", {"source": "a", "primary_key": ["_id"], "changelog": "changes"}),
+    "compacted": ("merge_engine", {"source": "a", "primary_key": ["_id"], "compact_ratio": 0.1}),
     "joiner": ("joiner", {**BOTH, "required_inputs": "a", "unmatched": "unmatched"}),
 }  # fmt: skip
 # Numbers of runs, which are never used again.
@@ -61,7 +62,7 @@ class Lake:
         self._job, self._config = CONFIGS[name]
         self.runs = 0
         # A fold reads appended rows.
-        self._mode: Any = "append" if name == "merge_engine" else "overwrite"
+        self._mode: Any = "append" if self._job == "merge_engine" else "overwrite"
         self.write_rows([("1", "x", 1), ("2", "y", 2)], [("1", "x", 1), ("3", "z", 3)])
 
     def write_rows(self, first: list[tuple[str, str, int]], second: list[tuple[str, str, int]]) -> None:
@@ -138,7 +139,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     return Lake(spark, tmp_path)
 
 
-@pytest.mark.parametrize("name", all_long_but(CONFIGS, "upsert"))
+@pytest.mark.parametrize("name", all_long_but(CONFIGS, "upsert", "compacted"))
 def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """An undo returns the rows of all tables as they were, its undo those of the run, and the next run too.
 

@@ -58,3 +58,16 @@ def test_definitions_that_stay_are_not_named() -> None:
 
     assert choose(build_run(0), change, build_run(2)).list_warnings() == []
     assert choose(build_run(0), change).list_warnings() == []
+
+
+@pytest.mark.parametrize("name", [None, "r1", "2"])
+def test_a_compaction_belongs_to_its_run(name: str | None) -> None:
+    """However a run is named, its compaction is reverted with it, without a warning."""
+    newest_first = (HistoryEntry(2, "REORG"), build_run(1), build_run(0))
+    config = UndoConfig(target="t", run=name)
+
+    choice = choose_undo(config, "merge_load", newest_first, Lineage(newest_first, is_complete=True))
+
+    assert choice is not None
+    assert (choice.version, [run.version for run in choice.undone]) == (0, [1])
+    assert choice.list_warnings() == []
