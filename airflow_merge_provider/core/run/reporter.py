@@ -35,7 +35,7 @@ from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import write_offsets
 from airflow_merge_provider.core.table_history import UNDO
 
-RESULT, APPROVED_BY, EXPECTATIONS = "result", "approved_by", "expectations"
+RESULT, CHANGED, APPROVED_BY, EXPECTATIONS = "result", "changed", "approved_by", "expectations"
 _WARNINGS_MAX = 5
 
 
@@ -198,7 +198,7 @@ class RunReporter:
         counts = {measure.name: result.counts.get(measure.name, 0) for measure in self.measures}
         retry_result = RunResult(result.run_mode, reason, result.rows, counts, {**result.details, **details})
         report = self.build_report(
-            retry_result, version=commit.version, changed=commit.state.get("changed", True)
+            retry_result, version=commit.version, changed=commit.state.get(CHANGED, True)
         )
         target = {**report["target"], "version_before": result.version_before}
         return {

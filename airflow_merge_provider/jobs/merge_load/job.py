@@ -28,7 +28,7 @@ from airflow_merge_provider.core.merge_load.timestamps import from_micros
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, RunCommit
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import CHANGED, RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.table import build_row_counter, read_dataset
@@ -317,6 +317,7 @@ class _Load(JobRun):
                 versions = self._side_table_versions(tables, has_times=times is not None)
                 state = {
                     **self.reporter.build_state(result),
+                    CHANGED: changed,
                     "fingerprint": compute_signature(self.config),
                     "config": describe_load(self.config, self.boundary),
                     SIDE_TABLE_VERSIONS: versions,

@@ -29,7 +29,7 @@ from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import CHANGED, RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import normalize_uri, read_offsets
@@ -276,7 +276,7 @@ class _Merge(JobRun):
         state = {
             **self._build_state(resolution, totals, start + emitted),
             "next_stable": clustering.next_stable,
-            "changed": bool(emitted) or (last.changed_by is not None and changes.any),
+            CHANGED: bool(emitted) or (last.changed_by is not None and changes.any),
         }
         write = partial(self.target.apply_changes, changes, new_columns=new_columns)
         scope = ALL if clustering.replaced is None else EVALUATED
@@ -346,7 +346,7 @@ class _Merge(JobRun):
             "next_stable": None,
             SIDE_TABLE_VERSIONS: dict(self.last.side_table_versions) if self.last else {},
             "next": number,
-            "changed": True,
+            CHANGED: True,
             TOTALS: totals,
         }
 
@@ -380,7 +380,7 @@ class _Merge(JobRun):
         versions = {name: table.version for name, table in written.items()} | self.save_rejected_rows()
         state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: {**named, **versions}}
         commit = self.target.commit_state(state, write)
-        return self.reporter.build_report(result, version=commit.version, changed=state["changed"])
+        return self.reporter.build_report(result, version=commit.version, changed=state[CHANGED])
 
     def _open_side_table(self, name: str, versions: Mapping[str, int]) -> SideTable:
         return SideTable(

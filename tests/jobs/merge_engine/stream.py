@@ -61,6 +61,10 @@ class Stream:
         rows = read_rows(self.folder / table, query=f"SELECT * FROM t ORDER BY {columns}")
         return [tuple(row.values()) for row in rows]
 
+    def list_files(self) -> list[str]:
+        """Return the files of the target."""
+        return sorted(DeltaTable(str(self.folder / "state")).file_uris())
+
     def read_version(self, table: str = "state") -> int | None:
         """Return a table's version, None if there is no table."""
         path = self.folder / table

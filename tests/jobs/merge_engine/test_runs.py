@@ -75,18 +75,26 @@ def test_the_report_counts_what_happened(make_stream: MakeStream) -> None:
     assert stream.run_job(options={"ignore-delete": "true"})["changed"] is False
 
 
-def test_a_batch_that_changes_nothing_is_not_committed(make_stream: MakeStream) -> None:
-    """A batch that repeats the same rows leaves the table at its version."""
-    stream = make_stream()
-    stream.write_batch({"k": [1], "v": ["a"]})
+def test_records_that_change_nothing_are_not_read_again(make_stream: MakeStream) -> None:
+    """A run whose records change no row commits its offset without a file, and is no change for others."""
+    stream = make_stream(**KINDS)
+    stream.write_batch({"k": [1], "op": ["+I"], "v": ["a"]})
     stream.run_job()
-    stream.write_batch({"k": [1], "v": ["a"]})
+    stream.run_sql("ALTER TABLE {target} SET TBLPROPERTIES ('delta.isolationLevel' = 'Serializable')")
+    files = stream.list_files()
+    stream.write_batch({"k": [1, 9], "op": ["+U", "-D"], "v": ["a", None]})
 
-    report = stream.run_job()
+    report = stream.run_job("second")
 
-    assert report["changed"] is False
-    assert report["counts"]["unchanged_keys"] == 1
-    assert stream.read_version() == 0
+    assert (report["changed"], report["target"]["version"]) == (False, 2)
+    assert (report["counts"]["unchanged_keys"], report["counts"]["orphan_retracts"]) == (1, 1)
+    assert stream.list_files() == files
+    assert stream.run_job("second")["changed"] is False
+    noop = stream.run_job()
+    assert (noop["run_mode"], stream.read_version()) == ("noop", 2)
+    stream.write_batch({"k": [9], "op": ["+I"], "v": ["b"]})
+    assert stream.run_job()["counts"]["records"] == 1
+    assert stream.read_rows() == [(1, "a"), (9, "b")]
 
 
 @pytest.mark.long
