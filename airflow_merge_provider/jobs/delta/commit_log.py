@@ -7,13 +7,14 @@ all commits. The cost depends on the number of commits, not on the size of the t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from pyspark.sql import SparkSession, functions as F
+from pyspark.sql import Column, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider import delta_rs
@@ -32,6 +33,8 @@ _MAPPING = "delta.columnMapping.mode"
 _DIGITS = 20
 _MARKS = "deletionVector"
 _RESTORE = "RESTORE"
+# Programs write one place as ``/lake/a``, ``file:/lake/a`` and ``file:///lake/a``, and ``s3`` as ``s3a``.
+_SCHEME = "^([A-Za-z][A-Za-z0-9+.-]*:)?/*"
 _ACTIONS = ("add", "remove", "cdc", "commitInfo")
 _FILE = "path string, dataChange boolean"
 _ADD = f"{_FILE}, partitionValues map<string, string>, {_MARKS} struct<offset: int>, stats string"
@@ -48,9 +51,9 @@ class AddedFile:
     values: Mapping[str, str | None]
 
     @property
-    def name(self) -> str:
-        """The name of the file itself, which is never used twice."""
-        return self.path.rpartition("/")[2]
+    def bare_path(self) -> str:
+        """The path without its scheme, as ``read_bare_path`` gives it for each row of the file."""
+        return re.sub(_SCHEME, "", self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class GainedFile:
 
     @property
     def name(self) -> str:
-        """The name of the file itself, which is never used twice."""
+        """The name of the file itself; a file in another partition may have the same."""
         return self.path.rpartition("/")[2]
 
 
@@ -138,6 +141,12 @@ class CommitLog:
         """Return the whole path of a file; the log encodes it, and it may lead to another table."""
         path = unquote(logged_path)
         return path if path.startswith("/") or urlsplit(logged_path).scheme else f"{self.location}/{path}"
+
+
+def read_bare_path() -> Column:
+    """Return the path of the file of each row without its scheme, and without Spark's escapes."""
+    text = F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))
+    return F.regexp_replace(F.url_decode(text), _SCHEME, "")
 
 
 def open_commit_log(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:

@@ -22,7 +22,13 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_engine.checks import check_names
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.run.table_log import PinnedDataset
-from airflow_merge_provider.jobs.delta.commit_log import AddedFile, Commit, CommitLog, open_commit_log
+from airflow_merge_provider.jobs.delta.commit_log import (
+    AddedFile,
+    Commit,
+    CommitLog,
+    open_commit_log,
+    read_bare_path,
+)
 from airflow_merge_provider.jobs.delta.table import has_change_feed, read_change_feed, read_dataset
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
 from airflow_merge_provider.jobs.spark import sql
@@ -31,7 +37,7 @@ from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _FEED_KINDS = {"insert": "+I", "update_preimage": "-U", "update_postimage": "+U", "delete": "-D"}
-_NAME, _PATH, _ROW, _VERSION = "__merge_name", "__merge_path", "__merge_row", "__merge_version"
+_PATH, _ROW, _VERSION = "__merge_path", "__merge_row", "__merge_version"
 _REMEDY = "run once with full_refresh=True, or set incremental=False to fold the whole source in each run"
 
 
@@ -153,8 +159,7 @@ def _read_appended(
             if not commit.files:
                 continue
             table = read_dataset(spark, PinnedDataset(pinned.dataset, commit.version))
-            names = [file.name for file in commit.files]
-            rows = table.where(F.col("_metadata.file_name").isin(*names))
+            rows = table.where(read_bare_path().isin(*(file.bare_path for file in commit.files)))
             row_id = F.monotonically_increasing_id()  # noqa: TID251 - as for a snapshot
             version = F.lit(commit.version).cast("bigint")
             arrival = (version, F.col("_metadata.file_path"), row_id)
@@ -182,20 +187,15 @@ def _read_files(
     file_schema = StructType([field for field in schema if field not in partitions])
     meta = F.col("_metadata")
     rows = spark.read.schema(file_schema).parquet(*dict.fromkeys(escape_pattern(file.path) for file in files))
-    rows = rows.select(
-        "*",
-        meta["file_name"].alias(_NAME),
-        meta["file_path"].alias(_PATH),
-        meta["row_index"].alias(_ROW),
-    )
-    log_columns = {_NAME: [file.name for file in files], _VERSION: [file.version for file in files]}
+    rows = rows.select("*", read_bare_path().alias(_PATH), meta["row_index"].alias(_ROW))
+    log_columns = {_PATH: [file.bare_path for file in files], _VERSION: [file.version for file in files]}
     # The commit log may represent NULL as an empty string.
     log_columns |= {field.name: [file.values[field.name] or None for file in files] for field in partitions}
     kinds = [pa.string(), pa.int64(), *(pa.string() for _ in partitions)]
     arrays = [pa.array(values, kind) for values, kind in zip(log_columns.values(), kinds, strict=True)]
     log = create_dataframe(spark, pa.table(arrays, names=list(log_columns)))
     casts = {field.name: cast_to(sql.quote_column(field.name), field.dataType) for field in partitions}
-    return rows.join(F.broadcast(add_columns(log, casts)), _NAME)
+    return rows.join(F.broadcast(add_columns(log, casts)), _PATH)
 
 
 def _read_change_feed(

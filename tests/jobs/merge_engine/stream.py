@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
@@ -33,6 +35,18 @@ class Stream:
             for name, values in columns.items()
         }
         write_deltalake(str(self.folder / source), pa.table(arrays), **{"mode": "append", **options})
+
+    def add_files(self, batches: Mapping[str, Mapping[str, Any]]) -> None:
+        """Append the batch of each partition in a file ``data.parquet``, in one commit of another program."""
+        folder, actions = self.folder / "changes", []
+        for partition, columns in batches.items():
+            path = folder / partition / "data.parquet"
+            path.parent.mkdir()
+            parquet.write_table(pa.table(dict(columns)), path)
+            values = dict([partition.split("=")])
+            actions.append(AddAction(f"{partition}/data.parquet", path.stat().st_size, values, 0, True, "{}"))
+        table = DeltaTable(str(folder))
+        table.create_write_transaction(actions, "append", table.schema(), ["day"])
 
     def run_sql(self, statement: str) -> None:
         """Execute a statement; {source} and {target} stand for the tables."""

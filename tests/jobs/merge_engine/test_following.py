@@ -46,6 +46,23 @@ def test_a_partitioned_source_is_followed_too(make_stream: MakeStream) -> None:
     assert stream.read_rows(order=["k"]) == [(1, "a b", 11), (2, "x", 22)]
 
 
+@pytest.mark.parametrize("is_mapped", all_long_but([False, True], False))
+def test_files_of_one_name_are_told_apart(make_stream: MakeStream, *, is_mapped: bool) -> None:
+    """Files with one name in several partitions count once each, the folded ones not again."""
+    stream = make_stream(**SUM)
+    stream.write_batch({"k": [1], "day": ["a+ b"], "v": [1]}, partition_by=["day"])
+    if is_mapped:
+        stream.run_sql("ALTER TABLE {source} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    stream.add_files({"day=2024-01-01": {"k": [1], "v": [2]}})
+    stream.run_job()
+    stream.add_files({"day=2024-01-02": {"k": [1], "v": [10]}, "day=2024-01-03": {"k": [1], "v": [100]}})
+
+    report = stream.run_job()
+
+    assert report["counts"]["records"] == 2
+    assert stream.read_rows() == [(1, "2024-01-03", 113)]
+
+
 def test_many_commits_are_read_at_once_in_their_order(make_stream: MakeStream) -> None:
     """Many commits are read in one plan of constant size, in their order; the last one wins."""
     stream = make_stream()
