@@ -66,7 +66,7 @@ class MergeRecordOperator(SparkJobOperator):
     :param trust_record_count: use the ``record.count`` of a sidecar without counting.
     :param expect: named conditions on the records of incoming files, and what to do with files whose records
         do not meet them.
-    :param fail_on: conditions that fail a run before it moves a file: ``failed-files``.
+    :param fail_on: conditions that fail a run before it moves a file: ``failed-files``, ``missing-source``.
     :param deferrable: wait in the triggerer until there are new files or a bin expires.
     :param poll_interval: seconds between two checks while waiting.
     """

@@ -29,7 +29,7 @@ DEFRAGMENT = "Defragment"
 Format = Literal["csv", "json", "json-array", "avro", "parquet", "orc", "xml"]
 FORMATS: tuple[str, ...] = get_args(Format)
 PLACES = ("source", "merged", "failure", "original", "state_path")
-FAILED_FILES = "failed-files"
+FAILED_FILES, MISSING_SOURCE = "failed-files", "missing-source"
 _SOURCES = ("metadata", "path", "sidecar")
 # Formats whose schema can only be determined from the records.
 _INFERRED = ("csv", "json", "json-array")
@@ -46,6 +46,18 @@ def _build_word_validator(*choices: str) -> BeforeValidator:
             if text in {word.lower(), word.lower().removesuffix(" algorithm").removesuffix(" attributes")}:
                 return word
         raise ValueError(f"must be {' or '.join(repr(word) for word in choices)}")
+
+    return BeforeValidator(check)
+
+
+def _build_list_validator(*choices: str) -> BeforeValidator:
+    """Return a validator that accepts a list of the words, or one of them alone."""
+
+    def check(value: Any) -> tuple[str, ...]:
+        items = (value,) if isinstance(value, str) else value
+        if not isinstance(items, list | tuple) or not all(item in choices for item in items):
+            raise ValueError(f"must be a list with values from {', '.join(choices)}")
+        return tuple(items)
 
     return BeforeValidator(check)
 
@@ -87,19 +99,6 @@ def _read_schema(value: Any) -> Any:
                 raise ValueError("every field of the schema must have a name and a type")
         return dict(value)
     raise ValueError("schema must be a DDL string such as 'id INT, v STRING' or an object with fields")
-
-
-def _attribute_sources(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(source in _SOURCES for source in value):
-        raise ValueError(f"must be a list with values from {', '.join(_SOURCES)}")
-    return tuple(value)
-
-
-def _fail_on(value: Any) -> tuple[str, ...]:
-    conditions = (value,) if isinstance(value, str) else value
-    if not isinstance(conditions, list | tuple) or not set(conditions) <= {FAILED_FILES}:
-        raise ValueError(f"must be a list with the value {FAILED_FILES!r}, or empty")
-    return tuple(conditions)
 
 
 def _read_texts(value: Any) -> dict[str, str] | None:
@@ -199,7 +198,7 @@ class MergeRecordConfig(Config):
     attributes: Annotated[dict[str, str] | None, BeforeValidator(_read_texts)] = Field(
         None, description="Attributes to compute for each file, as strings with ${attribute} placeholders."
     )
-    attribute_sources: Annotated[tuple[str, ...], BeforeValidator(_attribute_sources)] = Field(
+    attribute_sources: Annotated[tuple[str, ...], _build_list_validator(*_SOURCES)] = Field(
         _SOURCES, description="Where attributes come from, lowest precedence first."
     )
     partition_by: Annotated[dict[str, str] | None, BeforeValidator(_read_texts)] = Field(
@@ -251,8 +250,8 @@ class MergeRecordConfig(Config):
     expect: dict[str, Any] | None = Field(
         None, description="Conditions on the records of incoming files, by name."
     )
-    fail_on: Annotated[tuple[str, ...], BeforeValidator(_fail_on)] = Field(
-        (), description="Conditions that fail a run before it moves a file: failed-files; by default none."
+    fail_on: Annotated[tuple[str, ...], _build_list_validator(FAILED_FILES, MISSING_SOURCE)] = Field(
+        (), description="Conditions that fail a run instead of a warning: failed-files, missing-source."
     )
 
     @property

@@ -38,7 +38,7 @@ from airflow_merge_provider.core.run_mode import FULL_REFRESH, RunMode
 from airflow_merge_provider.jobs.merge_record import routing
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
-from airflow_merge_provider.jobs.merge_record.files.listing import build_queue
+from airflow_merge_provider.jobs.merge_record.files.listing import build_queue, check_source
 from airflow_merge_provider.jobs.merge_record.files.storage import Open, open_storage
 from airflow_merge_provider.jobs.merge_record.planning import Planner
 from airflow_merge_provider.jobs.merge_record.publishing import Publisher, PublishResult
@@ -167,6 +167,7 @@ class _Run:
         """List the source folder, inspect new files, and return the plan and the number of new files."""
         folders = self._open_folders(self.config)
         with self.progress.time_step("list"):
+            self.reporter.add_warnings(check_source(folders.source, self.config))
             listing = self._list_files(folders, self.config)
             state, lost = self._compare_with_listing(state, listing)
             if listing.links:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue
 from airflow_merge_provider.jobs.merge_record.job import _resolve_config
@@ -312,3 +312,16 @@ def test_the_state_stays_small_and_planning_fast(tmp_path: Path) -> None:
     assert (
         json.loads((tmp_path / "state" / "state-000000000001.json").read_text())["state"]["generation"] == 1
     )
+
+
+def test_a_source_folder_that_does_not_exist_is_said(tmp_path: Path) -> None:
+    """A run and a plan warn of a folder that does not exist, or fail if they are told to."""
+    landing = Landing(tmp_path)
+    text = f"source: {tmp_path}/in does not exist (check the path, or create it)"
+
+    assert landing.run_job()["warnings"] == [text]
+    assert landing.run_job(until="transform")["warnings"] == [text]
+    with pytest.raises(DataError, match="in does not exist"):
+        landing.run_job(fail_on="missing-source")
+    landing.put_records("a.json", {"id": 1})
+    assert landing.run_job(fail_on="missing-source")["warnings"] == []

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_record import attributes as rules
-from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.config import MISSING_SOURCE, MergeRecordConfig
 from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR, FileEntry, Listing
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 
@@ -41,6 +42,20 @@ class FileQueue:
 
     files: tuple[QueuedFile, ...]
     is_whole: bool
+
+
+def check_source(source: Storage, config: MergeRecordConfig) -> list[str]:
+    """Return a warning if the source folder does not exist.
+
+    :raises DataError: if the configuration says that the run fails then.
+    """
+    if not source.is_missing():
+        return []
+    message = f"{source.location} does not exist"
+    problem = Problem("source", "missing", message, "check the path, or create it")
+    if MISSING_SOURCE in config.fail_on:
+        raise DataError.from_problems([problem])
+    return [str(problem)]
 
 
 def build_queue(

@@ -37,6 +37,10 @@ class Storage(ABC):
     def __init__(self, location: str) -> None:
         self.location = location.rstrip("/")
 
+    def is_missing(self) -> bool:
+        """Whether there is no such folder; in an object store, a folder without files is like none."""
+        return False
+
     @abstractmethod
     def list_files(self) -> list[FileEntry]:
         """Return all files below the folder; an empty list if the folder does not exist."""
@@ -128,6 +132,9 @@ class Storage(ABC):
 
 class LocalStorage(Storage):
     """A folder on a local disk."""
+
+    def is_missing(self) -> bool:
+        return not Path(self.location).is_dir()
 
     def list_files(self) -> list[FileEntry]:
         return list(walk_folder(self.location))
