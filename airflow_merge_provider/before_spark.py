@@ -25,6 +25,7 @@ from airflow_merge_provider.core.run.table_log import TableLog
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.delta_rs import DeltaRsLog, is_table
 from airflow_merge_provider.explain.merge_record import find_state_folders
+from airflow_merge_provider.jvm.default_file_system import has_local_paths
 
 _Open = Callable[[TableLog, JobRequest, Progress], RunDecision]
 
@@ -51,8 +52,6 @@ _OPENERS: Mapping[Job, _Open] = {
     "merge_source": merge_source.open_run,
     "undo": _open_undo,
 }
-# With this setting, Spark does not look for absolute paths on this machine.
-_DEFAULT_STORE = "spark.hadoop.fs.defaultFS"
 
 
 def find_result(
@@ -72,7 +71,7 @@ def find_result(
     :raises DataError: if a source or the target does not exist or is something other than expected.
     :raises SetupError: if an object store cannot be reached, or has no such bucket.
     """
-    has_local_files = is_local and _DEFAULT_STORE not in conf
+    has_local_files = is_local and has_local_paths(conf)
     # Spark's settings win: a task may have set others than the connection.
     options = {**(storage_options or {}), **S3Settings.from_spark(conf.get).as_delta_rs()}
     log = DeltaRsLog(
