@@ -13,7 +13,7 @@ from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResu
 from airflow_merge_provider.core.spark_conf import format_settings
 from airflow_merge_provider.hooks._airflow_api import find_connection
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
-from airflow_merge_provider.launch import JobProcess
+from airflow_merge_provider.launch import JobProcess, is_local
 from airflow_merge_provider.local_spark.client import build_local_process
 from airflow_merge_provider.local_spark.settings import SECTION, LocalSparkSettings, parse_settings
 
@@ -79,6 +79,8 @@ class SparkJobHook(BaseHook):
             locations = [request.warehouse, request.config, exchange]
             self.conf = add_spark_settings(self.conf, locations, store.store_settings)
         process = self._choose_process(request, connection)
+        if connection is not None and is_local(connection.host or ""):
+            before_spark.check_catalog_tables(request, self.conf)
         result = before_spark.find_result(
             request,
             conf=self.conf,

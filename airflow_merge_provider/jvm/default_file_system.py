@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.jvm.jars import spark_home
-from airflow_merge_provider.jvm.spark_defaults import read_spark_defaults
+from airflow_merge_provider.jvm.site_files import find_site_file, read_settings
 
 _NAMES = ("fs.defaultFS", "fs.default.name")
 _SPARK = "spark.hadoop."
 _FILE = "core-site.xml"
 _LOCAL = "file:"
-_FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 def has_local_paths(conf: Mapping[str, str]) -> bool:
@@ -29,30 +24,12 @@ def has_local_paths(conf: Mapping[str, str]) -> bool:
 
 
 def _find_default(conf: Mapping[str, str]) -> str:
-    for settings in (conf, _read_defaults()):
+    for settings in (conf, read_settings()):
         for name in _NAMES:
             if value := settings.get(f"{_SPARK}{name}"):
                 return value
-    # The first file of the class path counts.
-    file = next((folder / _FILE for folder in _list_folders() if (folder / _FILE).is_file()), None)
+    file = find_site_file(_FILE)
     return _LOCAL if file is None else _read_site(file)
-
-
-def _read_defaults() -> Mapping[str, str]:
-    # Without Spark, no run gets here.
-    with suppress(SetupError):
-        return read_spark_defaults()
-    return {}
-
-
-def _list_folders() -> Iterator[Path]:
-    """Yield the folders with settings in the order of Spark's class path."""
-    if name := os.environ.get("SPARK_CONF_DIR"):
-        yield Path(name)
-    else:
-        with suppress(SetupError):
-            yield spark_home() / "conf"
-    yield from (Path(folder) for name in _FOLDERS if (folder := os.environ.get(name)))
 
 
 def _read_site(file: Path) -> str:
