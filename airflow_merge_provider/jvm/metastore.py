@@ -59,9 +59,9 @@ def _find_table(ref: Any, warehouse: str | None) -> str | None:
 
 
 def _keeps_tables(table: str, settings: Mapping[str, str]) -> bool:
-    first, *others = table.split(".")
+    first, *parts = table.split(".")
     default = settings.get("spark.sql.defaultCatalog", _SESSION_CATALOG)
-    names_catalog = len(others) > 1 or f"{_CATALOG}{first}" in settings
+    names_catalog = len(parts) > 1 or f"{_CATALOG}{first}" in settings
     catalog = first if names_catalog else default
     if catalog.lower() == _SESSION_CATALOG:
         catalog = _SESSION_CATALOG
