@@ -116,8 +116,8 @@ NAMED: dict[str, dict[str, Build]] = {
 }
 # Arguments whose names of columns are those of the output, of SQL that only Spark reads, or none.
 OTHERS = {
-    "merge_source": """type version datasets identity strategy max_merged initial_datasets metrics values comment
-        reset ignore_non_existent_datasets supports_signalling include_internal_properties
+    "merge_source": """type version datasets identity strategy max_merged initial_datasets metrics values
+        comment reset ignore_non_existent_datasets supports_signalling include_internal_properties
         if_source_empty require_populated_input supports_since is_since_comparable
         is_chronological target equality_sets_mode on_config_change change_detection
         schema_evolution max_key_fanout on_over_merge stable_id replaced_by overrides""",
