@@ -6,12 +6,14 @@ because both take them from the same decision (``core.decisions``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from airflow_merge_provider.capabilities import CAPABILITIES
 from airflow_merge_provider.core.data_lineage.descriptions import describe_datasets
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source, undo
+from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.expectations.columns import require_columns, require_sources
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
 from airflow_merge_provider.core.object_store.clients import has_credentials
@@ -25,6 +27,8 @@ from airflow_merge_provider.core.run.table_log import TableLog
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.delta_rs import DeltaRsLog, is_table
 from airflow_merge_provider.explain.merge_record import find_state_folders
+from airflow_merge_provider.jvm.default_file_system import has_local_paths
+from airflow_merge_provider.jvm.metastore import find_catalog_problems
 
 _Open = Callable[[TableLog, JobRequest, Progress], RunDecision]
 
@@ -51,8 +55,6 @@ _OPENERS: Mapping[Job, _Open] = {
     "merge_source": merge_source.open_run,
     "undo": _open_undo,
 }
-# With this setting, Spark does not look for absolute paths on this machine.
-_DEFAULT_STORE = "spark.hadoop.fs.defaultFS"
 
 
 def find_result(
@@ -72,7 +74,9 @@ def find_result(
     :raises DataError: if a source or the target does not exist or is something other than expected.
     :raises SetupError: if an object store cannot be reached, or has no such bucket.
     """
-    has_local_files = is_local and _DEFAULT_STORE not in conf
+    if is_local:
+        check_catalog_tables(request, conf)
+    has_local_files = is_local and has_local_paths(conf)
     # Spark's settings win: a task may have set others than the connection.
     options = {**(storage_options or {}), **S3Settings.from_spark(conf.get).as_delta_rs()}
     log = DeltaRsLog(
@@ -98,6 +102,35 @@ def find_result(
     seconds = progress.list_seconds()
     report = add_launch_seconds({**report, "seconds": seconds}, sum(seconds.values()))
     return JobResult(report=report, datasets=datasets)
+
+
+def check_catalog_tables(request: JobRequest, conf: Mapping[str, str]) -> None:
+    """Check that no dataset of a run on this machine is a catalog table that ends with Spark.
+
+    :raises ConfigError: with every such table.
+    """
+    try:
+        references = list_references(request.job, request.config)
+    except ConfigError:
+        # The job reports a configuration that is not valid, with all its problems.
+        return
+    if problems := find_catalog_problems(references, request.warehouse, conf):
+        raise ConfigError.from_problems(problems)
+
+
+def list_references(job: str, config: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return every dataset that a configuration names, with the path that errors name."""
+    if job == "undo":
+        return [("target", UndoConfig.parse(config).target)]
+    capability = CAPABILITIES[job]
+    return [*capability.references(capability.config.parse(config)).items(), *_list_referenced_keys(config)]
+
+
+def _list_referenced_keys(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the datasets with the keys that expectations reference."""
+    for item in parse_expectations(config.get(EXPECT)):
+        if item.dataset is not None:
+            yield f"{item.path}.{item.kind}.dataset", item.dataset
 
 
 def _find_report(log: TableLog, request: JobRequest, progress: Progress) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from airflow_merge_provider.core.spark_conf import (
     session_conf,
 )
 from airflow_merge_provider.jvm.class_archive import add_recording_settings, archive_file, long_lived
+from airflow_merge_provider.jvm.default_file_system import has_local_paths
 from airflow_merge_provider.jvm.jars import find_java, spark_home
 from airflow_merge_provider.jvm.spark_defaults import read_spark_defaults
 from airflow_merge_provider.launch import (
@@ -184,7 +185,7 @@ def build_server_conf(
         settings = long_lived(settings, archive_file(find_java(), spark_home(), jars) if local else None)
     settings.setdefault("spark.app.name", "Spark Connect server")
     # With another default file system, paths do not name files that clients on this machine see.
-    if local and "spark.hadoop.fs.defaultFS" not in conf and (filesystem := get_filesystem_id()) is not None:
+    if local and has_local_paths(conf) and (filesystem := get_filesystem_id()) is not None:
         settings[FILESYSTEM_SETTING] = filesystem
     return settings
 

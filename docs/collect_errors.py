@@ -12,7 +12,7 @@ VARIES = "…"
 # The codes of errors raised without a path. Checks of one argument raise ValueError.
 _CODES = {
     "ConfigError": "config", "DataError": "data", "SetupError": "setup", "ConflictError": "conflict",
-    "RiskError": "risk", "JobError": "job", "ValueError": "value",
+    "RiskError": "risk", "JobError": "job", "AirflowApiError": "job", "ValueError": "value",
 }  # fmt: skip
 # The fields of a known Spark error: its pattern, the kind of this package's error, and its text.
 _TABLE_FIELDS = ("pattern", "kind", "text")

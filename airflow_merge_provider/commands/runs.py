@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from airflow_merge_provider.before_spark import find_result
+from airflow_merge_provider.before_spark import find_result, list_references
 from airflow_merge_provider.commands.arguments import (
     add_file,
     add_remote,
@@ -26,6 +26,7 @@ from airflow_merge_provider.core.explanation.changes import format_changes
 from airflow_merge_provider.core.object_store.clients import add_spark_settings, read_environment
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.core.report import truncate_report
+from airflow_merge_provider.jvm.metastore import find_catalog_problems
 from airflow_merge_provider.local_spark.client import run_job
 from airflow_merge_provider.run_file import (
     STDIN,
@@ -177,6 +178,9 @@ def check_file(options: argparse.Namespace) -> int:
     file = read_run_file(options.file, options.warehouse)
     for warning in file.check_config(needs_target=False):
         print_warning(warning)
+    # The catalog of a cluster or a Spark Connect server is unknown here.
+    for problem in find_catalog_problems(list_references(file.job, file.config), file.warehouse or "/", {}):
+        print_warning(str(problem))
     print(f"{options.file}: valid {file.job} configuration")
     return 0
 

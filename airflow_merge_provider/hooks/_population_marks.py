@@ -13,18 +13,27 @@ from airflow.sdk import Asset, Context
 from airflow.sdk.execution_time.context import AssetStateStoreAccessor
 
 from airflow_merge_provider.assets import dataset_text, is_catalog
+from airflow_merge_provider.hooks._airflow_api import translate_api_errors
 
 MARK = "populated"
 
 
 def is_marked(asset: Asset) -> bool:
-    """Return whether an asset is marked as populated; for use in a task."""
-    return _is_mark(AssetStateStoreAccessor(uri=asset.uri).get(MARK))
+    """Return whether an asset is marked as populated; for use in a task.
+
+    :raises AirflowApiError: when the API of Airflow does not answer.
+    """
+    with translate_api_errors(f"the mark of {asset.uri}"):
+        return _is_mark(AssetStateStoreAccessor(uri=asset.uri).get(MARK))
 
 
 async def is_marked_async(asset: Asset) -> bool:
-    """Return whether an asset is marked as populated; for use in a trigger."""
-    return _is_mark(await AssetStateStoreAccessor(uri=asset.uri).aget(MARK))
+    """Return whether an asset is marked as populated; for use in a trigger.
+
+    :raises AirflowApiError: when the API of Airflow does not answer.
+    """
+    with translate_api_errors(f"the mark of {asset.uri}"):
+        return _is_mark(await AssetStateStoreAccessor(uri=asset.uri).aget(MARK))
 
 
 def find_marked(assets: Iterable[Any], context: Context) -> list[str]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
+from airflow.providers.common.compat.sdk import BaseHook, conf
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.clients import add_spark_settings, is_secret
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.core.spark_conf import format_settings
+from airflow_merge_provider.hooks._airflow_api import find_connection
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
-from airflow_merge_provider.launch import JobProcess
+from airflow_merge_provider.launch import JobProcess, is_local
 from airflow_merge_provider.local_spark.client import build_local_process
 from airflow_merge_provider.local_spark.settings import SECTION, LocalSparkSettings, parse_settings
 
@@ -35,7 +35,8 @@ class SparkJobHook(BaseHook):
     :param conn_id: a connection of type ``spark`` or ``spark_connect``. If the default connection does not
         exist, Spark runs on this machine (the stock hook would use YARN).
     :param conf: Spark settings, which override those of this package; None is a setting that is not set.
-    :param merge_store_conn_id: the connection with the credentials of object stores; it may not exist.
+    :param merge_store_conn_id: the connection with the credentials of object stores; the default one may not
+        exist.
     """
 
     conn_name_attr = "conn_id"
@@ -54,6 +55,7 @@ class SparkJobHook(BaseHook):
         self.conn_id = conn_id
         self.conf = format_settings(conf)
         self._process: Process | None = None
+        self._store: WarehouseHook | None = None
 
     def submit(self, request: JobRequest) -> JobResult | JobFailure:
         """Run one request until it ends; its output lines are written to the task log.
@@ -70,13 +72,15 @@ class SparkJobHook(BaseHook):
         for name in filter(is_secret, self.conf):
             self.log.warning("conf contains %s: keys belong in the connection of the warehouse", name)
         connection = self._find_connection()
-        store = self._store
+        store = self._open_store(request)
         # A Spark Connect server has its own settings and jars.
         if connection is None or connection.conn_type != "spark_connect":
             exchange = conf.get(SECTION, "exchange", fallback="")
             locations = [request.warehouse, request.config, exchange]
             self.conf = add_spark_settings(self.conf, locations, store.store_settings)
         process = self._choose_process(request, connection)
+        if connection is not None and is_local(connection.host or ""):
+            before_spark.check_catalog_tables(request, self.conf)
         result = before_spark.find_result(
             request,
             conf=self.conf,
@@ -89,15 +93,16 @@ class SparkJobHook(BaseHook):
         self._process = process
         return process.run()
 
-    @cached_property
-    def _store(self) -> WarehouseHook:
-        """The hook of the warehouse, which has the credentials of its object store."""
-        return WarehouseHook(self.merge_store_conn_id)
-
     def on_kill(self) -> None:
         """End the child process if one is running."""
         if self._process is not None:
             self._process.kill_process()
+
+    def _open_store(self, request: JobRequest) -> WarehouseHook:
+        """Return the hook of the warehouse, which has the credentials of its object store."""
+        if self._store is None:
+            self._store = WarehouseHook(self.merge_store_conn_id, warehouse=request.warehouse)
+        return self._store
 
     def _choose_process(self, request: JobRequest, connection: Connection | None) -> Process:
         if connection is None:
@@ -113,7 +118,7 @@ class SparkJobHook(BaseHook):
         if connection.conn_type in {"spark", "yarn", "k8s", "local"}:
             from airflow_merge_provider.hooks._submit import SubmitProcess  # noqa: PLC0415 - 0.7 CPU s
 
-            settings = self._store.store_settings
+            settings = self._open_store(request).store_settings
             return SubmitProcess(request, conn_id=self.conn_id, conf=self.conf, store_settings=settings)
         raise SetupError(
             f"connection {self.conn_id!r} has type {connection.conn_type!r}, which is not supported: "
@@ -121,15 +126,13 @@ class SparkJobHook(BaseHook):
         )
 
     def _find_connection(self) -> Connection | None:
-        try:
-            return self.get_connection(self.conn_id)
-        except AirflowNotFoundException:
-            if self.conn_id == self.default_conn_name:
-                return None
+        connection = find_connection(self.conn_id)
+        if connection is None and self.conn_id != self.default_conn_name:
             raise SetupError(
                 f"connection {self.conn_id!r} does not exist: create it, or leave out spark_conn_id to use "
                 "spark_default, or Spark on this machine if that does not exist"
-            ) from None
+            )
+        return connection
 
     def _log_line(self, line: str) -> None:
         self.log.info("%s", line)

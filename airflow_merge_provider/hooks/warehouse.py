@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
+from airflow.providers.common.compat.sdk import BaseHook, conf
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, SetupError
@@ -18,6 +18,7 @@ from airflow_merge_provider.core.object_store.clients import StoreSettings, is_a
 from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.delta_rs import load_table
+from airflow_merge_provider.hooks._airflow_api import find_connection, find_connection_async
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -32,12 +33,15 @@ _GOOGLE_UNSUPPORTED = ("key_secret_name", "credential_config_file", "impersonati
 _OLD_GOOGLE_PREFIX = "extra__google_cloud_platform__"
 # Extras of the connection of the warehouse, by the names of the options of delta-rs.
 _S3_EXTRAS = ("region", "endpoint_url", "session_token")
+# Extras of the connection of the warehouse that name the connection with its keys.
+_AWS_CONN_ID, _GOOGLE_CONN_ID = "aws_conn_id", "google_cloud_conn_id"
 
 
 class WarehouseHook(BaseHook):
     """Read table metadata; the warehouse location comes from a ``merge_store`` connection.
 
-    :param merge_store_conn_id: the connection; if it does not exist, ``[merge] warehouse`` is used.
+    :param merge_store_conn_id: the connection; if the default one does not exist, ``[merge] warehouse`` is
+        used.
     :param warehouse: the folder or URI that contains the datasets with bare ids; overrides the connection.
     """
 
@@ -65,22 +69,22 @@ class WarehouseHook(BaseHook):
         """The address and credentials of S3, of the connections and the environment.
 
         :raises ConfigError: when an extra of the connection is not valid.
-        :raises AirflowNotFoundException: when the connection that ``aws_conn_id`` names does not exist.
-        :raises SetupError: when it cannot be used.
+        :raises SetupError: when the connection that ``aws_conn_id`` names does not exist or cannot be used.
         """
         conn_id = self._aws_conn_id
-        return self._read_settings(self.get_connection(conn_id) if conn_id else None)
+        connection = find_connection(conn_id) if conn_id else None
+        return self._read_settings(self._require_named(_AWS_CONN_ID, connection))
 
     @cached_property
     def gcs_settings(self) -> GcsSettings:
         """The key of Google Cloud Storage, of the connections or the environment.
 
         :raises ConfigError: when an extra of the connection is not valid.
-        :raises AirflowNotFoundException: when the connection of ``google_cloud_conn_id`` does not exist.
-        :raises SetupError: when it cannot be used.
+        :raises SetupError: when the connection of ``google_cloud_conn_id`` does not exist or cannot be used.
         """
         conn_id = self._google_cloud_conn_id
-        return self._read_gcs_settings(self.get_connection(conn_id) if conn_id else None)
+        connection = find_connection(conn_id) if conn_id else None
+        return self._read_gcs_settings(self._require_named(_GOOGLE_CONN_ID, connection))
 
     def _read_gcs_settings(self, google_connection: Connection | None) -> GcsSettings:
         """Return the key of the first that has one: storage options, connection, environment."""
@@ -126,10 +130,11 @@ class WarehouseHook(BaseHook):
         :raises SetupError: when a connection cannot be used.
         """
         connection = self._connection
-        if is_gcs(self.warehouse):
+        location = (connection.host if connection else None) or self.warehouse
+        if is_gcs(location):
             self._require_no_endpoint()
             return self.gcs_settings
-        if not is_azure(self.warehouse):
+        if not is_azure(location):
             return self.s3_settings
         if connection is None:
             return AzureSettings.from_environment()
@@ -137,12 +142,12 @@ class WarehouseHook(BaseHook):
         if connection.password:
             options["AZURE_STORAGE_ACCOUNT_KEY"] = connection.password
         endpoint = connection.extra_dejson.get("endpoint_url") or None
-        return AzureSettings.from_options(find_account(self.warehouse), options, endpoint)
+        return AzureSettings.from_options(find_account(location), options, endpoint)
 
     @property
     def _aws_conn_id(self) -> str | None:
         """The connection of type ``aws`` that the connection of the warehouse names."""
-        return (self._connection.extra_dejson.get("aws_conn_id") or None) if self._connection else None
+        return (self._connection.extra_dejson.get(_AWS_CONN_ID) or None) if self._connection else None
 
     def _require_no_endpoint(self) -> None:
         """Refuse an address of Google Cloud Storage, which Hadoop's client does not read."""
@@ -153,9 +158,7 @@ class WarehouseHook(BaseHook):
     @property
     def _google_cloud_conn_id(self) -> str | None:
         """The connection of type ``google_cloud_platform`` that the connection of the warehouse names."""
-        return (
-            (self._connection.extra_dejson.get("google_cloud_conn_id") or None) if self._connection else None
-        )
+        return (self._connection.extra_dejson.get(_GOOGLE_CONN_ID) or None) if self._connection else None
 
     @cached_property
     def _extra_options(self) -> dict[str, str]:
@@ -203,18 +206,21 @@ class WarehouseHook(BaseHook):
         return None if table is None else table.transaction_version(f"airflow-merge/{job}")
 
     async def fetch_connection(self) -> None:
-        """Fetch the connections asynchronously, so that later calls do not block the event loop."""
-        try:
-            connection: Connection | None = await self.aget_connection(self.merge_store_conn_id)
-        except AirflowNotFoundException:
-            connection = None
-        self.__dict__["_connection"] = connection
+        """Fetch the connections asynchronously, so that later calls do not block the event loop.
+
+        :raises AirflowApiError: when the API of Airflow does not answer.
+        :raises ConfigError: when an extra of the connection is not valid.
+        :raises SetupError: when a connection that is named does not exist, or cannot be used.
+        """
+        connection = await find_connection_async(self.merge_store_conn_id)
+        self.__dict__["_connection"] = self._require_default(connection)
         conn_id = self._aws_conn_id
-        aws_connection = await self.aget_connection(conn_id) if conn_id else None
-        self.__dict__["s3_settings"] = self._read_settings(aws_connection)
+        connection = await find_connection_async(conn_id) if conn_id else None
+        self.__dict__["s3_settings"] = self._read_settings(self._require_named(_AWS_CONN_ID, connection))
         conn_id = self._google_cloud_conn_id
-        google_connection = await self.aget_connection(conn_id) if conn_id else None
-        self.__dict__["gcs_settings"] = self._read_gcs_settings(google_connection)
+        connection = await find_connection_async(conn_id) if conn_id else None
+        settings = self._read_gcs_settings(self._require_named(_GOOGLE_CONN_ID, connection))
+        self.__dict__["gcs_settings"] = settings
 
     def test_connection(self) -> tuple[bool, str]:
         """Check whether the warehouse can be reached; for the Test button in the UI."""
@@ -231,10 +237,32 @@ class WarehouseHook(BaseHook):
 
     @cached_property
     def _connection(self) -> Connection | None:
-        try:
-            return self.get_connection(self.merge_store_conn_id)
-        except AirflowNotFoundException:
-            return None
+        return self._require_default(find_connection(self.merge_store_conn_id))
+
+    def _require_default(self, connection: Connection | None) -> Connection | None:
+        """Return the connection of the warehouse, which may be missing only if no task names it.
+
+        :raises SetupError: when it does not exist.
+        """
+        if connection is None and self.merge_store_conn_id != self.default_conn_name:
+            raise SetupError(
+                f"connection {self.merge_store_conn_id!r} does not exist: create it, or leave out "
+                "merge_store_conn_id"
+            )
+        return connection
+
+    def _require_named(self, extra: str, connection: Connection | None) -> Connection | None:
+        """Return the connection that an extra of the connection of the warehouse names.
+
+        :raises SetupError: when it does not exist.
+        """
+        conn_id = self._connection.extra_dejson.get(extra) if self._connection else None
+        if connection is None and conn_id:
+            raise SetupError(
+                f"connection {conn_id!r} does not exist: create it, or correct {extra} of connection "
+                f"{self.merge_store_conn_id!r}"
+            )
+        return connection
 
     def open_table(self, dataset: Dataset) -> DeltaTable | None:
         """Open a table's log; return ``None`` when there is no such table.

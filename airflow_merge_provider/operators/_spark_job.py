@@ -72,8 +72,8 @@ class SparkJobOperator(BaseOperator):
     other errors can be retried. A retry that finds its own commit reports it instead of merging again.
 
     :param warehouse: the location of bare ids; by default the connection's or Airflow's setting. (templated)
-    :param merge_store_conn_id: the connection with the warehouse and its credentials; it may not exist.
-        (templated)
+    :param merge_store_conn_id: the connection with the warehouse and its credentials; the default one may not
+        exist. (templated)
     :param spark_conn_id: a connection of type ``spark`` or ``spark_connect``; by default ``spark_default``,
         or Spark on this machine if that connection does not exist. (templated)
     :param conf: Spark settings, which override those of this package; None is not set. (templated)

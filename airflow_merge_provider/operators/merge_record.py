@@ -226,6 +226,7 @@ class MergeRecordOperator(SparkJobOperator):
             self.poll_interval,
             run_token(context).model_dump(),
             self.merge_store_conn_id,
+            warehouse,
         )
 
     def list_references(self, config: MergeRecordConfig) -> dict[str, str]:

@@ -199,9 +199,10 @@ class MergeSourceOperator(SparkJobOperator):
             return
         for status in missing:
             self.log.info("waiting: %s", status)
+        tables = [ref for ref, status in zip(refs, statuses, strict=True) if status.origin != "catalog"]
         self.defer(
             trigger=DatasetPopulatedTrigger(
-                datasets=refs,
+                datasets=tables,
                 ignore_non_existent_datasets=ignore,
                 warehouse=self.warehouse,
                 merge_store_conn_id=self.merge_store_conn_id,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowFailException, conf
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout, conf
 from airflow.sdk import Asset, BaseSensorOperator, Context, PokeReturnValue
 
-from airflow_merge_provider.assets import dataset_asset
+from airflow_merge_provider.assets import dataset_asset, is_catalog
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem
+from airflow_merge_provider.hooks._airflow_api import AirflowApiError, translate_api_errors
 from airflow_merge_provider.hooks.population import PopulationStatus, get_status, list_missing, with_marks
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.operators._arguments import (
@@ -40,7 +42,7 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         (templated)
     :param warehouse: the location of datasets with a bare id; by default that of the connection, then
         ``[merge] warehouse``. (templated)
-    :param merge_store_conn_id: the connection of the warehouse; it may not exist. (templated)
+    :param merge_store_conn_id: the connection of the warehouse; the default one may not exist. (templated)
     :param deferrable: wait in the triggerer; False waits on the worker. By default True, unless the
         environment variable ``AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE`` says False.
     """
@@ -92,11 +94,17 @@ class DatasetPopulatedSensor(BaseSensorOperator):
 
         :raises AirflowFailException: when waiting cannot help.
         """
-        self._render_natively()
         if not self.deferrable:
+            self._render_natively()
             return super().execute(context)
+        return self._check_or_defer(context, time.time() + self.timeout)
+
+    def _check_or_defer(self, context: Context, deadline: float) -> Any:
+        """Check once, then wait in the triggerer until the deadline, in seconds since the epoch."""
+        self._render_natively()
         if result := self.poke(context):
             return result.xcom_value
+        remaining_seconds = max(deadline - time.time(), 0.0)
         return self.defer(
             trigger=DatasetPopulatedTrigger(
                 datasets=self.datasets,
@@ -104,26 +112,38 @@ class DatasetPopulatedSensor(BaseSensorOperator):
                 warehouse=self.warehouse,
                 merge_store_conn_id=self.merge_store_conn_id,
                 poke_interval=self.poke_interval,
+                event_uris=[asset.uri for asset in self.inlets if is_catalog(asset)],
+                deadline=deadline,
             ),
             method_name=self.execute_complete.__name__,
-            timeout=timedelta(seconds=self.timeout),
+            timeout=timedelta(seconds=remaining_seconds),
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Return the result of the trigger."""
-        self.log.info("populated datasets: %s", ", ".join(event["datasets"]) or "none")
-        return event["datasets"]
+        """Return the result of the trigger; check the events of catalog tables, which it cannot read.
+
+        :raises AirflowFailException: when waiting cannot help.
+        :raises AirflowSensorTimeout: when the time is over.
+        """
+        if "error" in event:
+            raise AirflowFailException(event["error"])
+        if "datasets" in event:
+            self.log.info("populated datasets: %s", ", ".join(event["datasets"]) or "none")
+            return event["datasets"]
+        if time.time() > event["deadline"]:
+            raise AirflowSensorTimeout(f"the datasets are not populated within {self.timeout} seconds")
+        return self._check_or_defer(context, event["deadline"])
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Check once, and log the datasets that are not populated yet."""
+        """Check once, and log the datasets that are not populated yet, or cannot be checked at the moment."""
         ignore = bool(self.ignore_non_existent_datasets)
-        hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
         try:
-            statuses = get_status(hook, self.datasets, warehouse=self.warehouse)
+            statuses = self._get_status(context, ignore_non_existent=ignore)
+        except AirflowApiError as error:
+            self.log.warning("%s", error)
+            return PokeReturnValue(is_done=False)
         except MergeError as error:
             raise AirflowFailException(str(error)) from error
-        statuses = with_marks(statuses, ignore_non_existent=ignore)
-        statuses = [self._by_events(status, context) for status in statuses]
         missing = list_missing(statuses, ignore_non_existent=ignore)
         for status in missing or statuses:
             self.log.info("%s", status)
@@ -131,13 +151,21 @@ class DatasetPopulatedSensor(BaseSensorOperator):
             self.log.warning("none of the datasets exists: check the names of the datasets and the warehouse")
         return PokeReturnValue(is_done=not missing, xcom_value=list_found_datasets(statuses))
 
+    def _get_status(self, context: Context, *, ignore_non_existent: bool) -> list[PopulationStatus]:
+        hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
+        statuses = get_status(hook, self.datasets, warehouse=self.warehouse)
+        statuses = with_marks(statuses, ignore_non_existent=ignore_non_existent)
+        return [self._by_events(status, context) for status in statuses]
+
     def _by_events(self, status: PopulationStatus, context: Context) -> PopulationStatus:
         """Use the last asset event as the status of a table that only Spark can read."""
         events = context.get("inlet_events")
         inlet = next((asset for asset in self.inlets if getattr(asset, "uri", "") == status.asset.uri), None)
         if status.origin != "catalog" or events is None or inlet is None:
             return status
-        last_event = next(iter(events[inlet].ascending(False).limit(1)), None)  # noqa: FBT003 - newest first
+        with translate_api_errors(f"the events of {inlet.uri}"):
+            newest = iter(events[inlet].ascending(False).limit(1))  # noqa: FBT003 - newest first
+            last_event = next(newest, None)
         extra: Any = (last_event and last_event.extra) or {}
         if last_event is None or extra.get("populated") is False:
             return status

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.errors import MergeError
+from airflow_merge_provider.hooks._airflow_api import translate_api_errors
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 
 _SEEN = "watched"
@@ -20,11 +21,11 @@ class DatasetChangedTrigger(BaseEventTrigger):
     A table that was dropped and created again also counts as changed, whatever its version is. The last seen
     version is stored in the state store of the watched asset after the event was sent: a restarted triggerer
     may repeat an event, but does not lose one. Several versions within one interval cause one event, because
-    a run reads all changes since the last run.
+    a run reads all changes since the last run. Errors are logged once, and the table is checked again.
 
     :param dataset: a bare id or a location; catalog tables are not supported, because only Spark reads them.
     :param warehouse: the location of bare ids; by default that of the connection, then ``[merge] warehouse``.
-    :param merge_store_conn_id: the connection of the warehouse; it may not exist.
+    :param merge_store_conn_id: the connection of the warehouse; the default one may not exist.
     :param poke_interval: the seconds between two checks.
     """
 
@@ -56,25 +57,42 @@ class DatasetChangedTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Check the table repeatedly, and yield an event for every new version."""
-        store = self.asset_state_store
-        last_seen: Any = None if store is None else await store.aget(_SEEN)
+        is_loaded, stored, last_seen = False, None, None
         logged_error = ""
         while True:
             try:
+                if not is_loaded:
+                    stored = last_seen = await self._load_last_seen()
+                    is_loaded = True
                 newest = await self._read_newest()
-            except SetupError as error:
-                newest = None
+                if newest is not None and newest != last_seen:
+                    yield self._build_event(newest, last_seen)
+                    last_seen = newest
+                if last_seen != stored:
+                    await self._store_last_seen(last_seen)
+                    stored = last_seen
+            except MergeError as error:
                 if str(error) != logged_error:
                     logged_error = str(error)
                     self.log.warning("%s", logged_error)
-            if newest is not None and newest != last_seen:
-                previous_version = last_seen["version"] if last_seen else None
-                payload = {"dataset": self.dataset, "version": newest["version"], "before": previous_version}
-                yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
-                last_seen = newest
-                if store is not None:
-                    await store.aset(_SEEN, newest)
             await asyncio.sleep(self.poke_interval)
+
+    def _build_event(self, newest: Mapping[str, Any], last_seen: Mapping[str, Any] | None) -> TriggerEvent:
+        before = last_seen["version"] if last_seen else None
+        payload = {"dataset": self.dataset, "version": newest["version"], "before": before}
+        return TriggerEvent(payload)  # type: ignore[no-untyped-call]
+
+    async def _load_last_seen(self) -> Any:
+        """Return what the state store of the asset holds; None if it holds nothing, or there is none."""
+        if self.asset_state_store is None:
+            return None
+        with translate_api_errors("the last seen version"):
+            return await self.asset_state_store.aget(_SEEN)
+
+    async def _store_last_seen(self, last_seen: Any) -> None:
+        if self.asset_state_store is not None:
+            with translate_api_errors("the last seen version"):
+                await self.asset_state_store.aset(_SEEN, last_seen)
 
     async def _read_newest(self) -> dict[str, Any] | None:
         hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)

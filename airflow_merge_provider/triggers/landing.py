@@ -19,8 +19,8 @@ from airflow_merge_provider.core.merge_record.landing import (
 )
 from airflow_merge_provider.core.merge_record.state import State, find_state_file, plan_file
 from airflow_merge_provider.core.object_store.clients import StoreSettings, complete_arguments
-from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.file_store.folder import open_folder
+from airflow_merge_provider.hooks._airflow_api import AirflowApiError
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 
 
@@ -32,7 +32,9 @@ class LandingTrigger(BaseTrigger):
     :param config: the arguments of the operator, with its folders as absolute locations.
     :param poll_interval: seconds between two checks.
     :param token: the run that waits; if an earlier try of it has completed, the trigger fires at once.
-    :param merge_store_conn_id: the connection with the credentials of the object store; it may not exist.
+    :param merge_store_conn_id: the connection with the credentials of the object store.
+    :param warehouse: the warehouse of the operator, whose store has the credentials if the connection names
+        no warehouse.
     """
 
     def __init__(
@@ -41,13 +43,14 @@ class LandingTrigger(BaseTrigger):
         poll_interval: float = 60.0,
         token: Mapping[str, Any] | None = None,
         merge_store_conn_id: str = WarehouseHook.default_conn_name,
+        warehouse: str | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # untyped in Airflow
         self.config = dict(config)
         self.poll_interval = poll_interval
         self.token = token
         self.merge_store_conn_id = merge_store_conn_id
-        self._settings: StoreSettings = S3Settings()
+        self.warehouse = warehouse
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and arguments from which Airflow creates this trigger again."""
@@ -57,30 +60,46 @@ class LandingTrigger(BaseTrigger):
             "poll_interval": self.poll_interval,
             "token": self.token,
             "merge_store_conn_id": self.merge_store_conn_id,
+            "warehouse": self.warehouse,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Check at every interval; the event contains the reason to run."""
-        hook = WarehouseHook(self.merge_store_conn_id)
-        try:
-            await hook.fetch_connection()
-        except Exception as error:  # noqa: BLE001 - the run reports the error
-            yield TriggerEvent(f"the connection of the store cannot be read: {error}")  # type: ignore[no-untyped-call]
-            return
-        self._settings = hook.store_settings
-        while (reason := await asyncio.to_thread(self.find_reason)) is None:  # noqa: ASYNC110 - polls files
+        while (reason := await self._find_reason_async()) is None:  # noqa: ASYNC110 - polls files
             await asyncio.sleep(self.poll_interval)
         yield TriggerEvent(reason)  # type: ignore[no-untyped-call] # untyped in Airflow
 
     def find_reason(self) -> str | None:
-        """Return the reason to run, or None; a read error is a reason to run, so that the run reports it."""
-        try:
-            return self._find_reason_to_run(MergeRecordConfig.parse(self.config), time.time_ns() // 1000)
-        except Exception as error:  # noqa: BLE001 - the run reports the error
-            return f"the landing folder cannot be checked: {error}"
+        """Return the reason to run, or None; for use in a task.
 
-    def _find_reason_to_run(self, config: MergeRecordConfig, now: int) -> str | None:
-        files, folder = self._open_folder(str(config.state_path))
+        A read error is a reason to run, so that the run reports it.
+        """
+        hook = self._create_hook()
+        try:
+            return self._find_reason(hook.store_settings)
+        except AirflowApiError as error:
+            self.log.warning("%s", error)
+            return None
+        except Exception as error:  # noqa: BLE001 - the run reports the error
+            return _describe_error(error)
+
+    async def _find_reason_async(self) -> str | None:
+        hook = self._create_hook()
+        try:
+            await hook.fetch_connection()
+            return await asyncio.to_thread(self._find_reason, hook.store_settings)
+        except AirflowApiError as error:
+            self.log.warning("%s", error)
+            return None
+        except Exception as error:  # noqa: BLE001 - the run reports the error
+            return _describe_error(error)
+
+    def _create_hook(self) -> WarehouseHook:
+        return WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
+
+    def _find_reason(self, settings: StoreSettings) -> str | None:
+        config, now = MergeRecordConfig.parse(self.config), time.time_ns() // 1000
+        files, folder = _open_folder(str(config.state_path), settings)
         files.invalidate_cache()
         paths = files.ls(folder, detail=False) if files.exists(folder) else ()
         name = find_state_file(str(path).rstrip("/").rpartition("/")[2] for path in paths)
@@ -92,21 +111,27 @@ class LandingTrigger(BaseTrigger):
             return "a previous run left an unfinished plan"
         location = str(config.source)
         return find_reason_to_run(
-            state, sort_listing(self._list_entries(location), location, config, now), now, config
+            state, sort_listing(_list_entries(location, settings), location, config, now), now, config
         )
 
-    def _list_entries(self, location: str) -> list[FileEntry]:
-        if location.startswith("/"):
-            return list(walk_folder(location))
-        files, folder = self._open_folder(location)
-        files.invalidate_cache()
-        if not files.exists(folder):
-            return []
-        stats = files.find(folder, detail=True)
-        return [FileEntry.from_stat(path[len(folder) + 1 :], stat) for path, stat in stats.items()]
 
-    def _open_folder(self, location: str) -> tuple[Any, str]:
-        return open_folder(location, complete_arguments(location, self._settings))
+def _describe_error(error: Exception) -> str:
+    return f"the landing folder cannot be checked: {error}"
+
+
+def _list_entries(location: str, settings: StoreSettings) -> list[FileEntry]:
+    if location.startswith("/"):
+        return list(walk_folder(location))
+    files, folder = _open_folder(location, settings)
+    files.invalidate_cache()
+    if not files.exists(folder):
+        return []
+    stats = files.find(folder, detail=True)
+    return [FileEntry.from_stat(path[len(folder) + 1 :], stat) for path, stat in stats.items()]
+
+
+def _open_folder(location: str, settings: StoreSettings) -> tuple[Any, str]:
+    return open_folder(location, complete_arguments(location, settings))
 
 
 def _parse_json(files: Any, path: str) -> Any:

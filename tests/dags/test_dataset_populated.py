@@ -111,6 +111,61 @@ def test_the_last_event_speaks_for_a_catalog_table(run_dag: Any, populated: Any,
     assert state == "failed" or value == {ref: {"version": 4, "origin": "event"}}
 
 
+@pytest.fixture
+def inline_triggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let triggers ask the API of Airflow, which the runs of a test otherwise support in tasks only."""
+    from airflow.sdk.execution_time.supervisor import InProcessSupervisorComms
+
+    async def asend(self: Any, message: Any) -> Any:
+        return self.send(message)
+
+    monkeypatch.setattr(InProcessSupervisorComms, "asend", asend, raising=False)
+
+
+@pytest.mark.usefixtures("inline_triggers")
+def test_a_deferred_sensor_sees_the_event_of_a_catalog_table(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trigger cannot read events, so a task looks for them at each interval until the timeout.
+
+    The event comes after the first look, and the other dataset has none.
+    """
+    ref = "lake.events.told_late"
+    asset = dataset_asset(ref)
+    look_count = 0
+    original = DatasetPopulatedSensor._by_events
+
+    def look_late(self: Any, status: Any, context: Any) -> Any:
+        nonlocal look_count
+        look_count += 1
+        return status if look_count == 1 else original(self, status, context)
+
+    monkeypatch.setattr(DatasetPopulatedSensor, "_by_events", look_late)
+    with DAG("wait_event_late", schedule=None) as dag:
+
+        @task(outlets=[asset])
+        def write_event() -> None:
+            pass
+
+        write_event() >> build_sensor([ref], deferrable=True, timeout=60)
+
+    state, value = read_outcome(run_dag(dag))
+
+    assert (state, value) == ("success", {ref: {"version": None, "origin": "event"}})
+    assert look_count == 2
+
+
+@pytest.mark.usefixtures("inline_triggers")
+@pytest.mark.parametrize(("soft_fail", "state"), [(False, "failed"), (True, "skipped")])
+def test_a_deferred_sensor_of_a_catalog_table_ends_in_time(run_dag: Any, soft_fail: Any, state: Any) -> None:
+    """The timeout counts from the first look, however often a task looks."""
+    options = {"deferrable": True, "timeout": 0.5, "soft_fail": soft_fail}
+    with DAG(f"wait_event_never_{state}", schedule=None) as dag:
+        build_sensor([f"lake.events.never_{state}"], **options)
+
+    assert read_outcome(run_dag(dag))[0] == state
+
+
 def test_a_wrong_warehouse_is_not_waited_for(run_dag: Any) -> None:
     """The sensor fails at once if the warehouse is wrong: waiting does not correct a configuration."""
     with DAG("wait_nowhere", schedule=None) as dag:

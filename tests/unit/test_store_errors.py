@@ -1,16 +1,26 @@
-"""Tests of the errors of an object store that cannot be used, before Spark starts."""
+"""Tests of an object store before Spark starts: its errors, and the keys that only the connection has."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
+import fsspec
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_merge_provider import delta_rs
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.object_store.azure_settings import AzureSettings
+from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
+from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.run.decision import RequiresSparkError
 from airflow_merge_provider.delta_rs import DeltaRsLog
+from airflow_merge_provider.operators.merge_record import MergeRecordOperator
+from airflow_merge_provider.triggers.landing import LandingTrigger
 from tests.s3_server import S3Server, run_s3
 
 
@@ -58,3 +68,43 @@ def test_commands_that_read_name_the_bucket(server: S3Server, monkeypatch: pytes
     for open_location in (delta_rs.open_table, delta_rs.is_table):
         with pytest.raises(SetupError, match="the bucket does not exist"):
             open_location("s3://nowhere/t")
+
+
+def test_the_first_look_uses_the_keys_of_the_connection(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task defers if the folder is empty, and the trigger fires once it has a file.
+
+    The environment has neither the keys nor the address.
+    """
+    store = server.settings
+    keys = {"login": store.access_key, "password": store.secret_key}
+    connection = {"conn_type": "merge_store", **keys, "extra": {"endpoint_url": store.endpoint}}
+    monkeypatch.setenv("AIRFLOW_CONN_MERGE_STORE_DEFAULT", json.dumps(connection))
+    bucket = server.make_bucket()
+    folders = {name: f"{bucket}/{name}" for name in ("source", "merged", "failure", "original", "state_path")}
+    operator = MergeRecordOperator(task_id="merge", reader="json", deferrable=True, **folders)
+    task: Any = SimpleNamespace(dag_id="d", run_id="r", task_id="merge", map_index=-1, task=operator)
+
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute({"ti": task, "run_id": "r"})
+
+    files = fsspec.filesystem("s3", **store.as_fsspec())
+    files.pipe_file(f"{bucket}/source/a.json", b"{}")
+    assert deferred.value.trigger.find_reason() == "1 new files"
+
+
+@pytest.mark.parametrize("warehouse", ["gs://lake/w", "abfss://lake@shop.dfs.core.windows.net/w"])
+def test_a_connection_without_a_warehouse_has_the_keys_of_the_store_of_the_task(
+    warehouse: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kind of store comes from the warehouse of the connection, else from that of the task."""
+    connection = {"conn_type": "merge_store", "password": "c2VjcmV0"}
+    monkeypatch.setenv("AIRFLOW_CONN_MERGE_STORE_DEFAULT", json.dumps(connection))
+    trigger = LandingTrigger({}, warehouse=warehouse)
+
+    kind = GcsSettings if warehouse.startswith("gs") else AzureSettings
+    assert isinstance(trigger._create_hook().store_settings, kind)
+    connection["host"] = "s3://lake/w"
+    monkeypatch.setenv("AIRFLOW_CONN_MERGE_STORE_DEFAULT", json.dumps(connection))
+    assert isinstance(trigger._create_hook().store_settings, S3Settings)

@@ -12,6 +12,7 @@ from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.columns import (
     check_lost_columns,
     check_rule_columns,
+    check_survivorship_columns,
     find_column_problems,
     find_entity_column,
     list_property_names,
@@ -75,14 +76,17 @@ class MergeDecision(RunDecision):
         types = {source.dataset.id: list_types(read_fields(source)) for source in sources}
         properties = {name: list_property_names(list(columns)) for name, columns in types.items()}
         check_lost_columns(self.config, self.state, properties)
+        typed: dict[int, Sequence[str]] = {
+            offset: list(types[name])
+            for offset, name in enumerate(self.config.dataset_ids)
+            if name in types and find_entity_column(types[name], self.config) is None
+        }
+        check_survivorship_columns(self.config, typed)
         if self.request.until == "plan":
             return
-        typed: dict[int, Sequence[str]] = {}
-        for offset, name in enumerate(self.config.dataset_ids):
-            if name in types and find_entity_column(types[name], self.config) is None:
-                if problems := list(find_column_problems(types[name], name, self.config)):
-                    raise DataError.from_problems(problems)
-                typed[offset] = list(types[name])
+        for name in (self.config.dataset_ids[offset] for offset in typed):
+            if problems := list(find_column_problems(types[name], name, self.config)):
+                raise DataError.from_problems(problems)
         check_rule_columns(self.config, typed, is_complete=len(typed) == len(sources) > 0)
 
     def choose_run_mode(self) -> tuple[RunMode, str]:

@@ -36,9 +36,10 @@ class StagingRequirements:
     def list_named(self, config: LoadConfig, stored: Sequence[str]) -> tuple[str, ...]:
         """Return the columns that the source must have, given the columns of the target."""
         sort = (config.sort[0],) if config.sort and self.ranked else ()
-        # A source may lack the flag column if the target has it; if neither has it, the name is misspelt.
-        flag = (config.hard_delete,) if config.hard_delete and config.hard_delete not in stored else ()
-        return (*self.required, *self.sequence, *sort, *flag)
+        excepted = (config.track_except or ()) if isinstance(config, Scd2Config) else ()
+        # A source may lack these columns if the target has them; if neither has one, the name is misspelt.
+        optional = (name for name in collect_columns(config.hard_delete, excepted) if name not in stored)
+        return (*self.required, *self.sequence, *sort, *optional)
 
 
 def build_requirements(config: LoadConfig) -> StagingRequirements:

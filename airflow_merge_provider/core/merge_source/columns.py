@@ -9,6 +9,7 @@ from airflow_merge_provider.core.errors import DataError, Problem, suggest_name
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import find_unknown_columns, plan_rules
+from airflow_merge_provider.core.merge_source.survivorship import DEFAULT, list_properties
 
 IDS, REPLACED, FILTERED = "$ids", "$replaced", "_filtered"
 ENTITY = "entity"
@@ -102,6 +103,32 @@ def check_rule_columns(
         if not is_default and is_complete and name not in known_columns:
             hint = suggest_name(name, known_columns, "columns")
             problems.append(Problem(argument, "unknown-column", f"no dataset has a column {name!r}", hint))
+    if problems:
+        raise DataError.from_problems(problems)
+
+
+def check_survivorship_columns(config: MergeSourceConfig, columns: Mapping[int, Collection[str]]) -> None:
+    """Check that a dataset has each property that a survivorship rule names.
+
+    :param columns: the columns of the datasets that have typed columns, by their offsets; if some datasets do
+        not exist yet, or have whole entities in one column, their properties are unknown.
+    :raises DataError: with every property that does not exist.
+    """
+    # A rule may name a column that the datasets have lost.
+    if len(columns) < len(config.datasets) or config.schema_evolution == "allow_missing":
+        return
+    properties = sorted({name for names in columns.values() for name in list_property_names([*names])})
+    problems = [
+        Problem(
+            f"survivorship.{rule}",
+            "unknown-column",
+            f"no dataset has a column {name!r}",
+            suggest_name(name, properties, "columns"),
+        )
+        for rule, raw_rule in (config.survivorship or {}).items()
+        for name in list_properties(rule, raw_rule)
+        if name not in (*properties, DEFAULT)
+    ]
     if problems:
         raise DataError.from_problems(problems)
 

@@ -50,7 +50,7 @@ class SurvivorshipRule:
 def parse_choices(raw: Mapping[str, Any] | None) -> tuple[SurvivorshipRule, ...]:
     """Parse rules that ``find_problems`` accepts, in the order of their first properties."""
     rules = [
-        SurvivorshipRule(_list_properties(name, raw_rule), _parse_preferences(_find_rule(raw_rule)))
+        SurvivorshipRule(list_properties(name, raw_rule), _parse_preferences(_find_rule(raw_rule)))
         for name, raw_rule in (raw or {}).items()
     ]
     return tuple(sorted(rules, key=lambda choice: choice.properties))
@@ -97,7 +97,7 @@ def find_problems(raw: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[P
             yield Problem(
                 path, "value", "must name at least one rule", f"valid rules: {', '.join(valid_rules)}, prefer"
             )
-        for property_name in _list_properties(name, raw_rule):
+        for property_name in list_properties(name, raw_rule):
             if property_name in owners:
                 yield Problem(
                     path,
@@ -148,7 +148,8 @@ def _rule_problems(
             yield Problem(f"{path}.prefer", "unknown", f"{dataset!r} is not listed in datasets", listed)
 
 
-def _list_properties(name: str, raw_rule: Any) -> tuple[str, ...]:
+def list_properties(name: str, raw_rule: Any) -> tuple[str, ...]:
+    """Return the properties of a rule: those of its group, or its name."""
     group = raw_rule.get("group") if isinstance(raw_rule, Mapping) else None
     if isinstance(group, list | tuple):
         return tuple(item for item in group if isinstance(item, str))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.errors import DataError, JobError, Problem
-from airflow_merge_provider.core.merge_source.columns import check_rule_columns
+from airflow_merge_provider.core.merge_source.columns import check_rule_columns, check_survivorship_columns
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, plan_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
@@ -162,6 +162,7 @@ def resolve_entities(
     with progress.time_step("open sources"):
         sources = [open_table(table) for table in pinned]
         typed = {source.offset: source.columns for source in sources if source.properties is not None}
+        check_survivorship_columns(config, typed)
         check_rule_columns(config, typed, is_complete=len(typed) == len(sources) > 0)
         _check_change_detection(config, sources, pinned)
     is_full = previous_scan is None or previous_scan.everything

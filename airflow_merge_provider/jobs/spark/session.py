@@ -42,7 +42,11 @@ def is_local(spark: SparkSession) -> bool:
     if is_remote():
         return _sees_same_files(spark)
     master = str(spark.conf.get("spark.master", ""))
-    return master.startswith("local") and spark.conf.get("spark.hadoop.fs.defaultFS", None) is None
+    if not master.startswith("local"):
+        return False
+    # Hadoop takes it from the settings or from core-site.xml.
+    default_store = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
+    return str(default_store).startswith("file:")
 
 
 @lru_cache(maxsize=8)

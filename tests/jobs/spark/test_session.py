@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.jobs.spark.session import is_local
+
 
 @pytest.mark.classic
 def test_a_local_session_is_lean_and_strict(spark: SparkSession) -> None:
@@ -47,3 +49,17 @@ def test_a_failed_statement_prints_nothing(spark: SparkSession, capfd: pytest.Ca
         spark.sql("SELECT nobody")
 
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.classic
+def test_another_default_file_system_is_not_that_of_this_process(spark: SparkSession) -> None:
+    """Absolute paths are in the default file system of Hadoop, wherever it was set."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    assert is_local(spark)
+
+    hadoop.set("fs.defaultFS", "hdfs://node:8020")
+    try:
+        assert not is_local(spark)
+    finally:
+        hadoop.unset("fs.defaultFS")
+    assert is_local(spark)

@@ -196,7 +196,11 @@ def test_commands_have_the_credentials_of_the_connection(
             "missing",
             "storage_options: ",
         ),
-        ({"conn_type": "merge_store", "extra": {"aws_conn_id": "none"}}, "warning", "cannot be checked"),
+        (
+            {"conn_type": "merge_store", "extra": {"aws_conn_id": "none"}},
+            "missing",
+            "connection 'none' does not exist",
+        ),
         (None, "ok", "does not exist"),
     ],
 )
