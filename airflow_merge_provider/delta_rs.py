@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_merge_provider.core.dataset import Dataset, format_table_uri
 from airflow_merge_provider.core.errors import DataError, Problem, SetupError
+from airflow_merge_provider.core.explanation.values import format_value
 from airflow_merge_provider.core.object_store.clients import complete_options, find_store_error
 from airflow_merge_provider.core.run.decision import RequiresSparkError
 from airflow_merge_provider.core.run.table_log import PinnedDataset, TableVersion
@@ -93,6 +94,9 @@ class DeltaRsLog:
 
     def read_fields(self, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
         return self._query(pinned.dataset, lambda table: read_fields(table, pinned.version))
+
+    def read_example(self, pinned: PinnedDataset, name: str) -> str | None:
+        return self._query(pinned.dataset, lambda table: read_example(table, pinned.version, name))
 
     def has_files(self, dataset: Dataset) -> bool:
         raise RequiresSparkError(f"{dataset.uri} consists of files without a log")
@@ -243,6 +247,20 @@ def read_fields(table: DeltaTable, version: int | None) -> list[dict[str, Any]]:
         table.load_as_version(version)
     fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
     return fields
+
+
+def read_example(table: DeltaTable, version: int | None, name: str) -> str | None:
+    """Return a value of a column of a table at a version as text; None if it has none but NULL."""
+    from deltalake import QueryBuilder
+
+    if version is not None and table.version() != version:
+        table.load_as_version(version)
+    column = '"' + name.replace('"', '""') + '"'
+    query = f"SELECT {column} AS v FROM t WHERE {column} IS NOT NULL LIMIT 1"
+    for batch in QueryBuilder().register("t", table).execute(query):
+        for value in batch.column("v").to_pylist():
+            return format_value(value)
+    return None
 
 
 def read_commit_id(location: Path, version: int) -> str | None:

@@ -22,6 +22,7 @@ from airflow_merge_provider.core.explanation.joins import (
 )
 from airflow_merge_provider.core.explanation.rows import trace_changes
 from airflow_merge_provider.core.explanation.values import to_json_value
+from airflow_merge_provider.core.run.previous_run import list_runs
 from airflow_merge_provider.core.source_offset import SourceOffset, read_offsets
 from airflow_merge_provider.explain.reading import (
     ROWS_MAX,
@@ -80,14 +81,18 @@ def _explain_run(
 
 
 def _find_run(dataset: Dataset, table: DeltaTable) -> CommitRef:
-    """Return the newest commit of a join.
+    """Return the commit of the newest join that no undo has undone.
 
-    :raises DataError: if it does not record the join.
+    :raises DataError: if there is none, or if it does not record the join.
     """
-    commits = [CommitRef.from_entry(entry) for entry in read_lineage(dataset, table).entries]
-    commit = next((commit for commit in commits if commit.state.get("capability") == _CAPABILITY), None)
+    entries = read_lineage(dataset, table).entries
+    versions = {run.version for run in list_runs(entries, _CAPABILITY)}
+    commits = (CommitRef.from_entry(entry) for entry in entries if entry.version in versions)
+    commit = next(commits, None)
     if commit is None or "join" not in commit.state:
         message = f"the newest run of {dataset.uri} does not record the join"
+        if commit is None:
+            message = f"{dataset.uri} has no row of a join: all its runs are undone"
         hint = "run the task once with full_refresh=True"
         raise DataError.from_problems([Problem("target", "state", message, hint)])
     return commit

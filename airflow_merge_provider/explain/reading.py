@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # A key of a replaced group, or of rows without a key, may have many rows.
 ROWS_MAX = 1000
 VERSIONS_MAX = 1000
+# The number of digits of decimals that a double holds exactly.
+_EXACT_DIGITS_MAX = 15
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Key = Mapping[str, str | None]
@@ -236,7 +238,15 @@ def _render_condition(column: str, value: Any, kind: str) -> str:
         return f"{column} IS NULL"
     if isinstance(value, float):
         literal = f"arrow_cast({quote_text(format_value(value))}, 'Float{32 if kind == 'float' else 64}')"
+        if value == 0:
+            # delta-rs takes -0.0 for another number than 0.0.
+            return f"abs({column}) = {literal.replace('-', '')}"
         return f"isnan({column})" if math.isnan(value) else f"{column} = {literal}"
+    if isinstance(value, Decimal):
+        precision, scale = (int(part) for part in kind[len("decimal(") : -1].split(","))
+        if precision > _EXACT_DIGITS_MAX:
+            # delta-rs writes statistics of decimals as doubles, by which it skips files with longer ones.
+            return f"CAST({column} AS VARCHAR) = {quote_text(f'{value:.{scale}f}')}"
     return f"{column} = {render_literal(value, kind)}"
 
 

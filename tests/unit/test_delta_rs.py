@@ -42,6 +42,17 @@ def test_a_table_is_pinned_with_its_commit(tmp_path: Path) -> None:
     assert is_continued(DeltaRsLog(), later, pinned.offset)  # the log does not reach back any more
 
 
+def test_an_example_is_a_value_of_the_version(tmp_path: Path) -> None:
+    """NULL is no example, and the value of a newer version neither."""
+    dataset = write_table(tmp_path)
+    extended = ROWS.append_column('a"b', pa.array([None, "x"])).append_column("none", pa.nulls(2, pa.int32()))
+    write_deltalake(str(dataset.path), extended, mode="append", schema_mode="merge")
+    pinned = PinnedDataset(dataset, 0), PinnedDataset(dataset, 1)
+    names = (pinned[0], "tags"), (pinned[1], 'a"b'), (pinned[1], "none")
+
+    assert [DeltaRsLog().read_example(*name) for name in names] == ['["a"]', '"x"', None]
+
+
 def test_rows_and_columns_are_those_of_the_version(tmp_path: Path) -> None:
     """Counts and types are read at a version, even if there is a newer one."""
     dataset = write_table(tmp_path)

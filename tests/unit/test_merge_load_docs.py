@@ -59,7 +59,8 @@ def test_an_error_of_a_page_is_the_one_that_is_raised(name: Any, argument: Any, 
 def test_refusals_of_a_page_are_in_the_code(name: Any) -> None:
     """The errors that depend on data have the same text in the code as on the page."""
     package = ROOT / "airflow_merge_provider"
-    files = [*(package / "jobs/merge_load").rglob("*.py"), *(package / "core/merge_load").rglob("*.py")]
+    folders = ("jobs/merge_load", "core/merge_load", "jobs/delta")
+    files = [path for folder in folders for path in (package / folder).rglob("*.py")]
     code = "".join(path.read_text(encoding="utf-8") for path in files)
     messages = [row[0] for row in read_rows(read_section(PAGES[name], "Errors")) if row[0][:2] != "`{"]
 

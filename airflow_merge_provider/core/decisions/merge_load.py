@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.columns import (
+    FindExample,
     check_compared_types,
     check_layout,
     check_named_columns,
@@ -57,6 +59,7 @@ class LoadDecision(RunDecision):
     config: AnyLoad
     source: PinnedDataset
     reporter: RunReporter
+    find_example: FindExample = lambda _: None
 
     @property
     def is_repeatable(self) -> bool:
@@ -107,7 +110,10 @@ class LoadDecision(RunDecision):
             added = config.added_columns if isinstance(config, Scd2Config) else ()
             optional = (config.hard_delete,) if config.hard_delete else ()
             keys = config.identity_columns
-            check_layout(source, stored, added, config.evolution, dataset, optional, keys=keys)
+            evolution, find_example = config.evolution, self.find_example
+            check_layout(
+                source, stored, added, evolution, dataset, optional, keys=keys, find_example=find_example
+            )
 
 
 def decide_load(config: AnyLoad, source: PinnedDataset, reporter: RunReporter) -> LoadDecision:
@@ -146,4 +152,4 @@ def open_run(log: TableLog, request: JobRequest, progress: Progress) -> LoadDeci
     last = load_previous_run(log, target, CAPABILITY, request, adopts=config.adopt)
     sources = {source.dataset.id: source}
     reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, sources, last)
-    return decide_load(config, source, reporter)
+    return replace(decide_load(config, source, reporter), find_example=partial(log.read_example, source))

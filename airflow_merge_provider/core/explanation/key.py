@@ -6,6 +6,8 @@ Source: docs/explain.md, Keys.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, InvalidOperation
@@ -16,6 +18,7 @@ from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_nam
 # The largest precision of a decimal in Spark.
 _DIGITS_MAX = 38
 _INTEGERS = frozenset({"byte", "short", "integer", "long"})
+_CUT_DIGITS = re.compile(r"[.,]\d{6}0*[1-9]")
 _FLAGS = {"true": True, "false": False}
 _FORMS = {
     "boolean": "true or false",
@@ -99,12 +102,12 @@ def _find_converter(kind: str) -> Callable[[str], Any] | None:
         return int
     converters: dict[str, Callable[[str], Any]] = {
         "string": str,
-        "float": float,
-        "double": float,
+        "float": _read_float,
+        "double": _read_float,
         "boolean": lambda text: _FLAGS[text.strip().lower()],
         "date": lambda text: date.fromisoformat(text.strip()),
         "timestamp": _read_timestamp,
-        "timestamp_ntz": lambda text: datetime.fromisoformat(text.strip()).replace(tzinfo=None),
+        "timestamp_ntz": _read_local_time,
         "binary": lambda text: bytes.fromhex(text.strip().removeprefix("0x")),
     }
     return converters.get(kind)
@@ -121,8 +124,29 @@ def _read_decimal(text: str, precision: int, scale: int) -> Decimal:
     return value
 
 
+def _read_float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value) and "inf" not in text.lower():
+        raise ValueError(text)
+    return value
+
+
+def _read_local_time(text: str) -> datetime:
+    at = _read_time(text)
+    if at.tzinfo is not None:
+        raise ValueError(text)
+    return at
+
+
+def _read_time(text: str) -> datetime:
+    """Parse a time of microseconds, of which Python would cut further digits."""
+    if _CUT_DIGITS.search(text):
+        raise ValueError(text)
+    return datetime.fromisoformat(text.strip())
+
+
 def _read_timestamp(text: str) -> datetime:
-    at = datetime.fromisoformat(text.strip())
+    at = _read_time(text)
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 

@@ -9,6 +9,10 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from math import isfinite
 from typing import Any, Literal
 
 from airflow_merge_provider.core.errors import format_count
@@ -252,7 +256,21 @@ def _write_content(row: Row, columns: set[str] | None = None) -> str:
 
 
 def _write_json(value: Any) -> str:
-    return json.dumps(to_json_value(value), sort_keys=True)
+    return json.dumps(to_json_value(_normalize_value(value)), sort_keys=True)
+
+
+def _normalize_value(value: Any) -> Any:
+    """Return a value in a form that it shares with equal values of other types, to which a load casts it."""
+    if isinstance(value, Mapping):
+        return {name: _normalize_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_normalize_value, value))
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    return str(Fraction(value)) if is_number and isfinite(value) else value
 
 
 def _find_value(row: Row, name: str) -> Any:

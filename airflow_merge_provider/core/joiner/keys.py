@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
-from airflow_merge_provider.core.schema.key_types import list_casts, read_key_type
+from airflow_merge_provider.core.schema.key_types import read_key_type, suggest_casts
 from airflow_merge_provider.core.schema.type_text import is_comparable
 
 PROPERTY = "join_keys"
@@ -159,14 +159,18 @@ def _type_problems(options: ParsedOptions, clause: Mapping[str, str]) -> Iterato
                 f"{first_field} is {first_type} and {other_field} is {kind}:"
                 " the fields of a key must have the same type"
             )
-            hint = _suggest_casts({first_field: first_type, other_field: kind})
+            hint = suggest_casts((first_field, other_field), (first_type, kind))
             yield options.build_problem(PROPERTY, "join_key_field", message, hint)
         elif not is_comparable(first_type):
             message = (
                 f"{first_field} is {first_type} and {other_field} is {kind}:"
                 " values of this type cannot be compared"
             )
-            yield options.build_problem(PROPERTY, "join_key_field", message, "join on another field")
+            hint = (
+                "join on another field, or on one that is computed upstream: "
+                "array_sort(map_entries(...)) of a map, to_json(...) of a variant"
+            )
+            yield options.build_problem(PROPERTY, "join_key_field", message, hint)
 
 
 def is_same_key_type(left: str, right: str) -> bool:
@@ -178,15 +182,6 @@ def is_same_key_type(left: str, right: str) -> bool:
     left_kind, right_kind = read_key_type(left), read_key_type(right)
     is_family = left_kind.family == right_kind.family and left_kind.family in {"decimal", "text"}
     return left_kind == right_kind or is_family
-
-
-def _suggest_casts(types: Mapping[str, str]) -> str:
-    """Return how to give fields of two types one type, by their names."""
-    casts = list_casts(list(types.values()))
-    if casts is None:
-        return "join on another field"
-    changed = [cast.format(field) for field, cast in zip(types, casts, strict=True) if cast != "{}"]
-    return f"give the input a column with {' and '.join(changed)} in place of the field"
 
 
 def _format_clause(clause: Clause) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean, suggest_name
 from airflow_merge_provider.core.merge_load.load import LoadConfig, SchemaEvolution
@@ -21,8 +21,10 @@ _WIDENS = {
 }
 _WHOLE_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 VOID = "void"
-# A map or a variant, also inside other types; fields of structs may have these names.
-_INCOMPARABLE = re.compile(r"(?:^|[:<,])(?:map<|variant(?=[,>]|$))")
+# Returns a value of a column of the source as text; None if it has none.
+FindExample = Callable[[str], str | None]
+# A map, a variant or no type at all, also inside other types; fields of structs may have these names.
+_INCOMPARABLE = re.compile(r"(?:^|[:<,])(?:map<|(?:variant|void)(?=[,>]|$))")
 
 
 def check_named_columns(
@@ -67,7 +69,10 @@ def check_compared_types(
     :param types: the types of the source's columns, by their names.
     :raises DataError: with every such column.
     """
-    hint = "use another column, or compute one upstream, such as to_json(...)"
+    hint = (
+        "use another column, or compute one upstream: array_sort(map_entries(...)) of a map, "
+        "to_json(...) of a variant"
+    )
     compared = dict.fromkeys(
         (*requirements.keys, *requirements.unique, *_list_ordering(requirements, config))
     )
@@ -111,6 +116,7 @@ def check_layout(
     optional: Sequence[str] = (),
     *,
     keys: Sequence[str] = (),
+    find_example: FindExample = lambda _: None,
 ) -> None:
     """Raise an error if columns of the source do not fit the columns of the target.
 
@@ -121,6 +127,7 @@ def check_layout(
     :param added: the columns that the load adds to those of the source.
     :param optional: columns that a source may always leave out.
     :param keys: the columns that identify a row of the target.
+    :param find_example: returns a value of a column of the source.
     :raises DataError: with every column that does not fit.
     """
     problems = [
@@ -130,7 +137,8 @@ def check_layout(
     if stored is not None:
         loaded = {name: kind for name, kind in stored.items() if name not in added}
         new = [name for name, kind in source.items() if name not in loaded and kind != VOID]
-        problems += _find_type_problems(source, loaded, target) + _find_case_problems(new, loaded, target)
+        problems += _find_type_problems(source, loaded, target, find_example)
+        problems += _find_case_problems(new, loaded, target)
         if not evolution.allows_missing:
             problems += list_missing(source, [name for name in loaded if name not in optional], target)
         problems += _find_key_problems([name for name in new if name in keys], target)
@@ -169,14 +177,21 @@ def raise_problems(problems: Sequence[Problem]) -> None:
         raise DataError.from_problems(problems)
 
 
-def _find_type_problems(source: Mapping[str, str], stored: Mapping[str, str], target: str) -> list[Problem]:
-    hint = "cast it upstream, or rebuild the target with full_refresh=True"
+def _find_type_problems(
+    source: Mapping[str, str], stored: Mapping[str, str], target: str, find_example: FindExample
+) -> list[Problem]:
+    def describe_value(name: str) -> str:
+        example = find_example(name)
+        return "" if example is None else f", with values such as {example}"
+
     return [
         Problem(
             target,
             "type",
-            f"column {name!r} has type {kind} in the source and type {stored[name]} in the target",
-            hint,
+            f"column {name!r} has type {kind} in the source and type {stored[name]} in the target"
+            f"{describe_value(name)}",
+            f"cast it upstream with CAST({name} AS {stored[name]}), "
+            "or rebuild the target with full_refresh=True",
         )
         for name, kind in source.items()
         if name in stored and not _is_fitting(kind, stored[name])

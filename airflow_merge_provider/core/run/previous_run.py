@@ -116,7 +116,8 @@ class PreviousRun:
     @property
     def warnings(self) -> list[str]:
         """Warnings about the target for the user, before the next run."""
-        if self.changed_by is None or not self.number:
+        # The rows of an adopted table are those of another writer, also after an undo of the first run.
+        if self.changed_by is None or not self.number or self.is_adopted:
             return []
         operation = self.changed_by.operation or "a commit"
         return [
@@ -161,9 +162,11 @@ def load_previous_run(
         is_found = bool(own_commits) or request is None or _is_reaching(history, run_after)
         if len(history) != limit or (runs and is_found):
             break
-    previous_run = replace(
-        _build_previous_run(log, target, capability, history, lineage), is_adopted=is_adopted
-    )
+    previous_run = _build_previous_run(log, target, capability, history, lineage)
+    if adopts is not None and previous_run.run_version is None and lineage.is_complete:
+        # An undo of the run that took over a table leaves the rows of the other program, and our property.
+        is_adopted = is_adopted or previous_run.changed_by is not None
+    previous_run = replace(previous_run, is_adopted=is_adopted)
     if request is None or not own_commits:
         return previous_run
     attempts = [run for run in own_commits if request.run.is_same_attempt(run.state.get(TOKEN))]

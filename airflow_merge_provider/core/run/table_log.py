@@ -67,6 +67,9 @@ class TableLog(Protocol):
     def read_fields(self, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
         """Return the columns of a table at its version, in Spark's JSON form."""
 
+    def read_example(self, pinned: PinnedDataset, name: str) -> str | None:
+        """Return a value of a column of a table as text; None if it has none but NULL."""
+
     def has_rows(self, dataset: Dataset) -> bool:
         """Return whether a table that exists has rows."""
 

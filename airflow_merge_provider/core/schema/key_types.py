@@ -118,6 +118,19 @@ def list_casts(types: Sequence[str]) -> list[str] | None:
     return ["{}" if kind.name == goal else f"CAST({{}} AS {goal})" for kind, goal in pairs]
 
 
+def suggest_casts(names: Sequence[str], types: Sequence[str]) -> str:
+    """Return how to give columns of two types one type, by their names.
+
+    >>> suggest_casts(["a.id", "b.id"], ["string", "int"])
+    'give the input a column with CAST(a.id AS INT) in place of the field'
+    """
+    casts = list_casts(types)
+    if casts is None:
+        return "join on another field"
+    changed = [cast.format(name) for name, cast in zip(names, casts, strict=True) if cast != "{}"]
+    return f"give the input a column with {' and '.join(changed)} in place of the field"
+
+
 def read_key_type(written: str) -> KeyType:
     """Return a type, written as Spark or Delta write it.
 

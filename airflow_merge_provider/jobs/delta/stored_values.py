@@ -8,29 +8,70 @@ Source: docs/guides/read_targets.md, Values of partition columns.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    CalendarIntervalType,
     CharType,
     DataType,
+    DayTimeIntervalType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
+    TimeType,
     VarcharType,
+    YearMonthIntervalType,
 )
 
+from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.jobs.spark.errors import LOST_PARTITION_VALUE
 from airflow_merge_provider.jobs.spark.exact_text import exact_row
 from airflow_merge_provider.jobs.spark.expressions import cast_to
-from airflow_merge_provider.jobs.spark.sql import quote_column
+from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
 # Delta reads an empty text as NULL, and Spark writes NULL into the folder of the other name.
 _NULL_TEXTS = ("", "__HIVE_DEFAULT_PARTITION__")
 _EXAMPLE_MAX_CHARS = 300
+# Types that Delta does not have, or that no reader but Spark has.
+_UNSTORABLE = CalendarIntervalType | DayTimeIntervalType | NullType | TimeType | YearMonthIntervalType
+
+
+def require_storable(fields: Iterable[StructField], table: str) -> None:
+    """Raise an error if columns have types that a Delta table cannot hold, or that only Spark can read.
+
+    :param table: the dataset that has or would get the columns.
+    :raises DataError: with every such column.
+    """
+    problems = [
+        Problem(
+            table,
+            "type",
+            f"a Delta table cannot hold column {field.name!r} of type {field.dataType.simpleString()}",
+            f"replace it by a column such as CAST({quote_name(field.name)} AS STRING) in a view or upstream",
+        )
+        for field in fields
+        if _is_unstorable(field.dataType)
+    ]
+    if problems:
+        raise DataError.from_problems(problems)
+
+
+def _is_unstorable(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_is_unstorable(field.dataType) for field in kind.fields)
+    if isinstance(kind, MapType):
+        return _is_unstorable(kind.keyType) or _is_unstorable(kind.valueType)
+    if isinstance(kind, ArrayType):
+        return _is_unstorable(kind.elementType)
+    # Only Spark opens a table whose texts have a collation.
+    return isinstance(kind, _UNSTORABLE) or (
+        isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()
+    )
 
 
 def prepare_rows(rows: DataFrame, partitions: Collection[str], *, with_types: bool) -> DataFrame:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -13,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.explanation.values import format_value
 from airflow_merge_provider.core.run.table_log import (
     CountRows,
     PinnedDataset,
@@ -36,6 +39,7 @@ from airflow_merge_provider.jobs.delta.log import (
 )
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import NOT_FOUND_CONDITIONS, error_condition
+from airflow_merge_provider.jobs.spark.exact_text import exact_row
 from airflow_merge_provider.jobs.spark.formats import build_reader_options, complete_options, spark_format
 
 # A run reports all other problems of a table itself.
@@ -94,6 +98,9 @@ class SparkLog:
 
     def read_fields(self, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
         return read_fields(self.spark, pinned)
+
+    def read_example(self, pinned: PinnedDataset, name: str) -> str | None:
+        return read_example(read_dataset(self.spark, pinned), name)
 
     def has_rows(self, dataset: Dataset) -> bool:
         row_count = count_records(self.spark, pin_dataset(self.spark, dataset))
@@ -172,6 +179,14 @@ def count_records(spark: SparkSession, pinned: PinnedDataset, *, live: bool = Fa
 def build_row_counter(spark: SparkSession) -> CountRows:
     """Return the function that counts the rows of a dataset from its log, without deleted ones."""
     return partial(count_records, spark, live=True)
+
+
+def read_example(rows: DataFrame, name: str) -> str | None:
+    """Return a value of a column as text; None if it has none but NULL."""
+    value = exact_row(rows, [name])
+    for row in rows.where(sql.quote_column(name).isNotNull()).select(value).limit(1).collect():
+        return format_value(json.loads(row[0], parse_float=Decimal)[name])
+    return None
 
 
 def read_fields(spark: SparkSession, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:

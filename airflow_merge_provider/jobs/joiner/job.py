@@ -33,6 +33,7 @@ from airflow_merge_provider.core.run_mode import (
     RunMode,
 )
 from airflow_merge_provider.jobs.delta.side_table import SideTable
+from airflow_merge_provider.jobs.delta.stored_values import require_storable
 from airflow_merge_provider.jobs.delta.table import (
     build_row_counter,
     find_non_null_columns,
@@ -100,6 +101,7 @@ def prepare_join(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[st
         option_name = Spelling(raw, JoinerConfig.model_fields)("condition_expression")
         problem = Problem(option_name, "invalid_condition", message, f"available fields: {available_fields}")
         raise ConfigError.from_problems([problem]) from None
+    require_storable(rows.schema.fields, str(raw.get("target") or "target"))
     return Join(plan, frames, rows)
 
 

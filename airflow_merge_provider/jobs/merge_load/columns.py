@@ -12,13 +12,13 @@ from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_load.columns import check_layout
+from airflow_merge_provider.core.merge_load.columns import FindExample, check_layout
 from airflow_merge_provider.core.merge_load.load import SchemaEvolution
 from airflow_merge_provider.core.merge_load.timestamps import to_microseconds
+from airflow_merge_provider.jobs.delta.stored_values import require_storable
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.exact_text import exact_sql, has_equality
-from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 
@@ -55,12 +55,14 @@ def find_layout(
     *,
     optional: Sequence[str] = (),
     keys: Sequence[str] = (),
+    find_example: FindExample = lambda _: None,
 ) -> TargetColumns:
     """Return the columns and types that a load writes.
 
     Source: docs/semantics/merge_load.md, Target columns.
 
     ``optional`` are columns that a source may always leave out, ``keys`` those that identify a stored row.
+    ``find_example`` returns a value of a column of the source.
 
     :raises DataError: with every column that does not fit.
     """
@@ -73,6 +75,7 @@ def find_layout(
         target,
         optional,
         keys=keys,
+        find_example=find_example,
     )
     fields = tuple(
         StructField(field.name, field.dataType)
@@ -80,11 +83,13 @@ def find_layout(
         if not isinstance(field.dataType, NullType)
     )
     if stored is None:
+        require_storable(fields, target)
         return TargetColumns(fields)
     stored_fields = tuple(field for field in stored.fields if field.name not in added)
     stored_names = {field.name for field in stored_fields}
     new = tuple(field for field in fields if field.name not in stored_names)
     added_fields = () if evolution.new_columns == "ignore" else new
+    require_storable(added_fields, target)
     return TargetColumns((*stored_fields, *added_fields), tuple(field.name for field in added_fields))
 
 
@@ -92,9 +97,9 @@ def align_columns(source: DataFrame, layout: TargetColumns) -> list[Column]:
     """Return the target's columns of a source: cast, and NULL if the source does not have them."""
     names = set(source.columns)
     return [
-        cast_to(quote_column(field.name) if field.name in names else F.lit(None), field.dataType).alias(
-            field.name
-        )
+        (quote_column(field.name) if field.name in names else F.lit(None))
+        .cast(field.dataType)
+        .alias(field.name)
         for field in layout.fields
     ]
 

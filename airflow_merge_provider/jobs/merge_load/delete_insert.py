@@ -21,7 +21,7 @@ from airflow_merge_provider.jobs.merge_load.columns import content_hash, refer_t
 from airflow_merge_provider.jobs.merge_load.snapshot_scope import filter_scope
 from airflow_merge_provider.jobs.merge_load.staging import SMALL_LOAD_MAX_ROWS, StagedLoad
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_load, insert_all
-from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
+from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
@@ -51,7 +51,7 @@ def compare_rows(load: StagedLoad, stored: DataFrame, config: DeleteInsertConfig
 
 
 def _with_new_columns(stored: DataFrame, load: StagedLoad) -> DataFrame:
-    new_columns = {name: cast_to(F.lit(None), load.rows.schema[name].dataType) for name in load.layout.new}
+    new_columns = {name: F.lit(None).cast(load.rows.schema[name].dataType) for name in load.layout.new}
     return add_columns(stored, new_columns)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F
-from pyspark.sql.types import BooleanType, DataType, NumericType, StringType, StructType
+from pyspark.sql.types import BooleanType, DataType, NullType, NumericType, StringType, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem, format_count
 from airflow_merge_provider.core.merge_load.columns import (
@@ -21,6 +23,7 @@ from airflow_merge_provider.core.merge_load.columns import (
 from airflow_merge_provider.core.merge_load.conditions import fill_tables
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.core.merge_load.requirements import CONTENT, PREFIX, StagingRequirements
+from airflow_merge_provider.jobs.delta.table import read_example
 from airflow_merge_provider.jobs.merge_load.columns import (
     TargetColumns,
     align_columns,
@@ -29,7 +32,8 @@ from airflow_merge_provider.jobs.merge_load.columns import (
     find_layout,
     list_types,
 )
-from airflow_merge_provider.jobs.spark.expressions import cast_to, combine_with_or
+from airflow_merge_provider.jobs.spark.exact_text import exact_row
+from airflow_merge_provider.jobs.spark.expressions import combine_with_or
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 TRACKED = f"{PREFIX}tracked"
@@ -41,7 +45,7 @@ SOURCE = "staging_table"
 # Loads below this size are broadcast instead of being shuffled with the stored rows.
 SMALL_LOAD_MAX_ROWS = 200_000
 # Limits for the example rows in error messages.
-_EXAMPLES, _EXAMPLE_COLUMNS, _EXAMPLE_CHARS = 5, 5, 40
+_EXAMPLES, _EXAMPLE_COLUMNS, _EXAMPLE_MAX_CHARS = 5, 5, 80
 # Texts of flags that most systems write for false, in lower case.
 _FALSE_TEXTS = ("", "0", "false", "f", "no", "n", "off")
 _FILE_ORDER = ("file_modification_time", "file_path", "file_block_start")
@@ -210,25 +214,31 @@ def require_unique_keys(stored: DataFrame, config: LoadConfig, target: str) -> N
     may_repeat = getattr(config, "deduplicated", False)
     wrong = groups.where(has_null if may_repeat else has_null | (F.col("n") > 1))
     names, hint = ", ".join(keys), "correct the rows of the target, or choose other key columns"
-    for row in wrong.orderBy(~has_null).limit(1).collect():
-        values = [row[key] for key in keys]
-        example = ", ".join(f"{key}={_write_value(value)}" for key, value in zip(keys, values, strict=True))
-        rows = format_count(row["n"], "row")
-        message = f"cannot be adopted with the key {names}, because it has {rows} with {example}"
+    example = exact_row(wrong, keys, keeps_nulls=True).alias("example")
+    for row in wrong.orderBy(~has_null).select("n", example).limit(1).collect():
+        rows = f"{format_count(row['n'], 'row')} with {_write_example(row['example'])}"
+        message = f"cannot be adopted with the key {names}, because it has {rows}"
         raise DataError.from_problems([Problem(target, "adopted-key", message, hint)])
 
 
 def _list_examples(rows: DataFrame, names: Sequence[str]) -> str:
     """Return some columns of a few rows as text for an error message."""
-    examples = rows.select(*map(quote_column, names)).limit(_EXAMPLES).collect()
-    return "; ".join(
-        ", ".join(f"{name}={_write_value(value)}" for name, value in zip(names, row, strict=True))
-        for row in examples
-    )
+    examples = rows.select(exact_row(rows, names, keeps_nulls=True)).limit(_EXAMPLES).collect()
+    return "; ".join(_write_example(row[0]) for row in examples)
+
+
+def _write_example(text: str) -> str:
+    """Return the exact text of a row as it is shown in an error message."""
+    values = json.loads(text, parse_float=str, parse_int=str)
+    return ", ".join(f"{name}={_write_value(value)}" for name, value in values.items())
 
 
 def _write_value(value: Any) -> str:
-    return "NULL" if value is None else repr(str(value)[:_EXAMPLE_CHARS])
+    if value is None:
+        return "NULL"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    more = f"… ({len(text)} characters)" if len(text) > _EXAMPLE_MAX_CHARS else ""
+    return repr(text[:_EXAMPLE_MAX_CHARS]) + more
 
 
 def stage_load(
@@ -260,6 +270,7 @@ def stage_load(
         dataset,
         optional=optional_columns,
         keys=config.identity_columns,
+        find_example=partial(read_example, source),
     )
     if config.hard_delete_when is not None:
         source = source.alias(SOURCE)
@@ -273,7 +284,10 @@ def stage_load(
     if requirements.tracked is not None:
         hashes[TRACKED] = content_hash(columns.select_fields(requirements.tracked(columns.names)))
     rows = rows.withColumns(hashes)
-    warnings = (*_list_warnings(source, config, name), *list_text_orders(types, requirements, config))
+    warnings = (
+        *_list_warnings(source, columns, config, name),
+        *list_text_orders(types, requirements, config),
+    )
     load = StagedLoad(rows, rows, columns, requirements, config, name, warnings=warnings)
     if requirements.lazy:
         return load
@@ -305,11 +319,18 @@ def _to_text(condition: str) -> str:
     return fill_tables(condition, table=SOURCE, staging_table=SOURCE)
 
 
-def _list_warnings(source: DataFrame, config: LoadConfig, name: str) -> tuple[str, ...]:
+def _list_warnings(
+    source: DataFrame, layout: TargetColumns, config: LoadConfig, name: str
+) -> tuple[str, ...]:
     flag = config.hard_delete
-    if flag is None or flag in source.columns:
-        return ()
-    return (f"hard_delete: {name} has no column {flag!r}, so no row is flagged",)
+    warnings = [
+        f"column {field.name!r} of {name} has no type, only NULL, and is left out: cast it to its type"
+        for field in source.schema
+        if isinstance(field.dataType, NullType) and field.name not in layout.names
+    ]
+    if flag is not None and flag not in source.columns:
+        warnings.append(f"hard_delete: {name} has no column {flag!r}, so no row is flagged")
+    return tuple(warnings)
 
 
 def _mark_deletions(source: DataFrame, config: LoadConfig) -> Column:
@@ -334,7 +355,7 @@ def _find_false_flag(source: DataFrame, flag: str | None) -> Column:
     kind: DataType | None = source.schema[flag].dataType if flag and flag in source.columns else None
     if flag is None or not isinstance(kind, NumericType | StringType):
         return F.lit(None).cast("string")
-    value, text = quote_column(flag), cast_to(quote_column(flag), "string")
+    value, text = quote_column(flag), quote_column(flag).cast("string")
     looks_false = F.lower(F.trim(text)).isin(*_FALSE_TEXTS) if isinstance(kind, StringType) else value == 0
     return F.when(looks_false, text)
 

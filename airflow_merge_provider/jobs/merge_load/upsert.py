@@ -28,7 +28,6 @@ from airflow_merge_provider.jobs.merge_load.sequences import Sequences, drop_out
 from airflow_merge_provider.jobs.merge_load.snapshot_scope import is_within_scope
 from airflow_merge_provider.jobs.merge_load.staging import FLAGGED, StagedLoad
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_load, insert_all
-from airflow_merge_provider.jobs.spark.expressions import cast_to
 
 _FOUND = f"{PREFIX}found"
 _COUNTED_AS = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}
@@ -101,7 +100,7 @@ def _inserts_and_updates(load: StagedLoad, stored: DataFrame, config: UpsertConf
     stored_columns = [name for name in needed if name in stored.columns]
     matched_rows = matched_rows.select(*refer_to_columns(stored_columns)).withColumn(_FOUND, F.lit(True))
     for name in load.layout.new:
-        matched_rows = matched_rows.withColumn(name, cast_to(F.lit(None), load.rows.schema[name].dataType))
+        matched_rows = matched_rows.withColumn(name, F.lit(None).cast(load.rows.schema[name].dataType))
     pairs = load.rows.alias("s").join(matched_rows.alias("t"), is_same(keys, "s", "t"), "left")
     has_match, flagged = F.col(f"t.{_FOUND}").isNotNull(), F.col(f"s.{FLAGGED}")
     changed = is_differing(compared, "s", "t") if config.skip_unchanged_rows else F.lit(True)

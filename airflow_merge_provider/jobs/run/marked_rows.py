@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
-from pyspark.sql.types import StringType
+from pyspark.sql.types import DataType, StringType
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.expectations.columns import require_columns
@@ -21,9 +21,11 @@ from airflow_merge_provider.core.expectations.result import (
     build_result,
     check_freshness,
 )
+from airflow_merge_provider.core.schema.key_types import choose_comparison, suggest_casts
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.exact_text import exact_row
 from airflow_merge_provider.jobs.spark.expressions import build_array, combine_with_and, combine_with_or
+from airflow_merge_provider.jobs.spark.key_columns import build_key_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 ReadKeys = Callable[[SparkSession, Expectation], DataFrame]
@@ -128,8 +130,7 @@ class MarkedRows:
             failed = keys.groupBy(*names).count().where(F.col("count") > 1).select(*names)
         else:
             valid = self._read_keys(self.rows.sparkSession, item).toDF(*(f"{name}_valid" for name in names))
-            is_valid = combine_with_and(F.col(name) == F.col(f"{name}_valid") for name in names)
-            failed = keys.distinct().join(valid, is_valid, "left_anti")
+            failed = keys.distinct().join(valid, _build_validity(item, keys, valid), "left_anti")
         return failed.withColumn(_name_mark(number), F.lit(True))
 
     def _collect_examples(
@@ -153,6 +154,30 @@ class MarkedRows:
         }
 
 
+def _build_validity(item: Expectation, keys: DataFrame, valid: DataFrame) -> Column:
+    """Return whether a key equals one that the referenced dataset has.
+
+    :raises DataError: if values of their types cannot be compared exactly.
+    """
+    conditions, problems = [], []
+    for position, (key, other) in enumerate(zip(keys.schema, valid.schema, strict=True)):
+        types = key.dataType.simpleString(), other.dataType.simpleString()
+        comparison = choose_comparison(types)
+        if comparison is None:
+            names = item.columns[position], item.references[position]
+            message = (
+                f"column {names[0]!r} is {types[0]}, and the referenced column {names[1]!r} is {types[1]}: "
+                "they cannot be compared exactly"
+            )
+            problems.append(Problem(f"{item.path}.foreign_key", "type", message, suggest_casts(names, types)))
+            continue
+        pairs = (build_key_columns(F.col(field.name), comparison) for field in (key, other))
+        conditions += [left == right for left, right in zip(*pairs, strict=True)]
+    if problems:
+        raise DataError.from_problems(problems)
+    return combine_with_and(conditions)
+
+
 def build_failure(rows: DataFrame, item: Expectation) -> Column:
     """Return whether a row does not meet an expectation that depends on this row alone.
 
@@ -166,11 +191,16 @@ def build_failure(rows: DataFrame, item: Expectation) -> Column:
     (name,) = item.columns
     kind = rows.select(quote_column(name)).schema[0].dataType
     values = [_to_text(value) for value in item.values] if isinstance(kind, StringType) else item.values
-    accepted = combine_with_or(
-        F.coalesce(quote_column(name) == F.lit(value).try_cast(kind.simpleString()), F.lit(False))
-        for value in values
-    )
+    accepted = combine_with_or(F.coalesce(_is_value(name, value, kind), F.lit(False)) for value in values)
     return quote_column(name).isNotNull() & ~accepted
+
+
+def _is_value(name: str, value: Any, kind: DataType) -> Column:
+    """Return whether a column has a value, as its type has it; NULL if its type does not have it."""
+    typed = F.lit(value).try_cast(kind.simpleString())
+    is_same = quote_column(name) == typed
+    # A cast to an integer or a decimal may round.
+    return is_same & (typed.try_cast("double") == F.lit(value)) if isinstance(value, float) else is_same
 
 
 def _require_condition(rows: DataFrame, item: Expectation) -> None:

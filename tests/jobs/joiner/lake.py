@@ -50,7 +50,7 @@ class Lake:
 
     def build_request(self, run_id: str, **more: Any) -> JobRequest:
         """Build the request that the operator sends to a Spark process."""
-        request_names = ("until", "full_refresh", "max_change_ratio")
+        request_names = ("until", "full_refresh", "max_change_ratio", "save_plan")
         request_arguments = {name: more.pop(name) for name in request_names if name in more}
         return JobRequest(
             job="joiner",

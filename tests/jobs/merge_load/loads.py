@@ -50,7 +50,7 @@ class Loads:
         self._runs += 1
         if rows is not None:
             self.write_source(rows)
-        request_names = ("until", "full_refresh", "max_change_ratio")
+        request_names = ("until", "full_refresh", "max_change_ratio", "save_plan")
         request_arguments = {name: more.pop(name) for name in request_names if name in more}
         request = JobRequest(
             job="merge_load",

@@ -13,6 +13,7 @@ from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.core.run_mode import ADOPTED
 from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Loads
+from tests.jobs.merge_load.test_undo_load import undo_load
 
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
 
@@ -38,6 +39,11 @@ def test_a_table_of_another_program_is_taken_over(loads: MakeLoads) -> None:
     assert table.read_rows() == [{"id": 1, "v": "a"}, {"id": 2, "v": "c"}, {"id": 3, "v": "d"}]
     assert read_owner(table) == "merge_load"
     assert table.load_rows()["run_mode"] == table.load_rows(adopt=True)["run_mode"] == "noop"
+
+    undo_load(table, None, only=False)
+    assert table.read_rows() == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]
+    again = table.load_rows(adopt=True)
+    assert (again["run_mode_reason"], again["warnings"]) == (ADOPTED, [])
 
 
 def test_a_load_without_changes_adopts_too(loads: MakeLoads) -> None:

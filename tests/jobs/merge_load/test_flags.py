@@ -118,6 +118,9 @@ def test_a_key_that_cannot_be_compared_is_refused(memory_loads: MakeLoads) -> No
     loads = memory_loads("upsert", **KEY)
     loads.load_rows(pa.table({"id": [1], "v": pa.array([Decimal("1.25")], pa.decimal128(10, 2))}))
     rows = pa.table({"id": [1], "v": pa.array([Decimal("1.2345")], pa.decimal128(10, 4))})
-    message = r"type decimal\(10,4\) in the source and type decimal\(10,2\) in the target \(cast"
+    message = (
+        r"type decimal\(10,4\) in the source and type decimal\(10,2\) in the target, "
+        r"with values such as 1.2345 \(cast it upstream with CAST\(v AS decimal\(10,2\)\)"
+    )
     with pytest.raises(DataError, match=message):
         loads.load_rows(rows)

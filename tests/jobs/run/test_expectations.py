@@ -290,7 +290,7 @@ def test_values_are_compared_by_the_type_of_the_column(make_lake: MakeLake) -> N
     lake.write_rows([("1", 1, "open"), ("2", 2, "closed"), ("3", 3, None), ("4", None, "7")])
     expect = {
         "status": {"accepted_values": {"status": ["open", 7]}, "action": "warn"},
-        "number": {"accepted_values": {"n": [1, 2.0, "many"]}, "action": "warn"},
+        "number": {"accepted_values": {"n": [1, 2.0, 3.2, "many"]}, "action": "warn"},
     }  # fmt: skip
 
     report = lake.run(expect)
@@ -342,6 +342,10 @@ def test_changes_are_checked_before_the_commit(make_lake: MakeLake, name: str) -
         (
             {"x": {"foreign_key": {"columns": "n", "dataset": "none"}}}, "expect.x.foreign_key.dataset",
             "does not exist",
+        ),
+        (
+            {"x": {"foreign_key": {"columns": "_id", "dataset": "b", "references": "n"}}},
+            "expect.x.foreign_key", "column '_id' is string, and the referenced column 'n' is",
         ),
         (
             {"x": {"freshness": {"column": "when", "max_age": "1 day"}}}, "expect.x.freshness",

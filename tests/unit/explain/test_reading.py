@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +136,27 @@ def test_an_input_is_the_table_that_the_run_read(table: Table, tmp_path: Path) -
         open_input(SourceOffset(table.path, 9, table_id))
     with pytest.raises(DataError, match="is not a Delta table at a location"):
         open_input(SourceOffset(str(tmp_path / "files"), None))
+
+
+def test_negative_zero_is_found_by_zero(tmp_path: Path) -> None:
+    """-0.0 equals 0.0, in either form of the key."""
+    table = Table(tmp_path)
+    table.write_rows(id=pa.array([-0.0, 0.0, 5e-324]))
+
+    all_rows = [query_keys(table.dataset, table.open_version(), [{"id": text}]) for text in ("0", "-0.0")]
+
+    assert [[str(row["id"]) for row in rows] for rows in all_rows] == [["-0.0", "0.0"]] * 2
+
+
+def test_long_decimals_are_found_whatever_their_statistics(tmp_path: Path) -> None:
+    """delta-rs writes statistics of decimals as doubles, which do not hold their last digits."""
+    table = Table(tmp_path)
+    values = [Decimal("9" * 38), Decimal("9" * 37 + "8"), Decimal("-" + "9" * 38), Decimal(0)]
+    prices = [value.scaleb(-18, Context(prec=38)) for value in values]
+    kinds = pa.decimal128(38, 0), pa.decimal128(38, 18)
+    table.write_rows(id=pa.array(values, kinds[0]), price=pa.array(prices, kinds[1]))
+
+    keys = [{"id": str(value), "price": f"{price:f}"} for value, price in zip(values, prices, strict=True)]
+    rows = [query_keys(table.dataset, table.open_version(), [key]) for key in keys]
+
+    assert [[row["id"] for row in one] for one in rows] == [[value] for value in values]

@@ -42,7 +42,7 @@ from airflow_merge_provider.jobs.merge_load.scd2.intervals import (
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes
 from airflow_merge_provider.jobs.merge_load.sequences import Sequences, drop_outdated, list_sequences
 from airflow_merge_provider.jobs.merge_load.staging import FLAGGED, TRACKED, StagedLoad, keep_rows
-from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
+from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 LATE = "late"
@@ -179,7 +179,7 @@ class History:
         if self.stored is None:
             return None
         schema = self.staged_load.rows.schema
-        new = {name: cast_to(F.lit(None), schema[name].dataType) for name in self.staged_load.layout.new}
+        new = {name: F.lit(None).cast(schema[name].dataType) for name in self.staged_load.layout.new}
         return add_columns(self.stored, new)
 
     def build_events(self, rows: DataFrame) -> DataFrame:

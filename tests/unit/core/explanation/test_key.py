@@ -58,6 +58,8 @@ def test_another_form_is_refused(text: str, columns: list[str], message: str) ->
         ("2024-01-31", "date", date(2024, 1, 31)),
         ("2024-01-31T12:00+02:00", "timestamp", datetime(2024, 1, 31, 10, tzinfo=UTC)),
         ("2024-01-31", "timestamp", datetime(2024, 1, 31, tzinfo=UTC)),
+        ("2024-01-31T10:00:00.123456000Z", "timestamp", datetime(2024, 1, 31, 10, 0, 0, 123456, UTC)),
+        ("-Infinity", "double", float("-inf")),
         ("2024-01-31 12:00", "timestamp_ntz", datetime(2024, 1, 31, 12)),  # noqa: DTZ001 - without a zone
         ("0x00ff", "binary", b"\x00\xff"),
         (None, "struct", None),
@@ -78,6 +80,9 @@ def test_values_get_the_type_of_their_column(text: str | None, kind: str, value:
         ("yes", "boolean", "write true or false"),
         ("31.01.2024", "date", "write a date such as 2026-11-24"),
         ("today", "timestamp", "write a timestamp such as 2026-11-24T10:00:00Z"),
+        ("2024-01-31T10:00:00.1234567", "timestamp", "write a timestamp such as 2026-11-24T10:00:00Z"),
+        ("2024-01-31T10:00:00+02:00", "timestamp_ntz", "write a timestamp such as 2026-11-24T10:00:00"),
+        ("1e400", "double", "write a number"),
         ("xyz", "binary", "write hexadecimal digits such as 0x00ff"),
         ("1", "struct", "valid types: numbers, strings, booleans, dates, timestamps and binary"),
     ],

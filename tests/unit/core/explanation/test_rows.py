@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -89,6 +90,27 @@ def test_source_rows_have_the_effect_that_the_run_gave_them(config: Row, row: Ro
     (source_row,) = explain_source_rows(config, [{"id": 1, "v": 5, "seq": 2}], [row])
 
     assert source_row.effect == effect
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (1, Decimal("1.00")),
+        (Decimal("1.5"), Decimal("1.500")),
+        (7, 7.0),
+        (date(2024, 1, 31), datetime(2024, 1, 31, tzinfo=UTC)),
+        (date(2024, 1, 31), datetime.fromisoformat("2024-01-31T00:00:00")),
+        ([{"v": -0.0}], [{"v": 0.0}]),
+        ([("b", 2), ("a", 1)], [("a", Decimal(1)), ("b", Decimal(2))]),
+    ],
+    ids=repr,
+)
+def test_a_row_is_written_also_if_the_target_has_wider_types(value: Any, stored: Any) -> None:
+    """A load casts values to the types of the target, which keeps them equal."""
+    (source_row,) = explain_source_rows({}, [{"id": 1, "v": stored}], [{"id": 1, "v": value}])
+    (other_row,) = explain_source_rows({}, [{"id": 1, "v": "x"}], [{"id": 1, "v": value}])
+
+    assert (source_row.effect, other_row.effect) == ("written", "not written, another row was chosen")
 
 
 def test_an_absent_key_is_explained_by_the_option_that_deletes_it() -> None:
