@@ -18,17 +18,24 @@ from airflow_merge_provider.local_spark.server_start import format_duration, sto
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """A server that is ready, and its use at one moment."""
+    """A server that starts or is ready, and its use at one moment."""
 
     folder: ServerFolder
     state: ServerState
     runs: int
     idle_seconds: float
 
+    @property
+    def pid(self) -> int:
+        """The process of the server, or of its supervisor until it has one."""
+        return self.state.server_pid or self.state.pid
+
     def format_line(self) -> str:
         """Return the line of ``local-spark status``."""
         state = self.state
         age = format_duration(time.time() - state.started)
+        if not state.port:
+            return f"pid {self.pid}  {state.memory} of memory  starting, since {age}"
         if self.runs:
             use = f"{self.runs} of {state.slots} slots in use"
         else:
@@ -65,7 +72,7 @@ def stop_servers() -> list[ServerStatus]:
 
 def _iterate_servers() -> Iterator[ServerStatus]:
     for folder in list_folders(find_base_folder()):
-        state = folder.read_state()
+        state = folder.read_any_state()
         # Process IDs of another container mean other processes here.
         if state is not None and state.filesystem == (get_filesystem_id() or ""):
             last_use = max(state.started, folder.find_last_use())

@@ -25,11 +25,12 @@ from airflow_merge_provider.local_spark.server_folder import (
 )
 from airflow_merge_provider.local_spark.settings import LocalSparkSettings
 from airflow_merge_provider.local_spark.slots import Slot, try_slot
-from airflow_merge_provider.local_spark.supervisor import HOST, MODULE
+from airflow_merge_provider.local_spark.supervisor import HOST, MODULE, START_SECONDS
 
 _POLL_SECONDS = 0.1
 _WAIT_SECONDS = 0.5
-_START_SECONDS = 300.0
+# A supervisor ends a server that is not ready in time; one that does not is ended.
+_END_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 _STOP_SECONDS = 30.0
 _LOG_SECONDS = 60.0
@@ -54,6 +55,7 @@ class ServerStart:
         self._on_line = on_line
         self._check_stop = check_stop
         self._logged = -_LOG_SECONDS
+        self._start_seconds = START_SECONDS
         base = find_base_folder()
         remove_left_folders(base)
         self.folder = ServerFolder(base / spec.compute_digest(read_key(base)))
@@ -86,9 +88,22 @@ class ServerStart:
             time.sleep(_POLL_SECONDS if attempts <= 1 else _WAIT_SECONDS)
 
     def replace_server(self, state: ServerState) -> None:
-        """End a server that does not answer; the next call of ``acquire_slot`` starts another one."""
+        """End a server that does not answer, unless other runs use it.
+
+        The next call of ``acquire_slot`` starts another one.
+        """
+        with self.folder.try_start_lock() as held:
+            if held:
+                self._replace_unused(state)
+
+    def _replace_unused(self, state: ServerState) -> bool:
+        """End a server that no run uses, while no run can begin to use it; return whether it has ended."""
+        if self.folder.count_held_slots():
+            self._on_line(f"the shared Spark server (pid {state.server_pid}) is slow: other runs use it")
+            return False
         self._on_line(f"the shared Spark server (pid {state.server_pid}) does not answer: it is replaced")
         stop_server(self.folder, state)
+        return True
 
     def _find_server(self) -> ServerState | None:
         """Return the server if it is ready and its port answers."""
@@ -98,8 +113,7 @@ class ServerStart:
         try:
             socket.create_connection((HOST, state.port), timeout=_ANSWER_SECONDS).close()
         except OSError:
-            self.replace_server(state)
-            return None
+            return None if self._replace_unused(state) else state
         return state
 
     def _start_server(self) -> ServerState:
@@ -117,15 +131,24 @@ class ServerStart:
                 cores = f"{self._spec.cores} core{'s' if self._spec.cores > 1 else ''}"
                 self._on_line(f"starting a shared Spark server ({self._spec.memory} of memory, {cores})")
                 server_id = self._launch_supervisor(lock)
-            if time.monotonic() - begin > _START_SECONDS:
-                raise JobError(
-                    f"The shared Spark server has not started within {_START_SECONDS:.0f} s: look into "
-                    f"{self.folder.log_file}, or set [merge] local_spark to process"
-                )
+            if time.monotonic() - begin > self._start_seconds + _END_SECONDS:
+                self._end_start()
             time.sleep(_POLL_SECONDS)
         seconds = time.monotonic() - begin
         self._on_line(f"the shared Spark server is ready after {seconds:.1f} s")
         return state
+
+    def _end_start(self) -> None:
+        """End a supervisor that has neither started its server nor ended.
+
+        :raises JobError: always.
+        """
+        if (state := self.folder.read_any_state()) is not None:
+            stop_server(self.folder, state)
+        raise JobError(
+            f"The shared Spark server has not started within {self._start_seconds:.0f} s: look into "
+            f"{self.folder.log_file}, or set [merge] local_spark to process"
+        )
 
     def _launch_supervisor(self, lock: int) -> str:
         """Start the supervisor, which inherits the server lock and no other file; return the server's ID."""
@@ -135,6 +158,7 @@ class ServerStart:
             "spec": self._spec.as_object(),
             "idle_seconds": self._settings.idle_seconds,
             "warm_up": self._settings.warm_up,
+            "start_seconds": self._start_seconds,
         }
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         log = os.open(self.folder.log_file, flags, 0o600)

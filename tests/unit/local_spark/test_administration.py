@@ -55,6 +55,35 @@ def test_a_run_of_a_stopped_server_says_so(machine: FakeMachine, capsys: pytest.
     wait_until(lambda: not is_running(machine.list_starts()[0]))
 
 
+def test_a_server_that_starts_is_listed_and_stopped(
+    machine: FakeMachine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Status lists a server that is not ready, stop ends it, and the run that waits for it says so."""
+    monkeypatch.setenv("SPARK_FAKE", "hanging")
+    errors: list[Any] = []
+
+    def run_job() -> None:
+        try:
+            machine.run_job()
+        except JobError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run_job)
+    thread.start()
+    wait_until(machine.list_starts)
+    (pid,) = machine.list_starts()
+
+    assert cli.main(["local-spark", "status"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith(f"pid {pid}  2g of memory  starting, since ")
+    assert cli.main(["local-spark", "stop"]) == 0
+    assert f"stopped pid {pid}" in capsys.readouterr().out
+    thread.join(60)
+
+    assert errors[0].message.startswith("The shared Spark server has not started: stopped")
+    assert not is_running(pid)
+
+
 def test_help_names_the_actions(capsys: pytest.CaptureFixture[str]) -> None:
     """The help text describes both actions."""
     with pytest.raises(SystemExit):
