@@ -67,6 +67,7 @@ _END_OF_JVM = "spark.submit.callSystemExitOnMainExit"
 _NOISE = ("WARNING: Using incubator modules", "Calling System.exit()")
 # With that setting, the JVM prints where it learned that a job has failed; the job has reported why.
 _FAILED_JOB, _STACK_LINE = "org.apache.spark.SparkUserAppException", "\tat "
+_SCRATCH = "spark.local.dir"
 _CLIENTS = ("pyspark", "pyspark-client")
 
 
@@ -284,7 +285,7 @@ def signal_group(group: int, number: signal.Signals) -> None:
 
 def is_local(master: str) -> bool:
     """Return whether a Spark master runs in the process that starts it."""
-    return master.startswith("local")
+    return master == "local" or master.startswith("local[")
 
 
 def build_submit_command(
@@ -292,6 +293,7 @@ def build_submit_command(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command line and the environment of a spark-submit process."""
     find_java()
+    conf = _keep_scratch(conf, work) if is_local(master) else conf
     program = submit or spark_home() / "bin" / "spark-submit"
     write_properties(conf, work / "spark.properties")
     command = [str(program), "--master", master]
@@ -303,6 +305,16 @@ def build_submit_command(
         env.setdefault("PYSPARK_PYTHON", sys.executable)
         env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return command, env
+
+
+def _keep_scratch(conf: Mapping[str, str], work: Path) -> Mapping[str, str]:
+    """Return the settings with the files that Spark spills in the work folder, which a later run removes.
+
+    A JVM that is killed leaves them. Settings and the variable of the user win.
+    """
+    if _SCRATCH in read_spark_defaults() or os.environ.get("SPARK_LOCAL_DIRS"):
+        return conf
+    return {_SCRATCH: str(work / "scratch"), **conf}
 
 
 def start_child(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:

@@ -59,14 +59,19 @@ def list_servers() -> list[ServerStatus]:
 def stop_servers() -> list[ServerStatus]:
     """Stop all servers, and return them as they were; their runs fail with a retryable error.
 
+    The folders of servers that have ended before are removed, too.
+
     :raises SetupError: if the folder of all servers is not a private folder of this user.
     """
     servers = list_servers()
     for server in servers:
         stop_server(server.folder, server.state)
-        with server.folder.try_start_lock() as held:
-            if held and not server.runs and not server.folder.is_supervised():
-                server.folder.remove_folder()
+    used_paths = {server.folder.path for server in servers if server.runs}
+    for folder in list_folders(find_base_folder()):
+        with folder.try_start_lock() as held:
+            is_used = folder.path in used_paths or folder.is_supervised() or folder.count_held_slots()
+            if held and not is_used:
+                folder.remove_folder()
     return servers
 
 

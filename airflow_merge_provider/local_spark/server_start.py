@@ -12,14 +12,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from operator import itemgetter
 
 from airflow_merge_provider.core.errors import JobError
+from airflow_merge_provider.core.machine import get_filesystem_id
 from airflow_merge_provider.local_spark.file_lock import release_lock, try_lock
 from airflow_merge_provider.local_spark.identity import ServerSpec, build_environment
 from airflow_merge_provider.local_spark.server_folder import (
     ServerFolder,
     ServerState,
     find_base_folder,
+    list_folders,
     read_key,
     remove_left_folders,
 )
@@ -34,6 +37,8 @@ _END_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 _STOP_SECONDS = 30.0
 _LOG_SECONDS = 60.0
+# A run that starts a server leaves this many others that no run uses.
+IDLE_SERVERS_MAX = 2
 
 
 class ServerStart:
@@ -129,6 +134,7 @@ class ServerStart:
             # Another process may check the lock at this moment: then the next round starts the supervisor.
             if not is_supervised and (lock := try_lock(self.folder.server_lock)) is not None:
                 cores = f"{self._spec.cores} core{'s' if self._spec.cores > 1 else ''}"
+                end_idle_servers(self.folder)
                 self._on_line(f"starting a shared Spark server ({self._spec.memory} of memory, {cores})")
                 server_id = self._launch_supervisor(lock)
             if time.monotonic() - begin > self._start_seconds + _END_SECONDS:
@@ -195,6 +201,19 @@ class ServerStart:
         if time.monotonic() - self._logged > _LOG_SECONDS:
             self._logged = time.monotonic()
             self._on_line(line)
+
+
+def end_idle_servers(own: ServerFolder) -> None:
+    """End the servers that no run uses, except those that were used last: each holds its memory."""
+    servers = [(folder.find_last_use(), folder) for folder in list_folders(own.path.parent)]
+    for _, folder in sorted(servers, key=itemgetter(0), reverse=True)[IDLE_SERVERS_MAX:]:
+        if folder.path == own.path:
+            continue
+        with folder.try_start_lock() as held:
+            state = folder.read_state()
+            is_foreign = state is None or state.filesystem != (get_filesystem_id() or "")
+            if held and state is not None and not is_foreign and not folder.count_held_slots():
+                stop_server(folder, state)
 
 
 def stop_server(folder: ServerFolder, state: ServerState) -> None:

@@ -119,6 +119,8 @@ def test_secrets_are_in_files_that_only_the_user_reads(
     assert not any("hush" in argument for argument in record["argv"])
     assert "spark.hadoop.fs.s3a.secret.key=hush: #1\\\\\n" in record["properties"]
     assert record["modes"] == ["0o600", "0o600", "0o700"]
+    # What a killed JVM leaves goes with the folder.
+    assert f"spark.local.dir={record['folder']}/scratch\n" in record["properties"]
     assert record["remote"] is None
 
 

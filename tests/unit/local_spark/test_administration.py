@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import Any
 
@@ -82,6 +84,20 @@ def test_a_server_that_starts_is_listed_and_stopped(
 
     assert errors[0].message.startswith("The shared Spark server has not started: stopped")
     assert not is_running(pid)
+
+
+def test_stop_removes_the_folders_of_killed_servers(machine: FakeMachine) -> None:
+    """The folder of a server that was killed with its supervisor stays until the next start, or stop."""
+    machine.run_job()
+    (folder,) = machine.list_folders()
+    state = folder.read_state()
+    for pid in (state.pid, state.server_pid):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not folder.is_supervised())
+
+    assert cli.main(["local-spark", "stop"]) == 0
+
+    assert machine.list_folders() == []
 
 
 def test_help_names_the_actions(capsys: pytest.CaptureFixture[str]) -> None:

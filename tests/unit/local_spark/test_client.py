@@ -233,6 +233,22 @@ def test_a_server_that_others_use_is_not_replaced(
     assert len(machine.list_starts()) == 1
 
 
+def test_idle_servers_end_when_there_are_too_many(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that starts a server leaves the two others that were used last, and those that runs use."""
+    used = Running(machine, "r0", memory="600m", seconds=30)
+    machine.wait_for_job("r0")
+    for number in range(1, 5):
+        machine.run_job(f"r{number}", memory=f"{number}g")
+
+    running = [is_running(pid) for pid in machine.list_starts()]
+
+    assert running == [True, False, True, True, True]
+    used.process.kill_process()
+    used.wait_for_end()
+
+
 def test_an_idle_server_ends_and_leaves_nothing(machine: FakeMachine) -> None:
     """After the idle time neither the server nor its supervisor nor a file of them remains."""
     run = Running(machine, "r1", idle_seconds=1.0, seconds=3)
