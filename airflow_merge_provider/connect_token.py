@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import socket
@@ -76,13 +77,18 @@ def offer_token(port: int, token_file: Path | None = None) -> Iterator[tuple[str
         if not file.exists():
             _write_token(file)
         token = read_token(file)
+        held_file = file.open("rb")
     except OSError as error:
         raise SetupError(
             f"The token file {file} cannot be used: set another file with --token-file ({error})"
         ) from None
+    # The kernel releases the lock when this process ends, however it ends.
+    with suppress(OSError):
+        fcntl.flock(held_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
         yield token, file
     finally:
+        held_file.close()
         if token_file is None:
             with suppress(OSError):
                 file.unlink(missing_ok=True)
@@ -124,7 +130,7 @@ def add_token(url: str) -> tuple[str, dict[str, str]]:
     if ";token=" in address.path:
         return local, {}
     try:
-        return local, {TOKEN_VARIABLE: read_token(file)}
+        return local, {TOKEN_VARIABLE: read_token(file)} if _is_offered(file) else {}
     except FileNotFoundError:
         # No server of this user is running, or it has just ended.
         return local, {}
@@ -198,6 +204,16 @@ class ServerWatch:
                 self.is_lost = True
                 self._on_loss()
                 return
+
+
+def _is_offered(file: Path) -> bool:
+    """Return whether the server of a token file lives: whoever listens in its place gets no token."""
+    with file.open("rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
 
 
 def _write_token(file: Path) -> None:

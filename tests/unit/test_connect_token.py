@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,16 @@ def test_a_token_that_a_killed_server_left_is_not_used_again() -> None:
 
     with offer_token(15002) as (token, _):
         assert token != old
+
+
+def test_a_token_of_a_killed_server_is_sent_to_nobody() -> None:
+    """Another process may listen on the port of a server that was killed, and must not get its token."""
+    code = "import os; from airflow_merge_provider.connect_token import offer_token\n"
+    code += "offer = offer_token(15002); offer.__enter__(); os._exit(9)"
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert get_token_file(15002).exists()
+
+    assert add_token("sc://localhost") == ("sc://127.0.0.1:15002", {})
 
 
 def test_a_token_file_of_the_user_stays(tmp_path: Path) -> None:
