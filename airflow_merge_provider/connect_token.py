@@ -26,7 +26,7 @@ LOCALHOST = "localhost"
 LOOPBACK = ("127.0.0.1", "::1")
 # A lost server is reported within 30 seconds, also if nothing refuses connections to it.
 _LOST_SECONDS = 20.0
-_WATCH_SECONDS = 4.0
+_WATCH_SECONDS = 7.0
 _CONNECT_SECONDS = 5.0
 _FIRST_CONNECT_SECONDS = 10.0
 

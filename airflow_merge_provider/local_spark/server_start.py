@@ -183,8 +183,15 @@ class ServerStart:
         finally:
             os.close(log)
             release_lock(lock)
-        with contextlib.suppress(BrokenPipeError):
-            supervisor.communicate(json.dumps(values).encode())
+        try:
+            # It reads the values, and its first process ends.
+            supervisor.communicate(json.dumps(values).encode(), timeout=self._start_seconds)
+        except BrokenPipeError:
+            supervisor.wait()
+        except subprocess.TimeoutExpired:
+            supervisor.kill()
+            supervisor.wait()
+            self._end_start()
         return str(values["id"])
 
     def _is_starting(self) -> bool:

@@ -215,6 +215,22 @@ def test_a_server_that_hangs_while_it_starts_ends(
     assert [folder.is_supervised() for folder in machine.list_folders()] == [False]
 
 
+def test_a_supervisor_that_hangs_before_it_starts_ends(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that is to start the server has an end, too, for example on a file system that hangs."""
+    monkeypatch.setattr(server_start, "START_SECONDS", 1.0)
+    (machine.folder / "sitecustomize.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{machine.folder}{os.pathsep}{ROOT}")
+    begin = time.monotonic()
+
+    with pytest.raises(JobError, match=r"has not started within 1 s: look into .*server\.log"):
+        machine.run_job("r1")
+
+    assert time.monotonic() - begin < 30
+    assert [folder.is_supervised() for folder in machine.list_folders()] == [False]
+
+
 def test_a_server_that_others_use_is_not_replaced(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
