@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import signal
 import socket
 import subprocess
@@ -60,6 +61,8 @@ _BOUNDED_MEMORY = {
     "spark.ui.retainedTasks": "1000",
 }
 _READY_POLL_SECONDS = 0.1
+# The time in which a server has to be ready, also on a busy machine.
+START_SECONDS = 180.0
 _PROBE_SECONDS = 1.0
 
 
@@ -134,9 +137,13 @@ class ConnectServer:
         self._port = port
         return True
 
-    def call_when_ready(self, on_ready: Callable[[], object]) -> None:
-        """Wait until the server is ready and call ``on_ready``; return without a call if the server ends."""
-        while self.exit_code is None:
+    def call_when_ready(self, on_ready: Callable[[], object], seconds: float = math.inf) -> None:
+        """Wait until the server is ready and call ``on_ready``.
+
+        Return without a call if the server ends, or is not ready after some seconds.
+        """
+        end = time.monotonic() + seconds
+        while self.exit_code is None and time.monotonic() < end:
             if self.is_ready():
                 on_ready()
                 return

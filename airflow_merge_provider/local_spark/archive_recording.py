@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from airflow_merge_provider.connect_server import ConnectServer
+from airflow_merge_provider.connect_server import START_SECONDS, ConnectServer
 from airflow_merge_provider.connect_token import LOOPBACK, TOKEN_VARIABLE, generate_token
 from airflow_merge_provider.core.child_process import (
     build_child_environment,
@@ -43,7 +43,10 @@ def record_archive(on_line: Callable[[str], object] = print) -> Path | None:
         reader.start()
         try:
             server.call_when_ready(
-                lambda: _warm_up_server(work / "warm_up", {"SPARK_REMOTE": server.url, TOKEN_VARIABLE: token})
+                lambda: _warm_up_server(
+                    work / "warm_up", {"SPARK_REMOTE": server.url, TOKEN_VARIABLE: token}
+                ),
+                START_SECONDS,
             )
         finally:
             server.stop(_WRITE_SECONDS)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from operator import itemgetter
 
+from airflow_merge_provider.connect_server import START_SECONDS
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.machine import get_filesystem_id
 from airflow_merge_provider.local_spark.file_lock import release_lock, try_lock
@@ -28,7 +29,7 @@ from airflow_merge_provider.local_spark.server_folder import (
 )
 from airflow_merge_provider.local_spark.settings import LocalSparkSettings
 from airflow_merge_provider.local_spark.slots import Slot, try_slot
-from airflow_merge_provider.local_spark.supervisor import HOST, MODULE, START_SECONDS
+from airflow_merge_provider.local_spark.supervisor import HOST, MODULE
 
 _POLL_SECONDS = 0.1
 _WAIT_SECONDS = 0.5

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from airflow_merge_provider.connect_server import ConnectServer
+from airflow_merge_provider.connect_server import START_SECONDS, ConnectServer
 from airflow_merge_provider.connect_token import LOOPBACK, format_address, offer_token
 from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.errors import MergeError
@@ -36,8 +36,6 @@ MODULE = "airflow_merge_provider.local_spark.supervisor"
 
 _POLL_SECONDS = 0.2
 _STOP_SECONDS = 10.0
-# The time in which a server has to be ready, also on a busy machine.
-START_SECONDS = 180.0
 # Programs that clean temporary folders remove files that nobody has touched for days.
 _TOUCH_SECONDS = 3600.0
 
