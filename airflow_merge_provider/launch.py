@@ -293,7 +293,6 @@ def build_submit_command(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command line and the environment of a spark-submit process."""
     find_java()
-    conf = _keep_scratch(conf, work) if is_local(master) else conf
     program = submit or spark_home() / "bin" / "spark-submit"
     write_properties(conf, work / "spark.properties")
     command = [str(program), "--master", master]
@@ -304,17 +303,10 @@ def build_submit_command(
     if is_local(master):
         env.setdefault("PYSPARK_PYTHON", sys.executable)
         env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if _SCRATCH not in conf and _SCRATCH not in read_spark_defaults():
+            # A JVM that is killed leaves what it has spilled; a later run removes it with the work folder.
+            env.setdefault("SPARK_LOCAL_DIRS", str(work / "scratch"))
     return command, env
-
-
-def _keep_scratch(conf: Mapping[str, str], work: Path) -> Mapping[str, str]:
-    """Return the settings with the files that Spark spills in the work folder, which a later run removes.
-
-    A JVM that is killed leaves them. Settings and the variable of the user win.
-    """
-    if _SCRATCH in read_spark_defaults() or os.environ.get("SPARK_LOCAL_DIRS"):
-        return conf
-    return {_SCRATCH: str(work / "scratch"), **conf}
 
 
 def start_child(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:

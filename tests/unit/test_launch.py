@@ -32,6 +32,7 @@ request, result = map(pathlib.Path, sys.argv[-2:])
 mode = lambda path: oct(stat.S_IMODE(path.stat().st_mode))
 seen.write_text(json.dumps({{
     "argv": sys.argv, "properties": properties.read_text(), "remote": os.environ.get("SPARK_REMOTE"),
+    "scratch": os.environ.get("SPARK_LOCAL_DIRS"),
     "modes": [mode(properties), mode(request), mode(request.parent)], "folder": str(request.parent),
 }}))
 print("WARNING: Using incubator modules: jdk.incubator.vector")
@@ -120,7 +121,7 @@ def test_secrets_are_in_files_that_only_the_user_reads(
     assert "spark.hadoop.fs.s3a.secret.key=hush: #1\\\\\n" in record["properties"]
     assert record["modes"] == ["0o600", "0o600", "0o700"]
     # What a killed JVM leaves goes with the folder.
-    assert f"spark.local.dir={record['folder']}/scratch\n" in record["properties"]
+    assert record["scratch"] == f"{record['folder']}/scratch"
     assert record["remote"] is None
 
 
