@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
 import signal
 import socket
 import subprocess
@@ -11,8 +13,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from airflow_merge_provider.connect_token import LOCALHOST, TOKEN_SETTING, is_loopback, offer_token
-from airflow_merge_provider.core.child_process import make_work_folder
+from airflow_merge_provider.connect_token import (
+    LOCALHOST,
+    LOOPBACK,
+    TOKEN_SETTING,
+    find_loopback,
+    format_address,
+    offer_token,
+)
+from airflow_merge_provider.core.child_process import make_work_folder, read_server_answer
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
 from airflow_merge_provider.core.spark_conf import (
@@ -53,11 +62,15 @@ _BOUNDED_MEMORY = {
     "spark.ui.retainedTasks": "1000",
 }
 _READY_POLL_SECONDS = 0.1
+# The time in which a server has to be ready, also on a busy machine.
+START_SECONDS = 180.0
+_PROBE_SECONDS = 1.0
 
 
 class ConnectServer:
     """A Spark Connect server in a child process.
 
+    :param port: zero for a free one.
     :param conf: Spark settings, which override those of this package.
     :param recording: the class archive that the JVM writes when it ends; None if it writes none.
     :raises SetupError: when Java, Spark or a jar is missing, or the port is taken.
@@ -67,23 +80,31 @@ class ConnectServer:
         self,
         *,
         host: str,
-        port: int,
+        port: int = 0,
         master: str = LOCAL,
         conf: Mapping[str, str] | None = None,
         recording: Path | None = None,
     ) -> None:
-        _require_free(host, port)
+        host = find_loopback(host) or host
+        self._held_port = _hold_port(host, port)
         self._host, self._port, self._master = host, port, master
         self._settings = build_server_conf(format_settings(conf), master=master, recording=recording) | {
             "spark.connect.grpc.binding.address": host,
             "spark.connect.grpc.binding.port": str(port),
         }
         self._child: subprocess.Popen[str] | None = None
+        self._answer_file, self._token = Path(), ""
 
     @property
     def url(self) -> str:
-        """The address for clients on this machine."""
-        return f"sc://{LOCALHOST if is_loopback(self._host) else self._host}:{self._port}"
+        """The address for clients on this machine; PySpark itself sends a token to a name only."""
+        host = LOCALHOST if self._host == LOOPBACK[0] else self._host
+        return f"sc://{format_address(host, self._port)}"
+
+    @property
+    def port(self) -> int:
+        """The port on which the server listens, once it is ready."""
+        return self._port
 
     @property
     def pid(self) -> int:
@@ -98,7 +119,9 @@ class ConnectServer:
     def start(self, work: Path, token: str) -> None:
         """Start the process; ``work`` is a private folder, which must exist while the server runs."""
         settings = {**self._settings, TOKEN_SETTING: token}
-        command, env = build_submit_command([str(_APPLICATION)], settings, work, master=self._master)
+        self._answer_file, self._token = work / "answer", token
+        application = [str(_APPLICATION), str(self._answer_file)]
+        command, env = build_submit_command(application, settings, work, master=self._master)
         self._child = start_child(command, env)
 
     def read_lines(self) -> Iterator[str]:
@@ -108,13 +131,20 @@ class ConnectServer:
             self._child.wait()
 
     def is_ready(self) -> bool:
-        """Return whether the server runs and its port answers."""
-        with socket.socket() as probe:
-            return probe.connect_ex((self._host, self._port)) == 0 and self.exit_code is None
+        """Return whether the server runs and has answered that it listens."""
+        port = read_server_answer(self._answer_file, self._token)
+        if port is None or self.exit_code is not None:
+            return False
+        self._port = port
+        return True
 
-    def call_when_ready(self, on_ready: Callable[[], object]) -> None:
-        """Wait until the server is ready and call ``on_ready``; return without a call if the server ends."""
-        while self.exit_code is None:
+    def call_when_ready(self, on_ready: Callable[[], object], seconds: float = math.inf) -> None:
+        """Wait until the server is ready and call ``on_ready``.
+
+        Return without a call if the server ends, or is not ready after some seconds.
+        """
+        end = time.monotonic() + seconds
+        while self.exit_code is None and time.monotonic() < end:
             if self.is_ready():
                 on_ready()
                 return
@@ -122,6 +152,8 @@ class ConnectServer:
 
     def stop(self, grace_seconds: float = 0.0) -> None:
         """End the server with SIGTERM, and with SIGKILL after the grace period unless that is zero."""
+        if self._held_port is not None:
+            self._held_port.close()
         if self._child is None:
             return
         signal_group(self._child.pid, signal.SIGTERM)
@@ -190,18 +222,33 @@ def build_server_conf(
     return settings
 
 
-def find_free_port(host: str) -> int:
-    """Return a port that no process listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _hold_port(host: str, port: int) -> socket.socket | None:
+    """Check that a port is free, and hold it on the other loopback address; return None if there is none.
+
+    Clients of PySpark dial ``localhost``, which is both addresses: the token is for one of them only.
+
+    :raises SetupError: if another process uses the port on one of the addresses.
+    """
+    if port == 0:
+        return None
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=_PROBE_SECONDS):
+        raise _build_taken_error(host, port)
+    if host not in LOOPBACK:
+        return None
+    (other,) = set(LOOPBACK) - {host}
+    held = socket.socket(socket.AF_INET6 if ":" in other else socket.AF_INET)
+    try:
+        held.bind((other, port))
+    except OSError as error:
+        held.close()
+        if error.errno == errno.EADDRINUSE:
+            raise _build_taken_error(other, port) from None
+        # This machine has one loopback address only.
+        return None
+    return held
 
 
-def _require_free(host: str, port: int) -> None:
-    with socket.socket() as probe:
-        if probe.connect_ex((host, port)) == 0:
-            raise SetupError(
-                f"Port {port} on {host} is already in use: stop the process that uses it, or set another "
-                "--port"
-            )
+def _build_taken_error(host: str, port: int) -> SetupError:
+    return SetupError(
+        f"Port {port} on {host} is already in use: stop the process that uses it, or set another --port"
+    )

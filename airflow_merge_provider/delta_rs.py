@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.dataset import Dataset, format_table_uri
 from airflow_merge_provider.core.errors import DataError, Problem, SetupError
 from airflow_merge_provider.core.explanation.values import format_value
@@ -186,7 +186,8 @@ def load_table(
         options = dict(storage_options or {}) or None
         return DeltaTable(format_table_uri(path), version=version, storage_options=options)
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="airflow_merge_provider-"))
+        folder = str(stack.enter_context(make_work_folder()) / "table")
+        Path(folder).mkdir()
         _link_entries(path, folder)
         table = DeltaTable(folder, version=version)
         # Writers add files before they commit: now every file of the opened version is there.

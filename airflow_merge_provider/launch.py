@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,12 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from airflow_merge_provider.connect_token import (
-    CONNECT_PORT,
-    add_token,
-)
+from airflow_merge_provider.connect_token import ServerWatch, add_token, parse_address, require_server
 from airflow_merge_provider.core.child_process import (
     build_child_environment,
     die_with_parent,
@@ -72,6 +67,7 @@ _END_OF_JVM = "spark.submit.callSystemExitOnMainExit"
 _NOISE = ("WARNING: Using incubator modules", "Calling System.exit()")
 # With that setting, the JVM prints where it learned that a job has failed; the job has reported why.
 _FAILED_JOB, _STACK_LINE = "org.apache.spark.SparkUserAppException", "\tat "
+_SCRATCH = "spark.local.dir"
 _CLIENTS = ("pyspark", "pyspark-client")
 
 
@@ -118,21 +114,26 @@ class JobProcess:
         self._on_line = on_line
         self._child: subprocess.Popen[str] | None = None
         self._killed = False
+        self._watch: ServerWatch | None = None
 
     def run(self) -> JobResult | JobFailure:
         """Start the child, forward its output lines, wait until it ends and read its result."""
         start = time.monotonic()
         with make_work_folder() as work:
             command, env = self._build_command(work)
-            last_lines = self._follow_child(command, env)
+            with self._watch.watch_server() if self._watch else contextlib.nullcontext():
+                last_lines = self._follow_child(command, env)
             result = work / "result.json"
             if result.is_file():
                 return parse_result(result.read_text(encoding="utf-8"), time.monotonic() - start)
-            raise JobError(self._describe_missing_result(last_lines))
+            raise self._build_error(last_lines)
 
     def kill_process(self, grace_seconds: float = _GRACE) -> None:
         """End the child and its descendants with SIGTERM, and with SIGKILL after the grace period."""
         self._killed = True
+        self._end_child(grace_seconds)
+
+    def _end_child(self, grace_seconds: float = 0.0) -> None:
         child = self._child
         if child is None or child.poll() is not None:
             return
@@ -148,7 +149,9 @@ class JobProcess:
         files = [str(work / "request.json"), str(work / "result.json")]
         write_private(work / "request.json", self._request.model_dump_json())
         if self._remote:
-            _require_server(self._remote)
+            address = parse_address(self._remote)
+            require_server(*address)
+            self._watch = ServerWatch(*address, on_loss=self._end_child)
             settings = work / "session.json"
             write_private(settings, json.dumps(connect_conf(self._conf)))
             url, token = add_token(self._remote)
@@ -164,6 +167,9 @@ class JobProcess:
         last_lines: deque[str] = deque(maxlen=20)
         self._child = start_child(command, env)
         try:
+            if self._killed:
+                # Killed before there was a child.
+                self._end_child()
             for line in read_lines(self._child):
                 last_lines.append(line)
                 self._on_line(line)
@@ -173,10 +179,12 @@ class JobProcess:
             raise
         return list(last_lines)
 
-    def _describe_missing_result(self, last_lines: list[str]) -> str:
+    def _build_error(self, last_lines: list[str]) -> JobError:
         if self._killed:
-            return STOPPED
-        return describe_exit(self._child.returncode if self._child else None, last_lines)
+            return JobError(STOPPED)
+        if self._watch is not None and self._watch.is_lost:
+            return self._watch.build_error()
+        return JobError(describe_exit(self._child.returncode if self._child else None, last_lines))
 
 
 def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
@@ -194,6 +202,14 @@ def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
     own = {_END_OF_JVM: "true", **inherit_settings(read_spark_defaults(), user)}
     conf = session_conf(local=local, jars=jars, user=own)
     return one_shot(conf, archive_file(program, spark_home(), jars)) if local else conf
+
+
+def find_archive(conf: Mapping[str, str]) -> Path:
+    """Return the path of the class archive of runs with these settings, whether it exists or not.
+
+    :raises SetupError: when Java, Spark or a jar is missing.
+    """
+    return archive_file(find_java(), spark_home(), list_jars(conf))
 
 
 def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]:
@@ -269,7 +285,7 @@ def signal_group(group: int, number: signal.Signals) -> None:
 
 def is_local(master: str) -> bool:
     """Return whether a Spark master runs in the process that starts it."""
-    return master.startswith("local")
+    return master == "local" or master.startswith("local[")
 
 
 def build_submit_command(
@@ -287,6 +303,9 @@ def build_submit_command(
     if is_local(master):
         env.setdefault("PYSPARK_PYTHON", sys.executable)
         env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if _SCRATCH not in conf and _SCRATCH not in read_spark_defaults():
+            # A JVM that is killed leaves what it has spilled; a later run removes it with the work folder.
+            env.setdefault("SPARK_LOCAL_DIRS", str(work / "scratch"))
     return command, env
 
 
@@ -322,18 +341,3 @@ def supports_connect() -> bool:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions.append(metadata.version(package))
     return not any(version.startswith(("4.0.", "4.1.")) for version in versions)
-
-
-def _require_server(url: str) -> None:
-    """Check that the server listens: its client would otherwise retry for ten minutes without output."""
-    # Error messages must not contain the URL: its path may contain a token.
-    address = urlsplit(url)
-    if address.scheme != "sc" or not address.hostname:
-        raise SetupError("The address of the Spark Connect server is not valid: use the form sc://host:15002")
-    try:
-        socket.create_connection((address.hostname, address.port or CONNECT_PORT), timeout=_GRACE).close()
-    except OSError as error:
-        raise SetupError(
-            f"The Spark Connect server on {address.hostname} cannot be reached: check the connection, "
-            f"or start a server with `airflow_merge_provider connect-server` ({error})"
-        ) from None

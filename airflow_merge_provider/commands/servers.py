@@ -72,9 +72,7 @@ def manage_servers(options: argparse.Namespace) -> int:
     """List or stop the shared servers."""
     servers = list_servers() if options.action == "status" else stop_servers()
     for server in servers:
-        print(
-            server.format_line() if options.action == "status" else f"stopped pid {server.state.server_pid}"
-        )
+        print(server.format_line() if options.action == "status" else f"stopped pid {server.pid}")
     if not servers:
         print("no shared Spark server is running")
     return 0

@@ -1,9 +1,11 @@
-"""The environment, the work folder and the parent-death signal of a Spark child process."""
+"""The environment, the work folder, the answer and the parent-death signal of a Spark child process."""
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import hashlib
+import hmac
 import os
 import shutil
 import signal
@@ -64,6 +66,29 @@ def make_work_folder() -> Iterator[Path]:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_server_answer(file: Path, token: str, port: int) -> None:
+    """Answer the process that started a server: it listens on ``port``, as one who has the token says."""
+    part = file.with_suffix(".part")
+    part.write_text(f"{port} {_prove_token(token, port)}", encoding="ascii")
+    part.replace(file)
+
+
+def read_server_answer(file: Path, token: str) -> int | None:
+    """Return the port on which a server listens; None as long as it has not answered.
+
+    Whoever listens on a port may be another process than the server that was to listen there.
+    """
+    with suppress(OSError, ValueError):
+        port, proof = file.read_text(encoding="ascii").split()
+        if hmac.compare_digest(proof, _prove_token(token, int(port))):
+            return int(port)
+    return None
+
+
+def _prove_token(token: str, port: int) -> str:
+    return hmac.new(token.encode(), str(port).encode(), hashlib.sha256).hexdigest()
 
 
 def _remove_left_folders(base: Path) -> None:

@@ -136,7 +136,7 @@ class JobResult(Message):
 
 
 class JobFailure(Message):
-    """The result of a failed run; nothing was written."""
+    """The result of a failed run, whose message says whether it may have committed."""
 
     ok: Literal[False] = False
     code: str

@@ -140,6 +140,8 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
             "spark.sql.shuffle.partitions": str(2 * count_cores()),
             "spark.driver.memory": "2g",
             "spark.driver.host": "localhost",
+            # Spark's own ports on this machine accept only processes that have a secret of this Spark.
+            "spark.authenticate": "true",
             # Hadoop's default finds credentials only on machines of Google.
             AUTH_TYPE_SETTING: "APPLICATION_DEFAULT",
         }

@@ -9,10 +9,10 @@ from pathlib import Path
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.clients import find_extra
 from airflow_merge_provider.doctor.check import Check, describe_error
-from airflow_merge_provider.jvm.class_archive import archive_file
 from airflow_merge_provider.jvm.hadoop_clients import AZURE_CLIENT, GCS_CLIENT, S3_CLIENT, HadoopClient
 from airflow_merge_provider.jvm.jars import cache_folder, find_java, list_delta_jars, spark_home
 from airflow_merge_provider.jvm.log_store.jar import PACKAGED_JAR, locate_log_store_jar
+from airflow_merge_provider.launch import find_archive
 
 _PREPARE = "run airflow_merge_provider prepare"
 # The clients of Hadoop by the extra of this package for the same store.
@@ -59,9 +59,14 @@ def _check_client(client: HadoopClient) -> Check:
 
 def check_archive() -> Iterator[Check]:
     """Yield the class archive, without which Spark starts more slowly."""
-    jars = () if _find_in_spark("delta-spark") else map(str, list_delta_jars())
     try:
-        archive = archive_file(find_java(), spark_home(), tuple(jars))
+        find_java()
+        jars = [] if _find_in_spark("delta-spark") else list_delta_jars()
+        if not all(jar.is_file() for jar in [*jars, locate_log_store_jar()]):
+            # A run would download them.
+            yield Check("class archive", "warning", "not checked: jars are missing", _PREPARE)
+            return
+        archive = find_archive({})
     except SetupError:
         yield Check("class archive", "warning", "not checked", "get Java and Spark first")
         return

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
-from airflow_merge_provider.connect_server import ConnectServer, find_free_port
-from airflow_merge_provider.connect_token import offer_token
+from airflow_merge_provider.connect_server import ConnectServer
+from airflow_merge_provider.connect_token import LOOPBACK, generate_token
 from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.doctor.check import Check
 from airflow_merge_provider.jvm.jars import find_java, java_version, spark_home
@@ -22,7 +22,6 @@ _EXTRAS = ("", "spark", "s3")
 _TESTED_JAVA = (17, 21)
 # Packages whose versions decide whether runs work; runs need those of the second group for Spark.
 _ALWAYS, _FOR_SPARK = ("deltalake", "pydantic"), ("pyspark", "delta-spark", "pandas", "pyarrow")
-_HOST = "127.0.0.1"
 _START_SECONDS = 120.0
 _REMEDY = "run pip install '{}'"
 
@@ -82,13 +81,12 @@ def check_spark_start(settings: LocalSparkSettings) -> Iterator[Check]:
     :raises SetupError: if Java, Spark or a jar is missing.
     """
     start = time.monotonic()
-    port = find_free_port(_HOST)
     conf = {MEMORY_SETTING: settings.memory}
-    server = ConnectServer(host=_HOST, port=port, master=settings.master, conf=conf)
+    server = ConnectServer(host=LOOPBACK[0], master=settings.master, conf=conf)
     ready = threading.Event()
     last_lines: deque[str] = deque(maxlen=20)
-    with make_work_folder() as work, offer_token(port) as (token, _):
-        server.start(work, token)
+    with make_work_folder() as work:
+        server.start(work, generate_token())
         reader = threading.Thread(target=lambda: last_lines.extend(server.read_lines()), daemon=True)
         waiter = threading.Thread(target=lambda: server.call_when_ready(ready.set), daemon=True)
         try:

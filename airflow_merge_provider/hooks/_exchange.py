@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 
 from airflow.providers.common.compat.sdk import conf
 
@@ -14,6 +15,8 @@ from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResu
 from airflow_merge_provider.file_store.folder import open_folder, remove_path
 
 _FOLDER = "_merge_runs"
+# A killed worker leaves its folder, and its driver may still write the result: no run takes this long.
+_LEFT_SECONDS = 7 * 24 * 3600
 _REQUEST, _RESULT, _COMPLETE = "request.json", "result", "_SUCCESS"
 
 
@@ -37,7 +40,7 @@ class RunFolder:
             )
         self._request = request
         folder = resolve_dataset(_FOLDER, base)
-        self._uri = f"{folder.path}/{uuid.uuid4().hex}"
+        self._uri = f"{folder.path}/{int(time.time())}-{uuid.uuid4().hex}"
         self._files, self._root = open_folder(self._uri, complete_arguments(self._uri, settings))
 
     @property
@@ -62,6 +65,14 @@ class RunFolder:
             raise SetupError(
                 f"{self._uri}: the folder for the request cannot be written ({error})"
             ) from error
+
+    def remove_left_folders(self) -> None:
+        """Remove the folders of killed workers; a folder has the time of its creation in its name."""
+        with suppress(OSError):
+            for path in map(str, self._files.ls(self._root.rpartition("/")[0], detail=False)):
+                created = path.rstrip("/").rpartition("/")[2].partition("-")[0]
+                if created.isdecimal() and time.time() - int(created) > _LEFT_SECONDS:
+                    remove_path(self._files, path)
 
     def find_result(self, start: float) -> JobResult | JobFailure | None:
         """Return the result; None if the driver has written none.

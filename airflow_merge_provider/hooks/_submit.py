@@ -103,6 +103,7 @@ class SubmitProcess:
             {**self._choose_cluster_settings(hook, folder), **conf}, work / "spark.properties"
         )
         hook._application_args = folder.application_arguments  # noqa: SLF001 - known after the deploy mode
+        folder.remove_left_folders()
         folder.write_request()
         try:
             application = airflow_conf.get("merge", "cluster_application", fallback="") or str(SCRIPT)
@@ -182,6 +183,9 @@ class SubmitProcess:
 
         :raises JobError: if it was stopped on request.
         """
+        if self._killed:
+            # Killed before there was a child.
+            raise JobError(STOPPED)
         try:
             hook.submit(application, env=environment, preexec_fn=die_with_parent)
         except AirflowException as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -25,15 +27,40 @@ _NOT_NEEDED = (
     "com.*:*,org.*:*,io.airlift:*,io.unitycatalog:*,javax.*:*,jakarta.*:*,commons-*:*,io.delta:delta-kernel*"
 )
 _JAVA_FLOOR = 17
+# The SHA-256 of every jar that is downloaded.
+CHECKSUMS = Path(__file__).with_name("jar_checksums.txt")
 
 
 def cache_folder() -> Path:
-    """Return the folder for files that are created once per machine: jars and class archives."""
+    """Return the folder for files that are created once per machine: jars and class archives.
+
+    :raises SetupError: if other users may write it: Spark runs the code that it contains.
+    """
     configured_path = os.environ.get("AIRFLOW_MERGE_PROVIDER_CACHE")
-    if configured_path:
-        return Path(configured_path).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "airflow_merge_provider"
+    folder = Path(configured_path or f"{base}/airflow_merge_provider").expanduser()
+    for path in (folder, folder / "jars"):
+        _require_unshared(path, is_configured=bool(configured_path))
+    return folder
+
+
+def _require_unshared(folder: Path, *, is_configured: bool) -> None:
+    try:
+        status = folder.stat()
+    except OSError:
+        # Whoever wants to write it finds out why it cannot be used.
+        return
+    # Images of containers have a folder of another user, and write it as the group of root.
+    is_own = status.st_uid in {os.geteuid(), 0} or is_configured
+    own_groups = {os.getegid(), 0}
+    is_shared = status.st_mode & stat.S_IWOTH or (
+        status.st_mode & stat.S_IWGRP and status.st_gid not in own_groups
+    )
+    if is_shared or not is_own:
+        raise SetupError(
+            f"Other users may write the cache folder {folder}, whose code Spark runs: run chmod go-w "
+            f"{folder}, or set AIRFLOW_MERGE_PROVIDER_CACHE to another folder"
+        )
 
 
 def delta_jars() -> tuple[str, ...]:
@@ -140,7 +167,8 @@ def download_packages(
     :param packages: their coordinates; what they depend on is downloaded too, except ``excluded``.
     :param folder: where the temporary folder is made: jars can be moved from it to this folder.
     :param remedy: what else to do if they cannot be downloaded.
-    :raises SetupError: when Java or Spark is missing, or a package cannot be downloaded.
+    :raises SetupError: when Java or Spark is missing, or a package cannot be downloaded or is
+        not the one that was tested.
     """
     find_java()
     submit = spark_home() / "bin" / "spark-submit"
@@ -158,9 +186,21 @@ def download_packages(
         expected_jars = [work / "jars" / f"{group}_{name}-{version}.jar" for group, name, version in names]
         if not all(jar.is_file() for jar in expected_jars):
             raise SetupError(_describe_failed_download(title, remedy, output))
+        _require_checksums(work / "jars", title, remedy)
         yield work / "jars"
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _require_checksums(folder: Path, title: str, remedy: str) -> None:
+    """Compare jars with the checksums of those that this package was tested with: Spark runs their code."""
+    checksums = {line.split()[1]: line.split()[0] for line in CHECKSUMS.read_text("ascii").splitlines()}
+    for jar in sorted(folder.glob("*.jar")):
+        if hashlib.sha256(jar.read_bytes()).hexdigest() != checksums.get(jar.name):
+            raise SetupError(
+                f"{title} cannot be used: {jar.name} is not the file that Maven Central has: check the "
+                f"proxy or the mirror, or {remedy}"
+            )
 
 
 def _resolve_packages(submit: Path, work: Path, packages: Sequence[str], excluded: str) -> str:

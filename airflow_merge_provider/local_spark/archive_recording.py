@@ -8,18 +8,16 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from airflow_merge_provider.connect_server import ConnectServer, find_free_port
-from airflow_merge_provider.connect_token import LOCALHOST, TOKEN_VARIABLE, offer_token
+from airflow_merge_provider.connect_server import START_SECONDS, ConnectServer
+from airflow_merge_provider.connect_token import LOOPBACK, TOKEN_VARIABLE, generate_token
 from airflow_merge_provider.core.child_process import (
     build_child_environment,
     die_with_parent,
     make_work_folder,
 )
-from airflow_merge_provider.jvm.class_archive import archive_file, replace_when_complete
-from airflow_merge_provider.jvm.jars import find_java, spark_home
-from airflow_merge_provider.launch import SCRIPT, list_jars, supports_connect
+from airflow_merge_provider.jvm.class_archive import replace_when_complete
+from airflow_merge_provider.launch import SCRIPT, find_archive, supports_connect
 
-HOST = "127.0.0.1"
 WARM_UP_SCRIPT = SCRIPT.with_name("warm_up.py")
 
 # The JVM writes the archive, of some hundred megabytes, after it has received SIGTERM.
@@ -32,25 +30,27 @@ def record_archive(on_line: Callable[[str], object] = print) -> Path | None:
     :param on_line: called with each output line of Spark.
     :raises SetupError: when Java, Spark or a jar is missing.
     """
-    archive = archive_file(find_java(), spark_home(), list_jars({}))
+    archive = find_archive({})
     if archive.is_file():
         return archive
     # The classes are recorded with a Connect server.
     if not supports_connect():
         return None
     with make_work_folder() as work, replace_when_complete(archive) as part:
-        port = find_free_port(HOST)
-        server = ConnectServer(host=HOST, port=port, recording=part)
-        with offer_token(port) as (token, _):
-            server.start(work, token)
-            reader = threading.Thread(target=_forward_lines, args=(server, on_line), daemon=True)
-            reader.start()
-            try:
-                client = {"SPARK_REMOTE": f"sc://{LOCALHOST}:{port}", TOKEN_VARIABLE: token}
-                server.call_when_ready(lambda: _warm_up_server(work / "warm_up", client))
-            finally:
-                server.stop(_WRITE_SECONDS)
-                reader.join()
+        server, token = ConnectServer(host=LOOPBACK[0], recording=part), generate_token()
+        server.start(work, token)
+        reader = threading.Thread(target=_forward_lines, args=(server, on_line), daemon=True)
+        reader.start()
+        try:
+            server.call_when_ready(
+                lambda: _warm_up_server(
+                    work / "warm_up", {"SPARK_REMOTE": server.url, TOKEN_VARIABLE: token}
+                ),
+                START_SECONDS,
+            )
+        finally:
+            server.stop(_WRITE_SECONDS)
+            reader.join()
     return archive if archive.is_file() else None
 
 

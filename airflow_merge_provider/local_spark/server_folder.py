@@ -26,7 +26,10 @@ _LEFT_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class ServerState:
-    """A server that is ready: its ``id``, which differs for each start, and the process of its supervisor."""
+    """A server that starts or is ready: its ``id`` of this start, and the process of its supervisor.
+
+    Until it is ready, its ``port`` is zero, and ``server_pid`` is zero until it has a process.
+    """
 
     id: str
     pid: int
@@ -88,11 +91,16 @@ class ServerFolder:
 
     def read_state(self) -> ServerState | None:
         """Return the server that is ready; None while it starts, and after it has ended."""
+        state = self.read_any_state()
+        return state if state is not None and state.port else None
+
+    def read_any_state(self) -> ServerState | None:
+        """Return the server that starts or is ready; None after it has ended."""
         values = _read_json(self._state_file)
         return ServerState(**values) if values and self.is_supervised() else None
 
     def write_state(self, state: ServerState) -> None:
-        """Publish that the server is ready."""
+        """Publish that the server starts or is ready."""
         _write_json(self._state_file, asdict(state))
 
     def read_end(self, server_id: str) -> ServerEnd | None:

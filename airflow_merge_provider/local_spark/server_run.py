@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from airflow_merge_provider.connect_token import LOCALHOST, read_token
+from airflow_merge_provider.connect_token import LOOPBACK, read_token
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.launch import STOPPED, JobProcess
@@ -18,7 +18,9 @@ BuildJob = Callable[[str, Callable[[str], object]], JobProcess]
 
 # The line with which a run reports that it has a session (jobs/run/entry.py).
 _SESSION_OPEN = re.compile(r"\[merge .*\] session: ")
-# Importing PySpark and opening a session takes seconds, on a busy machine up to half a minute.
+# The line before it, with which the process begins to open one.
+_SESSION_BEGUN = re.compile(r"\[merge .*\] import: ")
+# Opening a session takes seconds, on a busy machine up to half a minute.
 _SESSION_SECONDS = 120.0
 _POLL_SECONDS = 0.5
 # The time in which a run whose server has ended may still write the result that it has.
@@ -55,6 +57,7 @@ class ServerRun:
         self._on_line = on_line
         self._memory_setting = memory_setting
         self._has_session = threading.Event()
+        self._session_begun: float | None = None
         self._ended = threading.Event()
         self._is_server_lost = False
         self.is_unresponsive = False
@@ -70,7 +73,7 @@ class ServerRun:
         except OSError:
             raise self._build_lost_error() from None
         # In the environment of the child only, and never in a message: the address contains the token.
-        url = f"sc://{LOCALHOST}:{self._state.port}/;token={token}"
+        url = f"sc://{LOOPBACK[0]}:{self._state.port}/;token={token}"
         job = self._build_job(url, self._observe_line)
         watcher = threading.Thread(target=self._watch_server, args=(job,), daemon=True)
         watcher.start()
@@ -100,20 +103,27 @@ class ServerRun:
     def _observe_line(self, line: str) -> None:
         if _SESSION_OPEN.match(line):
             self._has_session.set()
+        elif _SESSION_BEGUN.match(line):
+            self._session_begun = time.monotonic()
         self._on_line(line)
 
     def _watch_server(self, job: JobProcess) -> None:
         """Kill the process when its server ends or does not answer: the process would retry for minutes."""
-        begin = time.monotonic()
         while not self._ended.wait(_POLL_SECONDS):
             if not self._is_server_present():
                 self._is_server_lost = True
                 self._ended.wait(_RESULT_SECONDS)
-            elif not self._has_session.is_set() and time.monotonic() - begin > _SESSION_SECONDS:
+            elif self._is_session_late():
                 self._is_server_lost = self.is_unresponsive = True
             if self._is_server_lost and not self._ended.is_set():
                 job.kill_process(grace_seconds=0)
                 return
+
+    def _is_session_late(self) -> bool:
+        """Return whether the server has not opened the session in time, once the process has asked for it."""
+        begun = self._session_begun
+        is_waiting = begun is not None and not self._has_session.is_set()
+        return is_waiting and time.monotonic() - (begun or 0.0) > _SESSION_SECONDS
 
     def _is_server_present(self) -> bool:
         state = self._folder.read_state()
@@ -133,7 +143,7 @@ class ServerRun:
             seconds = f"{_SESSION_SECONDS:.0f} s"
             return ServerLostError(
                 f"The shared Spark server (pid {self._state.server_pid}) has not opened a session within "
-                f"{seconds}: it is replaced"
+                f"{seconds}: it is replaced, unless other runs use it"
             )
         end = self._folder.read_end(self._state.id)
         error = build_end_error(end, self._state.memory, self._memory_setting)

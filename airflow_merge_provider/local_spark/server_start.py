@@ -12,14 +12,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from operator import itemgetter
 
+from airflow_merge_provider.connect_server import START_SECONDS
 from airflow_merge_provider.core.errors import JobError
+from airflow_merge_provider.core.machine import get_filesystem_id
 from airflow_merge_provider.local_spark.file_lock import release_lock, try_lock
 from airflow_merge_provider.local_spark.identity import ServerSpec, build_environment
 from airflow_merge_provider.local_spark.server_folder import (
     ServerFolder,
     ServerState,
     find_base_folder,
+    list_folders,
     read_key,
     remove_left_folders,
 )
@@ -29,10 +33,13 @@ from airflow_merge_provider.local_spark.supervisor import HOST, MODULE
 
 _POLL_SECONDS = 0.1
 _WAIT_SECONDS = 0.5
-_START_SECONDS = 300.0
+# A supervisor ends a server that is not ready in time; one that does not is ended.
+_END_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 _STOP_SECONDS = 30.0
 _LOG_SECONDS = 60.0
+# A run that starts a server leaves this many others that no run uses.
+IDLE_SERVERS_MAX = 2
 
 
 class ServerStart:
@@ -54,6 +61,7 @@ class ServerStart:
         self._on_line = on_line
         self._check_stop = check_stop
         self._logged = -_LOG_SECONDS
+        self._start_seconds = START_SECONDS
         base = find_base_folder()
         remove_left_folders(base)
         self.folder = ServerFolder(base / spec.compute_digest(read_key(base)))
@@ -86,9 +94,22 @@ class ServerStart:
             time.sleep(_POLL_SECONDS if attempts <= 1 else _WAIT_SECONDS)
 
     def replace_server(self, state: ServerState) -> None:
-        """End a server that does not answer; the next call of ``acquire_slot`` starts another one."""
+        """End a server that does not answer, unless other runs use it.
+
+        The next call of ``acquire_slot`` starts another one.
+        """
+        with self.folder.try_start_lock() as held:
+            if held:
+                self._replace_unused(state)
+
+    def _replace_unused(self, state: ServerState) -> bool:
+        """End a server that no run uses, while no run can begin to use it; return whether it has ended."""
+        if self.folder.count_held_slots():
+            self._on_line(f"the shared Spark server (pid {state.server_pid}) is slow: other runs use it")
+            return False
         self._on_line(f"the shared Spark server (pid {state.server_pid}) does not answer: it is replaced")
         stop_server(self.folder, state)
+        return True
 
     def _find_server(self) -> ServerState | None:
         """Return the server if it is ready and its port answers."""
@@ -98,8 +119,7 @@ class ServerStart:
         try:
             socket.create_connection((HOST, state.port), timeout=_ANSWER_SECONDS).close()
         except OSError:
-            self.replace_server(state)
-            return None
+            return None if self._replace_unused(state) else state
         return state
 
     def _start_server(self) -> ServerState:
@@ -115,17 +135,27 @@ class ServerStart:
             # Another process may check the lock at this moment: then the next round starts the supervisor.
             if not is_supervised and (lock := try_lock(self.folder.server_lock)) is not None:
                 cores = f"{self._spec.cores} core{'s' if self._spec.cores > 1 else ''}"
+                end_idle_servers(self.folder)
                 self._on_line(f"starting a shared Spark server ({self._spec.memory} of memory, {cores})")
                 server_id = self._launch_supervisor(lock)
-            if time.monotonic() - begin > _START_SECONDS:
-                raise JobError(
-                    f"The shared Spark server has not started within {_START_SECONDS:.0f} s: look into "
-                    f"{self.folder.log_file}, or set [merge] local_spark to process"
-                )
+            if time.monotonic() - begin > self._start_seconds + _END_SECONDS:
+                self._end_start()
             time.sleep(_POLL_SECONDS)
         seconds = time.monotonic() - begin
         self._on_line(f"the shared Spark server is ready after {seconds:.1f} s")
         return state
+
+    def _end_start(self) -> None:
+        """End a supervisor that has neither started its server nor ended.
+
+        :raises JobError: always.
+        """
+        if (state := self.folder.read_any_state()) is not None:
+            stop_server(self.folder, state)
+        raise JobError(
+            f"The shared Spark server has not started within {self._start_seconds:.0f} s: look into "
+            f"{self.folder.log_file}, or set [merge] local_spark to process"
+        )
 
     def _launch_supervisor(self, lock: int) -> str:
         """Start the supervisor, which inherits the server lock and no other file; return the server's ID."""
@@ -135,6 +165,7 @@ class ServerStart:
             "spec": self._spec.as_object(),
             "idle_seconds": self._settings.idle_seconds,
             "warm_up": self._settings.warm_up,
+            "start_seconds": self._start_seconds,
         }
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         log = os.open(self.folder.log_file, flags, 0o600)
@@ -153,8 +184,15 @@ class ServerStart:
         finally:
             os.close(log)
             release_lock(lock)
-        with contextlib.suppress(BrokenPipeError):
-            supervisor.communicate(json.dumps(values).encode())
+        try:
+            # It reads the values, and its first process ends.
+            supervisor.communicate(json.dumps(values).encode(), timeout=self._start_seconds)
+        except BrokenPipeError:
+            supervisor.wait()
+        except subprocess.TimeoutExpired:
+            supervisor.kill()
+            supervisor.wait()
+            self._end_start()
         return str(values["id"])
 
     def _is_starting(self) -> bool:
@@ -171,6 +209,19 @@ class ServerStart:
         if time.monotonic() - self._logged > _LOG_SECONDS:
             self._logged = time.monotonic()
             self._on_line(line)
+
+
+def end_idle_servers(own: ServerFolder) -> None:
+    """End the servers that no run uses, except those that were used last: each holds its memory."""
+    servers = [(folder.find_last_use(), folder) for folder in list_folders(own.path.parent)]
+    for _, folder in sorted(servers, key=itemgetter(0), reverse=True)[IDLE_SERVERS_MAX:]:
+        if folder.path == own.path:
+            continue
+        with folder.try_start_lock() as held:
+            state = folder.read_state()
+            is_foreign = state is None or state.filesystem != (get_filesystem_id() or "")
+            if held and state is not None and not is_foreign and not folder.count_held_slots():
+                stop_server(folder, state)
 
 
 def stop_server(folder: ServerFolder, state: ServerState) -> None:

@@ -17,28 +17,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from airflow_merge_provider.connect_server import ConnectServer, find_free_port
-from airflow_merge_provider.connect_token import LOCALHOST, offer_token
+from airflow_merge_provider.connect_server import START_SECONDS, ConnectServer
+from airflow_merge_provider.connect_token import LOOPBACK, format_address, offer_token
 from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.machine import get_filesystem_id
 from airflow_merge_provider.core.spark_conf import merge_settings
-from airflow_merge_provider.jvm.class_archive import COMPILER_OPTIONS, OPTIONS_SETTING, archive_file
-from airflow_merge_provider.jvm.jars import find_java, spark_home
-from airflow_merge_provider.launch import list_jars
+from airflow_merge_provider.jvm.class_archive import COMPILER_OPTIONS, OPTIONS_SETTING
+from airflow_merge_provider.launch import find_archive
 from airflow_merge_provider.local_spark.background import BackgroundWork, Step, build_steps
 from airflow_merge_provider.local_spark.identity import ServerSpec, parse_spec
 from airflow_merge_provider.local_spark.server_end import FAILED, STOPPED, classify_exit
 from airflow_merge_provider.local_spark.server_folder import ServerEnd, ServerFolder, ServerState
 from airflow_merge_provider.local_spark.server_log import ServerLog
 
-HOST = "127.0.0.1"
+HOST = LOOPBACK[0]
 MODULE = "airflow_merge_provider.local_spark.supervisor"
 
 _POLL_SECONDS = 0.2
 _STOP_SECONDS = 10.0
-_STARTS_MAX = 3
-_PORT_TAKEN = "BindException"
 # Programs that clean temporary folders remove files that nobody has touched for days.
 _TOUCH_SECONDS = 3600.0
 
@@ -68,13 +65,21 @@ class Supervisor:
     """The life of one server; ``request_stop`` ends it from a signal handler."""
 
     def __init__(
-        self, folder: ServerFolder, spec: ServerSpec, *, server_id: str, idle_seconds: float, warm_up: bool
+        self,
+        folder: ServerFolder,
+        spec: ServerSpec,
+        *,
+        server_id: str,
+        idle_seconds: float,
+        warm_up: bool,
+        start_seconds: float = START_SECONDS,
     ) -> None:
         self._folder = folder
         self._spec = spec
         self._id = server_id
         self._idle_seconds = idle_seconds
         self._warm_up = warm_up
+        self._start_seconds = start_seconds
         self._log = ServerLog(folder.log_file)
         self._stop_requested = threading.Event()
 
@@ -86,39 +91,35 @@ class Supervisor:
         """Start the server, wait until it ends, and leave no process and no file of an orderly end."""
         token_file = self._folder.token_file
         token_file.unlink(missing_ok=True)
-        for _ in range(_STARTS_MAX):
-            with make_work_folder() as work, offer_token(0, token_file) as (token, _):
-                port = find_free_port(HOST)
-                server = ConnectServer(
-                    host=HOST, port=port, master=self._spec.master, conf=build_conf(self._spec)
-                )
-                server.start(work, token)
-                reader = threading.Thread(
-                    target=self._log.copy_lines, args=(server.read_lines(),), daemon=True
-                )
-                reader.start()
-                try:
-                    is_port_taken = self._supervise(server, port, work)
-                finally:
-                    server.stop(_STOP_SECONDS)
-                    reader.join(_STOP_SECONDS)
-            if not is_port_taken:
-                return
+        self._publish_state()
+        with make_work_folder() as work, offer_token(0, token_file) as (token, _):
+            server = ConnectServer(host=HOST, master=self._spec.master, conf=build_conf(self._spec))
+            server.start(work, token)
+            self._publish_state(server.pid)
+            reader = threading.Thread(target=self._log.copy_lines, args=(server.read_lines(),), daemon=True)
+            reader.start()
+            try:
+                self._supervise(server, work)
+            finally:
+                server.stop(_STOP_SECONDS)
+                reader.join(_STOP_SECONDS)
 
-    def _supervise(self, server: ConnectServer, port: int, work: Path) -> bool:
-        """Wait until the server ends; return whether it has not started because its port was taken."""
+    def _supervise(self, server: ConnectServer, work: Path) -> None:
+        """Wait until the server ends, also if it never becomes ready."""
+        begin = time.monotonic()
         while not server.is_ready():
-            if server.exit_code is not None or self._stop_requested.is_set():
-                return self._record_end(server)
+            is_late = time.monotonic() - begin > self._start_seconds
+            if is_late or server.exit_code is not None or self._stop_requested.is_set():
+                self._record_end(server, is_late=is_late)
+                return
             time.sleep(_POLL_SECONDS)
-        state = self._build_state(server, port)
-        self._folder.write_state(state)
-        background = BackgroundWork(self._build_steps(work / "warm_up", port) if self._warm_up else [])
+        state = self._publish_state(server.pid, server.port)
+        background = BackgroundWork(self._build_steps(work / "warm_up", server.port) if self._warm_up else [])
         try:
             self.wait_for_end(server, state.started, background.continue_work)
         finally:
             background.stop()
-        return self._record_end(server)
+        self._record_end(server)
 
     def wait_for_end(self, server: Server, started: float, on_poll: Callable[[float], object]) -> None:
         """Return when the server has ended, is idle for too long, or is to stop.
@@ -149,28 +150,25 @@ class Supervisor:
                 return True
         return False
 
-    def _record_end(self, server: Server) -> bool:
+    def _record_end(self, server: Server, *, is_late: bool = False) -> None:
         """Record why the server ended, if runs may ask why."""
         code = server.exit_code
-        if code is None and not self._stop_requested.is_set():
-            return False
         # The exit code arrives before the last lines of the output do.
         time.sleep(_POLL_SECONDS)
-        if code is None:
-            end = ServerEnd(self._id, STOPPED)
-        else:
-            reason, detail = classify_exit(code, self._log.last_lines)
-            if any(_PORT_TAKEN in line for line in self._log.last_lines):
-                return True
-            end = ServerEnd(self._id, reason, detail)
-        self._folder.write_end(end)
-        return False
+        if code is not None:
+            self._folder.write_end(ServerEnd(self._id, *classify_exit(code, self._log.last_lines)))
+        elif self._stop_requested.is_set():
+            self._folder.write_end(ServerEnd(self._id, STOPPED))
+        elif is_late:
+            detail = f"it was not ready within {self._start_seconds:.0f} s"
+            self._folder.write_end(ServerEnd(self._id, FAILED, detail))
 
-    def _build_state(self, server: Server, port: int) -> ServerState:
-        return ServerState(
+    def _publish_state(self, server_pid: int = 0, port: int = 0) -> ServerState:
+        """Write the state of the server, which is ready once it has a port; return it."""
+        state = ServerState(
             id=self._id,
             pid=os.getpid(),
-            server_pid=server.pid,
+            server_pid=server_pid,
             port=port,
             started=time.time(),
             memory=self._spec.memory,
@@ -179,10 +177,12 @@ class Supervisor:
             idle_seconds=self._idle_seconds,
             filesystem=get_filesystem_id() or "",
         )
+        self._folder.write_state(state)
+        return state
 
     def _build_steps(self, work: Path, port: int) -> list[Step]:
-        archive = archive_file(find_java(), spark_home(), list_jars(self._spec.conf))
-        return build_steps(f"sc://{LOCALHOST}:{port}", self._folder.token_file, work, archive)
+        archive = find_archive(self._spec.conf)
+        return build_steps(f"sc://{format_address(HOST, port)}", self._folder.token_file, work, archive)
 
     def _touch_files(self) -> None:
         for file in [
@@ -219,6 +219,7 @@ def main(argv: Sequence[str]) -> int:
         server_id=values["id"],
         idle_seconds=values["idle_seconds"],
         warm_up=values["warm_up"],
+        start_seconds=values["start_seconds"],
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: supervisor.request_stop())

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.connect_token import add_token
 from airflow_merge_provider.core.object_store.clients import add_spark_settings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
+from airflow_merge_provider.jobs.spark.connect_client import open_session
 from airflow_merge_provider.jobs.spark.session import get_session, local_session
 from airflow_merge_provider.jvm.hadoop_clients import S3_CLIENT
 from airflow_merge_provider.launch import submit_conf
@@ -107,7 +108,7 @@ def new_session(spark: SparkSession) -> SparkSession:
     """Return a session of the same Spark with its own settings, for concurrent writers."""
     if not OVER_CONNECT:
         return spark.newSession()
-    return SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).create()
+    return open_session(os.environ["SPARK_REMOTE"])
 
 
 def lean_session(spark: SparkSession) -> SparkSession:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +51,16 @@ def test_a_token_that_a_killed_server_left_is_not_used_again() -> None:
         assert token != old
 
 
+def test_a_token_of_a_killed_server_is_sent_to_nobody() -> None:
+    """Another process may listen on the port of a server that was killed, and must not get its token."""
+    code = "import os; from airflow_merge_provider.connect_token import offer_token\n"
+    code += "offer = offer_token(15002); offer.__enter__(); os._exit(9)"
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert get_token_file(15002).exists()
+
+    assert add_token("sc://localhost") == ("sc://127.0.0.1:15002", {})
+
+
 def test_a_token_file_of_the_user_stays(tmp_path: Path) -> None:
     """A token file of the user is read, or written if it is missing, and is kept."""
     file = tmp_path / "mine" / "token"
@@ -77,6 +90,17 @@ def test_a_file_that_is_no_secret_is_refused(tmp_path: Path, mode: Any, content:
         pass
 
 
+def test_a_token_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token file that another user has put there is rejected by clients and servers."""
+    with offer_token(15002) as (_, file):
+        monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+
+        with pytest.raises(SetupError, match=r"15002\.token belongs to another user"):
+            add_token("sc://localhost")
+        with pytest.raises(SetupError, match="belongs to another user"), offer_token(15002, file):
+            pass
+
+
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """A file that cannot be written is an error with the option for another file."""
     (tmp_path / "file").touch()
@@ -88,16 +112,15 @@ def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
-def test_clients_on_this_machine_find_the_token(host: Any) -> None:
-    """Clients on this machine find the token.
-
-    PySpark sends it without TLS to localhost only, by this name.
-    """
+@pytest.mark.parametrize(
+    ("host", "dialed"), [("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("[::1]", "[::1]")]
+)
+def test_clients_on_this_machine_find_the_token(host: Any, dialed: Any) -> None:
+    """Clients on this machine find the token, and dial one address instead of a name with two."""
     with offer_token(15002) as (token, _):
-        assert add_token(f"sc://{host}:15002") == ("sc://localhost:15002", {TOKEN_VARIABLE: token})
+        assert add_token(f"sc://{host}:15002") == (f"sc://{dialed}:15002", {TOKEN_VARIABLE: token})
         assert add_token(f"sc://{host}/;user_id=me") == (
-            "sc://localhost:15002/;user_id=me",
+            f"sc://{dialed}:15002/;user_id=me",
             {TOKEN_VARIABLE: token},
         )
         assert add_token(f"sc://{host}:15003")[1] == {}
@@ -116,8 +139,8 @@ def test_a_token_that_is_given_stays() -> None:
     The one in the environment is used if this user runs no server there.
     """
     with offer_token(15002):
-        assert add_token("sc://localhost:15002/;token=given") == ("sc://localhost:15002/;token=given", {})
-    assert add_token("sc://localhost:15002") == ("sc://localhost:15002", {})
+        assert add_token("sc://localhost:15002/;token=given") == ("sc://127.0.0.1:15002/;token=given", {})
+    assert add_token("sc://localhost:15002") == ("sc://127.0.0.1:15002", {})
 
 
 def test_a_file_that_cannot_be_read_is_said() -> None:

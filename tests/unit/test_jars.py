@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import threading
+from contextlib import nullcontext
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jvm import jars
+from airflow_merge_provider.jvm.hadoop_clients import AZURE_CLIENT, GCS_CLIENT, S3_CLIENT
 
 # Replacement of Spark's resolver that creates the files or prints the messages of Ivy.
 RESOLVER = """#!/bin/sh
@@ -40,6 +43,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (java / "bin").mkdir(parents=True)
     (java / "bin" / "java").touch(mode=0o755)
     (java / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="17.0.1"\n')
+    # The checksums of the files that the resolver creates.
+    names = [f"delta-spark_{version}_2.13" for version in jars.SPARK_VERSIONS] + ["delta-storage"]
+    digests = [sha256(f"{name}\n".encode()).hexdigest() for name in names]
+    lines = [f"{digest}  io.delta_{name}-4.4.0.jar" for name, digest in zip(names, digests, strict=True)]
+    (tmp_path / "checksums.txt").write_text("\n".join(lines))
+    monkeypatch.setattr(jars, "CHECKSUMS", tmp_path / "checksums.txt")
     monkeypatch.setenv("SPARK_HOME", str(home))
     monkeypatch.setenv("JAVA_HOME", str(java))
     monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", str(tmp_path / "cache"))
@@ -114,6 +123,59 @@ def test_a_cache_that_cannot_be_written_names_the_variable(
         SetupError, match="cannot be written: set AIRFLOW_MERGE_PROVIDER_CACHE to a writable folder"
     ):
         jars.delta_jars()
+
+
+def test_a_jar_with_other_content_is_refused(machine: Any) -> None:
+    """A proxy or a mirror that returns another file is found before Spark runs its code."""
+    (machine / "checksums.txt").write_text("00  io.delta_delta-storage-4.4.0.jar\n")
+
+    with pytest.raises(SetupError, match=r"io\.delta_delta-s\S+\.jar is not the file that Maven Central has"):
+        jars.delta_jars()
+
+    assert list((machine / "cache" / "jars").iterdir()) == []
+
+
+def test_every_jar_that_is_downloaded_has_a_checksum() -> None:
+    """The packages of every supported version of Spark and Hadoop are in the list of checksums."""
+    names = {line.split()[1] for line in jars.CHECKSUMS.read_text().splitlines()}
+    packages = [f"io.delta:delta-spark_{version}_2.13:4.4.0" for version in jars.SPARK_VERSIONS]
+    for client in (S3_CLIENT, AZURE_CLIENT, GCS_CLIENT):
+        for hadoop, more in client.packages.items():
+            packages += [f"org.apache.hadoop:{client.artifact}:{hadoop}", *more]
+
+    expected = {"{}_{}-{}.jar".format(*package.split(":")) for package in packages}
+    assert expected <= names
+    assert all(len(line.split()[0]) == 64 for line in jars.CHECKSUMS.read_text().splitlines())
+
+
+@pytest.mark.parametrize("name", ["cache", "cache/jars"])
+def test_a_cache_that_others_may_write_is_refused(machine: Any, name: str) -> None:
+    """Spark runs the jars of the cache, so nobody else may replace them."""
+    jars.delta_jars()
+    (machine / name).chmod(0o777)
+
+    with pytest.raises(SetupError, match=f"Other users may write the cache folder {machine / name}.*chmod"):
+        jars.delta_jars()
+
+    (machine / name).chmod(0o755)
+    assert jars.delta_jars()
+
+
+def test_a_cache_of_another_user_is_refused_unless_it_is_set(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner may write, too; a folder that the variable names has been chosen."""
+    folder = machine / "airflow_merge_provider"
+    folder.mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", str(folder))
+    is_of_root = folder.stat().st_uid == 0
+    assert jars.cache_folder() == folder
+
+    monkeypatch.delenv("AIRFLOW_MERGE_PROVIDER_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(machine))
+    with pytest.raises(SetupError, match="Other users may write") if not is_of_root else nullcontext():
+        jars.cache_folder()
 
 
 def test_the_cache_follows_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_merge_provider import connect_server, launch
+from airflow_merge_provider import connect_server, connect_token, launch
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.object_store.gcs_settings import KEY_FILE_SETTING, KEY_SETTING
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
@@ -31,6 +32,7 @@ request, result = map(pathlib.Path, sys.argv[-2:])
 mode = lambda path: oct(stat.S_IMODE(path.stat().st_mode))
 seen.write_text(json.dumps({{
     "argv": sys.argv, "properties": properties.read_text(), "remote": os.environ.get("SPARK_REMOTE"),
+    "scratch": os.environ.get("SPARK_LOCAL_DIRS"),
     "modes": [mode(properties), mode(request), mode(request.parent)], "folder": str(request.parent),
 }}))
 print("WARNING: Using incubator modules: jdk.incubator.vector")
@@ -118,6 +120,8 @@ def test_secrets_are_in_files_that_only_the_user_reads(
     assert not any("hush" in argument for argument in record["argv"])
     assert "spark.hadoop.fs.s3a.secret.key=hush: #1\\\\\n" in record["properties"]
     assert record["modes"] == ["0o600", "0o600", "0o700"]
+    # What a killed JVM leaves goes with the folder.
+    assert record["scratch"] == f"{record['folder']}/scratch"
     assert record["remote"] is None
 
 
@@ -180,9 +184,11 @@ def test_a_server_that_does_not_listen_is_said_at_once() -> None:
         bound_socket.bind(("127.0.0.1", 0))
         url = f"sc://127.0.0.1:{bound_socket.getsockname()[1]}/;token=hush"
 
-        with pytest.raises(SetupError, match="cannot be reached: check the connection") as caught:
+        with pytest.raises(JobError, match="cannot be reached, nothing was started") as caught:
             launch.run_job(probe.build_request("s", "t"), remote=url)
 
+    # It may be about to start again.
+    assert caught.value.retryable
     assert "hush" not in str(caught.value)
 
 
@@ -199,6 +205,37 @@ def test_a_server_does_not_start_on_a_taken_port(submit: Any) -> None:
 
         with pytest.raises(SetupError, match=f"Port {port} on 127.0.0.1 is already in use"):
             connect_server.run_connect_server(host="127.0.0.1", port=port, on_ready=print)
+
+
+def test_a_server_that_is_lost_ends_its_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run whose server does not listen any more ends, although its process waits for an answer."""
+    monkeypatch.setattr(connect_token, "_LOST_SECONDS", 0.5)
+    monkeypatch.setattr(connect_token, "_WATCH_SECONDS", 0.1)
+    script = tmp_path / "job.py"
+    script.write_text("import time\nprint('begun', flush=True)\ntime.sleep(60)\n")
+    server = socket.create_server(("127.0.0.1", 0))
+    url = f"sc://localhost:{server.getsockname()[1]}/;token=hush"
+    job = launch.JobProcess(
+        probe.build_request("s", "t"), remote=url, script=script, on_line=lambda _: server.close()
+    )
+    begin = time.monotonic()
+
+    with pytest.raises(JobError, match="was lost during the run: start it again") as caught:
+        job.run()
+
+    assert time.monotonic() - begin < 15
+    assert "hush" not in caught.value.message
+
+
+def test_a_run_that_is_killed_before_its_process_exists_ends(submit: Any, tmp_path: Path) -> None:
+    """A run that is stopped while it prepares its process does not run."""
+    program = submit("")
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    job = launch.JobProcess(probe.build_request("s", "t"), submit=program, on_line=print)
+    job.kill_process()
+
+    with pytest.raises(JobError, match=launch.STOPPED):
+        job.run()
 
 
 @pytest.mark.parametrize(

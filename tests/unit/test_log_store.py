@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.spark_conf import session_conf
 from airflow_merge_provider.jvm import hadoop_clients
+from airflow_merge_provider.jvm.jars import delta_jars, find_java, spark_home
 from airflow_merge_provider.jvm.log_store import jar
 
 
@@ -32,6 +36,26 @@ def test_two_builds_give_the_same_jar(tmp_path: Path) -> None:
         classes = {name.removesuffix(".class").replace("/", ".") for name in archive.namelist()}
         assert {value for value in conf.values() if value.startswith("airflow_merge_provider.")} <= classes
         assert archive.infolist()[0].date_time == (1980, 1, 1, 0, 0, 0)
+
+
+@pytest.mark.spark
+def test_a_log_entry_is_durable_and_whole(tmp_path: Path) -> None:
+    """An entry is on the disk before it has its name, and a write that fails leaves no part of an entry."""
+    class_path = os.pathsep.join([str(jar.find_log_store_jar()), *delta_jars(), f"{spark_home()}/jars/*"])
+    java, source = str(find_java()), str(Path(__file__).with_name("LogStoreProbe.java"))
+    compiler = [java, "-jar", str(jar._find_compiler()), "-nowarn", "-proc:none", "-source", "17"]
+    api_jar = next(spark_home().glob("jars/hadoop-client-api-*.jar"))
+    compile_path = class_path.replace("/*", f"/{api_jar.name}")
+    subprocess.run([*compiler, "-classpath", compile_path, "-d", str(tmp_path), source], check=True)
+
+    command = [java, "-cp", f"{tmp_path}:{class_path}", "airflow_merge_provider.LogStoreProbe", str(tmp_path)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+    assert (tmp_path / "0.json").read_text() == "{}\n{}\n"
+    forced = [line for line in output if line.startswith("forced ")]
+    assert len(forced) == 1
+    assert re.fullmatch(r"forced \.0\.json\..*\.tmp", forced[0])
+    assert output[-2:] == ["[abort] part 1 is lost"] * 2
 
 
 @pytest.mark.spark

@@ -94,7 +94,7 @@ def answer_request(
             spark = _open_session(conf)
         return _run_request(spark, request, progress, run)
     except Exception as error:  # noqa: BLE001 - the boundary: every error goes into the result file
-        return build_failure(error)
+        return build_failure(error, has_begun=spark is not None)
     except SystemExit:
         if spark is not None:
             spark.interruptAll()
@@ -114,14 +114,17 @@ def _run_request(spark: Any, request: JobRequest, progress: Progress, run: Run) 
     return JobResult(report={**report, "seconds": progress.list_seconds()}, datasets=datasets)
 
 
-def build_failure(error: Exception) -> JobFailure:
-    """Return an error as a message of the protocol."""
+def build_failure(error: Exception, *, has_begun: bool = True) -> JobFailure:
+    """Return an error as a message of the protocol.
+
+    :param has_begun: whether the run had a session.
+    """
     from airflow_merge_provider.jobs.spark.errors import (  # noqa: PLC0415 - pyspark may be missing
         convert_error,
         first_line,
     )
 
-    merge_error = error if isinstance(error, MergeError) else convert_error(error)
+    merge_error = error if isinstance(error, MergeError) else convert_error(error, has_begun=has_begun)
     trace = "" if merge_error is error else "".join(traceback.format_exception(error))[-_LONGEST_TRACE:]
     if merge_error is None:
         message = f"{type(error).__name__}: {first_line(error)}"

@@ -16,8 +16,8 @@ from airflow_merge_provider.core.errors import (
     SetupError,
 )
 
-# Searched in the error's type, condition and text; the first match counts. Server-side names are the same
-# in both kinds of session, Python classes are not.
+# Searched in the error's type, condition and text without quoted values; the first match counts. Server-side
+# names are the same in both kinds of session, Python classes are not.
 _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     (
         r"does not support conditional writes|cannot write on a condition",
@@ -78,11 +78,11 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     ),
     (
         (
-            r"UnknownHostException|NoRouteToHost|ConnectException|Connection refused|ConnectTimeout|"
-            r"SocketTimeoutException|StatusCode\.UNAVAILABLE|failed to connect to all addresses"
+            r"UnknownHostException|NoRouteToHost|ConnectException|Connection (refused|reset)|ConnectTimeout|"
+            r"SocketTimeoutException|Read timed out"
         ),
-        SetupError,
-        "a service cannot be reached: check the warehouse, the Spark connection and the network",
+        JobError,
+        "a service cannot be reached: check the warehouse, the Spark connection and the network, or retry",
     ),
     (
         r"No FileSystem for scheme|UnsupportedFileSystemException|ClassNotFoundException.*[Ff]ile[Ss]ystem",
@@ -124,6 +124,16 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     ),
 )
 
+# The server of a session is gone, or another one has started in its place.
+_LOST_SERVER = re.compile(
+    r"StatusCode\.UNAVAILABLE|failed to connect to all addresses|"
+    r"INVALID_HANDLE\.(SESSION_(NOT_FOUND|CHANGED|CLOSED)|OPERATION_(NOT_FOUND|ABANDONED))"
+)
+# Values in messages are quoted; an apostrophe stands after a letter.
+_QUOTED = re.compile(r"(?<!\w)(['\"`])(?:(?!\1).)*\1(?!\w)")
+# Its text is that of any Python exception, with values.
+_PYTHON_WORKER = "PythonException"
+
 # How Spark's errors name what does not exist.
 _SUBJECT = re.compile(
     r"(?:The (?:catalog|schema|table or view)|single-part namespace, but got identifier|Path does not exist:)"
@@ -159,9 +169,11 @@ CHANGES_GONE_CONDITIONS = (
 _OF_THE_DATA = re.compile(
     r"CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|DIVIDE_BY_ZERO|"
     r"DUPLICATED_MAP_KEY|NULL_MAP_KEY|INVALID_ARRAY_INDEX|MALFORMED_|USER_RAISED_EXCEPTION|"
-    r"DELTA_MULTIPLE_SOURCE_ROW_MATCHING|DELTA_NOT_NULL_CONSTRAINT|FAILED_READ_FILE|CANNOT_PARSE|"
-    r"CANNOT_MERGE_SCHEMAS|INVALID_VARIANT"
+    r"DELTA_MULTIPLE_SOURCE_ROW_MATCHING|DELTA_NOT_NULL_CONSTRAINT|CANNOT_PARSE|CANNOT_MERGE_SCHEMAS|"
+    r"INVALID_VARIANT"
 )
+# A file cannot be read because of its content, or because of what lies between it and Spark.
+_OF_A_FILE = "FAILED_READ_FILE"
 
 # The beginning of the error that a written row raises, followed by the column and the row.
 LOST_PARTITION_VALUE = "no partition can hold the value of column"
@@ -173,24 +185,52 @@ _VIOLATION = re.compile(
 )
 
 
-def convert_error(error: BaseException, target: str = "target") -> MergeError | None:
+def convert_error(
+    error: BaseException, target: str = "target", *, has_begun: bool = True
+) -> MergeError | None:
     """Return the error of this package for an error of Spark; None if it is not a known one.
 
-    ``target`` is the table that was written, if one was.
+    :param target: the table that was written, if one was.
+    :param has_begun: whether the run had a session, so that it may have written something.
     """
     if isinstance(error, MergeError):
         return error
     text = "\n".join(_iterate_texts(error))
     if problem := _find_refusal(text, target):
         return DataError.from_problems([problem])
+    if _OF_THE_DATA.search(error_condition(error)):
+        return DataError(first_line(error))
+    if _LOST_SERVER.search(text):
+        return JobError(f"{_describe_loss(has_begun=has_begun)}\n{first_line(error)}")
+    if (known_error := _find_known(error, text)) is not None:
+        return known_error
+    if isinstance(error, AnalysisException) or error_condition(error).startswith(_OF_A_FILE):
+        return DataError(first_line(error))
+    return None
+
+
+def _find_known(error: BaseException, text: str) -> MergeError | None:
+    if type(error).__name__ == _PYTHON_WORKER:
+        return None
+    searched_text = _QUOTED.sub("", text)
     for pattern, kind, message in _KNOWN:
-        if re.search(pattern, text):
+        if re.search(pattern, searched_text):
             subject = _SUBJECT.search(text)
             path = f"{subject[1].replace('`', '').rstrip('.')}: " if subject else ""
             return kind(f"{path}{message}\n{first_line(error)}")
-    if isinstance(error, AnalysisException) or _OF_THE_DATA.search(error_condition(error)):
-        return DataError(first_line(error))
     return None
+
+
+def _describe_loss(*, has_begun: bool) -> str:
+    if has_begun:
+        return (
+            "The Spark Connect server was lost during the run: start it again, or check the network (whether "
+            "the run has committed is not known; a retry reports its commit, or repeats it)"
+        )
+    return (
+        "The Spark Connect server cannot be reached, nothing was written: check the connection, or start a "
+        "server with `airflow_merge_provider connect-server`"
+    )
 
 
 def _find_refusal(text: str, path: str) -> Problem | None:

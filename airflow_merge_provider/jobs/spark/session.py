@@ -16,6 +16,7 @@ from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesyst
 
 # These loggers print each failed statement with its whole stack as JSON; the job reports its errors itself.
 _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_REMOTE = "SPARK_REMOTE"
 # Up to this many shuffle partitions cost less than coalescing the small ones.
 _FEW_PARTS = 16
 
@@ -24,6 +25,11 @@ def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session of this process: of its spark-submit, or of the server that SPARK_REMOTE names."""
     for logger_name in _TALKATIVE:
         PySparkLogger.getLogger(logger_name).disabled = True
+    url = os.environ.get(_REMOTE)
+    if url is not None and url.startswith("sc://"):
+        from airflow_merge_provider.jobs.spark.connect_client import find_session  # noqa: PLC0415 - needs grpc
+
+        find_session(url)
     builder = SparkSession.builder
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)

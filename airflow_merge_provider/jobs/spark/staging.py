@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.utils import is_remote
 
+from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.jobs.spark.session import is_local
 from airflow_merge_provider.jobs.spark.sql import quote_name
 
@@ -26,8 +25,8 @@ def stage_table(spark: SparkSession, rows: pa.Table) -> Iterator[DataFrame]:
     if not is_local(spark):
         yield create_dataframe(spark, rows)
         return
-    with tempfile.TemporaryDirectory(prefix="merge-") as folder:
-        file = Path(folder) / "rows.parquet"
+    with make_work_folder() as folder:
+        file = folder / "rows.parquet"
         pq.write_table(rows, file, compression="none", use_dictionary=False)
         yield spark.read.schema(_format_schema(rows)).parquet(file.as_uri())
 

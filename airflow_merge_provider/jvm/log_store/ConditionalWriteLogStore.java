@@ -42,9 +42,7 @@ public class ConditionalWriteLogStore extends HadoopFileSystemLogStore {
     FileSystem files = path.getFileSystem(configuration);
     byte[] content = join(actions);
     if (overwrite) {
-      try (FSDataOutputStream stream = files.create(path, true)) {
-        stream.write(content);
-      }
+      writeOrAbort(files.create(path, true), content);
       return;
     }
     requireConditionalWrites(files, path);
@@ -100,9 +98,27 @@ public class ConditionalWriteLogStore extends HadoopFileSystemLogStore {
       throw new IOException(
           "The client of " + files.getUri() + " cannot write on a condition: use hadoop-aws 3.4.2 or later", error);
     }
-    try (FSDataOutputStream closed = stream) {
-      closed.write(content);
+    writeOrAbort(stream, content);
+  }
+
+  /**
+   * Writes the content of an object.
+   *
+   * <p>To close a stream whose write has failed would make an object of what it has.
+   */
+  private static void writeOrAbort(FSDataOutputStream stream, byte[] content) throws IOException {
+    try {
+      stream.write(content);
+    } catch (IOException | RuntimeException error) {
+      try {
+        stream.abort();
+      } catch (RuntimeException failure) {
+        // Neither complete nor aborted: the store removes the parts of an upload that nobody completes.
+        error.addSuppressed(failure);
+      }
+      throw error;
     }
+    stream.close();
   }
 
   /**

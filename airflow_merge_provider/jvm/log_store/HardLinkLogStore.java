@@ -2,6 +2,8 @@ package airflow_merge_provider;
 
 import io.delta.storage.HadoopFileSystemLogStore;
 import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.AccessDeniedException;
 import java.nio.file.FileAlreadyExistsException;
@@ -36,7 +38,7 @@ public class HardLinkLogStore extends HadoopFileSystemLogStore {
     String name = file.getFileName().toString();
     java.nio.file.Path part = file.resolveSibling("." + name + "." + UUID.randomUUID() + ".tmp");
     try {
-      Files.writeString(part, join(actions), StandardCharsets.UTF_8, StandardOpenOption.CREATE_NEW);
+      writeDurably(part, join(actions));
       LocalFiles.applyPermission(part, LocalFiles.getDefaultPermission(configuration));
       if (overwrite) {
         Files.move(part, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
@@ -86,6 +88,17 @@ public class HardLinkLogStore extends HadoopFileSystemLogStore {
         throw new FileAlreadyExistsException(file.toString());
       }
       Files.move(part, file, StandardCopyOption.ATOMIC_MOVE);
+    }
+  }
+
+  /** Writes a file so that its name never stands for no content, not even after a loss of power. */
+  private static void writeDurably(java.nio.file.Path file, String text) throws IOException {
+    ByteBuffer content = StandardCharsets.UTF_8.encode(text);
+    try (FileChannel channel = FileChannel.open(file, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)) {
+      while (content.hasRemaining()) {
+        channel.write(content);
+      }
+      channel.force(true);
     }
   }
 

@@ -16,6 +16,9 @@ def test_a_local_session_is_lean_and_strict(spark: SparkSession) -> None:
     assert conf.get("spark.sql.session.timeZone") == "UTC"
     assert conf.get("spark.sql.ansi.enabled") == "true"
     assert conf.get("spark.databricks.delta.snapshotPartitions") == "2"
+    # Spark's own ports are open to every process of the machine, which lacks the secret of this Spark.
+    assert conf.get("spark.authenticate") == "true"
+    assert spark.sparkContext._jvm.org.apache.spark.SparkEnv.get().securityManager().getSecretKey()
     assert spark.sparkContext.uiWebUrl is None
 
 

@@ -14,8 +14,10 @@ import pytest
 
 from airflow_merge_provider import cli
 from airflow_merge_provider.doctor.cache import check_jars
+from airflow_merge_provider.jvm.class_archive import OPTIONS_SETTING
 from airflow_merge_provider.jvm.jars import list_delta_jars
 from airflow_merge_provider.jvm.log_store.jar import locate_log_store_jar
+from airflow_merge_provider.launch import submit_conf
 from tests.gcs_server import run_gcs
 from tests.s3_server import run_s3
 from tests.unit.commands.conftest import run_on_terminal
@@ -62,6 +64,19 @@ def test_a_complete_machine_is_one_table(tmp_path: Path, capsys: pytest.CaptureF
     assert states["Delta jars"] == states["class archive"] == "warning"
     assert "missing" not in states.values()
     assert lines[-1].startswith("not checked: Airflow's connections")
+
+
+def test_the_class_archive_is_that_of_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The archive that is checked is the one that runs on this machine use."""
+    for jar in [*list_delta_jars(), locate_log_store_jar()]:
+        jar.parent.mkdir(exist_ok=True, parents=True)
+        jar.touch()
+    archive = Path(find_checks(capsys)[1]["class archive"]["value"].removesuffix(" does not exist"))
+    archive.parent.mkdir()
+    archive.touch()
+
+    assert f"-XX:SharedArchiveFile={archive}" in submit_conf({}, local=True)[OPTIONS_SETTING]
+    assert find_checks(capsys)[1]["class archive"]["state"] == "ok"
 
 
 def test_java_that_is_missing_or_old_is_missing(

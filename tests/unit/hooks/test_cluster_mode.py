@@ -235,6 +235,38 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
     server.server_close()
 
 
+def test_folders_of_killed_workers_are_removed(
+    monkeypatch: pytest.MonkeyPatch, request_: JobRequest, submit: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The request of a killed worker goes after a week; younger ones may be in use."""
+    submit(write_result(JobResult(report={"changed": True})))
+    days = 24 * 3600
+    names = [f"{int(time.time() - age * days)}-abc" for age in (8, 6)] + ["someone-else"]
+    for name in names:
+        (tmp_path / "lake/_merge_runs" / name / "result").mkdir(parents=True)
+        (tmp_path / "lake/_merge_runs" / name / "request.json").touch()
+
+    connect(monkeypatch).submit(request_)
+
+    assert sorted(path.name for path in (tmp_path / "lake/_merge_runs").iterdir()) == sorted(names[1:])
+
+
+def test_a_task_that_is_killed_before_its_process_exists_ends(
+    monkeypatch: pytest.MonkeyPatch, request_: JobRequest, submit: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A task that is stopped while the request is written does not start an application."""
+    record_file = submit(write_result(JobResult(report={"changed": True})))
+    connect(monkeypatch)
+    process = _submit.SubmitProcess(request_, conn_id="cluster", conf={})
+    process.kill_process()
+
+    with pytest.raises(JobError, match="was stopped on request"):
+        process.run()
+
+    assert not record_file.exists()
+    assert list_left_files(tmp_path / "lake") == []
+
+
 def test_yarn_is_queried_until_the_result_is_there(
     monkeypatch: pytest.MonkeyPatch,
     request_: JobRequest,

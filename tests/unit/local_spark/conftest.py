@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[3]
 _SECONDS_MAX = 60
 _SERVER = """#!{python}
 import os, pathlib, socket, sys, time
+from airflow_merge_provider.core.child_process import write_server_answer
 folder = pathlib.Path({folder!r})
 properties = pathlib.Path(sys.argv[sys.argv.index("--properties-file") + 1]).read_text()
 settings = dict(line.split("=", 1) for line in properties.splitlines())
@@ -35,7 +36,11 @@ if os.environ.get("SPARK_FAKE") == "broken":
 (folder / f"{{os.getpid()}}.environment").write_text("\\n".join(os.environ))
 (folder / f"{{os.getpid()}}.properties").write_text(properties)
 time.sleep(0.3)
+while os.environ.get("SPARK_FAKE") == "hanging":
+    time.sleep(1)
 server = socket.create_server(("127.0.0.1", int(settings["spark.connect.grpc.binding.port"])))
+token = settings["spark.connect.authenticate.token"]
+write_server_answer(pathlib.Path(sys.argv[-1]), token, server.getsockname()[1])
 server.settimeout(0.05)
 while True:
     try:
@@ -52,6 +57,7 @@ folder = pathlib.Path({folder!r})
 request, result = json.loads(pathlib.Path(sys.argv[1]).read_text()), pathlib.Path(sys.argv[2])
 config = request["config"]
 settings = json.loads(pathlib.Path(sys.argv[3]).read_text())
+print("[merge +  0.0s] import: 0.0s", flush=True)
 if not config.get("silent") or (folder / "answers").exists():
     print("[merge +  0.1s] session: 0.1s", flush=True)
 (folder / "answers").touch()
@@ -109,7 +115,7 @@ class FakeMachine:
     def stop_servers(self) -> None:
         """Kill what the tests have started."""
         for folder in self.list_folders():
-            if (state := folder.read_state()) is not None:
+            if (state := folder.read_any_state()) is not None:
                 os.kill(state.pid, signal.SIGTERM)
         for pid in self.list_starts():
             wait_until(partial(_is_gone, pid))

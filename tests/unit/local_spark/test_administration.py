@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import Any
 
@@ -53,6 +55,49 @@ def test_a_run_of_a_stopped_server_says_so(machine: FakeMachine, capsys: pytest.
 
     assert errors[0].message.startswith("The shared Spark server was stopped during the run")
     wait_until(lambda: not is_running(machine.list_starts()[0]))
+
+
+def test_a_server_that_starts_is_listed_and_stopped(
+    machine: FakeMachine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Status lists a server that is not ready, stop ends it, and the run that waits for it says so."""
+    monkeypatch.setenv("SPARK_FAKE", "hanging")
+    errors: list[Any] = []
+
+    def run_job() -> None:
+        try:
+            machine.run_job()
+        except JobError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run_job)
+    thread.start()
+    wait_until(machine.list_starts)
+    (pid,) = machine.list_starts()
+
+    assert cli.main(["local-spark", "status"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith(f"pid {pid}  2g of memory  starting, since ")
+    assert cli.main(["local-spark", "stop"]) == 0
+    assert f"stopped pid {pid}" in capsys.readouterr().out
+    thread.join(60)
+
+    assert errors[0].message.startswith("The shared Spark server has not started: stopped")
+    assert not is_running(pid)
+
+
+def test_stop_removes_the_folders_of_killed_servers(machine: FakeMachine) -> None:
+    """The folder of a server that was killed with its supervisor stays until the next start, or stop."""
+    machine.run_job()
+    (folder,) = machine.list_folders()
+    state = folder.read_state()
+    for pid in (state.pid, state.server_pid):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not folder.is_supervised())
+
+    assert cli.main(["local-spark", "stop"]) == 0
+
+    assert machine.list_folders() == []
 
 
 def test_help_names_the_actions(capsys: pytest.CaptureFixture[str]) -> None:

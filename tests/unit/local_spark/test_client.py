@@ -17,7 +17,7 @@ import pytest
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.launch import JobProcess
-from airflow_merge_provider.local_spark import client, server_run
+from airflow_merge_provider.local_spark import client, server_run, server_start
 from airflow_merge_provider.local_spark.client import SharedSparkProcess, build_local_process
 from airflow_merge_provider.local_spark.settings import LocalSparkSettings
 from tests.jobs import probe
@@ -197,6 +197,72 @@ def test_a_server_that_does_not_start_is_described(
 
     with pytest.raises(JobError, match=r"has not started: exit code 7: the server is broken"):
         machine.run_job()
+
+
+def test_a_server_that_hangs_while_it_starts_ends(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start has an end: its run fails with a retryable error, and the next run starts another server."""
+    monkeypatch.setattr(server_start, "START_SECONDS", 1.0)
+    monkeypatch.setenv("SPARK_FAKE", "hanging")
+
+    with pytest.raises(JobError, match=r"has not started: it was not ready within 1 s") as caught:
+        machine.run_job("r1")
+
+    assert caught.value.retryable
+    (pid,) = machine.list_starts()
+    wait_until(lambda: not is_running(pid))
+    assert [folder.is_supervised() for folder in machine.list_folders()] == [False]
+
+
+def test_a_supervisor_that_hangs_before_it_starts_ends(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that is to start the server has an end, too, for example on a file system that hangs."""
+    monkeypatch.setattr(server_start, "START_SECONDS", 1.0)
+    (machine.folder / "sitecustomize.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{machine.folder}{os.pathsep}{ROOT}")
+    begin = time.monotonic()
+
+    with pytest.raises(JobError, match=r"has not started within 1 s: look into .*server\.log"):
+        machine.run_job("r1")
+
+    assert time.monotonic() - begin < 30
+    assert [folder.is_supervised() for folder in machine.list_folders()] == [False]
+
+
+def test_a_server_that_others_use_is_not_replaced(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that gets no session fails, and the run of another task on the same server continues."""
+    monkeypatch.setattr(server_run, "_SESSION_SECONDS", 0.5)
+    first = Running(machine, "r1", seconds=8)
+    machine.wait_for_job("r1")
+    (machine.folder / "answers").unlink()
+    second = Running(machine, "r2", silent=True, seconds=3)
+    wait_until((machine.folder / "answers").exists)
+    (machine.folder / "answers").unlink()
+
+    assert isinstance(second.wait_for_end(), JobError)
+    assert any("is slow: other runs use it" in line for line in second.lines), second.lines
+    assert isinstance(first.wait_for_end(), JobResult)
+    assert len(machine.list_starts()) == 1
+
+
+def test_idle_servers_end_when_there_are_too_many(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that starts a server leaves the two others that were used last, and those that runs use."""
+    used = Running(machine, "r0", memory="600m", seconds=30)
+    machine.wait_for_job("r0")
+    for number in range(1, 5):
+        machine.run_job(f"r{number}", memory=f"{number}g")
+
+    running = [is_running(pid) for pid in machine.list_starts()]
+
+    assert running == [True, False, True, True, True]
+    used.process.kill_process()
+    used.wait_for_end()
 
 
 def test_an_idle_server_ends_and_leaves_nothing(machine: FakeMachine) -> None:

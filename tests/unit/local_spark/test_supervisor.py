@@ -23,17 +23,19 @@ from airflow_merge_provider.local_spark.slots import try_slot
 from airflow_merge_provider.local_spark.supervisor import Supervisor, build_conf
 from tests.unit.local_spark.conftest import FakeMachine, is_running, wait_until
 
+DEFAULTS = {"idle_seconds": 600.0, "warm_up": False}
+
 
 class SupervisorThread:
     """A supervisor in a thread of this process, which holds the server lock meanwhile."""
 
-    def __init__(self, machine: FakeMachine, *, idle_seconds: float = 600.0, warm_up: bool = False) -> None:
+    def __init__(self, machine: FakeMachine, *, start_seconds: float = 60.0, **options: Any) -> None:
         self.folder = ServerFolder(find_base_folder() / "a")
         self.folder.make_folder()
         self._lock = try_lock(self.folder.server_lock)
         spec = build_spec({}, LocalSparkSettings())
         self.supervisor = Supervisor(
-            self.folder, spec, server_id="a", idle_seconds=idle_seconds, warm_up=warm_up
+            self.folder, spec, server_id="a", start_seconds=start_seconds, **DEFAULTS | options
         )
         self._thread = threading.Thread(target=self.supervisor.run)
         self._thread.start()
@@ -117,15 +119,19 @@ def test_a_server_that_runs_out_of_memory_is_recorded(machine: FakeMachine) -> N
     assert running.folder.read_end("a").reason == "out-of-memory"
 
 
-def test_a_taken_port_is_replaced(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If another process takes the port first, the server starts on another one, at most three times."""
-    program = machine.folder / "spark" / "bin" / "spark-submit"
-    program.write_text(f"#!/bin/sh\necho x >> {machine.folder}/tries\necho java.net.BindException\nexit 1\n")
-    running = SupervisorThread(machine)
+def test_a_server_is_ready_when_it_says_so(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the server itself has answered, its state has no port, and it ends when its time is over."""
+    monkeypatch.setenv("SPARK_FAKE", "hanging")
+    running = SupervisorThread(machine, start_seconds=1.0)
 
+    wait_until(machine.list_starts)
+    assert running.folder.read_state() is None
+    assert running.folder.read_any_state().port == 0
     running.wait_for_end()
 
-    assert (machine.folder / "tries").read_text().split() == ["x"] * 3
+    end = running.folder.read_end("a")
+    assert (end.reason, end.detail) == ("failed", "it was not ready within 1 s")
+    assert not any(is_running(pid) for pid in machine.list_starts())
 
 
 def test_old_files_are_touched(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
