@@ -40,7 +40,7 @@ from airflow_merge_provider.jobs.delta.log import (
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import NOT_FOUND_CONDITIONS, error_condition
 from airflow_merge_provider.jobs.spark.exact_text import exact_row
-from airflow_merge_provider.jobs.spark.formats import build_reader_options, complete_options, spark_format
+from airflow_merge_provider.jobs.spark.plain_files import read_catalog_table, read_files
 
 # A run reports all other problems of a table itself.
 _ABSENT = (*NOT_FOUND_CONDITIONS, "DELTA_")
@@ -137,19 +137,8 @@ def read_dataset(spark: SparkSession, pinned: PinnedDataset) -> DataFrame:
     if dataset.format == "delta":
         return spark.sql(f"SELECT * FROM {sql.quote_table(dataset)} VERSION AS OF {pinned.version}")
     if dataset.table is not None:
-        return spark.table(sql.quote_table(dataset))
-    reader = spark.read.format(spark_format(spark, dataset.format))
-    options = build_reader_options(dataset.format, dataset.options)
-    if dataset.format == "csv" and _ends_with_crlf(spark, dataset):
-        # If Spark has to find the line ends, it changes those in values.
-        options = complete_options({"lineSep": "\r\n"}, options)
-    return reader.options(**options).load(escape_pattern(str(dataset.path)))
-
-
-def _ends_with_crlf(spark: SparkSession, dataset: Dataset) -> bool:
-    """Return whether the first line of the files of a dataset ends with carriage return and line feed."""
-    lines = spark.read.option("lineSep", "\n").text(escape_pattern(str(dataset.path)))
-    return any(row[0].endswith("\r") for row in lines.limit(1).collect())
+        return read_catalog_table(spark, dataset)
+    return read_files(spark, dataset)
 
 
 def read_change_feed(spark: SparkSession, dataset: Dataset, first: int, last: int) -> DataFrame:

@@ -224,9 +224,10 @@ def _gather_lines(
         URIs of files that have a line with further text after its object.
     """
     options, is_near = list(config.reader["options"]), records.spool.is_near()
-    has_schema = config.reader["schema"] is not None
-    worth = gather.is_worth_it(files, options, is_near=is_near, has_schema=has_schema)
-    lines = gather.gather_objects(source, files) if worth else None
+    raw = config.reader["schema"]
+    schema = None if raw is None else spark_schema(Schema.from_json(raw))
+    worth = gather.is_worth_it(files, options, is_near=is_near, has_schema=schema is not None)
+    lines = gather.gather_objects(source, files, schema) if worth else None
     if lines is None:
         return [], readers, frozenset()
     ((file_reader, uris),) = readers

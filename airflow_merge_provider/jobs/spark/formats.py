@@ -27,7 +27,8 @@ _READING = {
     "csv": {**_CSV, **_STRICT, "multiLine": "true", "nullValue": "\0", "emptyValue": ""},
     "json": _STRICT,
     "json-array": {**_STRICT, "multiLine": "true"},
-    "xml": _STRICT,
+    # Spark infers numbers from texts such as 007, and trims texts.
+    "xml": {**_STRICT, "inferSchema": "false", "ignoreSurroundingSpaces": "false"},
 }
 _WRITING = {
     "csv": {**_CSV, "nullValue": "", "emptyValue": '""', **JSON_OPTIONS},

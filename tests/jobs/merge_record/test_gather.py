@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql.types import StructType
+
 from airflow_merge_provider.jobs.merge_record.files.listing import QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage
 from airflow_merge_provider.jobs.merge_record.readers.gather import LINE, gather_objects, is_worth_it
@@ -49,6 +51,22 @@ def test_files_that_only_sparks_reader_understands_are_left_to_it(tmp_path: Path
     assert lines.table.num_rows == 1
 
 
+def test_numbers_that_a_line_would_lose_are_read_from_files(tmp_path: Path) -> None:
+    """With a schema, files with such numbers are Spark's; those that a DOUBLE equals are not."""
+    schema = StructType().add("v", "decimal(38,18)").add("t", "string").add("f", "double")
+    contents = {
+        "digits": b'{"v": 0.12345678901234567}', "exponent": b'{"f": 1e400}', "text": b'{"t": 1.10}',
+        "word": b'{"f": [NaN]}',
+    }  # fmt: skip
+    exact = {"double": b'{"f": 0.30000000000000004}', "integer": b'{"v": 9007199254740993, "t": "1.10"}'}
+    source, files = write_files(tmp_path, {**contents, **exact})
+
+    lines = gather_objects(source, files, schema)
+
+    assert sorted(uri.rpartition("/")[2] for uri in lines.names) == sorted(exact)
+    assert len(gather_objects(source, files).names) == len(contents) + len(exact)
+
+
 def test_a_line_that_goes_on_after_its_object_is_found(tmp_path: Path) -> None:
     """Text after the object on a line is detected; braces in strings and lists are not.
 
@@ -63,6 +81,9 @@ def test_a_line_that_goes_on_after_its_object_is_found(tmp_path: Path) -> None:
     uris = gather_objects(source, files).overfull
 
     assert sorted(uri.rpartition("/")[2] for uri in uris) == ["cut", "rest", "two"]
+    source, files = write_files(tmp_path, {"number": b'{"v":1e400}{"v":2}\n', "array": b'[{"v":1}]\n'})
+    uris = gather_objects(source, files, StructType().add("v", "double")).overfull
+    assert sorted(uri.rpartition("/")[2] for uri in uris) == ["cut", "number", "rest", "two"]
 
 
 def test_large_files_and_options_of_lines_are_sparks_matter(tmp_path: Path) -> None:

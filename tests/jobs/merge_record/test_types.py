@@ -16,6 +16,8 @@ from pyarrow import orc, parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.jobs.merge_record.readers.containers import orc_footer
+from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 from tests.jobs.merge_record.landing import Landing
 
 _AT = datetime(2024, 5, 1, 0, 0, 0, 123456)  # noqa: DTZ001 - without a time zone on purpose
@@ -132,6 +134,32 @@ def test_parquet_files_of_pyarrow(lean: SparkSession, tmp_path: Path) -> None:
     assert reasons.keys() == refused.keys()
     for name, (_, reason) in refused.items():
         assert reason in reasons[name]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "path"),
+    [
+        (pa.list_(pa.date32()), [date(2024, 5, 1), date(1582, 10, 14)], "c.element"),
+        (pa.struct([("n", pa.int32()), ("d", pa.date32())]), {"n": 1, "d": date(1, 1, 1)}, "c.d"),
+        (pa.map_(pa.date32(), pa.int32()), [(date(1500, 2, 28), 1)], "c.key"),
+        (pa.map_(pa.string(), pa.list_(pa.struct([("d", pa.date32())]))), [("k", [{"d": date(1, 1, 1)}])],
+         "c.value.element.d"),
+    ],
+    ids=["list", "struct", "key", "twice"],
+)  # fmt: skip
+def test_old_dates_inside_orc_values_are_refused(kind: pa.DataType, value: Any, path: str) -> None:
+    """Spark takes them for other days, however deep they are; later days and NULLs are read."""
+    sink = io.BytesIO()
+    orc.write_table(pa.table({"c": pa.array([None, value], kind)}), sink)
+
+    with pytest.raises(UnreadableError, match=f"column '{path}' has a date before 1582-10-15"):
+        orc_footer(sink)
+
+    later = io.BytesIO()
+    orc.write_table(
+        pa.table({"c": pa.array([None, [date(1582, 10, 15), None], []], pa.list_(pa.date32()))}), later
+    )
+    assert orc_footer(later)[1] == 3
 
 
 def test_orc_and_avro_files(lean: SparkSession, tmp_path: Path) -> None:

@@ -91,11 +91,34 @@ def find_old_date(schema: pa.Schema, read: Callable[[str], pa.Table]) -> str | N
     if _WRITTEN_BY_SPARK in (schema.metadata or {}):
         return None
     for field in schema:
-        if pa.types.is_date(field.type):
-            oldest = pc.min(read(field.name).column(0)).as_py()
-            if oldest is not None and oldest < GREGORIAN_START:
-                return str(field.name)
+        if _has_dates(field.type) and (path := _find_old_item(read(field.name).column(0), field.name)):
+            return path
     return None
+
+
+def _has_dates(kind: pa.DataType) -> bool:
+    members = (kind.field(number).type for number in range(kind.num_fields))
+    return pa.types.is_date(kind) or any(map(_has_dates, members))
+
+
+def _find_old_item(values: pa.ChunkedArray, path: str) -> str | None:
+    """Return the path of the first date in values that is too old, or None."""
+    if pa.types.is_date(values.type):
+        oldest = pc.min(values).as_py()
+        return path if oldest is not None and oldest < GREGORIAN_START else None
+    inner: dict[str, pa.ChunkedArray] = {}
+    if pa.types.is_struct(values.type):
+        inner = {field.name: pc.struct_field(values, [field.name]) for field in values.type}
+    elif pa.types.is_map(values.type):
+        chunks = values.chunks
+        inner = {
+            "key": pa.chunked_array([one.keys for one in chunks], values.type.key_type),
+            "value": pa.chunked_array([one.items for one in chunks], values.type.item_type),
+        }
+    elif pa.types.is_nested(values.type):
+        inner = {"element": pc.list_flatten(values)}
+    old_paths = (_find_old_item(items, f"{path}.{name}") for name, items in inner.items())
+    return next((old_path for old_path in old_paths if old_path), None)
 
 
 def convert_type(kind: pa.DataType, path: str) -> Type:

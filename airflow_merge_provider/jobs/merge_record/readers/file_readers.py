@@ -27,6 +27,7 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
 )
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
+from airflow_merge_provider.jobs.spark.text_values import TextValues, describe_text
 
 NOTHING = Schema()
 # Types of CSV texts that do not change when they are parsed and written again, by the kinds in a column.
@@ -134,41 +135,48 @@ class SchemaReader:
 class TypedReader(SchemaReader):
     """A reader of text files with an explicit schema, by which every record is parsed."""
 
+    def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
+        texts = formats.read_leniently(spark, self._reader, self._text_schema, locations)
+        return self._convert_texts(texts)
+
     def of_lines(self, lines: DataFrame) -> DataFrame:
         """Parse gathered lines of JSON in the same way as ``read_raw`` parses files."""
         options = {**self._reader["options"], "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
-        record = F.from_json("value", formats.with_bad(spark_schema(self.schema)), options).alias("record")
-        return lines.select(record, *PLACE).select("record.*", *PLACE)
+        record = F.from_json("value", formats.with_bad(self._text_schema), options).alias("record")
+        return self._convert_texts(lines.select(record, *PLACE).select("record.*", *PLACE))
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
-        return _aggregate_by_file(raw, self._describe_bad(), _hash_columns(self.schema))
+        return _aggregate_by_file(raw, F.col(BAD), _hash_columns(self.schema))
+
+    @property
+    def _values(self) -> TextValues:
+        return TextValues(self._reader["format"], self._reader["options"])
+
+    @property
+    def _text_schema(self) -> StructType:
+        return self._values.build_schema(spark_schema(self.schema))
+
+    def _convert_texts(self, texts: DataFrame) -> DataFrame:
+        """Return records with the values of their texts; ``BAD`` then describes what cannot be read."""
+        schema, values = spark_schema(self.schema), self._values
+        bad = F.coalesce(self._describe_bad(), *values.describe_columns(schema).values())
+        return texts.withColumns({**values.convert_columns(schema), BAD: bad})
 
     def _describe_bad(self) -> Column:
-        """Return which value of a record cannot be parsed; NULL for a valid record."""
-        bad, schema = F.col(BAD), spark_schema(self.schema)
+        """Return which value of a record Spark cannot parse; NULL for a valid record."""
+        bad = F.col(BAD)
+        if self._reader["format"] != "json":
+            return _quote_record(bad)
+        pairs = zip(spark_schema(self.schema).fields, self._text_schema.fields, strict=True)
+        columns = (field for field, text in pairs if field.dataType == text.dataType)
         problems = (
             F.when(
-                quote_column(field.name).isNull() & text.isNotNull(),
-                F.concat(
-                    F.lit(f"column {field.name!r}: '"),
-                    F.left(text, F.lit(_EXAMPLE_MAX_LENGTH)),
-                    F.lit(f"' is not a valid {field.dataType.simpleString().upper()}"),
-                ),
+                quote_column(field.name).isNull(),
+                describe_text(F.get_json_object(bad, f"$['{field.name}']"), field.dataType, field.name),
             )
-            for field, text in zip(schema.fields, self._split_record(bad, schema.names), strict=True)
+            for field in columns
         )
         return F.when(bad.isNotNull(), F.coalesce(*problems, _quote_record(bad)))
-
-    def _split_record(self, record: Column, names: Sequence[str]) -> list[Column]:
-        """Return the texts of a record's values; NULL if the record has none, or for formats without."""
-        if self._reader["format"] == "csv":
-            options = {**formats.read_options(self._reader), "mode": "PERMISSIVE"}
-            cells = [f"c{index}" for index in range(len(names))]
-            row = F.from_csv(record, ", ".join(f"{cell} STRING" for cell in cells), options)
-            return [row[cell] for cell in cells]
-        if self._reader["format"] == "json":
-            return [F.get_json_object(record, f"$['{name}']") for name in names]
-        return [F.lit(None).cast("string")] * len(names)
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
         return FileFacts(

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession, functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_merge_provider.core.dataset import escape_pattern
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.spark_conf import count_cores
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import NANOS, NANOS_NTZ
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import file_schema
 from airflow_merge_provider.jobs.spark.formats import (
     build_reader_options,
     build_writer_options,
@@ -23,13 +24,13 @@ from airflow_merge_provider.jobs.spark.formats import (
     spark_format,
 )
 from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
+from airflow_merge_provider.jobs.spark.text_values import TEXT_FORMATS, TextValues
 
 FILE, BLOCK, POSITION = "__merge_file", "__merge_block", "__merge_position"
 PLACE = (FILE, BLOCK, POSITION)
 _OURS = "__merge_"
 BAD = "__merge_bad"
 _DEFAULTS = {"csv": {"header": "true"}}
-_TEXTS = ("csv", "json", "json-array", "xml")
 _NANOS_PER_MICRO = 1000
 # Characters that java.net.URI does not escape in a path.
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!~'()*,;:$&+=@/")
@@ -61,15 +62,21 @@ def session_settings(spark: SparkSession) -> Iterator[None]:
 
 
 def read_strictly(
-    spark: SparkSession, reader: Mapping[str, Any], schema: StructType, uris: Sequence[str]
+    spark: SparkSession, reader: Mapping[str, Any], schema: Schema, uris: Sequence[str]
 ) -> DataFrame:
     """Read the records of files that share one schema; an unreadable record fails the query.
 
     Additional columns are ``FILE`` (in the notation of ``spark_file``), and ``BLOCK`` and ``POSITION``, which
     define the order of the records within their file, even if Spark has split it.
     """
-    options = {"mode": "FAILFAST"} if reader["format"] in _TEXTS else {}
-    return _add_place(_build_reader(spark, reader, options).schema(schema).load([*map(escape_pattern, uris)]))
+    struct = file_schema(schema)
+    options = {"mode": "FAILFAST"} if reader["format"] in TEXT_FORMATS else {}
+    # A schema that was found in the files themselves holds their values.
+    values = TextValues(reader["format"], reader["options"]) if reader["schema"] is not None else None
+    if values is None or reader["format"] not in TEXT_FORMATS:
+        return convert_nanos(_load(spark, reader, options, struct, uris), schema, is_strict=True)
+    texts = _load(spark, reader, options, values.build_schema(struct), uris)
+    return values.convert_strictly(texts, struct, F.concat(FILE, F.lit(": ")))
 
 
 def read_leniently(
@@ -80,12 +87,12 @@ def read_leniently(
     For text formats, the column ``BAD`` contains the text of unreadable records. Damaged files of other
     formats end at the damaged position.
     """
-    if reader["format"] in _TEXTS:
+    if reader["format"] in TEXT_FORMATS:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD, "columnPruning": "false"}
         schema = with_bad(schema)
     else:
         options = {"ignoreCorruptFiles": "true"}
-    return _add_place(_build_reader(spark, reader, options).schema(schema).load([*map(escape_pattern, uris)]))
+    return _load(spark, reader, options, schema, uris)
 
 
 def convert_nanos(frame: DataFrame, schema: Schema, *, is_strict: bool) -> DataFrame:
@@ -188,11 +195,16 @@ def write_options(writer: Mapping[str, Any]) -> dict[str, str]:
     )
 
 
-def _build_reader(
-    spark: SparkSession, reader: Mapping[str, Any], options: Mapping[str, str]
-) -> DataFrameReader:
+def _load(
+    spark: SparkSession,
+    reader: Mapping[str, Any],
+    options: Mapping[str, str],
+    schema: StructType,
+    uris: Sequence[str],
+) -> DataFrame:
     all_options = {**read_options(reader), **options, "recursiveFileLookup": "true"}
-    return spark.read.format(spark_format(spark, reader["format"])).options(**all_options)
+    frame_reader = spark.read.format(spark_format(spark, reader["format"])).options(**all_options)
+    return _add_place(frame_reader.schema(schema).load([*map(escape_pattern, uris)]))
 
 
 def _is_legal(char: str) -> bool:

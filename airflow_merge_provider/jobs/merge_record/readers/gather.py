@@ -6,17 +6,23 @@ Spark needs milliseconds to open each file, regardless of its size.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import StructType
 
 from airflow_merge_provider.jobs.merge_record.files.listing import QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.readers.containers import is_packed
 from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE, POSITION
+from airflow_merge_provider.jobs.merge_record.readers.json_numbers import (
+    LONG_FRACTION,
+    build_number_pattern,
+    has_lossy_fraction,
+)
 
 LINE = "value"
 # The driver reads files up to this average size in bytes, if their total size is not too large for it. Spark
@@ -36,7 +42,7 @@ class GatheredLines:
     """Lines with the columns ``PLACE``; ``names`` maps each URI to its value in ``FILE``.
 
     ``overfull`` contains the URIs of files that have a line with further text after its object, which Spark
-    would not report.
+    would not report, whether their lines are in the table or are left to Spark because of their numbers.
     """
 
     table: pa.Table
@@ -54,10 +60,13 @@ def is_worth_it(
     return plain and size <= min(_MOST if is_near else _MOST_SENT, small * len(files))
 
 
-def gather_objects(source: Storage, files: Sequence[QueuedFile]) -> GatheredLines | None:
+def gather_objects(
+    source: Storage, files: Sequence[QueuedFile], schema: StructType | None = None
+) -> GatheredLines | None:
     """Read the lines of files that contain only JSON objects; skip other files and compressed files.
 
-    Return None if no file qualifies.
+    With a schema, files whose numbers would change are skipped, too: Spark takes the text of a number
+    in a line from a DOUBLE, and that of one in a file as it is. Return None if no file qualifies.
     """
     plain = [file for file in files if not is_packed(file.entry.name)]
     tables: list[pa.Table] = []
@@ -66,10 +75,10 @@ def gather_objects(source: Storage, files: Sequence[QueuedFile]) -> GatheredLine
     first = 0
     for batch in _batch_files(plain):
         contents = source.for_each(lambda file: source.read_file(file.entry.name), batch)
-        table, file_names, overfull_uris = _split_lines(batch, contents, first)
+        table, file_names, overfull_uris = _split_lines(batch, contents, first, schema)
         tables.append(table)
         names |= file_names
-        overfull |= overfull_uris & file_names.keys()
+        overfull |= overfull_uris
         first += len(batch)
     if not names:
         return None
@@ -94,12 +103,12 @@ def _batch_files(files: Sequence[QueuedFile]) -> list[list[QueuedFile]]:
 
 
 def _split_lines(
-    batch: Sequence[QueuedFile], contents: Sequence[bytes | None], first: int
+    batch: Sequence[QueuedFile], contents: Sequence[bytes | None], first: int, schema: StructType | None
 ) -> tuple[pa.Table, dict[str, str], set[str]]:
     """Split contents into lines, without the lines of files that contain more than JSON objects.
 
-    :return: the lines, the value of ``FILE`` for each kept URI, and the URIs of files that have a line with
-        further text after its object.
+    :return: the lines, the value of ``FILE`` for each kept URI, and the URIs of files of objects in which a
+        line has further text after its object.
     """
     texts = [_decode_text(content) for content in contents]
     lists = pc.split_pattern(pa.array(texts, pa.string()), "\n")
@@ -109,26 +118,31 @@ def _split_lines(
     wrong = pc.and_(is_line, pc.invert(pc.starts_with(trimmed, "{")))
     invalid_indexes = {int(index) for index in pc.unique(owners.filter(wrong)).to_pylist()}
     invalid_indexes |= {index for index, text in enumerate(texts) if text is None}
+    overfull_indexes = _find_overfull(trimmed, owners, is_line) - invalid_indexes
+    if schema is not None:
+        invalid_indexes |= _find_owners(trimmed, owners, LONG_FRACTION, has_lossy_fraction)
+        invalid_indexes |= _find_owners(trimmed, owners, build_number_pattern(schema), bool)
     is_valid = pc.and_(is_line, pc.invert(pc.is_in(owners, pa.array(sorted(invalid_indexes), owners.type))))
     names = pa.array([str(first + index) for index in range(len(batch))], pa.string())
     columns: dict[str, Any] = {LINE: lines.filter(is_valid), FILE: names.take(owners.filter(is_valid))}
     file_names = {
         file.uri: str(first + index) for index, file in enumerate(batch) if index not in invalid_indexes
     }
-    return (
-        pa.table(columns),
-        file_names,
-        {batch[index].uri for index in _find_overfull(trimmed, owners, is_line)},
-    )
+    return pa.table(columns), file_names, {batch[index].uri for index in overfull_indexes}
 
 
 def _find_overfull(lines: Any, owners: Any, is_line: Any) -> set[int]:
     """Return the owners of lines that do not end with their object, or that contain a second object."""
     cut = pc.and_(is_line, pc.invert(pc.ends_with(lines, "}")))
     overfull_owners = set(pc.unique(owners.filter(cut)).to_pylist())
-    doubtful = pc.and_(is_line, pc.match_substring_regex(lines, r"\}\s*\{"))
+    return overfull_owners | _find_owners(lines, owners, r"\}\s*\{", _is_two)
+
+
+def _find_owners(lines: Any, owners: Any, pattern: str, is_found: Callable[[str], bool]) -> set[int]:
+    """Return the owners of lines that match a pattern, and for which the function is true."""
+    doubtful = pc.match_substring_regex(lines, pattern)
     pairs = zip(lines.filter(doubtful).to_pylist(), owners.filter(doubtful).to_pylist(), strict=True)
-    return overfull_owners | {owner for line, owner in pairs if _is_two(line)}
+    return {owner for line, owner in pairs if is_found(line)}
 
 
 def _is_two(line: str) -> bool:

@@ -7,17 +7,30 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import chain
 from typing import Any, BinaryIO
 
 from pyspark.sql import Column, functions as F
+from pyspark.sql.types import StringType, StructType
 
 # A number with more digits than each DOUBLE holds, or with an exponent.
 _LONG = r"[0-9](\.?[0-9]){15}|[0-9][eE]"
 # Numbers between the marks that separate values; texts that look like this cost time only.
 _NUMBERS = r"[\[:,]\s*(-?[0-9][0-9.eE+-]*)\s*(?=[,\]}])"
+
+
+# Numbers with a fraction or an exponent that may have more digits than a DOUBLE holds, and words such as NaN;
+# for RE2 and Python.
+LONG_FRACTION = r"[\[:,]\s*[-+]?(?:[0-9]+\.[0-9]{8,}|[0-9]{8,}\.[0-9]|[0-9.]+[eE]|NaN|I)"
+_FRACTION = re.compile(r"[\[:,]\s*([-+]?(?:[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)|NaN|I))")
+
+
+# A number with a fraction or an exponent.
+_FRACTIONAL = r"-?[0-9]+[.eE]"
+_NEVER = r"[^\s\S]"
 
 
 class _Number(str):
@@ -33,6 +46,45 @@ def find_long_number(text: Column) -> Column:
         numbers, lambda number: _trim_zeros(number) != _trim_zeros(number.try_cast("double").cast("string"))
     )
     return F.when(text.rlike(_LONG), F.get(lossy, F.lit(0)))
+
+
+def build_number_pattern(schema: StructType) -> str:
+    r"""Return a pattern of lines in which a value of type STRING may be a number with a fraction.
+
+    >>> print(build_number_pattern(StructType().add("id", "integer").add("v", "string").add("w", "string")))
+    "(?:v|w)"\s*:\s*-?[0-9]+[.eE]
+    """
+    names, is_anywhere = _list_texts(schema)
+    if is_anywhere:
+        return rf"[\[:,]\s*{_FRACTIONAL}"
+    quoted = "|".join(map(re.escape, names))
+    return rf'"(?:{quoted})"\s*:\s*{_FRACTIONAL}' if names else _NEVER
+
+
+def _list_texts(schema: StructType) -> tuple[list[str], bool]:
+    """Return the names of the fields of type STRING, and whether arrays or maps have values of this type."""
+    names, is_anywhere = [], False
+    for field in schema.fields:
+        kind = field.dataType
+        if isinstance(kind, StringType):
+            names.append(field.name)
+        elif isinstance(kind, StructType):
+            inner, is_inside = _list_texts(kind)
+            names += inner
+            is_anywhere = is_anywhere or is_inside
+        else:
+            is_anywhere = is_anywhere or "string" in kind.simpleString().removeprefix("map<string")
+    return names, is_anywhere
+
+
+def has_lossy_fraction(line: str) -> bool:
+    """Return whether a line of JSON has a number with a fraction or an exponent that no DOUBLE equals.
+
+    >>> has_lossy_fraction('{"v": 0.30000000000000004}'), has_lossy_fraction('{"v": [1, 1e400]}')
+    (False, True)
+    """
+    numbers = _FRACTION.findall(line)
+    return not all(number[-1].isdigit() and _is_double(number) for number in numbers)
 
 
 def build_lossy_finder(*, is_array: bool) -> Callable[[BinaryIO], dict[str, str]]:

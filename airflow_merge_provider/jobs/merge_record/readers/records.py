@@ -22,7 +22,6 @@ from airflow_merge_provider.jobs.merge_record.readers.containers import ask_file
 from airflow_merge_provider.jobs.merge_record.readers.csv_files import CsvFile, CsvScanner
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, PLACE
 from airflow_merge_provider.jobs.merge_record.readers.gather import GatheredLines
-from airflow_merge_provider.jobs.merge_record.readers.spark_types import file_schema
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
@@ -93,8 +92,7 @@ class Records:
         for line_end, group in self.group_by_line_end(remaining_uris).items():
             described = formats.set_line_end(reader, line_end)
             locations = self.spool.find_locations(group)
-            frame = formats.read_strictly(self.spark, described, file_schema(schema), locations)
-            frames.append(formats.convert_nanos(frame, schema, is_strict=True))
+            frames.append(formats.read_strictly(self.spark, described, schema, locations))
         names = [quote_column(name) for name in (*schema.names, *PLACE)]
         return reduce(DataFrame.unionByName, (frame.select(*names) for frame in frames))
 

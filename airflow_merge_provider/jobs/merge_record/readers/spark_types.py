@@ -156,4 +156,11 @@ def _widen_type(kind: T.DataType, path: str, lossy: Mapping[str, str]) -> T.Data
 
 def _find_within(lossy: Mapping[str, str], path: str) -> str | None:
     """Return a lossy number of a field or of the fields in it."""
-    return next((number for name, number in lossy.items() if name.startswith(path)), None)
+    return next(
+        (
+            number
+            for name, number in lossy.items()
+            if name == path or name.startswith((f"{path}.", f"{path}["))
+        ),
+        None,
+    )

@@ -1,0 +1,174 @@
+"""Read datasets of plain files, so that each value comes out or is refused.
+
+Source: docs/values.md, Types of text files.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql.types import StructType
+
+from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.formats import (
+    build_reader_options,
+    complete_options,
+    find_option,
+    spark_format,
+)
+from airflow_merge_provider.jobs.spark.text_values import TEXT_FORMATS, TextValues
+
+# What to do about a value that the type does not hold which Spark inferred.
+_HINTS = {
+    "csv": " (correct it, or leave out the option inferSchema)",
+    "json": " (correct it, or set the option prefersDecimal or primitivesAsString to true)",
+    "xml": " (correct it, or leave out the option inferSchema)",
+}
+_TABLE_HINT = " (correct it, or set another type for it in the table, such as STRING)"
+# Options that choose files, in lower case.
+_FILE_OPTIONS = {"pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"}
+_BOM = "\ufeff"
+# The end of a file's lines, empty if Spark has to find it, and its header.
+_Structure = tuple[str, str]
+
+
+def read_files(spark: SparkSession, dataset: Dataset) -> DataFrame:
+    """Return the rows of the files in a folder.
+
+    :raises DataError: if CSV files do not have the same columns.
+    """
+    location = escape_pattern(str(dataset.path))
+    options = build_reader_options(dataset.format, dataset.options)
+    if dataset.format != "csv":
+        return _read_part(spark, dataset, options, [location])
+    structures = _find_structures(spark, dataset, options)
+    if len(structures) <= 1:
+        line_end = next((line_end for line_end, _ in structures), "")
+        return _read_part(spark, dataset, _set_line_end(options, line_end), [location])
+    _check_columns(dataset, structures, options)
+    parts = [
+        _read_part(
+            spark, dataset, {**_set_line_end(options, line_end), "basePath": str(dataset.path)}, locations
+        )
+        for (line_end, _), locations in structures.items()
+    ]
+    if len({frozenset((field.name, field.dataType) for field in part.schema) for part in parts}) > 1:
+        message = "Spark infers different types from files with different headers or line ends"
+        raise _refuse_files(dataset, message, "leave out the option inferSchema")
+    return reduce(DataFrame.unionByName, parts)
+
+
+def read_catalog_table(spark: SparkSession, dataset: Dataset) -> DataFrame:
+    """Return the rows of a catalog table of files; the texts of its files have to be values of its types."""
+    name = sql.quote_table(dataset)
+    rows = spark.table(name)
+    if dataset.format not in TEXT_FORMATS:
+        return rows
+    table: dict[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {name} AS JSON").collect()[0][0])
+    kind, location = str(table.get("provider", "")).lower(), table.get("location")
+    if kind not in TEXT_FORMATS or not location:
+        return rows
+    table_options = {**table.get("storage_properties", {}), **dataset.options}
+    options = build_reader_options(kind, table_options)
+    values = TextValues(kind, table_options, hint=_TABLE_HINT)
+    texts = spark.read.format(kind).options(**options).schema(values.build_schema(rows.schema))
+    return _convert_texts(
+        texts.load(escape_pattern(parse_hadoop_path(unquote(location)))),
+        rows.schema,
+        values,
+        options,
+        dataset,
+    )
+
+
+def _read_part(
+    spark: SparkSession, dataset: Dataset, options: Mapping[str, str], locations: Sequence[str]
+) -> DataFrame:
+    """Return the rows of files that are read in one way."""
+    reader = spark.read.format(spark_format(spark, dataset.format)).options(**options)
+    rows = reader.load([*locations])
+    if dataset.format not in TEXT_FORMATS:
+        return rows
+    values = TextValues(dataset.format, dataset.options, is_inferred=True, hint=_HINTS[dataset.format])
+    texts = values.build_schema(rows.schema)
+    if texts == rows.schema:
+        return rows
+    return _convert_texts(reader.schema(texts).load([*locations]), rows.schema, values, options, dataset)
+
+
+def _convert_texts(
+    texts: DataFrame, schema: StructType, values: TextValues, options: Mapping[str, str], dataset: Dataset
+) -> DataFrame:
+    """Return the values of texts; what is done with a text that is no value is a matter of the mode."""
+    mode = find_option(options, "mode").upper()
+    if mode == "DROPMALFORMED":
+        texts = texts.where(F.coalesce(*values.describe_columns(schema).values(), F.lit(None)).isNull())
+    if mode != "FAILFAST":
+        return texts.withColumns(values.convert_columns(schema))
+    file_path = texts.metadataColumn("_metadata").getField("file_path")
+    return values.convert_strictly(texts, schema, F.concat(F.lit(f"{dataset.id}: "), file_path, F.lit(": ")))
+
+
+def _find_structures(
+    spark: SparkSession, dataset: Dataset, options: Mapping[str, str]
+) -> dict[_Structure, list[str]]:
+    """Return the locations of CSV files by how their first line ends and which header it is.
+
+    Spark would find the line end of each file, but change those in values, and bind the columns of all files
+    by the header of one.
+    """
+    chosen = {name: value for name, value in dataset.options.items() if name.lower() in _FILE_OPTIONS}
+    texts = spark.read.options(**chosen).option("lineSep", "\n").text(escape_pattern(str(dataset.path)))
+    metadata = texts.metadataColumn("_metadata")
+    row_id = F.monotonically_increasing_id()  # noqa: TID251 - compared within one file of one scan
+    lines = texts.select(
+        "value",
+        metadata.getField("file_path").alias("path"),
+        F.struct(metadata.getField("file_block_start"), row_id).alias("position"),
+    ).where(~F.col("value").isin("", "\r"))
+    if comment := find_option(options, "comment"):
+        lines = lines.where(~F.startswith("value", F.lit(comment)))
+    if len(texts.inputFiles()) == 1:
+        lines = lines.limit(1)
+    files = lines.groupBy("path").agg(F.min_by("value", "position").alias("line")).collect()
+    has_header = find_option(options, "header", "false").lower() == "true"
+    structures: dict[_Structure, list[str]] = {}
+    for path, line in sorted(map(tuple, files)):
+        line_end = "\r\n" if line.endswith("\r") else ""
+        header = line.removesuffix("\r").removeprefix(_BOM) if has_header else ""
+        location = escape_pattern(parse_hadoop_path(unquote(path)))
+        structures.setdefault((line_end, header), []).append(location)
+    return structures
+
+
+def _check_columns(
+    dataset: Dataset, structures: Mapping[_Structure, Sequence[str]], options: Mapping[str, str]
+) -> None:
+    """Refuse CSV files that have not the same columns; their order may differ."""
+    quote = find_option(options, "quote", '"')
+    dialect = {"delimiter": find_option(options, "sep", ","), "quotechar": quote or None}
+    headers = {header: paths[0] for (_, header), paths in structures.items()}
+    (first, path), *other_headers = (
+        (next(csv.reader([header], **dialect), []), path)  # type: ignore[arg-type] # the names of its parameters
+        for header, path in headers.items()
+    )
+    for names, other_path in other_headers:
+        if sorted(names) != sorted(first):
+            message = f"{other_path} has the columns {', '.join(names)}, but {path} has {', '.join(first)}"
+            raise _refuse_files(dataset, message, "give the files the same columns, or read them separately")
+
+
+def _set_line_end(options: Mapping[str, str], line_end: str) -> dict[str, str]:
+    return complete_options({"lineSep": line_end} if line_end else {}, options)
+
+
+def _refuse_files(dataset: Dataset, message: str, hint: str) -> DataError:
+    return DataError.from_problems([Problem(dataset.id, "files", message, hint)])

@@ -1,0 +1,249 @@
+"""Values of text formats, exactly: read as text, and converted only to a type that holds them.
+
+Given a type, Spark's readers round decimals, cut times and fill in what a text lacks, in silence. Therefore
+they read such values as text here. The conversion knows which texts are a value of a type.
+
+Source: docs/values.md, Types of text files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.sql import quote_column
+
+TEXT_FORMATS = ("csv", "json", "json-array", "xml")
+_JSON = ("json", "json-array")
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_FLOATS = (FloatType, DoubleType)
+# The types that Spark's readers do not change. In JSON, Spark refuses what is not an integer or a boolean;
+# however, it takes 128 for the TINYINT -128.
+_AS_READ = {
+    "csv": (StringType, BinaryType, VariantType),
+    "xml": (StringType, VariantType),
+    **dict.fromkeys(
+        _JSON, (StringType, BinaryType, VariantType, ShortType, IntegerType, LongType, BooleanType)
+    ),
+}
+# Options that say how texts of some types are written: Spark reads these types, because the user asks for it.
+_ASKED: dict[str, tuple[type[DataType], ...]] = {
+    "dateformat": (DateType,),
+    "timestampformat": (TimestampType,),
+    "timestampntzformat": (TimestampNTZType,),
+    "timezone": (TimestampType,),
+    "locale": (DateType, TimestampType, TimestampNTZType, DecimalType),
+    "nanvalue": _FLOATS,
+    "positiveinf": _FLOATS,
+    "negativeinf": _FLOATS,
+}
+# The texts of the values of each type; times may have more digits than Spark holds, if these are zeros.
+_INTEGER = r"[+-]?[0-9]+"
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_SPECIAL = r"NaN|[+-]?(Infinity|Inf|INF)"
+_DAY = r"[+-]?[0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2}"
+_TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6}0*)?)?"
+_ZONE = r" ?(Z|UTC|GMT|[+-][0-9]{2}(:?[0-9]{2})?)"
+_PATTERNS: dict[type[DataType], str] = {
+    **dict.fromkeys(_INTEGERS, _INTEGER),
+    **dict.fromkeys(_FLOATS, f"{_NUMBER}|{_SPECIAL}"),
+    DecimalType: _NUMBER,
+    BooleanType: "(?i)true|false",
+    # XML has no bytes, and Spark reads an empty text as NULL.
+    BinaryType: r"[^\s\S]",
+    DateType: _DAY,
+    TimestampType: f"{_DAY}([ T]{_TIME}({_ZONE})?)?",
+    TimestampNTZType: f"{_DAY}([ T]{_TIME})?",
+}
+# Up to here, integers of the type are one apart, and each number of so many digits is one value of it.
+_INTEGER_MAX: dict[type[DataType], float] = {FloatType: 2.0**24, DoubleType: 2.0**53}
+_FLOAT_DIGITS: dict[type[DataType], int] = {FloatType: 6, DoubleType: 15}
+_EXAMPLE_MAX_LENGTH = 100
+_HINT = " (correct it, or set another type for it in the schema, such as STRING)"
+
+
+@dataclass(frozen=True, slots=True)
+class TextValues:
+    """The conversion of the values of a text format.
+
+    :param kind: the format.
+    :param options: the options of the reader.
+    :param is_inferred: whether Spark chose the types: then no digit of a number may be lost, whereas a DOUBLE
+        that is asked for takes the nearest number.
+    :param hint: what to do about a value that its type does not hold.
+    """
+
+    kind: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    is_inferred: bool = False
+    hint: str = _HINT
+
+    def build_schema(self, schema: StructType) -> StructType:
+        """Return the schema by which Spark reads: a STRING for each value that is converted afterwards."""
+        kind = self._convert_type(schema)
+        return kind if isinstance(kind, StructType) else schema
+
+    def convert_columns(self, schema: StructType) -> dict[str, Column]:
+        """Return the columns that have to be converted, from those that were read by ``build_schema``.
+
+        A value that its type does not hold is NULL.
+        """
+        return {
+            name: self._convert_value(quote_column(name), kind) for name, kind in self._list_columns(schema)
+        }
+
+    def describe_columns(self, schema: StructType) -> dict[str, Column]:
+        """Return for each column that is converted a value that its type does not hold; NULL if none."""
+        return {
+            name: self._describe_value(quote_column(name), kind, name)
+            for name, kind in self._list_columns(schema)
+        }
+
+    def convert_strictly(self, frame: DataFrame, schema: StructType, prefix: Column) -> DataFrame:
+        """Return a frame with converted columns, in which a value that its type does not hold is an error.
+
+        :param prefix: how the error begins.
+        """
+        values, problems = self.convert_columns(schema), self.describe_columns(schema)
+        kinds = dict(self._list_columns(schema))
+        columns = {}
+        for name, value in values.items():
+            failed = F.raise_error(F.concat(prefix, problems[name]))
+            columns[name] = F.when(problems[name].isNull(), value).otherwise(cast_to(failed, kinds[name]))
+        return frame.withColumns(columns) if columns else frame
+
+    def _list_columns(self, schema: StructType) -> Iterator[tuple[str, DataType]]:
+        for column in schema.fields:
+            if self._convert_type(column.dataType) != column.dataType:
+                yield column.name, column.dataType
+
+    def _is_text(self, kind: DataType) -> bool:
+        left_to_spark = (kind for option in self.options for kind in _ASKED.get(option.lower(), ()))
+        return type(kind) in _PATTERNS and not isinstance(kind, (*_AS_READ[self.kind], *left_to_spark))
+
+    def _convert_type(self, kind: DataType) -> DataType:
+        if isinstance(kind, StructType):
+            members = ((one.name, self._convert_type(one.dataType), one.nullable) for one in kind.fields)
+            return StructType([StructField(*member) for member in members])
+        if isinstance(kind, ArrayType):
+            return ArrayType(self._convert_type(kind.elementType), kind.containsNull)
+        if isinstance(kind, MapType):
+            return MapType(kind.keyType, self._convert_type(kind.valueType), kind.valueContainsNull)
+        return StringType() if self._is_text(kind) else kind
+
+    def _convert_value(self, value: Column, kind: DataType) -> Column:
+        if self._convert_type(kind) == kind:
+            return value
+        if isinstance(kind, StructType):
+            members = (self._convert_value(value[one.name], one.dataType).alias(one.name) for one in kind)
+            return F.when(value.isNotNull(), F.struct(*members))
+        if isinstance(kind, ArrayType):
+            return F.transform(value, lambda item: self._convert_value(item, kind.elementType))
+        if isinstance(kind, MapType):
+            return F.transform_values(value, lambda _, item: self._convert_value(item, kind.valueType))
+        return self._convert_text(value, kind)
+
+    def _describe_value(self, value: Column, kind: DataType, path: str) -> Column:
+        if self._convert_type(kind) == kind:
+            return F.lit(None).cast("string")
+        if isinstance(kind, StructType):
+            members = (
+                self._describe_value(value[one.name], one.dataType, f"{path}.{one.name}") for one in kind
+            )
+            return F.coalesce(*members)
+        if isinstance(kind, ArrayType):
+            return _find_first(
+                value, lambda item: self._describe_value(item, kind.elementType, f"{path}.element")
+            )
+        if isinstance(kind, MapType):
+            return _find_first(
+                F.map_values(value), lambda item: self._describe_value(item, kind.valueType, f"{path}.value")
+            )
+        return F.when(self._convert_text(value, kind).isNull(), describe_text(value, kind, path, self.hint))
+
+    def _convert_text(self, text: Column, kind: DataType) -> Column:
+        """Return the value of a text; NULL if the type does not hold it."""
+        value = text.try_cast(kind.simpleString())
+        is_value = text.rlike(rf"\A({_PATTERNS[type(kind)]})\z")
+        if isinstance(kind, FloatType | DoubleType):
+            is_value = is_value & self._is_near(text, value, kind)
+        elif isinstance(kind, DecimalType):
+            is_value = is_value & _has_digits(text, value)
+        if isinstance(kind, (*_INTEGERS, DecimalType, DateType)):
+            # Comparing with the usual text of a value is faster.
+            is_value = (value.cast("string") == text) | is_value
+        return F.when(is_value, value)
+
+    def _is_near(self, text: Column, value: Column, kind: DataType) -> Column:
+        """Return whether a FLOAT or DOUBLE is what a number means to people.
+
+        It neither overflows nor becomes zero, and integers keep their digits.
+        """
+        digits = _trim_zeros(text)
+        is_short = (F.length(digits) <= _FLOAT_DIGITS[type(kind)]) & (digits != "")
+        is_same = is_short | _has_digits(text, value) | _is_rounded(digits, _trim_zeros(value.cast("string")))
+        if isinstance(kind, FloatType):
+            is_same = is_same | (value.cast("double") == text.try_cast("double"))
+        if not self.is_inferred:
+            is_same = (F.abs(value) < _INTEGER_MAX[type(kind)]) | is_same
+        is_finite = (F.abs(value) < float("inf")) & ((value != 0) | (digits == ""))
+        return (is_finite & is_same) | text.rlike(rf"\A({_SPECIAL})\z")
+
+
+def describe_text(text: Column, kind: DataType, path: str, hint: str = _HINT) -> Column:
+    """Return that a text is not a value of a type; NULL for NULL."""
+    return F.concat(
+        F.lit(f"column {path!r}: '"),
+        F.left(text, F.lit(_EXAMPLE_MAX_LENGTH)),
+        F.lit(f"' is not a valid {kind.simpleString().upper()}{hint}"),
+    )
+
+
+def _find_first(values: Column, describe: Callable[[Column], Column]) -> Column:
+    """Return the first problem of the items of an array; NULL if there is none."""
+    problems = F.filter(F.transform(values, describe), lambda problem: problem.isNotNull())
+    return F.get(problems, F.lit(0))
+
+
+def _has_digits(text: Column, value: Column) -> Column:
+    """Return whether a number that was parsed from a text has all digits of it; rounding changes one."""
+    written = value.cast("string")
+    return (written == text) | (_trim_zeros(written) == _trim_zeros(text))
+
+
+def _is_rounded(digits: Column, written: Column) -> Column:
+    """Return whether digits are those that Java writes for a number, rounded: it may write one too many."""
+    more = F.length(written) - F.length(digits)
+    padded = F.concat(digits, F.repeat(F.lit("0"), more))
+    difference = F.abs(padded.try_cast("decimal(38,0)") - written.try_cast("decimal(38,0)"))
+    return (more >= 0) & (2 * difference <= F.pow(F.lit(10.0), more))
+
+
+def _trim_zeros(number: Column) -> Column:
+    """Return the digits of a number without sign and exponent, and without zeros at both ends."""
+    mantissa = F.regexp_replace(number, r"[eE].*\z|[-+.]", "")
+    return F.regexp_replace(mantissa, r"\A0+|0+\z", "")
