@@ -155,4 +155,9 @@ def test_types_that_a_format_does_not_hold_are_refused(
         if text != "None" and ("b'" in text or format_name == "csv")
     ]
     assert held
-    assert all(outcome.removeprefix(REFUSED) in run.reasons[f"row-{number}"] for number in held)
+    reasons = {texts[number]: run.reasons.get(f"row-{number}", "") for number in held}
+    # XML has no control characters, so Spark does not read a record with one.
+    texts_of_refusal = (outcome.removeprefix(REFUSED), "cannot be read")
+    assert [
+        reason for reason in reasons.values() if not any(map(reason.__contains__, texts_of_refusal))
+    ] == []
