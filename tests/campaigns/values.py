@@ -14,7 +14,7 @@ import shutil
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
@@ -126,19 +126,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = (*CASES, *FORMATS)
     parser.add_argument("--only", choices=names, nargs="+", default=names, help="capabilities and formats")
     options = parser.parse_args(arguments)
-    end, seed, done, tally = time.monotonic() + 60 * options.minutes, options.seed, 0, ValueTally()
+    end, tally, seeds = time.monotonic() + 60 * options.minutes, ValueTally(), set[int]()
     folder = Path(mkdtemp(prefix="values-"))
     with ConnectServer() as server:
         spark = open_session(server.get_url())
-        while time.monotonic() < end and done < options.tables and not tally.failed:
-            tables = RandomTables(seed, min(options.batch, options.tables - done), done)
-            try_tables(spark, tables, folder / str(seed), tally, options.only)
-            done += len(tables.tables)
+        for tables, name in _list_cases(options.seed, options.tables, options.batch, options.only):
+            if time.monotonic() > end or (tally.failed and tables.seed not in seeds):
+                break
+            seeds.add(tables.seed)
+            try_tables(spark, tables, folder / str(tables.seed), tally, [name])
             gc.collect()  # sessions of Spark Connect collect nothing on their own
-            print(f"  seed {seed}: {done} tables, {tally.rows.total()} rows compared", flush=True)
-            seed += 1
+            count, seconds = len(tables.tables), tally.seconds[name]
+            print(f"  --seed {tables.seed} --tables {count} --only {name}: {seconds:.0f} s", flush=True)
         spark.stop()
-    print(f"values, seeds {options.seed} to {seed - 1}: {done} tables, rows compared: {dict(tally.rows)}")
+    print(f"values, seeds {sorted(seeds)}, rows compared: {dict(tally.rows)}")
     for name in options.only:
         print(f"  {name}: {tally.tables[name]} tables in {tally.seconds[name]:.0f} s")
     print(f"  {len(tally.failed)} differences")
@@ -147,6 +148,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not tally.failed:
         shutil.rmtree(folder)
     return 1 if tally.failed else 0
+
+
+def _list_cases(
+    seed: int, count: int, batch: int, names: Sequence[str]
+) -> Iterator[tuple[RandomTables, str]]:
+    """Return tables with each capability; each seed begins with another one, for campaigns of a minute."""
+    for number, done in enumerate(range(0, count, batch), seed):
+        tables, turn = RandomTables(number, min(batch, count - done)), number % len(names)
+        yield from ((tables, name) for name in (*names[turn:], *names[:turn]))
 
 
 if __name__ == "__main__":

@@ -53,8 +53,8 @@ class RandomTable:
 class RandomTables:
     """Tables side by side, repeatable by the seed: their rows, and the rows after random changes."""
 
-    def __init__(self, seed: int, count: int, first: int = 0, *, nested_keys: bool = True) -> None:
-        self.seed, self._count, self._first = seed, count, first
+    def __init__(self, seed: int, count: int, *, nested_keys: bool = True) -> None:
+        self.seed, self._count = seed, count
         self.random = Random(f"values/{seed}")  # noqa: S311 - repeatable
         key_kinds = self._sample((_KEY_KINDS, _NESTED_KEYS), _KEYS if nested_keys else (sum(_KEYS), 0))
         self._key_kinds = {f"k{number}": kind for number, kind in enumerate(key_kinds)}
@@ -63,14 +63,14 @@ class RandomTables:
         self.kinds: dict[str, Kind] = {**self._key_kinds, **self._column_kinds}
         self._values = {name: kind.draw_values(seed, _VALUES) for name, kind in self.kinds.items()}
         self._folds = {name: build_fold(kind.arrow) for name, kind in self.kinds.items()}
-        self.tables = {number: self._draw_table(number) for number in range(first, first + count)}
+        self.tables = {number: self._draw_table(number) for number in range(count)}
         self.rows = [row for table in self.tables.values() for row in self._draw_rows(table, {})]
         self.changes, self.deleted = self._draw_changes()
 
     @cached_property
     def without_nested_keys(self) -> RandomTables:
         """Other tables of this seed, for capabilities that refuse lists and structs in keys."""
-        return RandomTables(self.seed, self._count, self._first, nested_keys=False)
+        return RandomTables(self.seed, self._count, nested_keys=False)
 
     @property
     def keys(self) -> list[str]:
