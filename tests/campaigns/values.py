@@ -37,7 +37,8 @@ from tests.values.readers import READERS, read_table
 # 2024-01-01, in microseconds, and a day.
 _START, _DAY = 1_704_067_200_000_000, 86_400_000_000
 _TARGET = "target"
-_BATCH = 100
+# Tables side by side, and differences of one capability that are printed.
+_BATCH, _SHOWN = 100, 10
 
 
 @dataclass
@@ -134,17 +135,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if time.monotonic() > end or (tally.failed and tables.seed not in seeds):
                 break
             seeds.add(tables.seed)
+            failures = len(tally.failed)
             try_tables(spark, tables, folder / str(tables.seed), tally, [name])
             gc.collect()  # sessions of Spark Connect collect nothing on their own
             count, seconds = len(tables.tables), tally.seconds[name]
             print(f"  --seed {tables.seed} --tables {count} --only {name}: {seconds:.0f} s", flush=True)
+            for line in tally.failed[failures:][:_SHOWN]:
+                print(f"    {line[:4000]}", flush=True)
         spark.stop()
     print(f"values, seeds {sorted(seeds)}, rows compared: {dict(tally.rows)}")
     for name in options.only:
         print(f"  {name}: {tally.tables[name]} tables in {tally.seconds[name]:.0f} s")
     print(f"  {len(tally.failed)} differences")
-    for line in tally.failed[:20]:
-        print(f"    {line[:4000]}", flush=True)
     if not tally.failed:
         shutil.rmtree(folder)
     return 1 if tally.failed else 0
