@@ -32,6 +32,8 @@ _VALUES = 44
 _KEY_KINDS = tuple(kind for kind in SIMPLE if kind.name != "boolean")
 _NESTED_KEYS = tuple(build(kind) for build in (build_list, build_struct) for kind in _KEY_KINDS)
 _NULL_SHARE = 0.15
+# The share of changed values that become the next one of their column, such as the next number.
+_NEIGHBOUR_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,14 @@ class RandomTables:
         """Return a random value of a column, or NULL."""
         return None if self.random.random() < _NULL_SHARE else self.random.choice(self._values[name])
 
+    def _change_value(self, name: str, value: Any) -> Any:
+        """Return another value: often the next one, because the catalog has neighbours side by side."""
+        if value is None or self.random.random() > _NEIGHBOUR_SHARE:
+            return self.draw_value(name)
+        values, fold = self._values[name], self._folds[name]
+        position = next(index for index, one in enumerate(values) if fold(one) == fold(value))
+        return values[position - 1]
+
     def _draw_changes(self) -> tuple[Rows, set[Folded]]:
         """Return rows that are new, changed or as before, and the keys of deleted ones."""
         changes: Rows = []
@@ -156,7 +166,7 @@ class RandomTables:
             elif draw < 0.5:
                 columns = self.tables[row[NUMBER]].columns
                 changed = self.random.sample(columns, self.random.randint(1, len(columns)))
-                changes.append(row | {name: self.draw_value(name) for name in changed})
+                changes.append(row | {name: self._change_value(name, row[name]) for name in changed})
             elif draw < 0.7:
                 changes.append(row)
         for table in self.tables.values():
