@@ -38,6 +38,8 @@ _LEFT_OUT: dict[str, Callable[[Kind], bool]] = {
 # ORC takes the times of this second for those of the one after.
 _LAST_SECOND = (datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC))
 FORMATS = tuple(f"merge_record_{name}" for name in _LEFT_OUT)
+# The number of tables whose files have only their own columns.
+_UNITED = 8
 _NO_LIMITS = {"max_records": 1_000_000, "max_bins": "unlimited", "schema_merge": "union"}
 
 
@@ -92,9 +94,9 @@ def _is_before_1970(value: Any) -> bool:
 
 
 def _put_files(landing: Landing, tables: RandomTables, rows: Rows, names: list[str], step: int) -> None:
-    """Write a file for each table, with its own columns in tables of an odd seed."""
+    """Write a file for each table; the first ones have their own columns, so that their schemas are united."""
     for table in tables.tables.values():
-        own = (NUMBER, *table.keys, *table.columns) if tables.seed % 2 else names
+        own = (NUMBER, *table.keys, *table.columns) if table.number < _UNITED else names
         schema = pa.schema([tables.schema.field(name) for name in names if name in own])
         sink = pa.BufferOutputStream()
         records = [row for row in rows if row[NUMBER] == table.number]
