@@ -94,7 +94,7 @@ def _is_before_1970(value: Any) -> bool:
 
 
 def _put_files(landing: Landing, tables: RandomTables, rows: Rows, names: list[str], step: int) -> None:
-    """Write a file for each table; the first ones have their own columns, so that their schemas are united."""
+    """Write a file for each table; those of the first tables have only their own columns."""
     for table in tables.tables.values():
         own = (NUMBER, *table.keys, *table.columns) if table.number < _UNITED else names
         schema = pa.schema([tables.schema.field(name) for name in names if name in own])
