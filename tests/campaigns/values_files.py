@@ -53,7 +53,8 @@ def try_format(
     suffix = name.removeprefix("merge_record_")
     names = [NUMBER, *(name for name, kind in tables.kinds.items() if not _LEFT_OUT[suffix](kind))]
     landing = Landing(folder / "there", spark, **_NO_LIMITS, reader="parquet", writer=suffix)
-    rows, before = {1: tables.rows, 2: tables.changes}, set[Path]()
+    rows = {1: _blank_rows(tables, tables.rows), 2: _blank_rows(tables, tables.changes)}
+    before = set[Path]()
     if suffix == "orc":
         rows = {step: [row for row in some if not _is_before_1970(row)] for step, some in rows.items()}
     for step in (1, 2):
@@ -93,15 +94,29 @@ def _is_before_1970(value: Any) -> bool:
     return is_instant and _LAST_SECOND[0] < value < _LAST_SECOND[1]
 
 
+def _blank_rows(tables: RandomTables, rows: Rows) -> Rows:
+    """Return rows with NULL in the columns that their files do not have."""
+    return [
+        {name: value if name in _list_columns(tables, row[NUMBER]) else None for name, value in row.items()}
+        for row in rows
+    ]
+
+
+def _list_columns(tables: RandomTables, number: int) -> Sequence[str]:
+    """Return the columns of a file; those of the first tables have only their own columns."""
+    table = tables.tables[number]
+    return (NUMBER, *table.keys, *table.columns) if number < _UNITED else tables.schema.names
+
+
 def _put_files(landing: Landing, tables: RandomTables, rows: Rows, names: list[str], step: int) -> None:
-    """Write a file for each table; those of the first tables have only their own columns."""
-    for table in tables.tables.values():
-        own = (NUMBER, *table.keys, *table.columns) if table.number < _UNITED else names
-        schema = pa.schema([tables.schema.field(name) for name in names if name in own])
+    """Write a file for each table."""
+    for number in tables.tables:
+        columns = [name for name in names if name in _list_columns(tables, number)]
+        records = [row for row in rows if row[NUMBER] == number]
+        schema = pa.schema([tables.schema.field(name) for name in columns])
         sink = pa.BufferOutputStream()
-        records = [row for row in rows if row[NUMBER] == table.number]
         parquet.write_table(pa.Table.from_pylist(records, schema), sink)
-        landing.put_file(f"{step}-{table.number}.parquet", bytes(sink.getvalue()), at=step)
+        landing.put_file(f"{step}-{number}.parquet", bytes(sink.getvalue()), at=step)
 
 
 def _merge_back(
