@@ -237,19 +237,23 @@ def find_differences(
         candidates = surplus.get(tuple(row[index] for index in keys))
         yield _describe_row(tables, names, row, candidates.pop(0) if candidates else None)
     for row in chain.from_iterable(surplus.values()):
-        yield f"{_describe_key(tables, names, row)}: the row is not expected: {row}"
+        yield f"{_describe_key(tables, names, row)}: the row is not expected: {_list_values(names, row)}"
 
 
 def _describe_row(tables: RandomTables, names: Sequence[str], row: Folded, other: Folded | None) -> str:
     key = _describe_key(tables, names, row)
     if other is None:
-        return f"{key}: the row is missing: {row}"
+        return f"{key}: the row is missing: {_list_values(names, row)}"
     parts = (
         f"{name} {tables.kinds[name].spark if name in tables.kinds else ''}: expected {one!r}, is {two!r}"
         for name, one, two in zip(names, row, other, strict=True)
         if one != two
     )
     return f"{key}: {'; '.join(parts)}"
+
+
+def _list_values(names: Sequence[str], row: Folded) -> dict[str, Any]:
+    return {name: value for name, value in zip(names, row, strict=True) if value is not None}
 
 
 def _describe_key(tables: RandomTables, names: Sequence[str], row: Folded) -> str:
