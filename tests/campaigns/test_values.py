@@ -17,22 +17,29 @@ from tests.values.random_tables import NUMBER, RandomTables, find_differences
 _TABLES = 12
 
 
+@pytest.fixture(scope="module")
+def tables() -> RandomTables:
+    """Return tables whose values are drawn once."""
+    return RandomTables(5, _TABLES)
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("name", all_long_but([*CASES, *FORMATS], "upsert"))
-def test_random_tables_come_back_equal(name: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_random_tables_come_back_equal(
+    name: str, tables: RandomTables, spark: SparkSession, tmp_path: Path
+) -> None:
     """Rows equal those of the oracle after each run and after an undo, whichever reader reads them."""
     tally = ValueTally()
 
-    try_tables(lean_session(spark), RandomTables(5, _TABLES), tmp_path, tally, [name])
+    try_tables(lean_session(spark), tables, tmp_path, tally, [name])
 
     assert tally.failed == []
     assert tally.tables[name] == _TABLES
     assert tally.rows.total() > 4 * _TABLES
 
 
-def test_differences_are_named() -> None:
+def test_differences_are_named(tables: RandomTables) -> None:
     """A difference names table, key, column and type with both values; equal values do not differ."""
-    tables = RandomTables(5, 2)
     row, name = next((row, name) for row in tables.rows for name in tables.columns if row[name] is not None)
     remaining = [other for other in tables.rows if other is not row]
     names = tables.schema.names
