@@ -66,10 +66,10 @@ def _build_upsert(name: str, tables: RandomTables) -> Case:
 
 
 def _build_snapshot(name: str, tables: RandomTables) -> Case:
-    """Upsert whole snapshots, or delete the tables of a load and insert its rows."""
-    config = {"job": "merge_load", "strategy": "upsert", "variant": "cdc", "primary_key": tables.keys}
+    """Upsert whole snapshots, which delete the rows that they do not have."""
+    config = {"strategy": "upsert", "variant": "cdc", "primary_key": tables.keys}
     sources = _replace(tables, tables.rows, tables.changed_rows)
-    return _case(name, tables, config, sources, tables.rows, tables.changed_rows)
+    return _build_load(name, tables, config, sources, tables.rows, tables.changed_rows)
 
 
 def _build_delete_insert(name: str, tables: RandomTables) -> Case:
@@ -78,8 +78,8 @@ def _build_delete_insert(name: str, tables: RandomTables) -> Case:
 
 def _load_by_key(name: str, tables: RandomTables, config: dict[str, Any]) -> Case:
     sources = _replace(tables, *_flag(tables), gone=pa.bool_())
-    config = {"job": "merge_load", "primary_key": tables.keys, **config}
-    return _case(name, tables, config, sources, tables.rows, tables.changed_rows)
+    config = {"primary_key": tables.keys, **config}
+    return _build_load(name, tables, config, sources, tables.rows, tables.changed_rows)
 
 
 def _build_groups(name: str, tables: RandomTables) -> Case:
@@ -88,8 +88,8 @@ def _build_groups(name: str, tables: RandomTables) -> Case:
     load = [row for row in tables.changed_rows if row[NUMBER] in chosen]
     loaded = {row[NUMBER] for row in load}
     after = [row for row in tables.rows if row[NUMBER] not in loaded] + load
-    config = {"job": "merge_load", "strategy": "delete-insert", "merge_key": NUMBER}
-    return _case(name, tables, config, _replace(tables, tables.rows, load), tables.rows, after)
+    config = {"strategy": "delete-insert", "merge_key": NUMBER}
+    return _build_load(name, tables, config, _replace(tables, tables.rows, load), tables.rows, after)
 
 
 def _build_history(name: str, tables: RandomTables) -> Case:
@@ -114,14 +114,12 @@ def _build_history(name: str, tables: RandomTables) -> Case:
     )
 
 
-def _case(
+def _build_load(
     name: str, tables: RandomTables, config: dict[str, Any], sources: dict[int, Sources], *expected: Rows
 ) -> Case:
-    job = config.pop("job")
-    names = tuple(tables.schema.names)
-    return Case(
-        name, tables, job, {"source": "source", **config}, sources, dict(enumerate(expected, 1)), names
-    )
+    config = {"source": "source", **config}
+    rows, names = dict(enumerate(expected, 1)), tuple(tables.schema.names)
+    return Case(name, tables, "merge_load", config, sources, rows, names)
 
 
 # Joiner and merge source: the columns of a table come from two datasets with the same keys.
