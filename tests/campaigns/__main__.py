@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
 from airflow_merge_provider.capabilities import CAPABILITIES
-from tests.campaigns import limits, plans
+from tests.campaigns import limits, plans, values
 from tests.campaigns.configurations import Tally, try_configurations
 from tests.campaigns.faults.processes import open_session
 from tests.campaigns.faults.server import ConnectServer
@@ -165,9 +165,15 @@ def _try_limits(_: float, __: int) -> int:
     return limits.main([])
 
 
+def _try_values(minutes: float, first: int) -> int:
+    print("values:", flush=True)
+    return values.main(["--minutes", str(minutes), "--seed", str(first)])
+
+
 _CAMPAIGNS = {
     "inputs": _try_inputs,
     "files": _try_files,
+    "values": _try_values,
     "faults": _try_faults,
     "undos": _try_undos,
     "s3": _try_s3,
