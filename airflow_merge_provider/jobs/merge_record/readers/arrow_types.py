@@ -5,8 +5,11 @@ Source: docs/semantics/merge_record.md, Types of files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -53,6 +56,13 @@ _HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 _CATALYST = b"spark.sql.catalyst.type"
 # ORC's Java library, and so Spark, takes earlier days in files of others for those of the Julian calendar.
 GREGORIAN_START = date(1582, 10, 15)
+_SPARK_ROW = b"org.apache.spark.sql.parquet.row.metadata"
+_SPARK_ONLY = re.compile(r'"(?:type|elementType|keyType|valueType)": "((interval|variant|void)\b[^"]*)"')
+_SPARK_HINTS = {
+    "interval": "write it as text, or as a number with its unit in the name",
+    "variant": "write it as text, with to_json",
+    "void": "write it as another type",
+}
 _WRITTEN_BY_SPARK = b"org.apache.spark.version"
 NANOS = "timestamp_nanos"
 NANOS_NTZ = "timestamp_ntz_nanos"
@@ -65,7 +75,9 @@ def convert_parquet_schema(schema: pa.Schema, int96: frozenset[str]) -> Schema:
     :raises UnreadableError: if Spark cannot read a type, with the name of the column.
     """
     fields = []
+    types = _read_spark_types(schema)
     for field in schema:
+        _refuse_spark_type(field.name, types.get(field.name))
         kind = (
             "timestamp"
             if field.name in int96 and pa.types.is_timestamp(field.type)
@@ -91,11 +103,25 @@ def find_old_date(schema: pa.Schema, read: Callable[[str], pa.Table]) -> str | N
     if _WRITTEN_BY_SPARK in (schema.metadata or {}):
         return None
     for field in schema:
-        if pa.types.is_date(field.type):
-            oldest = pc.min(read(field.name).column(0)).as_py()
-            if oldest is not None and oldest < GREGORIAN_START:
+        if "date" not in str(field.type):
+            continue
+        for dates in chain.from_iterable(map(_list_dates, read(field.name).column(0).chunks)):
+            if pc.any(pc.less(dates, pa.scalar(GREGORIAN_START, dates.type))).as_py():
                 return str(field.name)
     return None
+
+
+def _list_dates(values: pa.Array) -> Iterator[pa.Array]:
+    """Yield the dates in the values of a column, also in lists, records and maps."""
+    kind = values.type
+    if pa.types.is_date(kind):
+        yield values
+    elif pa.types.is_map(kind):
+        yield from chain(_list_dates(values.keys), _list_dates(values.items))
+    elif pa.types.is_struct(kind):
+        yield from chain.from_iterable(map(_list_dates, values.flatten()))
+    elif any(is_list(kind) for is_list in _LISTS):
+        yield from _list_dates(values.flatten())
 
 
 def convert_type(kind: pa.DataType, path: str) -> Type:
@@ -137,6 +163,18 @@ def _convert_nested_type(kind: pa.DataType, path: str, convert: Callable[[pa.Fie
     raise UnreadableError(f"column {path!r} has the type {kind}, which Spark cannot read ({hint})")
 
 
+def _read_spark_types(schema: pa.Schema) -> dict[str, Any]:
+    """Return Spark's own types of the columns of a Parquet file that Spark has written."""
+    written = json.loads((schema.metadata or {}).get(_SPARK_ROW, b'{"fields": []}'))
+    return {field["name"]: field["type"] for field in written["fields"]}
+
+
+def _refuse_spark_type(path: str, kind: Any) -> None:
+    """Refuse a type that Spark has written as numbers or bytes, which it reads without their meaning."""
+    if match := _SPARK_ONLY.search(json.dumps({"type": kind})):
+        raise UnreadableError(f"column {path!r} has the type {match[1]} of Spark ({_SPARK_HINTS[match[2]]})")
+
+
 def _convert_nanos(field: pa.Field) -> str | None:
     """Return the word for a column of nanoseconds, which is read as a number; None for another column."""
     if not pa.types.is_timestamp(field.type) or field.type.unit != "ns":
@@ -146,6 +184,7 @@ def _convert_nanos(field: pa.Field) -> str | None:
 
 def _convert_orc_field(field: pa.Field, path: str) -> Type:
     metadata: Mapping[bytes, bytes] = field.metadata or {}
+    _refuse_spark_type(path, metadata.get(_CATALYST, b"").decode())
     if metadata.get(_CATALYST) == b"timestamp_ntz":
         return "timestamp_ntz"
     # ORC has no unit of time; pyarrow always reports nanoseconds.

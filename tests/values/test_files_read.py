@@ -1,0 +1,152 @@
+"""Test what merge record makes of each type in the files of many programs: an equal value, or a refusal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+
+from tests.conformance.lean import lean_session
+from tests.values.catalog import ALL, SIMPLE
+from tests.values.files import (
+    build_all,
+    build_awkward,
+    find_kind,
+    find_plain_type,
+    merge_files,
+    normalize,
+    read_texts,
+    shorten_times,
+    widen_type,
+    write_file,
+)
+from tests.values.outcomes import EXACT, REFUSED, read_outcomes
+
+OUTCOMES = read_outcomes("files_read")
+# A program does not write the types of empty cells, or writes other values.
+CELLS = [(kind.name, use) for use in OUTCOMES.uses for kind in ALL if OUTCOMES.find_outcome(kind.name, use)]
+FORMATS = tuple(dict.fromkeys(use.partition(" of ")[0] for use in OUTCOMES.uses))
+_CONTAINERS = ("avro", "parquet", "orc")
+
+_AS_TIMESTAMP = "as timestamp"
+# The types of columns as text, by outcome.
+_CHANGES: dict[str, Callable[[Any], str]] = {
+    EXACT: str,
+    "as int": lambda kind: str(widen_type(kind)),
+    _AS_TIMESTAMP: lambda kind: str(kind).replace("timestamp[us]", "timestamp[us, tz=UTC]"),
+}
+
+pytestmark = pytest.mark.spark
+
+
+class Results:
+    """The files that programs have written, what merge record has made of them, and why others failed."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.files: dict[str, bytes] = {}
+        self.reasons: dict[str, str] = {}
+        self.tables: dict[str, pa.Table] = {}
+        for kind in FORMATS:
+            self._merge_format(kind, spark, root / kind)
+
+    def _merge_format(self, kind: str, spark: SparkSession, root: Path) -> None:
+        root.mkdir()
+        files: dict[str, bytes] = {}
+        for use in OUTCOMES.uses:
+            if use.partition(" of ")[0] == kind:
+                files |= self._write_files(use, spark, root)
+        self.files |= files
+        reader: dict[str, Any] = {"format": kind}
+        if kind == "xml":
+            schema = ", ".join(f"{one.name} STRING" for one in SIMPLE)
+            reader |= {"schema": schema, "options": {"rowTag": "r"}}
+        merged, reasons = merge_files(files, spark, root / "landing", reader=reader, writer="parquet")
+        self.tables |= {name: parquet.read_table(path) for name, path in merged.items()}
+        self.reasons |= reasons
+
+    def _write_files(self, use: str, spark: SparkSession, root: Path) -> dict[str, bytes]:
+        """Write a file of all columns that come out, and one of each other column."""
+        table = build_source(use)
+        columns = {name for name, of in CELLS if of == use}
+        refused = {name for name in columns if OUTCOMES.find_outcome(name, use).startswith(REFUSED)}
+        names = [name for name in table.column_names if name in columns - refused]
+        files = {use: write_file(use, table.select(names), spark, root)}
+        return files | {
+            f"{use} {name}": write_file(use, table.select([name]), spark, root) for name in refused
+        }
+
+
+@cache
+def build_source(use: str) -> pa.Table:
+    """Return the rows of a file; those of ORC have no times that ORC cannot hold, or pyarrow cannot read."""
+    kind = use.partition(" of ")[0]
+    if kind not in _CONTAINERS:
+        return build_awkward()
+    return shorten_times(build_all()) if kind == "orc" else build_all()
+
+
+@pytest.fixture(scope="module")
+def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return Results(lean_session(spark), tmp_path_factory.mktemp("files"))
+
+
+@pytest.mark.parametrize(("kind", "use"), CELLS, ids=[f"{kind}-{use}" for kind, use in CELLS])
+def test_a_value_of_a_file_comes_out_or_is_refused(results: Results, kind: str, use: str) -> None:
+    """A merged file has the values of its source with the type of the table, or the file failed by name."""
+    outcome = OUTCOMES.find_outcome(kind, use)
+    if outcome.startswith(REFUSED):
+        assert outcome.removeprefix(REFUSED) in results.reasons[f"{use} {kind}"]
+        assert kind in results.reasons[f"{use} {kind}"]
+        return
+    column = results.tables[use][kind]
+    format_name = use.partition(" of ")[0]
+    if format_name in _CONTAINERS:
+        expected = find_kind(kind).arrow
+        assert str(find_plain_type(column.type)) == _CHANGES[outcome](expected)
+        has_zones = outcome != _AS_TIMESTAMP
+        values = build_source(use)[kind].to_pylist()
+        assert normalize(column.to_pylist(), has_zones=has_zones) == normalize(values, has_zones=has_zones)
+        return
+    assert _name_type(column.type) == outcome
+    texts = read_texts(format_name, results.files[use])[kind]
+    assert len(texts) == len(column)
+    for value, text in zip(column.to_pylist(), texts, strict=True):
+        assert is_same(value, text), (value, text)
+
+
+def _name_type(kind: pa.DataType) -> str:
+    """Return the outcome for a type that was inferred."""
+    if pa.types.is_list(kind):
+        return "as array"
+    if pa.types.is_struct(kind):
+        return "as struct"
+    names = {pa.string(): "string", pa.int64(): "bigint", pa.int32(): "int", pa.float64(): "double"}
+    return f"as {names.get(kind) or ('boolean' if kind == pa.bool_() else 'decimal')}"
+
+
+def is_same(value: Any, text: Any) -> bool:
+    """Return whether a value is the one that a text file has: with the same digits, and the same text."""
+    if isinstance(value, dict) and isinstance(text, dict):
+        return (
+            all(is_same(item, text.get(name)) for name, item in value.items()) and text.keys() <= value.keys()
+        )
+    if isinstance(value, list) and isinstance(text, list):
+        return len(value) == len(text) and all(map(is_same, value, text))
+    if value is None or text is None or isinstance(value, bool):
+        return value is text or (isinstance(value, bool) and str(value).lower() == text)
+    if isinstance(value, str):
+        return _is_same_text(value, text)
+    return Decimal(repr(value) if isinstance(value, float) else value) == Decimal(text)
+
+
+def _is_same_text(value: str, text: Any) -> bool:
+    """Return whether a text is the one of a file, or the JSON of a value in a field of several types."""
+    return bool(text == (value if isinstance(text, str) else json.loads(value, parse_float=Decimal)))

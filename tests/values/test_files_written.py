@@ -1,0 +1,212 @@
+"""Test what merge record writes of each type in each format, as other programs read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import fastavro
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyarrow import orc, parquet
+from pyspark.sql import SparkSession
+
+from tests.conformance.lean import lean_session
+from tests.values.catalog import ALL
+from tests.values.files import (
+    build_all,
+    build_awkward,
+    find_kind,
+    find_plain_type,
+    merge_files,
+    normalize,
+    parse_value,
+    read_texts,
+    shorten_times,
+    widen_type,
+)
+from tests.values.outcomes import EXACT, REFUSED, read_outcomes
+
+OUTCOMES = read_outcomes("files_written")
+CELLS = [(kind.name, use) for use in OUTCOMES.uses for kind in ALL]
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - of times without a time zone
+_AS_INT, _AS_MICROS = "as int", "as microseconds"
+
+pytestmark = pytest.mark.spark
+Results = dict[str, tuple[Path, dict[str, str]]]
+
+
+@pytest.fixture(scope="module")
+def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Return by format the merged file of all columns that it holds, and why files with others failed."""
+    lean = lean_session(spark)
+    return {
+        use: _write_format(use, lean, tmp_path_factory.mktemp(use.replace("-", "_"))) for use in OUTCOMES.uses
+    }
+
+
+def _write_format(use: str, spark: SparkSession, root: Path) -> tuple[Path, dict[str, str]]:
+    table = _build_source(use)
+    refused = [name for name in table.column_names if _is_refused(name, use)]
+    files = {name: _to_parquet(table.select([name])) for name in refused}
+    files["all"] = _to_parquet(table.drop_columns(refused))
+    options = {"rowTag": "r"} if use == "xml" else {}
+    writer = {"format": use, "options": options}
+    merged, reasons = merge_files(files, spark, root, reader="parquet", writer=writer)
+    assert merged.keys() == {"all"}
+    return merged["all"], reasons
+
+
+def _is_refused(name: str, use: str) -> bool:
+    return OUTCOMES.find_outcome(name, use).startswith(REFUSED)
+
+
+@cache
+def _build_source(use: str) -> pa.Table:
+    if use == "orc":
+        return shorten_times(build_all())
+    return build_all() if use in ("avro", "parquet") else build_awkward()
+
+
+def _to_parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    parquet.write_table(table, sink)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize(("kind", "use"), CELLS, ids=[f"{kind}-{use}" for kind, use in CELLS])
+def test_a_value_is_written_equal_or_refused(results: Results, kind: str, use: str) -> None:
+    """Each program that reads the format finds the value, or its text, or the file has failed by name."""
+    path, reasons = results[use]
+    outcome = OUTCOMES.find_outcome(kind, use)
+    if outcome.startswith(REFUSED):
+        assert outcome.removeprefix(REFUSED) in reasons[kind]
+        assert f"'{kind}" in reasons[kind]
+        return
+    values = _build_source(use)[kind].to_pylist()
+    if outcome == _AS_MICROS:
+        values = [_count_micros(value) for value in values]
+    for program, table in _READERS[use](path).items():
+        assert normalize(_read_column(table[kind], find_kind(kind).arrow, outcome)) == normalize(values), (
+            program
+        )
+
+
+def _read_column(column: Any, kind: pa.DataType, outcome: str) -> list[Any]:
+    """Return the values of a column of a file: those of Arrow, or what the texts of a text file stand for."""
+    if not isinstance(column, pa.ChunkedArray):
+        return [parse_value(value, kind) for value in column]
+    if outcome in (EXACT, _AS_INT):
+        assert find_plain_type(column.type) == (kind if outcome == EXACT else widen_type(kind))
+    return list(column.to_pylist())
+
+
+def _count_micros(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, dict):
+        return {name: _count_micros(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_count_micros(item) for item in value]
+    return tuple(map(_count_micros, value)) if isinstance(value, tuple) else value
+
+
+@cache
+def _read_parquet(path: Path) -> dict[str, Any]:
+    frame = pd.read_parquet(path, dtype_backend="pyarrow")
+    return {
+        "pyarrow": parquet.read_table(path),
+        "pandas": pa.table({name: pa.chunked_array(frame[name].array) for name in frame}),
+        "DuckDB": _connect().execute(f"SELECT * FROM read_parquet('{path}')").to_arrow_table(),
+        "polars": pl.read_parquet(path).to_arrow(),
+    }
+
+
+@cache
+def _read_orc(path: Path) -> dict[str, Any]:
+    frame = pd.read_orc(path, dtype_backend="pyarrow")
+    return {
+        "pyarrow": orc.read_table(path),
+        "pandas": pa.table({name: pa.chunked_array(frame[name].array) for name in frame}),
+    }
+
+
+@cache
+def _read_avro(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        records = list(fastavro.reader(file))
+    columns = {}
+    for name in records[0]:
+        kind = widen_type(find_kind(name).arrow)
+        columns[name] = pa.array([_list_entries(record[name], kind) for record in records], kind)
+    return {"fastavro": pa.table(columns)}
+
+
+def _list_entries(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of fastavro with the entries of maps as Arrow has them."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return [(key, _list_entries(item, kind.item_type)) for key, item in value.items()]
+    if pa.types.is_list(kind):
+        return [_list_entries(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {one.name: _list_entries(value[one.name], one.type) for one in kind.fields}
+    return value
+
+
+@cache
+def _read_csv(path: Path) -> dict[str, Any]:
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[])
+    texts = read_texts("csv", path.read_bytes())
+    # pandas cannot tell NULL from an empty text.
+    blanks = {
+        name: [value or (None if texts[name][row] is None else "") for row, value in enumerate(frame[name])]
+        for name in frame
+    }
+    options = "all_varchar = true, header = true, allow_quoted_nulls = false"
+    return {
+        "pyarrow": texts,
+        "pandas": blanks,
+        "DuckDB": _connect()
+        .execute(f"SELECT * FROM read_csv('{path}', {options})")
+        .to_arrow_table()
+        .to_pydict(),
+        "polars": pl.read_csv(path, infer_schema=False).to_dict(as_series=False),
+    }
+
+
+@cache
+def _read_json(path: Path) -> dict[str, Any]:
+    rows = _connect().execute(f"SELECT json::VARCHAR FROM read_json_objects('{path}')").fetchall()
+    lines = "\n".join(line for (line,) in rows)
+    kind = "json-array" if path.read_bytes().startswith(b"[") else "json"
+    return {"Python": read_texts(kind, path.read_bytes()), "DuckDB": read_texts("json", lines.encode())}
+
+
+@cache
+def _read_xml(path: Path) -> dict[str, Any]:
+    return {"Python": read_texts("xml", path.read_bytes())}
+
+
+def _connect() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+_READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "csv": _read_csv,
+    "json": _read_json,
+    "json-array": _read_json,
+    "avro": _read_avro,
+    "parquet": _read_parquet,
+    "orc": _read_orc,
+    "xml": _read_xml,
+}
