@@ -9,25 +9,22 @@ import json
 import math
 import struct
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import duckdb
-import fastavro
-import pandas as pd
-import polars as pl
 import pyarrow as pa
-from pyarrow import csv as arrow_csv, orc, parquet
+from pyarrow import csv as arrow_csv
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.jobs.spark.formats import build_writer_options, spark_format
 from tests.jobs.merge_record.landing import Landing
 from tests.values.catalog import ALL, SIMPLE, Kind, build_table
 
+Result = TypeVar("Result")
 ROWS = 40
 _SEED = 59
 _FEW = 10
@@ -35,21 +32,6 @@ _FEW = 10
 _NANOS_YEARS = range(1678, 2262)
 # ORC cannot tell it from the same microsecond of the next second.
 _LAST_MICROSECOND = datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001 - of times with and without
-_AT = datetime(2024, 5, 1, 0, 0, 0, 123456)  # noqa: DTZ001 - as above
-_AVRO = {
-    pa.bool_(): "boolean",
-    pa.int8(): "int",
-    pa.int16(): "int",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "bytes",
-    pa.date32(): {"type": "int", "logicalType": "date"},
-    pa.timestamp("us", "UTC"): {"type": "long", "logicalType": "timestamp-micros"},
-    pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
-}
 
 
 @cache
@@ -64,156 +46,11 @@ def build_all() -> pa.Table:
 
 @cache
 def build_awkward() -> pa.Table:
-    """Return a table like that of ``build_all``, of awkward values alone: every run infers the same schema."""
+    """Return a table like that of ``build_all``, of awkward values alone, which no run changes."""
     rows = range(ROWS - 1)
-    columns = ([*(items[row % len(items)] for row in rows), None] for items in (kind.values for kind in ALL))  # noqa: PD011
+    columns = ([*(items[row % len(items)] for row in rows), None] for items in (kind.values for kind in ALL))
     arrays = [pa.array(column, kind.arrow) for column, kind in zip(columns, ALL, strict=True)]
     return pa.table(arrays, [kind.name for kind in ALL])
-
-
-def write_file(use: str, table: pa.Table, spark: SparkSession, scratch: Path) -> bytes:
-    """Return the content of a file that a program has written, such as ``csv of polars``."""
-    kind, _, program = use.partition(" of ")
-    path = scratch / "file"
-    if program == "Spark":
-        return _write_with_spark(kind, table, spark, scratch)
-    _WRITERS[program](kind, table, str(path))
-    return path.read_bytes()
-
-
-def _write_with_spark(kind: str, table: pa.Table, spark: SparkSession, scratch: Path) -> bytes:
-    source = scratch / "source.parquet"
-    parquet.write_table(table, source)
-    options = build_writer_options(kind, {"header": "true"} if kind == "csv" else {})
-    options |= {"rowTag": "r"} if kind == "xml" else {}
-    frame = spark.read.parquet(str(source)).coalesce(1)
-    folder = scratch / "spark"
-    frame.write.format(spark_format(spark, kind)).options(**options).mode("overwrite").save(str(folder))
-    (part,) = folder.glob("part-*")
-    return part.read_bytes()
-
-
-def _write_with_pyarrow(kind: str, table: pa.Table, path: str) -> None:
-    writers: dict[str, Callable[[pa.Table, str], None]] = {
-        "csv": arrow_csv.write_csv,
-        "parquet": parquet.write_table,
-        "orc": orc.write_table,
-    }
-    writers[kind](table, path)
-
-
-def _write_with_pandas(kind: str, table: pa.Table, path: str) -> None:
-    frame = table.to_pandas(types_mapper=pd.ArrowDtype)
-    if kind == "csv":
-        frame.to_csv(path, index=False)
-    elif kind == "xml":
-        frame.to_xml(path, index=False, row_name="r", parser="etree")
-    elif kind in ("json", "json-array"):
-        frame.to_json(path, orient="records", lines=kind == "json", date_format="iso", date_unit="us")
-    else:
-        getattr(frame, f"to_{kind}")(path)
-
-
-def _write_with_duckdb(kind: str, table: pa.Table, path: str) -> None:
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.register("rows", table)
-    array = ", ARRAY true" if kind == "json-array" else ""
-    connection.execute(f"COPY rows TO '{path}' (FORMAT {kind.removesuffix('-array')}{array})")
-
-
-def _write_with_polars(kind: str, table: pa.Table, path: str) -> None:
-    names = {"json": "ndjson", "json-array": "json"}
-    getattr(pl.from_arrow(table), f"write_{names.get(kind, kind)}")(path)
-
-
-def _write_with_fastavro(_: str, table: pa.Table, path: str) -> None:
-    names = iter(range(1000))
-    fields = [
-        {"name": field.name, "type": ["null", _describe_avro(field.type, names)]} for field in table.schema
-    ]
-    schema = fastavro.parse_schema({"type": "record", "name": "rows", "fields": fields})
-    rows = [{name: _build_avro_value(value, table.schema.field(name).type) for name, value in row.items()}
-            for row in table.to_pylist()]  # fmt: skip
-    with Path(path).open("wb") as file:
-        fastavro.writer(file, schema, rows)
-
-
-def _describe_avro(kind: pa.DataType, names: Iterable[int]) -> Any:
-    if pa.types.is_decimal(kind):
-        return {
-            "type": "bytes",
-            "logicalType": "decimal",
-            "precision": kind.precision,
-            "scale": kind.scale,
-        }
-    if pa.types.is_list(kind):
-        return {"type": "array", "items": ["null", _describe_avro(kind.value_type, names)]}
-    if pa.types.is_map(kind):
-        return {"type": "map", "values": ["null", _describe_avro(kind.item_type, names)]}
-    if pa.types.is_struct(kind):
-        members = [
-            {"name": one.name, "type": ["null", _describe_avro(one.type, names)]} for one in kind.fields
-        ]
-        return {"type": "record", "name": f"record_{next(iter(names))}", "fields": members}
-    return _AVRO[kind]
-
-
-def _build_avro_value(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_list(kind):
-        return [_build_avro_value(item, kind.value_type) for item in value]
-    if pa.types.is_map(kind):
-        return {key: _build_avro_value(item, kind.item_type) for key, item in value}
-    if pa.types.is_struct(kind):
-        return {one.name: _build_avro_value(value[one.name], one.type) for one in kind.fields}
-    return value
-
-
-def _write_by_hand(kind: str, table: pa.Table, path: str) -> None:
-    rows = table.to_pylist()
-    if kind == "csv":
-        lines = [table.column_names, *([_format_cell(value) for value in row.values()] for row in rows)]
-        text = "".join(",".join(line) + "\r\n" for line in lines)
-    elif kind == "xml":
-        text = f"<rows>{''.join(map(_format_element, rows))}</rows>"
-    else:
-        documents = [json.dumps(row, default=_format_plain) for row in rows]
-        text = f"[{', '.join(documents)}]" if kind == "json-array" else "\n".join(documents)
-    Path(path).write_bytes(text.encode())
-
-
-def _format_cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return '"' + value.replace('"', '""') + '"' if isinstance(value, str) else _format_plain(value)
-
-
-def _format_element(row: dict[str, Any]) -> str:
-    record = ET.Element("r")
-    for name, value in row.items():
-        if value is not None:
-            ET.SubElement(record, name).text = _format_plain(value)
-    return ET.tostring(record, encoding="unicode")
-
-
-def _format_plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return value.isoformat() if isinstance(value, date | datetime) else str(value)
-
-
-_WRITERS: dict[str, Callable[[str, pa.Table, str], None]] = {
-    "pyarrow": _write_with_pyarrow,
-    "pandas": _write_with_pandas,
-    "DuckDB": _write_with_duckdb,
-    "polars": _write_with_polars,
-    "fastavro": _write_with_fastavro,
-    "Python": _write_by_hand,
-}
 
 
 def read_texts(kind: str, content: bytes) -> dict[str, list[Any]]:
@@ -225,7 +62,7 @@ def read_texts(kind: str, content: bytes) -> dict[str, list[Any]]:
         return _read_csv(content)
     if kind == "xml":
         records = [
-            {element.tag: element.text or "" for element in record}
+            {element.tag: _read_element(element) for element in record}
             for record in ET.fromstring(content.decode())  # noqa: S314 - our own
         ]
     else:
@@ -234,6 +71,11 @@ def read_texts(kind: str, content: bytes) -> dict[str, list[Any]]:
         records = parsed[0] if kind == "json-array" else parsed
     names = dict.fromkeys(name for record in records for name in record)
     return {name: [record.get(name) for record in records] for name in names}
+
+
+def _read_element(element: ET.Element) -> Any:
+    """Return the text of an element, or those of the elements in it."""
+    return {inner.tag: _read_element(inner) for inner in element} if len(element) else element.text or ""
 
 
 def _read_csv(content: bytes) -> dict[str, list[Any]]:
@@ -264,7 +106,8 @@ def parse_value(value: Any, kind: pa.DataType) -> Any:
             for key, item in value.items()
         ]
     if pa.types.is_struct(kind):
-        return {one.name: parse_value(value.get(one.name), one.type) for one in kind.fields}
+        # An element of XML without fields has no text.
+        return {one.name: parse_value((value or {}).get(one.name), one.type) for one in kind.fields}
     return _PARSERS[str(kind).partition("(")[0].partition("[")[0]](value, kind)
 
 
@@ -340,7 +183,8 @@ def shorten_times(table: pa.Table) -> pa.Table:
 def _shorten_time(value: Any) -> Any:
     if isinstance(value, datetime):
         is_held = value.year in _NANOS_YEARS and value.replace(tzinfo=None) != _LAST_MICROSECOND
-        return value if is_held else _AT.replace(tzinfo=value.tzinfo)
+        # The first of a month, which each year has; the keys of a map stay different.
+        return value if is_held else value.replace(year=2000 + value.year % 100, day=1)
     if isinstance(value, dict):
         return {name: _shorten_time(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -379,3 +223,19 @@ def merge_files(
     merged = {landing.read_attributes(path)["filename"]: path for path in landing.list_outputs()}
     failed = [line for line in landing.read_ledger() if line["outcome"] == "failed"]
     return merged, {line["sources"][0]["uri"].rpartition("/")[2]: line["reason"] for line in failed}
+
+
+def run_once(run: Callable[[str], Result]) -> Callable[[str], Result]:
+    """Return a function that runs once for each argument, and gives its result or error again."""
+    futures: dict[str, Future[Result]] = {}
+
+    def find_result(name: str) -> Result:
+        if name not in futures:
+            futures[name] = Future()
+            try:
+                futures[name].set_result(run(name))
+            except Exception as error:  # noqa: BLE001 - raised to each caller
+                futures[name].set_exception(error)
+        return futures[name].result()
+
+    return find_result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ import pytest
 from pyarrow import orc, parquet
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field
+from airflow_merge_provider.jobs.merge_record.readers.arrow_types import convert_parquet_schema
 from tests.conformance.lean import lean_session
 from tests.values.catalog import ALL
 from tests.values.files import (
@@ -28,6 +30,7 @@ from tests.values.files import (
     normalize,
     parse_value,
     read_texts,
+    run_once,
     shorten_times,
     widen_type,
 )
@@ -36,25 +39,38 @@ from tests.values.outcomes import EXACT, REFUSED, read_outcomes
 OUTCOMES = read_outcomes("files_written")
 CELLS = [(kind.name, use) for use in OUTCOMES.uses for kind in ALL]
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - of times without a time zone
+_TYPE = " files cannot hold values of type "
 _AS_INT, _AS_MICROS = "as int", "as microseconds"
 
+_LAST = datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+_KEYS = pa.array([[(b"\xff", 1)]], pa.map_(pa.binary(), pa.int32()))
+# Columns with a value that files of the format lack, or of which their readers make another one.
+_SINGLE = {
+    "json": {"keys": pa.table({"keys": _KEYS})},
+    "orc": {"second": pa.table({"second": [_LAST]})},
+    "xml": {"control": pa.table({"control": ["a\x01b"]})},
+}
+
 pytestmark = pytest.mark.spark
-Results = dict[str, tuple[Path, dict[str, str]]]
+Results = Callable[[str], tuple[Path, dict[str, str]]]
 
 
 @pytest.fixture(scope="module")
 def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Return by format the merged file of all columns that it holds, and why files with others failed."""
+    """Return the merged file of all columns that a format holds, and why files with others failed."""
     lean = lean_session(spark)
-    return {
-        use: _write_format(use, lean, tmp_path_factory.mktemp(use.replace("-", "_"))) for use in OUTCOMES.uses
-    }
+    return run_once(lambda use: _write_format(use, lean, tmp_path_factory.mktemp(use.replace("-", "_"))))
 
 
 def _write_format(use: str, spark: SparkSession, root: Path) -> tuple[Path, dict[str, str]]:
     table = _build_source(use)
-    refused = [name for name in table.column_names if _is_refused(name, use)]
-    files = {name: _to_parquet(table.select([name])) for name in refused}
+    outcomes = {name: OUTCOMES.find_outcome(name, use) for name in table.column_names}
+    refused = [name for name, outcome in outcomes.items() if outcome.startswith(REFUSED)]
+    # One file stands for all whose types are refused with one text, which needs no value.
+    by_type = {outcomes[name]: name for name in refused if _TYPE in outcomes[name]}
+    tried = [name for name in refused if _TYPE not in outcomes[name] or name in by_type.values()]
+    files = {name: _to_parquet(table.select([name])) for name in tried}
+    files |= {name: _to_parquet(table) for name, table in _SINGLE.get(use, {}).items()}
     files["all"] = _to_parquet(table.drop_columns(refused))
     options = {"rowTag": "r"} if use == "xml" else {}
     writer = {"format": use, "options": options}
@@ -63,8 +79,18 @@ def _write_format(use: str, spark: SparkSession, root: Path) -> tuple[Path, dict
     return merged["all"], reasons
 
 
-def _is_refused(name: str, use: str) -> bool:
-    return OUTCOMES.find_outcome(name, use).startswith(REFUSED)
+@pytest.mark.parametrize(
+    ("use", "name", "problem"),
+    [
+        ("json", "keys.key", "the BINARY \ufffd is not a value of STRING"),
+        ("xml", "control", "the STRING 'a?b' has a character that XML lacks"),
+        ("orc", "second", "the TIMESTAMP 1969-12-31 23:59:59.999999 is in the second before 1970"),
+    ],
+)
+def test_a_single_value_fails_its_file(results: Results, use: str, name: str, problem: str) -> None:
+    """A value that the format lacks fails its file, with the field and the value."""
+    file = name.partition(".")[0]
+    assert f"A value of {file} cannot be merged: field {name!r}: {problem}" in results(use)[1][file]
 
 
 @cache
@@ -83,11 +109,13 @@ def _to_parquet(table: pa.Table) -> bytes:
 @pytest.mark.parametrize(("kind", "use"), CELLS, ids=[f"{kind}-{use}" for kind, use in CELLS])
 def test_a_value_is_written_equal_or_refused(results: Results, kind: str, use: str) -> None:
     """Each program that reads the format finds the value, or its text, or the file has failed by name."""
-    path, reasons = results[use]
+    path, reasons = results(use)
     outcome = OUTCOMES.find_outcome(kind, use)
     if outcome.startswith(REFUSED):
-        assert outcome.removeprefix(REFUSED) in reasons[kind]
-        assert f"'{kind}" in reasons[kind]
+        fields = convert_parquet_schema(_build_source(use).select([kind]).schema, frozenset())
+        reason = reasons.get(kind) or find_unwritable_field(fields, use) or ""
+        assert outcome.removeprefix(REFUSED) in reason
+        assert f"'{kind}" in reason
         return
     values = _build_source(use)[kind].to_pylist()
     if outcome == _AS_MICROS:
@@ -96,6 +124,23 @@ def test_a_value_is_written_equal_or_refused(results: Results, kind: str, use: s
         assert normalize(_read_column(table[kind], find_kind(kind).arrow, outcome)) == normalize(values), (
             program
         )
+
+
+@pytest.mark.parametrize("use", ["csv", "avro", "orc", "xml"])
+def test_a_variant_is_refused_where_files_have_none(use: str) -> None:
+    """VARIANT, which only a schema of the reader gives a field, is refused in formats without it."""
+    problem = find_unwritable_field(Schema(({"name": "v", "type": {"array": "variant"}},)), use)
+    assert problem is not None
+    assert "field 'v'" in problem
+
+
+@pytest.mark.parametrize(("use", "name"), [("avro", "a b"), ("xml", "a b"), ("avro", "é")])
+def test_a_name_is_refused_where_files_cannot_have_it(use: str, name: str) -> None:
+    """A field with a name that is none in the format is refused, in records, too."""
+    record = {"fields": [{"name": name, "type": "int"}]}
+    problem = find_unwritable_field(Schema(({"name": "r", "type": {"map": record}},)), use)
+    assert problem is not None
+    assert f"field {name!r}: {use} files cannot have a field with this name" in problem
 
 
 def _read_column(column: Any, kind: pa.DataType, outcome: str) -> list[Any]:
@@ -122,8 +167,8 @@ def _read_parquet(path: Path) -> dict[str, Any]:
     frame = pd.read_parquet(path, dtype_backend="pyarrow")
     return {
         "pyarrow": parquet.read_table(path),
-        "pandas": pa.table({name: pa.chunked_array(frame[name].array) for name in frame}),
-        "DuckDB": _connect().execute(f"SELECT * FROM read_parquet('{path}')").to_arrow_table(),
+        "pandas": pa.Table.from_pandas(frame, preserve_index=False),
+        "DuckDB": _connect().sql(f"SELECT * FROM read_parquet('{path}')").to_arrow_table(),
         "polars": pl.read_parquet(path).to_arrow(),
     }
 
@@ -133,7 +178,7 @@ def _read_orc(path: Path) -> dict[str, Any]:
     frame = pd.read_orc(path, dtype_backend="pyarrow")
     return {
         "pyarrow": orc.read_table(path),
-        "pandas": pa.table({name: pa.chunked_array(frame[name].array) for name in frame}),
+        "pandas": pa.Table.from_pandas(frame, preserve_index=False),
     }
 
 
@@ -174,10 +219,7 @@ def _read_csv(path: Path) -> dict[str, Any]:
     return {
         "pyarrow": texts,
         "pandas": blanks,
-        "DuckDB": _connect()
-        .execute(f"SELECT * FROM read_csv('{path}', {options})")
-        .to_arrow_table()
-        .to_pydict(),
+        "DuckDB": _connect().sql(f"SELECT * FROM read_csv('{path}', {options})").to_arrow_table().to_pydict(),
         "polars": pl.read_csv(path, infer_schema=False).to_dict(as_series=False),
     }
 
