@@ -9,7 +9,7 @@ import json
 import math
 import struct
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pytest
 from pyarrow import csv as arrow_csv
 from pyspark.sql import SparkSession
 
@@ -223,6 +224,19 @@ def merge_files(
     merged = {landing.read_attributes(path)["filename"]: path for path in landing.list_outputs()}
     failed = [line for line in landing.read_ledger() if line["outcome"] == "failed"]
     return merged, {line["sources"][0]["uri"].rpartition("/")[2]: line["reason"] for line in failed}
+
+
+def build_parameters(cells: Sequence[tuple[Any, str]], short: Collection[str]) -> list[Any]:
+    """Return types and uses as parameters of a test, marked as long but for the short formats."""
+    return [
+        pytest.param(
+            kind,
+            use,
+            marks=() if use.partition(" of ")[0] in short else pytest.mark.long,
+            id=f"{getattr(kind, 'name', kind)}-{use}",
+        )
+        for kind, use in cells
+    ]
 
 
 def run_once(run: Callable[[str], Result]) -> Callable[[str], Result]:

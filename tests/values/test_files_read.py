@@ -22,6 +22,7 @@ from tests.values.file_writers import write_file, write_spark_type
 from tests.values.files import (
     build_all,
     build_awkward,
+    build_parameters,
     find_kind,
     find_plain_type,
     merge_files,
@@ -41,6 +42,8 @@ def _has_outcome(kind: str, use: str) -> bool:
     return row in OUTCOMES.rows and bool(OUTCOMES.find_outcome(kind, use))
 
 
+# One text format and one container; the others have the same mechanism.
+SHORT = ("csv", "parquet")
 # A program does not write the types of empty cells, or writes other values.
 CELLS = [(kind.name, use) for use in OUTCOMES.uses for kind in ALL if OUTCOMES.find_outcome(kind.name, use)]
 SPARK_CELLS = [(kind, use) for use in OUTCOMES.uses for kind in SPARK_ONLY if _has_outcome(kind.name, use)]
@@ -114,7 +117,7 @@ def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Re
     return run_once(lambda kind: _merge_format(kind, lean, tmp_path_factory.mktemp(kind.replace("-", "_"))))
 
 
-@pytest.mark.parametrize(("kind", "use"), CELLS, ids=[f"{kind}-{use}" for kind, use in CELLS])
+@pytest.mark.parametrize(("kind", "use"), build_parameters(CELLS, SHORT))
 def test_a_value_of_a_file_comes_out_or_is_refused(results: Results, kind: str, use: str) -> None:
     """A merged file has the values of its source with the type of the table, or the file failed by name."""
     outcome, result = OUTCOMES.find_outcome(kind, use), results(_find_format(use))
@@ -137,9 +140,7 @@ def test_a_value_of_a_file_comes_out_or_is_refused(results: Results, kind: str, 
         assert is_same(value, text), (value, text)
 
 
-@pytest.mark.parametrize(
-    ("kind", "use"), SPARK_CELLS, ids=[f"{kind.name}-{use}" for kind, use in SPARK_CELLS]
-)
+@pytest.mark.parametrize(("kind", "use"), build_parameters(SPARK_CELLS, SHORT))
 def test_a_type_of_spark_comes_out_or_is_refused(results: Results, kind: Kind, use: str) -> None:
     """A text with a collation comes out; what files have as numbers or bytes is refused by name."""
     name, outcome = f"{use} {kind.name}", OUTCOMES.find_outcome(kind.name, use)
