@@ -111,9 +111,10 @@ def build_source(use: str) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Return what merge record makes of all files of a format, in one run."""
-    lean = lean_session(spark)
+    # Garbage is collected after every tenth test that asks for Spark itself.
+    lean = lean_session(request.getfixturevalue("spark"))
     return run_once(lambda kind: _merge_format(kind, lean, tmp_path_factory.mktemp(kind.replace("-", "_"))))
 
 

@@ -59,9 +59,10 @@ Results = Callable[[str], tuple[Path, dict[str, str]]]
 
 
 @pytest.fixture(scope="module")
-def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Return the merged file of all columns that a format holds, and why files with others failed."""
-    lean = lean_session(spark)
+    # Garbage is collected after every tenth test that asks for Spark itself.
+    lean = lean_session(request.getfixturevalue("spark"))
     return run_once(lambda use: _write_format(use, lean, tmp_path_factory.mktemp(use.replace("-", "_"))))
 
 
