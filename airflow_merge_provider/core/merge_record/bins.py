@@ -97,6 +97,9 @@ class Bins:
         if flowfile.rejected is not None:
             self._fail_alone(flowfile, group, reasons.describe_rejected(flowfile.name, flowfile.rejected))
             return
+        if flowfile.lost is not None:
+            self._fail_alone(flowfile, group, reasons.describe_lost(flowfile.name, flowfile.lost))
+            return
         if flowfile.malformed is not None and self._config.failure_scope == "flowfile":
             self._fail_alone(flowfile, group, reasons.describe_malformed(flowfile.name, flowfile.malformed))
             return

@@ -19,7 +19,8 @@ class FlowFile:
 
     ``arrival`` is in microseconds since 1970 UTC. ``schema`` is the key of a schema that is stored once.
     ``unreadable`` and ``malformed`` state why the file as a whole, or one of its records, cannot be read;
-    ``rejected`` states which expectations its records do not meet. The content of ``unchecked`` FlowFiles is
+    ``rejected`` states which expectations its records do not meet, ``lost`` which of its values its merged
+    file cannot hold. The content of ``unchecked`` FlowFiles is
     only read when their bin is merged; their counts come from other sources. ``version`` is the version of
     the file, ``sidecar`` the version of its sidecar, if there was one on arrival.
     """
@@ -37,6 +38,7 @@ class FlowFile:
     unreadable: str | None = None
     malformed: str | None = None
     rejected: str | None = None
+    lost: str | None = None
     unchecked: bool | None = None
     sidecar: str | None = None
 

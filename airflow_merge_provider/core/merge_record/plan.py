@@ -18,10 +18,11 @@ from airflow_merge_provider.core.merge_record.flowfile import FlowFile, merge_id
 from airflow_merge_provider.core.merge_record.reasons import (
     FULL,
     Reason,
+    describe_lost,
     describe_malformed,
     describe_rejected,
 )
-from airflow_merge_provider.core.merge_record.schema import Field, Schema, unite_schemas
+from airflow_merge_provider.core.merge_record.schema import Field, Schema, build_text_keys, unite_schemas
 from airflow_merge_provider.core.merge_record.state import State, compute_fingerprint, remove_files
 
 MIME_TYPES = {
@@ -33,6 +34,7 @@ MIME_TYPES = {
     "orc": "application/vnd.apache.orc",
     "xml": "application/xml",
 }
+_JSON = ("json", "json-array")
 _MILLISECOND = 1000
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -138,6 +140,7 @@ def plan_merges(
     lost: Sequence[str] = (),
     broken: Mapping[str, str] = NOTHING,
     rejected: Mapping[str, str] = NOTHING,
+    lost_values: Mapping[str, str] = NOTHING,
 ) -> Plan:
     """Add new files to bins and end the bins that are due; ``now`` is in microseconds since 1970 UTC.
 
@@ -145,12 +148,15 @@ def plan_merges(
     file that has changed. ``lost`` are files that vanished from the bins, for the report. ``broken`` are
     FlowFiles that were found malformed when their bin was to be merged, with the reason: either the bin
     fails, or they fail alone. ``rejected`` are FlowFiles that do not meet expectations, with the reason: they
-    fail alone, and a set of fragments fails with them, because it would never be complete.
+    fail alone, and a set of fragments fails with them, because it would never be complete. ``lost_values``
+    are FlowFiles with a value that their merged file cannot hold; they fail like malformed ones.
     """
     arrivals = replace(arrivals, flowfiles=(*state.returned, *arrivals.flowfiles))
     state = replace(state, returned=())
     if broken and config.failure_scope == "flowfile":
         state, arrivals = _set_apart(state, arrivals, broken, lambda file, why: replace(file, malformed=why))
+    if lost_values and config.failure_scope == "flowfile":
+        state, arrivals = _set_apart(state, arrivals, lost_values, lambda file, why: replace(file, lost=why))
     if rejected and not config.defragment:
         state, arrivals = _set_apart(state, arrivals, rejected, lambda file, why: replace(file, rejected=why))
     schemas = {key: Schema.from_json(raw) for key, raw in state.schemas.items()} | dict(arrivals.schemas)
@@ -159,10 +165,13 @@ def plan_merges(
     for flowfile in arrivals.flowfiles:
         bins.offer_flowfile(flowfile)
     bins.end_bins(queue_was_empty=config.complete_full_enough or not arrivals.flowfiles)
-    ended_bins = [
-        _fail_bin(_fail_bin(ended, broken, describe_malformed), rejected, describe_rejected)
-        for ended in bins.ended
-    ]
+    ended_bins = bins.ended
+    for problems, describe in (
+        (broken, describe_malformed),
+        (lost_values, describe_lost),
+        (rejected, describe_rejected),
+    ):
+        ended_bins = [_fail_bin(ended, problems, describe) for ended in ended_bins]
     generation = state.generation + 1
     merges = tuple(
         _build_merge(ended, schemas, now, config, generation) for ended in ended_bins if not ended.failed
@@ -310,11 +319,15 @@ def _build_failure(ended: EndedBin, generation: int) -> PlannedFailure:
 def _output_schema(schemas: Sequence[Schema], config: MergeRecordConfig) -> Schema:
     """Return the fields of an output: the writer's own, the union, or those of the first source."""
     if (writer_schema := config.output["schema"]) is not None:
-        return Schema.from_json(writer_schema)
-    if config.schema_merge == "union":
-        return unite_schemas(_list_distinct(schemas))
-    # A file without records may have no fields, so the first file that has fields determines the schema.
-    return next((schema for schema in schemas if schema.fields), Schema())
+        schema = Schema.from_json(writer_schema)
+    elif config.schema_merge == "union":
+        schema = unite_schemas(_list_distinct(schemas))
+    else:
+        # A file without records may have no fields, so the first file that has fields determines the schema.
+        schema = next((schema for schema in schemas if schema.fields), Schema())
+    if config.output["format"] not in _JSON:
+        return schema
+    return replace(schema, fields=tuple(build_text_keys({"fields": schema.fields})["fields"]))
 
 
 def _list_distinct(schemas: Iterable[Schema]) -> list[Schema]:

@@ -47,6 +47,11 @@ def describe_rejected(name: str, why: str) -> Reason:
     return Reason(EXPECTATION, f"{name} is rejected: {why}")
 
 
+def describe_lost(name: str, why: str) -> Reason:
+    """Return the reason for a FlowFile with a value that its merged file cannot hold."""
+    return Reason("VALUE_LOST", f"A value of {name} cannot be merged: {why}")
+
+
 def describe_incomplete(count: int, expected: int | None, ended_by: Reason) -> Reason:
     """Return the reason for a set of fragments that ended incomplete."""
     expected_text = "an unknown number of" if expected is None else expected

@@ -30,6 +30,8 @@ _UNWRITABLE = {
     "xml": ("map with keys that are not text", "variant", "bytes"),
     "orc": ("variant",),
 }
+# The names that files of a format can have for a field.
+NAME_PATTERNS = {"avro": "^[A-Za-z_][A-Za-z0-9_]*$", "xml": r"^[A-Za-z_][\w.-]*$"}
 _DIGITS = {"int": 10, "long": 19}
 _WIDEST = 38
 
@@ -101,6 +103,11 @@ def find_unwritable_field(schema: Schema, format_name: str) -> str | None:
     if not schema.fields and format_name not in _FIELDLESS:
         return "its records have no fields, which only JSON formats support"
     for field in schema.fields:
+        if name := _find_wrong_name(field, NAME_PATTERNS.get(format_name, "")):
+            return (
+                f"field {name!r}: {format_name} files cannot have a field with this name "
+                "(rename it, in a schema of the writer with its old name as an alias)"
+            )
         kinds = _list_words(normalize_type(field["type"]))
         if wrong := next((word for word in _UNWRITABLE.get(format_name, ()) if word in kinds), None):
             return (
@@ -108,6 +115,36 @@ def find_unwritable_field(schema: Schema, format_name: str) -> str | None:
                 "(set a schema of the writer, in which the field is a STRING, or another format)"
             )
     return None
+
+
+def _find_wrong_name(field: Field, pattern: str) -> str | None:
+    """Return the name of a field, or of one in its type, that does not match a pattern; or None."""
+    if not re.search(pattern, str(field["name"])):
+        return str(field["name"])
+    kinds = [field["type"]]
+    while kinds:
+        kind = kinds.pop()
+        if not isinstance(kind, Mapping):
+            continue
+        if "fields" not in kind:
+            kinds += kind.values()
+        elif wrong := next(filter(None, (_find_wrong_name(one, pattern) for one in kind["fields"])), None):
+            return wrong
+    return None
+
+
+def build_text_keys(kind: Type) -> Type:
+    """Return a type with text as the keys of its maps, as JSON has them.
+
+    >>> build_text_keys({"array": {"map": "long", "keys": "int"}})
+    {'array': {'map': 'long'}}
+    """
+    if not isinstance(kind, Mapping):
+        return kind
+    if "fields" in kind:
+        fields = kind["fields"]
+        return {"fields": [{**field, "type": build_text_keys(field["type"])} for field in fields]}
+    return {name: build_text_keys(inner) for name, inner in kind.items() if name != "keys"}
 
 
 def is_choice(kind: Type) -> bool:

@@ -16,6 +16,7 @@ from airflow_merge_provider.jobs.merge_record.expectations import RecordCheck
 from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.partitions import split_files
+from airflow_merge_provider.jobs.merge_record.placements import find_lost_values
 from airflow_merge_provider.jobs.merge_record.readers.formats import session_settings
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.writing import StagedFile, stage_merges
@@ -42,6 +43,14 @@ class Engine(Protocol):
         config: MergeRecordConfig,
         name: str,
     ) -> RecordCheck: ...
+
+    def find_lost_values(
+        self,
+        source: Storage,
+        merges: Sequence[PlannedMerge],
+        schemas: Schemas,
+        config: MergeRecordConfig,
+    ) -> dict[str, str]: ...
 
     def stage_merges(
         self,
@@ -94,6 +103,18 @@ class SparkEngine:
             )
             return expectations.check_records(self._records, files, schemas, config, name)
 
+    def find_lost_values(
+        self,
+        source: Storage,
+        merges: Sequence[PlannedMerge],
+        schemas: Schemas,
+        config: MergeRecordConfig,
+    ) -> dict[str, str]:
+        """Return a value of each FlowFile that its merged file cannot hold, by UUID."""
+        with session_settings(self._spark):
+            self._prepare_merges(source, merges, config)
+            return find_lost_values(self._records, merges, schemas, config)
+
     def stage_merges(
         self,
         source: Storage,
@@ -105,12 +126,17 @@ class SparkEngine:
         """Write merged files to the staging folder, and return them by the ID of their merge."""
         with session_settings(self._spark):
             spool = self._records.spool
-            uris = dict.fromkeys(flowfile.uri for merge in merges for flowfile in merge.sources)
-            self._records.prepare_files(source, list(uris), config.reader)
+            self._prepare_merges(source, merges, config)
             spark_staging = spool.open_staging(staging)
             staged = stage_merges(self._records, merges, schemas, config, spark_staging)
             spool.take_back(spark_staging, staging, [file.name for file in staged.values()])
             return staged
+
+    def _prepare_merges(
+        self, source: Storage, merges: Sequence[PlannedMerge], config: MergeRecordConfig
+    ) -> None:
+        uris = dict.fromkeys(flowfile.uri for merge in merges for flowfile in merge.sources)
+        self._records.prepare_files(source, list(uris), config.reader)
 
     def close(self) -> None:
         """Release all cached data and local copies."""

@@ -20,7 +20,7 @@ from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordC
 from airflow_merge_provider.core.merge_record.counts import COUNTS
 from airflow_merge_provider.core.merge_record.landing import Listing, sort_listing
 from airflow_merge_provider.core.merge_record.plan import Plan, reduce_plan
-from airflow_merge_provider.core.merge_record.schema import Schema, unite_schemas
+from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field, unite_schemas
 from airflow_merge_provider.core.merge_record.sizes import estimate_sizes, learn_size
 from airflow_merge_provider.core.merge_record.state import (
     FOLDERS,
@@ -360,6 +360,9 @@ def _resolve_config(request: JobRequest) -> MergeRecordConfig:
                 changes[name] = {**described, "schema": _resolve_schema(described["schema"])}
             except (PySparkException, ValueError) as error:
                 problems.append(Problem(f"{name}.schema", "schema", str(error).splitlines()[0]))
+    if (writer := changes.get("writer")) is not None:
+        wrong = find_unwritable_field(Schema.from_json(writer["schema"]), writer["format"])
+        problems += [] if wrong is None else [Problem("writer.schema", "schema", wrong)]
     for name in PLACES:
         if getattr(config, name) is not None:
             changes[name] = resolve_dataset(getattr(config, name), request.warehouse, at=name).path

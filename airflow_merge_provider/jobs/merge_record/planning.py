@@ -18,6 +18,7 @@ from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.jobs.merge_record.engine import Engine
 from airflow_merge_provider.jobs.merge_record.expectations import RecordCheck, combine_checks
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
+from airflow_merge_provider.jobs.merge_record.placements import list_narrowing_merges
 
 _PROBLEMS_MAX = 10
 
@@ -40,7 +41,9 @@ class Planner:
         :raises DataError: if records do not meet an expectation with the action ``fail``.
         """
         broken: dict[str, str] = {}
+        lost_values: dict[str, str] = {}
         validated: set[str] = set()
+        projected: set[str] = set()
         check, checked_uris = RecordCheck(), set[str]()
         progress = self.reporter.progress
         while True:
@@ -52,6 +55,7 @@ class Planner:
                     self.config,
                     lost=lost,
                     broken=broken,
+                    lost_values=lost_values,
                     rejected=_list_by_uuid(check.rejected, (*state.sources, *arrivals.flowfiles)),
                 )
             sources = [source for merge in plan.merges for source in merge.sources]
@@ -59,6 +63,14 @@ class Planner:
                 validated |= {file.uuid for file in files}
                 with progress.time_step("validate"):
                     broken |= self.engine.check_files(self.source, files, plan.schemas, self.config)
+                continue
+            merges = [merge for merge in plan.merges if merge.id not in projected]
+            if merges := list_narrowing_merges(merges, plan.schemas, self.config):
+                projected |= {merge.id for merge in merges}
+                with progress.time_step("compare values"):
+                    lost_values |= self.engine.find_lost_values(
+                        self.source, merges, plan.schemas, self.config
+                    )
                 continue
             files = [file for file in sources if file.records and file.uri not in checked_uris]
             if not self.config.expect or not files:

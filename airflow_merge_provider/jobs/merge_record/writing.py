@@ -15,17 +15,15 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window, fu
 
 from airflow_merge_provider.core.errors import DataError, JobError, Problem
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.landing import FileEntry
 from airflow_merge_provider.core.merge_record.plan import PlannedMerge
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.spark_conf import count_cores
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
-from airflow_merge_provider.jobs.merge_record.partitions import PART, part_key
-from airflow_merge_provider.jobs.merge_record.projection import project_fields
+from airflow_merge_provider.jobs.merge_record.placements import SEQ, SLOT, group_placements, read_placements
+from airflow_merge_provider.jobs.merge_record.projection.fields import describe_lost_value, project_fields
 from airflow_merge_provider.jobs.merge_record.readers import formats
-from airflow_merge_provider.jobs.merge_record.readers.arrow_types import GREGORIAN_START
-from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE, POSITION
+from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, POSITION
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
 from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
@@ -33,17 +31,13 @@ from airflow_merge_provider.jobs.spark.formats import find_option, spark_format
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
-_SLOT, _SEQ, _LAST, _LINE = "__merge_slot", "__merge_seq", "__merge_last", "value"
+_LAST, _LINE = "__merge_last", "value"
 # Spark names a part part-00000-<uuid>.c000.json, or <uuid>-c000.json; the UUID itself may end in c123.
 _SUFFIX = re.compile(r"[.-]c\d{3}(\.[^/]+)\Z")
 _EMPTY = {"json": b"", "json-array": b"[]\n"}
-_ORDER = (_SEQ, BLOCK, POSITION)
+_ORDER = (SEQ, BLOCK, POSITION)
 # No reader uses the staging folder, so tasks may move their files into it before the job ends.
 _COMMIT = {"mapreduce.fileoutputcommitter.algorithm.version": "2"}
-
-
-# A source, the number of its bin in this job, and its position in the bin.
-_Place = tuple[FlowFile, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +90,25 @@ def _write_merges(
     folder: str,
 ) -> dict[str, StagedFile]:
     spark, schema = records.spark, merges[0].schema
-    placements: dict[str, list[_Place]] = {}
-    for slot, merge in enumerate(merges):
-        for seq, source in enumerate(merge.sources):
-            if source.records:
-                placements.setdefault(source.schema, []).append((source, slot, seq))
-    parts = [
-        _read_sources(records, schema_placements, schemas[key], schema, config)
-        for key, schema_placements in placements.items()
-    ]
+    parts = []
+    for key, placements in group_placements(merges).items():
+        frame = read_placements(records, placements, schemas[key], config)
+        # No record with such a value is planned: the counts differ if a file with one has changed.
+        lost = describe_lost_value(schemas[key], schema)
+        fitting = frame if lost is None else frame.where(lost.isNull())
+        parts.append(fitting.select(SLOT, *_ORDER, *project_fields(schemas[key], schema)))
     frame = reduce(DataFrame.unionByName, parts)
     observed = Observation("merge_record")
     losses = _list_losses(schema, config)
     counts = (F.count_if(condition).alias(f"loss{number}") for number, (condition, _) in enumerate(losses))
     frame = frame.observe(observed, F.count(F.lit(1)).alias("records"), *counts)
     tasks = min(len(merges), 2 * count_cores())
-    frame = frame.repartition(tasks, _SLOT)
+    frame = frame.repartition(tasks, SLOT)
     if config.output["format"] == "json-array":
         frame = _as_arrays(spark, frame, schema, merges)
     elif not schema.fields:
         frame = frame.withColumn(_LINE, _build_json_text(schema))
-    ordered = frame.sortWithinPartitions(_SLOT, *_ORDER).drop(*_ORDER)
+    ordered = frame.sortWithinPartitions(SLOT, *_ORDER).drop(*_ORDER)
     is_text = config.output["format"] == "json-array" or not schema.fields
     _save_frame(ordered, spark, config, staging.build_uri(folder), is_text=is_text)
     metrics = observed.get
@@ -134,40 +126,12 @@ def _write_merges(
 def _list_losses(schema: Schema, config: MergeRecordConfig) -> list[tuple[Column, Problem]]:
     """Return when readers of the written file would find another value, with the problem to report."""
     kind, options = config.output["format"], config.output["options"]
-    losses = []
-    if kind == "csv" and len(schema.names) == 1 and not find_option(options, "nullValue"):
-        (name,) = schema.names
-        message = "a record is NULL, which is an empty line in a CSV file of one column"
-        hint = "set the option nullValue of the writer, such as 'NULL', or another format"
-        losses.append((quote_column(name).isNull(), Problem(f"column {name}", "csv-null", message, hint)))
-    for field in schema.fields if kind == "orc" else ():
-        if field["type"] == "date":
-            is_old = quote_column(field["name"]) < F.lit(GREGORIAN_START)
-            message = f"a date is before {GREGORIAN_START}, which readers of ORC take for another day"
-            problem = Problem(f"column {field['name']}", "orc-date", message, "write Parquet")
-            losses.append((F.coalesce(is_old, F.lit(False)), problem))
-    return losses
-
-
-def _read_sources(
-    records: Records, placements: Sequence[_Place], schema: Schema, target: Schema, config: MergeRecordConfig
-) -> DataFrame:
-    """Read all sources of one schema at once, and add to each record its bin and its position there."""
-    rows = [(records.format_file(source.uri), source.part, slot, seq) for source, slot, seq in placements]
-    uris = list(dict.fromkeys(source.uri for source, _, _ in placements))
-    names = (FILE, PART, _SLOT, _SEQ)
-    kinds = (pa.string(), pa.string(), pa.int32(), pa.int32())
-    columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-    positions = create_dataframe(records.spark, pa.table(columns, names=list(names)))
-    frame = records.read_records(placements[0][0].schema, schema, config.reader, uris)
-    on = [FILE]
-    if config.partition_by:
-        frame = frame.withColumn(PART, part_key(spark_schema(schema), config.partition_by))
-        on.append(PART)
-    else:
-        positions = positions.drop(PART)
-    joined = frame.join(F.broadcast(positions), on)
-    return joined.select(_SLOT, *_ORDER, *project_fields(schema, target))
+    if kind != "csv" or len(schema.names) != 1 or find_option(options, "nullValue"):
+        return []
+    (name,) = schema.names
+    message = "a record is NULL, which is an empty line in a CSV file of one column"
+    hint = "set the option nullValue of the writer, such as 'NULL', or another format"
+    return [(quote_column(name).isNull(), Problem(f"column {name}", "csv-null", message, hint))]
 
 
 def _as_arrays(
@@ -175,13 +139,13 @@ def _as_arrays(
 ) -> DataFrame:
     """Convert the records of each bin to the lines of one JSON array."""
     slots = pa.array(range(len(merges)), pa.int32())
-    last = create_dataframe(spark, pa.table({_SLOT: slots, _LAST: [merge.records for merge in merges]}))
-    position = F.row_number().over(Window.partitionBy(_SLOT).orderBy(*_ORDER))
+    last = create_dataframe(spark, pa.table({SLOT: slots, _LAST: [merge.records for merge in merges]}))
+    position = F.row_number().over(Window.partitionBy(SLOT).orderBy(*_ORDER))
     text = _build_json_text(schema)
     prefix = F.when(position == 1, "[").otherwise("")
     suffix = F.when(position == F.col(_LAST), "]").otherwise(",")
     line = F.concat(prefix, text, suffix).alias(_LINE)
-    return frame.join(F.broadcast(last), _SLOT).select(_SLOT, *_ORDER, line)
+    return frame.join(F.broadcast(last), SLOT).select(SLOT, *_ORDER, line)
 
 
 def _build_json_text(schema: Schema) -> Column:
@@ -200,7 +164,7 @@ def _save_frame(
     options = {**formats.write_options(output), "maxRecordsPerFile": "0", **_COMMIT}
     kind = "text" if is_text else spark_format(spark, output["format"])
     writer = frame.write.format(kind).options(**options).mode("overwrite")
-    (writer.partitionBy(_SLOT) if _SLOT in frame.columns else writer).save(location)
+    (writer.partitionBy(SLOT) if SLOT in frame.columns else writer).save(location)
 
 
 def _write_empty(
@@ -234,7 +198,7 @@ def _find_outputs(staging: Storage, folder: str, merges: Sequence[PlannedMerge])
     """
     parts: dict[int, list[FileEntry]] = {}
     for part in _list_parts(staging, folder):
-        slot = int(part.name.split(f"/{_SLOT}=", 1)[1].split("/", 1)[0])
+        slot = int(part.name.split(f"/{SLOT}=", 1)[1].split("/", 1)[0])
         parts.setdefault(slot, []).append(part)
     if [len(parts.get(slot, ())) for slot in range(len(merges))] != [1] * len(merges):
         raise JobError("Spark did not write exactly one file for each bin: set spark.speculation to false")

@@ -64,6 +64,7 @@ _ASKED: dict[str, tuple[type[DataType], ...]] = {
 # The texts of the values of each type; times may have more digits than Spark holds, if these are zeros.
 _INTEGER = r"[+-]?[0-9]+"
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_PLAIN = r"\A-?[0-9]+(\.[0-9]+)?\z"
 _SPECIAL = r"NaN|[+-]?(Infinity|Inf|INF)"
 _DAY = r"[+-]?[0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2}"
 _TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6}0*)?)?"
@@ -190,7 +191,9 @@ class TextValues:
         value = text.try_cast(kind.simpleString())
         is_value = text.rlike(rf"\A({_PATTERNS[type(kind)]})\z")
         if isinstance(kind, FloatType | DoubleType):
-            is_value = is_value & self._is_near(text, value, kind)
+            # Most numbers are short, which is faster to see.
+            is_short = (F.length(text) <= _FLOAT_DIGITS[type(kind)]) & text.rlike(_PLAIN)
+            is_value = is_short | (is_value & self._is_near(text, value, kind))
         elif isinstance(kind, DecimalType):
             is_value = is_value & _has_digits(text, value)
         if isinstance(kind, (*_INTEGERS, DecimalType, DateType)):

@@ -47,6 +47,9 @@ class PlainEngine:
     def check_records(self, *_: Any) -> RecordCheck:
         return RecordCheck()
 
+    def find_lost_values(self, *_: Any) -> dict[str, str]:
+        return {}
+
     def close(self) -> None:
         pass
 

@@ -283,10 +283,13 @@ def test_eviction_is_told(tmp_path: Path) -> None:
 
 
 def test_a_job_without_places_is_refused() -> None:
-    """A job without locations is rejected with a list of all missing ones; so are types that do not exist."""
+    """A job without locations is rejected with a list of all missing ones; so are wrong types."""
     request = JobRequest(
         job="merge_record",
-        config={"reader": {"format": "json", "schema": {"fields": [{"name": "a", "type": "what"}]}}},
+        config={
+            "reader": {"format": "json", "schema": {"fields": [{"name": "a", "type": "what"}]}},
+            "writer": {"format": "csv", "schema": {"fields": [{"name": "a", "type": "bytes"}]}},
+        },
         run=RunToken(dag_id="d", run_id="r", task_id="t"),
         started_at=0,
     )
@@ -295,7 +298,7 @@ def test_a_job_without_places_is_refused() -> None:
         _resolve_config(request)
 
     assert {problem.path for problem in refused.value.problems} == {
-        "source", "merged", "failure", "state_path", "reader.schema",
+        "source", "merged", "failure", "state_path", "reader.schema", "writer.schema",
     }  # fmt: skip
 
 

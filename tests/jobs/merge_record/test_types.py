@@ -13,7 +13,6 @@ import fastavro
 import pyarrow as pa
 import pytest
 from pyarrow import orc, parquet
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.jobs.merge_record.readers.containers import orc_footer
@@ -255,14 +254,70 @@ def test_a_union_of_records_holds_every_value(lean: SparkSession, tmp_path: Path
         {"n": 1.0, "y": {"q": 1, "r": None}, "l": [{"q": 1, "r": None}], "t": "1"},
         {"n": 1.5, "y": {"q": 3, "r": "z"}, "l": [{"q": None, "r": {"s": 2}}, None], "t": "x"},
     ]
-    landing.put_records("c.json", {"n": 9007199254740993}, at=3)
-    landing.put_records("d.json", {"n": 1.5}, at=4)
-    with pytest.raises(
-        PySparkException, match=r"field 'n': the BIGINT 9007199254740993 is not a value of DOUBLE \(set"
-    ):
-        landing.run_job(at=5)
-    landing.run_job(at=5, writer={"format": "json", "schema": "n STRING"})
-    assert max(landing.read_merged()) == '{"n":"9007199254740993"}\n{"n":"1.5"}\n'
+
+
+@pytest.mark.parametrize("scope", ["bin", "flowfile"])
+def test_a_value_that_the_union_cannot_hold_fails_its_bin(
+    lean: SparkSession, tmp_path: Path, scope: str
+) -> None:
+    """The bin fails, or the file alone, with field, value and both types; the other bins are published."""
+    landing = Landing(
+        tmp_path, lean, schema_merge="union", min_records=2, max_records=2,
+        correlation_attribute_name="k", failure_scope=scope,
+    )  # fmt: skip
+    landing.put_records("a.json", {"id": 1, "n": {"x": [9007199254740993]}}, k="1")
+    landing.put_records("b.json", {"id": 2, "n": {"x": [1.5]}}, k="1", at=1)
+    landing.put_records("c.json", {"id": 3, "n": {"x": [1]}}, k="2", at=2)
+    landing.put_records("d.json", {"id": 4, "n": {"x": [2.5]}}, k="2", at=3)
+
+    report = landing.run_job(at=4)
+
+    assert landing.read_merged() == ['{"id":3,"n":{"x":[1.0]}}\n{"id":4,"n":{"x":[2.5]}}\n']
+    assert landing.list_names("failure") == (["a.json", "b.json"] if scope == "bin" else ["a.json"])
+    (failed,) = report["details"]["failed"]
+    assert failed["code"] == "VALUE_LOST"
+    assert failed["reason"] == (
+        "A value of a.json cannot be merged: field 'n.x.element': the BIGINT 9007199254740993 is not a value "
+        "of DOUBLE (set the field to STRING in the schema of the writer)"
+    )
+
+
+def test_a_schema_of_the_writer_loses_no_value(lean: SparkSession, tmp_path: Path) -> None:
+    """A value of another type has all its digits in the type of the writer, or its file fails by name."""
+    schema = "n DECIMAL(10,2), d DOUBLE, f FLOAT, i INT, t TIMESTAMP, y DATE, s STRING, b BOOLEAN"
+    landing = Landing(
+        tmp_path, lean, max_records=1, max_bins="unlimited", writer={"format": "json", "schema": schema}
+    )
+    good = {
+        "n": "1.2300", "d": "1e3", "f": 0.1, "i": 7, "t": "2024-05-01T00:00:00.123456Z", "y": "2024-05-01",
+        "s": {"x": 1}, "b": "true",
+    }  # fmt: skip
+    bad = {
+        "n": ("1.239", "the STRING 1.239 is not a value of DECIMAL(10,2)"),
+        "d": ("0.1234567890123456789", "is not a value of DOUBLE"),
+        "f": (1e300, "the DOUBLE 1.0E300 is not a value of FLOAT"),
+        "i": (1.5, "the DOUBLE 1.5 is not a value of INT"),
+        "t": ("2024-05-01T00:00:00.1234567Z", "is not a value of TIMESTAMP"),
+        "y": ("2024-05-01 10:00:00", "is not a value of DATE"),
+        "b": ([True], "the ARRAY<BOOLEAN> [true] is not a value of BOOLEAN"),
+    }
+    landing.put_records("good.json", good, dict.fromkeys(good))
+    for name, (value, _) in bad.items():
+        landing.put_records(f"{name}.json", {name: value})
+
+    landing.run_job(at=1)
+
+    (content,) = landing.read_merged()
+    expected = {**good, "n": Decimal("1.23"), "d": 1000, "s": '{"x":1}', "b": True}
+    first, second = (json.loads(line, parse_float=Decimal) for line in content.splitlines())
+    assert (first.pop("f"), expected.pop("f")) == (Decimal("0.1"), 0.1)
+    assert first == expected
+    assert set(second.values()) == {None}
+    reasons = list_reasons(landing, ".json")
+    assert reasons.keys() == bad.keys()
+    for name, (_, reason) in bad.items():
+        assert f"field {name!r}: " in reasons[name]
+        assert reason in reasons[name]
 
 
 @pytest.mark.parametrize("kind", ["json", "json-array"])

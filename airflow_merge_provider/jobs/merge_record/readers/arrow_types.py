@@ -5,6 +5,8 @@ Source: docs/semantics/merge_record.md, Types of files.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import date
 from typing import Any
@@ -53,6 +55,13 @@ _HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 _CATALYST = b"spark.sql.catalyst.type"
 # ORC's Java library, and so Spark, takes earlier days in files of others for those of the Julian calendar.
 GREGORIAN_START = date(1582, 10, 15)
+_SPARK_ROW = b"org.apache.spark.sql.parquet.row.metadata"
+_SPARK_ONLY = re.compile(r'"(?:type|elementType|keyType|valueType)": "((interval|variant|void)\b[^"]*)"')
+_SPARK_HINTS = {
+    "interval": "write it as text, or as a number with its unit in the name",
+    "variant": "write it as text, with to_json",
+    "void": "write it as another type",
+}
 _WRITTEN_BY_SPARK = b"org.apache.spark.version"
 NANOS = "timestamp_nanos"
 NANOS_NTZ = "timestamp_ntz_nanos"
@@ -65,7 +74,9 @@ def convert_parquet_schema(schema: pa.Schema, int96: frozenset[str]) -> Schema:
     :raises UnreadableError: if Spark cannot read a type, with the name of the column.
     """
     fields = []
+    types = _read_spark_types(schema)
     for field in schema:
+        _refuse_spark_type(field.name, types.get(field.name))
         kind = (
             "timestamp"
             if field.name in int96 and pa.types.is_timestamp(field.type)
@@ -160,6 +171,18 @@ def _convert_nested_type(kind: pa.DataType, path: str, convert: Callable[[pa.Fie
     raise UnreadableError(f"column {path!r} has the type {kind}, which Spark cannot read ({hint})")
 
 
+def _read_spark_types(schema: pa.Schema) -> dict[str, Any]:
+    """Return Spark's own types of the columns of a Parquet file that Spark has written."""
+    written = json.loads((schema.metadata or {}).get(_SPARK_ROW, b'{"fields": []}'))
+    return {field["name"]: field["type"] for field in written["fields"]}
+
+
+def _refuse_spark_type(path: str, kind: Any) -> None:
+    """Refuse a type that Spark has written as numbers or bytes, which it reads without their meaning."""
+    if match := _SPARK_ONLY.search(json.dumps({"type": kind})):
+        raise UnreadableError(f"column {path!r} has the type {match[1]} of Spark ({_SPARK_HINTS[match[2]]})")
+
+
 def _convert_nanos(field: pa.Field) -> str | None:
     """Return the word for a column of nanoseconds, which is read as a number; None for another column."""
     if not pa.types.is_timestamp(field.type) or field.type.unit != "ns":
@@ -169,6 +192,7 @@ def _convert_nanos(field: pa.Field) -> str | None:
 
 def _convert_orc_field(field: pa.Field, path: str) -> Type:
     metadata: Mapping[bytes, bytes] = field.metadata or {}
+    _refuse_spark_type(path, metadata.get(_CATALYST, b"").decode())
     if metadata.get(_CATALYST) == b"timestamp_ntz":
         return "timestamp_ntz"
     # ORC has no unit of time; pyarrow always reports nanoseconds.

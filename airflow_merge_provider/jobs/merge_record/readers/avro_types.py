@@ -11,7 +11,7 @@ from typing import Any
 from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 
-_PLAIN = {"enum": "string", "fixed": "bytes", "null": "void"}
+_PLAIN = {"enum": "string", "fixed": "bytes"}
 _LOGICAL = {
     "date": "date",
     "uuid": "uuid",
@@ -31,6 +31,8 @@ _HINTS = {
 # Unions of these types that Spark reads as the last one.
 _WIDENED = (("int", "long"), ("float", "double"))
 _DECIMAL_MAX_DIGITS = 38
+# Spark's own name of a type that it writes as a number.
+_CATALYST = "spark.sql.catalyst.type"
 
 
 def convert_avro_schema(schema: Any, text: str) -> Schema:
@@ -79,11 +81,20 @@ class _AvroTypes:
         """Return the schema type of an Avro type, and whether it is nullable."""
         if isinstance(kind, Sequence) and not isinstance(kind, str):
             return self._convert_union(kind, path), "null" in kind
+        if kind == "null":
+            raise UnreadableError(
+                f"field {path!r} has the type null, which Spark cannot read (write it as another type)"
+            )
         if isinstance(kind, str):
             return (
                 self._convert_type(self._named[kind], path)
                 if kind in self._named
                 else (_PLAIN.get(kind, kind), False)
+            )
+        if str(kind.get(_CATALYST, "")).startswith("interval"):
+            raise UnreadableError(
+                f"field {path!r} has the type {kind[_CATALYST]} of Spark (write it as text, "
+                "or as a number with its unit in the name)"
             )
         if "name" in kind:
             self._named[kind["name"]] = kind
@@ -98,9 +109,10 @@ class _AvroTypes:
         return self._convert_type(kind["type"], path)
 
     def _convert_union(self, members: Sequence[Any], path: str) -> Type:
-        kinds = [self._convert_type(member, path)[0] for member in members if member != "null"]
-        if len(kinds) <= 1:
-            return kinds[0] if kinds else "void"
+        values = [member for member in members if member != "null"] or members
+        kinds = [self._convert_type(member, path)[0] for member in values]
+        if len(kinds) == 1:
+            return kinds[0]
         if widened := next((wide for wide in _WIDENED if set(kinds) == set(wide)), None):
             return widened[-1]
         names = " and ".join(str(kind) for kind in kinds)

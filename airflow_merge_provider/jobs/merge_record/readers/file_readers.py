@@ -250,12 +250,14 @@ class JsonArraysReader:
         # A text with invalid bytes is accepted here, and rejected when it is read again for writing.
         text = F.when(F.is_valid_utf8("value"), F.col("value"))
         number = find_long_number(text).alias("number")
-        documents = raw.select(FILE, F.try_parse_json(text).alias("record"), number)
+        record = F.try_parse_json(text)
+        example = F.when(record.isNull(), F.left(text, F.lit(_EXAMPLE_MAX_LENGTH))).alias("example")
+        documents = raw.select(FILE, record.alias("record"), number, example)
         # A file may also contain a single object.
         members = F.coalesce(F.try_variant_get("record", "$", "array<variant>"), F.array("record"))
-        records = documents.select(FILE, "number", F.explode(members).alias("record"))
+        records = documents.select(FILE, "number", "example", F.explode(members).alias("record"))
         is_object = F.schema_of_variant("record").startswith("OBJECT")
-        value = F.to_json("record").alias("value")
+        value = F.coalesce(F.to_json("record"), "example").alias("value")
         return _aggregate_variants(
             records.select(FILE, value, "record", is_object.alias("is_object"), "number")
         )

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
+import sys
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import chain
@@ -43,7 +45,7 @@ def find_long_number(text: Column) -> Column:
     """Return a number of a JSON text that no DOUBLE equals; NULL if there is none."""
     numbers = F.regexp_extract_all(text, F.lit(_NUMBERS), F.lit(1))
     lossy = F.filter(
-        numbers, lambda number: _trim_zeros(number) != _trim_zeros(number.try_cast("double").cast("string"))
+        numbers, lambda number: trim_zeros(number) != trim_zeros(number.try_cast("double").cast("string"))
     )
     return F.when(text.rlike(_LONG), F.get(lossy, F.lit(0)))
 
@@ -120,11 +122,15 @@ def _walk_value(value: Any, path: str) -> Iterator[tuple[str, _Number]]:
 
 
 def _is_double(number: str) -> bool:
-    double = float(number)
-    return double not in (float("inf"), float("-inf")) and Decimal(repr(double)) == Decimal(number)
+    double, exact = float(number), Decimal(number)
+    if math.isinf(double):
+        return False
+    # Programs write the smallest numbers with different digits: 4.9E-324 in Java is 5e-324 in Python.
+    digits = len(exact.as_tuple().digits) if abs(double) < sys.float_info.min else 0
+    return exact in (Decimal(repr(double)), Decimal(f"{double:.{max(digits - 1, 0)}e}"))
 
 
-def _trim_zeros(number: Column) -> Column:
+def trim_zeros(number: Column) -> Column:
     """Return the digits of a number without exponent, and without zeros at both ends."""
     mantissa = F.regexp_replace(number, r"[eE].*$|[-.]", "")
     return F.regexp_replace(mantissa, "^0+|0+$", "")

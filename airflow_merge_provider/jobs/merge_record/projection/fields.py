@@ -1,0 +1,125 @@
+"""Projection of records to the fields of a merged file: by name, with types that hold each value exactly.
+
+Source: docs/semantics/merge_record.md, Schema union.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from pyspark.sql import Column, functions as F
+from pyspark.sql.types import StringType
+
+from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type, build_text_keys
+from airflow_merge_provider.jobs.merge_record.projection.exact_casts import cast_or_null, is_lost
+from airflow_merge_provider.jobs.merge_record.projection.format_limits import combine_problems, find_in_items
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_type
+from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
+from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.sql import quote_column
+
+_ARRAY, _MAP = ("array", "items"), ("map", "values")
+_EXAMPLE_MAX_LENGTH = 100
+# A field of the target with the value that it is filled from, and its type; None if there is no such value.
+_Pair = tuple[Field, Column, Type]
+
+
+def project_fields(schema: Schema, target: Schema) -> list[Column]:
+    """Return the columns of the target schema from fields matched by name or alias; missing ones are NULL.
+
+    A value that its field cannot hold is another one then, or NULL: see ``describe_lost_value``.
+    """
+    return [_convert_field(*pair) for pair in _pair_fields(schema.fields, target.fields, quote_column)]
+
+
+def describe_lost_value(schema: Schema, target: Schema) -> Column | None:
+    """Return the field, the value and both types if a field cannot hold its value of a record, or else NULL.
+
+    :return: None if the target schema holds every record.
+    """
+    return _describe_fields(_pair_fields(schema.fields, target.fields, quote_column), "")
+
+
+def _pair_fields(
+    fields: Sequence[Field], targets: Sequence[Field], read: Callable[[str], Column]
+) -> Iterator[_Pair]:
+    sources = {str(field["name"]): field["type"] for field in fields}
+    for field in targets:
+        names = (str(field["name"]), *(field.get("aliases") or ()))
+        source = next((name for name in names if name in sources), None)
+        yield (field, F.lit(None), None) if source is None else (field, read(source), sources[source])
+
+
+def _convert_field(field: Field, value: Column, source: Type) -> Column:
+    kind = field["type"]
+    converted = cast_to(value, spark_type(kind)) if source is None else _convert_value(value, source, kind)
+    return converted.alias(str(field["name"]))
+
+
+def _convert_value(value: Column, source: Type, target: Type) -> Column:
+    if spark_type(source) == spark_type(target):
+        return value
+    if fields := _pair_inner(source, target, "fields"):
+        members = [_convert_field(*pair) for pair in _pair_fields(*fields, lambda name: value[name])]
+        return F.when(value.isNotNull(), F.struct(*members))
+    if items := _pair_inner(source, target, *_ARRAY):
+        return F.transform(value, lambda item: _convert_value(item, *items))
+    if values := _pair_inner(source, target, *_MAP):
+        keys = _pair_keys(source, target)
+        converted = F.transform_keys(value, lambda key, _: _convert_value(key, *keys))
+        return F.transform_values(converted, lambda _, item: _convert_value(item, *values))
+    if isinstance(source, Mapping) and isinstance(spark_type(target), StringType):
+        return F.to_json(_convert_value(value, source, build_text_keys(source)), JSON_OPTIONS)
+    return cast_or_null(value, spark_type(source), spark_type(target))
+
+
+def _describe_fields(pairs: Iterable[_Pair], path: str) -> Column | None:
+    return combine_problems(
+        _describe_value(value, source, field["type"], f"{path}{field['name']}")
+        for field, value, source in pairs
+        if source is not None
+    )
+
+
+def _describe_value(value: Column, source: Type, target: Type, path: str) -> Column | None:
+    source_kind, kind = spark_type(source), spark_type(target)
+    if source_kind == kind:
+        return None
+    if fields := _pair_inner(source, target, "fields"):
+        return _describe_fields(_pair_fields(*fields, lambda name: value[name]), f"{path}.")
+    if items := _pair_inner(source, target, *_ARRAY):
+        return _describe_items(value, *items, f"{path}.element")
+    if values := _pair_inner(source, target, *_MAP):
+        keys = _describe_items(F.map_keys(value), *_pair_keys(source, target), f"{path}.key")
+        return combine_problems([keys, _describe_items(F.map_values(value), *values, f"{path}.value")])
+    if isinstance(source, Mapping) and isinstance(kind, StringType):
+        return _describe_value(value, source, build_text_keys(source), path)
+    lost = is_lost(value, source_kind, kind)
+    if lost is None:
+        return None
+    names = source_kind.simpleString().upper(), kind.simpleString().upper()
+    problem = F.concat(
+        F.lit(f"field {path!r}: the {names[0]} "),
+        F.left(F.make_valid_utf8(value.cast("string")), F.lit(_EXAMPLE_MAX_LENGTH)),
+        F.lit(f" is not a value of {names[1]} (set the field to STRING in the schema of the writer)"),
+    )
+    return F.when(value.isNotNull() & lost, problem)
+
+
+def _describe_items(items: Column, source: Type, target: Type, path: str) -> Column | None:
+    """Return the description of the first item that the target type cannot hold."""
+    return find_in_items(items, lambda item: _describe_value(item, source, target, path))
+
+
+def _pair_inner(source: Type, target: Type, *names: str) -> tuple[Type, Type] | None:
+    """Return the types inside two types of the same kind; None if they are of two kinds."""
+    inner = [_find_inner(kind, *names) for kind in (source, target)]
+    return None if None in inner else (inner[0], inner[1])
+
+
+def _find_inner(kind: Type, *names: str) -> Type:
+    return next((kind[name] for name in names if name in kind), None) if isinstance(kind, Mapping) else None
+
+
+def _pair_keys(source: Type, target: Type) -> tuple[Type, Type]:
+    return source.get("keys", "string"), target.get("keys", "string")
