@@ -90,7 +90,8 @@ def normalize_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return tuple((name, normalize_value(field_value)) for name, field_value in value.items())
     if isinstance(value, list | tuple):
-        return tuple(map(normalize_value, value))
+        # The entries of a map, which are tuples, have no order.
+        return (frozenset if isinstance(next(iter(value), 0), tuple) else tuple)(map(normalize_value, value))
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 
