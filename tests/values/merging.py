@@ -151,7 +151,7 @@ def list_values(
     """
     marks = [True] * rows.num_rows if marks is None else marks
     values = zip(rows[order].to_pylist(), rows[column].to_pylist(), marks, strict=True)
-    pairs = [(place, value) for place, value, is_counted in values if is_counted]
+    pairs = [(rank, value) for rank, value, is_counted in values if is_counted]
     return [fold_value(_shape(value, kind)) for _, value in sorted(pairs, key=lambda pair: pair[0])]
 
 
