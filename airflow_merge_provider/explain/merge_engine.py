@@ -7,20 +7,23 @@ options and up to which version.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cmp_to_key
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.explanation.key import parse_key
+from airflow_merge_provider.core.explanation.key import convert_key, parse_key
 from airflow_merge_provider.core.explanation.values import (
     escape_text,
     format_row,
     format_value,
     to_json_value,
 )
+from airflow_merge_provider.core.explanation.variant import decode_variants
 from airflow_merge_provider.core.merge_engine.accumulators import comes_before
 from airflow_merge_provider.core.merge_engine.checks import plan_fold as planned
 from airflow_merge_provider.core.merge_engine.columns import parse_columns
@@ -28,10 +31,11 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.fold import Record
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.merge_engine.trace import KeyTrace, trace_batches
+from airflow_merge_provider.core.run.previous_run import list_runs
 from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
-from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineage
 from airflow_merge_provider.delta_rs import open_table
+from airflow_merge_provider.explain.reading import list_types, read_lineage, read_values
 from airflow_merge_provider.explain.target import open_target
 
 if TYPE_CHECKING:
@@ -119,12 +123,9 @@ def explain_key(
     :raises ConfigError: when the target or the key is not valid.
     :raises DataError: when the target was not written by a merge engine, or has no run metadata.
     """
-    dataset, table = open_target(target, warehouse)
+    dataset, table = open_target(target, warehouse, version)
     uri = dataset.uri
-    runs = list(_list_runs(table, table.version() if version is None else version))
-    if not runs or not runs[-1].get("configs"):
-        message = f"{uri} has no commit of a merge engine in its history (check the name of the target)"
-        raise DataError.from_problems([Problem("target", "foreign-target", message)])
+    runs = _list_runs(dataset, table)
     state = runs[-1]
     columns = parse_columns(json.loads(table.schema().to_json())["fields"])
     plans = {
@@ -162,23 +163,19 @@ def _trace_runs(plan: Plan, records: Sequence[SourceRecord]) -> KeyTrace:
     )
 
 
-def _list_runs(table: DeltaTable, version: int) -> Iterator[dict[str, Any]]:
-    """Yield the states of the runs that a version contains, oldest first; RESTORE removes later runs."""
-    entries = [
-        HistoryEntry(
-            version=commit["version"],
-            operation=commit.get("operation") or "",
-            parameters=commit.get("operationParameters") or {},
-            user_metadata=commit.get("userMetadata"),
-        )
-        for commit in table.history()
-        if commit["version"] <= version
-    ]
-    for entry in reversed(trace_lineage(entries, lambda _: None).entries):
-        text = entry.user_metadata or ""
-        state = json.loads(text) if text.startswith("{") else {}
-        if state.get("capability") == _CAPABILITY:
-            yield state
+def _list_runs(dataset: Dataset, table: DeltaTable) -> Sequence[Mapping[str, Any]]:
+    """Return the states of the runs that a version contains, oldest first; an undo or RESTORE removes runs.
+
+    :raises DataError: if there are none.
+    """
+    lineage = read_lineage(dataset, table)
+    runs = [commit.state for commit in reversed(list_runs(lineage.entries, _CAPABILITY))]
+    if runs and runs[-1].get("configs"):
+        return runs
+    message, hint = "has no commit of a merge engine in its history", "check the name of the target"
+    if any(entry.is_reset for entry in lineage.entries):
+        message, hint = "has no rows to explain: all its runs were undone", "run its task again"
+    raise DataError.from_problems([Problem("target", "foreign-target", f"{dataset.uri} {message}", hint)])
 
 
 def _read_records(
@@ -204,32 +201,54 @@ def _read_records(
     try:
         # The files can be read as long as the table is open.
         table = open_table(uri, newest)
-    except DeltaError as error:
+        dataset = table.to_pyarrow_dataset()
+    # delta-rs raises a ValueError for statistics with a date that Python does not have.
+    except (DeltaError, ValueError) as error:
         raise DataError(f"{uri} cannot be read at version {newest}: {error}") from None
-    commits, dataset = _Commits(uri, newest), table.to_pyarrow_dataset()
+    commits, key_values = _Commits(uri, newest), _convert_key(key, table)
     for fragment in dataset.get_fragments():
         rows = fragment.to_table(schema=dataset.schema)
-        positions = list(_find_places(rows, key))
+        positions = list(_find_places(rows, key_values))
         version = commits.find_version(fragment.path) if positions else 0
         run = next(
             (run for run, offset in versions.items() if first_run <= run and version <= offset), first_run
         )
         for row in positions:
-            (values,) = rows.slice(row, 1).to_pylist()
+            one = rows.slice(row, 1)
+            values = {name: decode_variants(read_values(one[name])[0]) for name in rows.column_names}
             yield _as_read(uri, config, plan, values, (run, version, fragment.path, row))
 
 
-def _find_places(rows: Any, key: Mapping[str, str | None]) -> Iterator[int]:
-    """Yield the positions of the rows with a key; key values are compared as text."""
-    actual_names = {name.casefold(): name for name in rows.column_names}
-    (first, text), *other_columns = [
-        (rows[actual_names[name.casefold()]].cast("string"), key[name]) for name in key
-    ]
-    position = first.index(text).as_py()
-    while position >= 0:
-        if all(column[position].as_py() == key_text for column, key_text in other_columns):
+def _convert_key(key: Mapping[str, str | None], table: DeltaTable) -> dict[str, Any]:
+    """Return a key by the names of a source's columns, with values of their types."""
+    types = list_types(table)
+    names = {name.casefold(): name for name in types}
+    return convert_key({names[name.casefold()]: text for name, text in key.items()}, types)
+
+
+def _find_places(rows: Any, key: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the positions of the rows with a key, whose values are compared by type."""
+    (first, value), *other_columns = [(rows[name], value) for name, value in key.items()]
+    for position in _find_value(first, value):
+        if all(list(_find_value(column.slice(position, 1), other)) for column, other in other_columns):
             yield position
-        position = first.index(text, start=position + 1).as_py()
+
+
+def _find_value(column: Any, value: Any) -> Iterator[int]:
+    """Yield the positions of a value in a column; NULL equals NULL, and NaN equals NaN."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    if value is None or is_nan:
+        marks = column.is_null(nan_is_null=is_nan).to_pylist()
+        yield from (at for at, mark in enumerate(marks) if mark and column[at].is_valid == is_nan)
+        return
+    try:
+        position = column.index(value).as_py()
+    except (ValueError, OverflowError):
+        # The type of the column does not have this value.
+        return
+    while position >= 0:
+        yield position
+        position = column.index(value, start=position + 1).as_py()
 
 
 def _as_read(

@@ -5,11 +5,64 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, time
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import total_ordering
 from typing import Any
 
 _TEXT_MAX_CHARS = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The calendar repeats after 400 years, and the first year of each turn that Python has.
+_TURN_DAYS, _TURN_YEARS, _FIRST_DAY = 146_097, 400, -719_162
+_DAYS = range(_FIRST_DAY, 2_932_897)
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class DistantTime:
+    """A date or time outside of the years 1 to 9999, which Python does not have.
+
+    It is before or after all dates and times that Python has.
+    """
+
+    number: int
+    text: str
+
+    def __lt__(self, other: Any) -> bool:
+        return self.number < (other.number if isinstance(other, DistantTime) else 0)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def read_day(days: int) -> date | DistantTime:
+    """Return a date by its days since 1970.
+
+    >>> read_day(0), str(read_day(-735_525)), str(read_day(3_672_485))
+    (datetime.date(1970, 1, 1), '-0044-03-15', '+12024-12-03')
+    """
+    turns, day = divmod(days - _FIRST_DAY, _TURN_DAYS)
+    if days in _DAYS:
+        return date.fromordinal(days - _FIRST_DAY + 1)
+    near = date.fromordinal(day + 1)
+    year = near.year + turns * _TURN_YEARS
+    return DistantTime(days, f"{f'{year:+05d}' if year else '0000'}-{near:%m-%d}")
+
+
+def read_micros(micros: int, *, in_utc: bool) -> datetime | DistantTime:
+    """Return a timestamp by its microseconds since 1970, with or without a time zone.
+
+    >>> str(read_micros(-62_198_755_200_000_000, in_utc=True))
+    '-0001-01-01T00:00:00Z'
+    """
+    seconds, fraction = divmod(micros, 1_000_000)
+    days, second = divmod(seconds, 86_400)
+    if days in _DAYS:
+        moment = _EPOCH + timedelta(microseconds=micros)
+        return moment if in_utc else moment.replace(tzinfo=None)
+    clock = (_EPOCH + timedelta(seconds=second, microseconds=fraction)).time()
+    return DistantTime(micros, f"{read_day(days)}T{clock.isoformat()}{'Z' if in_utc else ''}")
 
 
 def format_value(value: Any) -> str:

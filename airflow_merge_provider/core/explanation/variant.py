@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from airflow_merge_provider.core.explanation.values import DistantTime, read_day, read_micros
+
 _SHORT_STRING, _OBJECT, _ARRAY = 1, 2, 3
 _CONSTANTS = {0: None, 1: True, 2: False}
 _NUMBERS = {3: "<b", 4: "<h", 5: "<i", 6: "<q", 7: "<d", 14: "<f"}
@@ -107,13 +108,12 @@ def _decode_primitive(content: bytes, at: int, kind: int) -> Any:
     return _decode_time(content, at, kind)
 
 
-def _decode_time(content: bytes, at: int, kind: int) -> date | datetime:
+def _decode_time(content: bytes, at: int, kind: int) -> date | datetime | DistantTime:
     if kind == _DATE:
-        return _EPOCH.date() + timedelta(days=struct.unpack_from("<i", content, at)[0])
-    moment = _EPOCH + timedelta(microseconds=struct.unpack_from("<q", content, at)[0])
+        return read_day(struct.unpack_from("<i", content, at)[0])
     if kind not in {_TIMESTAMP, _TIMESTAMP_NTZ}:
         raise ValueError(f"unknown type {kind}")
-    return moment if kind == _TIMESTAMP else moment.replace(tzinfo=None)
+    return read_micros(struct.unpack_from("<q", content, at)[0], in_utc=kind == _TIMESTAMP)
 
 
 def _read_number(content: bytes, at: int, size: int) -> int:

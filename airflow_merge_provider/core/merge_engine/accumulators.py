@@ -86,11 +86,11 @@ def comes_before(pairs: Iterable[tuple[Any, Any]], *, descending: bool = False) 
 
 
 def normalize_value(value: Any) -> Any:
-    """Return a canonical form of equal values, whatever their types; it can be a key of a dict."""
+    """Return a form that equal values share, maps in any order too; it can be a key of a dict."""
     if isinstance(value, Mapping):
         return tuple((name, normalize_value(field_value)) for name, field_value in value.items())
     if isinstance(value, list | tuple):
-        return tuple(map(normalize_value, value))
+        return (frozenset if isinstance(next(iter(value), 0), tuple) else tuple)(map(normalize_value, value))
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 

@@ -6,6 +6,7 @@ Names are compared as in Spark, ignoring case.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,8 @@ from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS, SERIAL
 from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL, Options, SequenceGroup
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
 from airflow_merge_provider.core.run.text_order import describe_text_order
+
+_NOT_STORED = re.compile(r"(^|[<, ])(TIME\(|INTERVAL\b)")
 
 
 class _Names:
@@ -66,7 +69,8 @@ def plan_fold(config: MergeEngineConfig, columns: Sequence[Column], *, retracts:
         config.clear_column is not None,
         bool(config.tombstone_retention),
     )
-    problems = [*names.problems, *_key_problems(plan), *_kind_problems(plan), *_order_problems(plan)]
+    problems = [*names.problems, *_storage_problems(plan), *_key_problems(plan)]
+    problems += [*_kind_problems(plan), *_order_problems(plan)]
     problems += [problem for rule in plan.rules for problem in _rule_problems(rule, plan)]
     problems += _default_problems(plan)
     if problems:
@@ -194,6 +198,14 @@ def _path_hint(name: str, names: _Names) -> str:
     if outer == name or outer.casefold() not in names._true:  # noqa: SLF001 - its own helper
         return ""
     return f"an option applies to a whole column: fields.{outer}.…"
+
+
+def _storage_problems(plan: Plan) -> Iterator[Problem]:
+    for column in plan.columns:
+        kind = type_text(column.kind)
+        if _NOT_STORED.search(kind):
+            message = f"column {column.name!r} has type {kind}, which Delta tables do not support"
+            yield Problem("source", "type", message, "cast it upstream, e.g. to BIGINT or STRING")
 
 
 def _key_problems(plan: Plan) -> Iterator[Problem]:

@@ -139,8 +139,8 @@ class Plan:
 
     @property
     def folded_rules(self) -> tuple[ColumnRule, ...]:
-        """The rules that need the fold."""
-        return tuple(rule for rule in self.rules if rule.folded)
+        """The rules that need the fold; a VOID column is always NULL, and Spark passes it to no Python."""
+        return tuple(rule for rule in self.rules if rule.folded and rule.column.kind != "void")
 
     @property
     def folds_rows(self) -> bool:

@@ -10,6 +10,7 @@ from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import find_unknown_columns, plan_rules
 from airflow_merge_provider.core.merge_source.survivorship import DEFAULT, list_properties
+from airflow_merge_provider.core.schema.type_text import is_comparable
 
 IDS, REPLACED, FILTERED = "$ids", "$replaced", "_filtered"
 ENTITY = "entity"
@@ -54,6 +55,19 @@ def find_entity_column(types: Mapping[str, str], config: MergeSourceConfig) -> s
     if name is None:
         return ENTITY if types.get(ENTITY) == "variant" else None
     return name if name in types and (types[name] == "variant" or _is_text(types[name])) else None
+
+
+def find_order_problems(types: Mapping[str, str], name: str, config: MergeSourceConfig) -> Iterator[Problem]:
+    """Yield the problem of a dataset whose sequence column has a type without an order.
+
+    :param types: the types of its columns, by their names.
+    :param name: the dataset.
+    """
+    kind = types.get(config.sequence_column or "", "")
+    if not is_comparable(kind):
+        message = f"column {config.sequence_column!r} is {kind.upper()}, which has no order"
+        hint = "set sequence_column to a column of numbers, times or texts"
+        yield Problem(f"dataset {name!r}", "sequence-type", message, hint)
 
 
 def find_column_problems(types: Mapping[str, str], name: str, config: MergeSourceConfig) -> Iterator[Problem]:

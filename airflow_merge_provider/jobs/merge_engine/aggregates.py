@@ -64,6 +64,8 @@ class Aggregates:
 
     def build_value(self, rule: ColumnRule) -> Column:
         """Return the value of a column, derived from the aggregates."""
+        if rule.column.kind == "void":
+            return F.lit(None)
         if rule.role is ColumnRole.WHOLE_ROW:
             return sql.quote_column(_ROW)[rule.name]
         if rule.folded or rule.role in {ColumnRole.KEY, ColumnRole.SEQUENCE, ColumnRole.FREE}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -75,11 +75,34 @@ def _build_folder(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[p
 
     def fold_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            keys = batch.column(HISTORY).to_pylist()
+            histories = batch.column(HISTORY)
+            keys = histories.cast(convert_times(histories.type)).to_pylist()
             results = [fold_records(plan, rules, _read_records(entries)) for entries in keys]
             yield _with_results(plan, batch, results)
 
     return pickle_once(fold_batches, core, jobs)
+
+
+def convert_times(kind: pa.DataType) -> pa.DataType:
+    """Return a type with numbers for dates and timestamps: Python only has those of the years 1 to 9999."""
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(convert_times(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(convert_times(kind.value_type)))
+    if pa.types.is_map(kind):
+        fields = (kind.key_field, kind.item_field)
+        return pa.map_(*(field.with_type(convert_times(field.type)) for field in fields))
+    return kind
+
+
+def _build_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return folded values, whose times are numbers, in the type of their column."""
+    numbers = pa.array(values, convert_times(kind))
+    return numbers if numbers.type == kind else numbers.cast(kind)
 
 
 def _read_records(entries: list[dict[str, Any]]) -> Iterator[Record]:
@@ -93,10 +116,10 @@ def _with_results(plan: Plan, batch: pa.RecordBatch, results: list[FoldResult]) 
     columns = {name: batch.column(name) for name in batch.schema.names if name != HISTORY}
     for name in (rule.name for rule in plan.folded_rules):
         column_values = [result.values.get(name) for result in results]
-        columns[name] = pa.array(column_values, values.field(name).type)
+        columns[name] = _build_array(column_values, values.field(name).type)
     columns[ALIVE] = pa.array([result.is_live for result in results], pa.bool_())
     columns[PROBLEM] = pa.array([result.problem for result in results], pa.string())
     if plan.remembers and plan.folds_rows:
         ordering = pa.struct([values.field(name) for name in plan.remembered])
-        columns[REMOVED] = pa.array([result.removed for result in results], ordering)
+        columns[REMOVED] = _build_array([result.removed for result in results], ordering)
     return pa.RecordBatch.from_pydict(columns)

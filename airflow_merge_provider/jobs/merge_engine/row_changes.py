@@ -6,7 +6,6 @@ Source: docs/semantics/merge_engine.md, Net changes; Fold of a key.
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import StructField
 
 from airflow_merge_provider.core.merge_engine.columns import Column as TableColumn
 from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE
@@ -24,6 +23,7 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     any_set,
     build_records,
 )
+from airflow_merge_provider.jobs.merge_engine.source_columns import parse_type
 from airflow_merge_provider.jobs.run.change_set import DELETED, INSERTED, UPDATED, build_change
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.exact_text import exact_text, has_equality
@@ -116,7 +116,7 @@ def _is_same_value(column: TableColumn) -> Column:
 
     Maps that differ only in the order of their entries are equal.
     """
-    kind = StructField.fromJson({"name": "", "type": column.kind, "nullable": True, "metadata": {}}).dataType
+    kind = parse_type(column.kind)
     before, after = (sql.quote_name(image, column.name) for image in (BEFORE, AFTER))
     if has_equality(kind):
         return F.expr(f"{before} <=> {after}")

@@ -33,7 +33,7 @@ from airflow_merge_provider.jobs.delta.table import has_change_feed, read_change
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import CHANGES_GONE_CONDITIONS, has_condition
-from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
+from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to, drop_collations
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _FEED_KINDS = {"insert": "+I", "update_preimage": "-U", "update_postimage": "+U", "delete": "-D"}
@@ -119,7 +119,7 @@ def select_records(
     order = [sql.quote_column(name).alias(f"by{index}") for index, name in enumerate(config.order_by)]
     order += [part.alias(name) for part, name in zip(arrival, ("version", "file", "row"), strict=True)]
     selected = rows.select(*map(sql.quote_column, columns), F.struct(*order).alias(ARRIVAL), *extra_columns)
-    return _rename_columns(config, selected)
+    return _rename_columns(config, drop_collations(selected))
 
 
 def _read_snapshot(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:

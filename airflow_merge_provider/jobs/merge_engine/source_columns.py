@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import Column as Expression, DataFrame, functions as F
-from pyspark.sql.types import ArrayType, StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_engine.checks import check_columns, plan_fold
-from airflow_merge_provider.core.merge_engine.columns import Column, parse_columns, type_text
+from airflow_merge_provider.core.merge_engine.columns import Column, is_text, parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
 from airflow_merge_provider.jobs.merge_engine.source import IncrementalRead
 from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.expressions import cast_to
 
 
 def table_columns(schema: StructType) -> tuple[Column, ...]:
     """Return the columns of a table, or of a source from which a table is created."""
     fields = schema.jsonValue()["fields"]
     return parse_columns(field for field in fields if field["name"] not in {ARRIVAL, CLEARS, KIND})
+
+
+def parse_type(kind: Any) -> DataType:
+    """Return the type of a column in Spark."""
+    field = {"name": "", "type": kind, "nullable": True, "metadata": {}}
+    return StructField.fromJson(field).dataType
 
 
 def plan_for_table(config: MergeEngineConfig, read: IncrementalRead, schema: StructType) -> Plan:
@@ -42,7 +50,7 @@ def fit_rows(config: MergeEngineConfig, rows: DataFrame, columns: Sequence[Colum
     values = [
         sql.quote_column(source_columns[column.name.casefold()].name).alias(column.name)
         if column.name.casefold() in source_columns
-        else F.lit(None).cast(_format_ddl(column)).alias(column.name)
+        else _build_missing(column).alias(column.name)
         for column in columns
     ]
     extra_columns = [sql.quote_column(name) for name in (ARRIVAL, KIND) if name in rows.columns]
@@ -69,5 +77,8 @@ def _read_clears(config: MergeEngineConfig, rows: DataFrame) -> Expression:
     return F.filter(names, lambda word: word != "")
 
 
-def _format_ddl(column: Column) -> str:
-    return type_text(column.kind).replace("VOID", "STRING")
+def _build_missing(column: Column) -> Expression:
+    """Return NULL in the type of a column that the source lacks."""
+    if is_text(column.kind) or column.kind == "void":
+        return F.lit(None).cast("string")
+    return cast_to(F.lit(None), parse_type(column.kind))

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import StructType
 
@@ -14,6 +15,7 @@ from airflow_merge_provider.core.change_plan.summary import ChangeExample
 from airflow_merge_provider.core.merge_engine.fold import Record
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.merge_engine.trace import KeyTrace, trace_records
+from airflow_merge_provider.jobs.merge_engine.python_fold import convert_times
 from airflow_merge_provider.jobs.merge_engine.records import (
     ADDS,
     CLEARS,
@@ -50,9 +52,11 @@ def describe_winners(
         F.struct(*map(sql.quote_column, plan.names)).alias(_VALUES),
     )
     records: defaultdict[int, list[Record]] = defaultdict(list)
-    for row in _join_keys(plan, selected, examples).orderBy(_NUMBER, _AT).collect():
+    joined = _join_keys(plan, selected, examples).orderBy(_NUMBER, _AT).toArrow()
+    kinds = pa.schema([field.with_type(convert_times(field.type)) for field in joined.schema])
+    for row in joined.cast(kinds).to_pylist():
         clears = frozenset(row[CLEARS] or ()) if plan.clears else frozenset[str]()
-        record = Record(row[_VALUES].asDict(), row[ADDS], row[DELETES], row[STORED], clears)
+        record = Record(row[_VALUES], row[ADDS], row[DELETES], row[STORED], clears)
         records[row[_NUMBER]].append(record)
     return [
         example.model_copy(update={"detail": "; ".join(_describe_columns(plan, example, records[number]))})

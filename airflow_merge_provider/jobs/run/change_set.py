@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import DataType
@@ -105,11 +106,17 @@ def _collect_examples(text_rows: DataFrame) -> list[ChangeExample]:
             kind=row[KIND],
             reason=row[REASON],
             detail=row[DETAIL] or "",
-            before=None if row[BEFORE] is None else json.loads(row[BEFORE], parse_float=_read_number),
-            after=None if row[AFTER] is None else json.loads(row[AFTER], parse_float=_read_number),
+            before=None if row[BEFORE] is None else read_row(row[BEFORE]),
+            after=None if row[AFTER] is None else read_row(row[AFTER]),
         )
         for row in ranked.orderBy(KIND, _RANK).collect()
     ]
+
+
+def read_row(text: str) -> dict[str, Any]:
+    """Return the row of an exact text; no number in it loses digits."""
+    row: dict[str, Any] = json.loads(text, parse_float=_read_number)
+    return row
 
 
 def _read_number(text: str) -> float | str:

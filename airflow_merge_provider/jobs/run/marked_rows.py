@@ -5,7 +5,6 @@ Source: docs/expectations.md, Conditions.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from airflow_merge_provider.core.expectations.result import (
     check_freshness,
 )
 from airflow_merge_provider.core.schema.key_types import choose_comparison, suggest_casts
+from airflow_merge_provider.jobs.run.change_set import read_row
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.exact_text import exact_row
 from airflow_merge_provider.jobs.spark.expressions import build_array, combine_with_and, combine_with_or
@@ -149,7 +149,7 @@ class MarkedRows:
             texts |= {f"{name}-{end}": choose(F.when(failed, text)) for end, choose in ends.items()}
         row = marked.agg(*(value.alias(name) for name, value in texts.items())).collect()[0]
         return {
-            name: [json.loads(text) for text in dict.fromkeys(row[f"{name}-{end}"] for end in ends)]
+            name: [read_row(text) for text in dict.fromkeys(row[f"{name}-{end}"] for end in ends)]
             for name in failures
         }
 

@@ -12,6 +12,8 @@ from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 from pyspark.sql.utils import is_remote
 
+from airflow_merge_provider.jobs.spark.sql import quote_column
+
 
 def add_columns(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
     """Add or replace columns; the mapping may be empty, which Spark Connect itself does not accept."""
@@ -27,16 +29,39 @@ def cast_to(value: Column, kind: DataType | str) -> Column:
     return value.cast(_with_plain_strings(kind) if isinstance(kind, DataType) and is_remote() else kind)
 
 
+def drop_collations(rows: DataFrame) -> DataFrame:
+    """Return rows whose texts are equal only if their bytes are, as those of other columns.
+
+    Spark compares, hashes and sorts a text with a collation such as UNICODE_CI by other rules.
+    """
+    kinds = {field.name: _without_collations(field.dataType) for field in rows.schema}
+    plain = {
+        field.name: cast_to(quote_column(field.name), kinds[field.name])
+        for field in rows.schema
+        if field.dataType != kinds[field.name]
+    }
+    return add_columns(rows, plain)
+
+
 def _with_plain_strings(kind: DataType) -> DataType:
-    if isinstance(kind, StringType) and type(kind) is StringType and kind.isUTF8BinaryCollation():
-        return StringType("")
+    return _replace_texts(kind, lambda text: StringType("") if text.isUTF8BinaryCollation() else text)
+
+
+def _without_collations(kind: DataType) -> DataType:
+    return _replace_texts(kind, lambda text: text if text.isUTF8BinaryCollation() else StringType())
+
+
+def _replace_texts(kind: DataType, replace: Callable[[StringType], StringType]) -> DataType:
+    """Return a type with other types of its texts; CHAR and VARCHAR stay."""
+    if isinstance(kind, StringType) and type(kind) is StringType:
+        return replace(kind)
     if isinstance(kind, ArrayType):
-        return ArrayType(_with_plain_strings(kind.elementType), kind.containsNull)
+        return ArrayType(_replace_texts(kind.elementType, replace), kind.containsNull)
     if isinstance(kind, MapType):
-        key, value = map(_with_plain_strings, (kind.keyType, kind.valueType))
+        key, value = (_replace_texts(part, replace) for part in (kind.keyType, kind.valueType))
         return MapType(key, value, kind.valueContainsNull)
     if isinstance(kind, StructType):
-        fields = ((field.name, _with_plain_strings(field.dataType), field.nullable) for field in kind)
+        fields = ((field.name, _replace_texts(field.dataType, replace), field.nullable) for field in kind)
         return StructType([StructField(*field) for field in fields])
     return kind
 

@@ -133,3 +133,27 @@ def test_an_empty_text_in_a_partition_is_refused(lean: SparkSession, tmp_path: P
     with pytest.raises(DataError, match="'site' in the row"):
         stream.run_job()
     assert stream.read_rows(order=["sku"]) == [("x", 1, "a")]
+
+
+def test_a_plan_names_the_records_of_nested_values(lean: SparkSession, tmp_path: Path) -> None:
+    """Maps and nested tables have their records in a plan; a source may lack a column with odd names."""
+    rows = pa.list_(pa.struct([("id", pa.int32()), ("at", pa.timestamp("us", "UTC"))]))
+    entries = pa.map_(pa.timestamp("us", "UTC"), pa.int32())
+    options = {
+        "fields.m.aggregate-function": "merge_map",
+        "fields.r.aggregate-function": "nested_partial_update",
+        "fields.r.nested-key": "id",
+    }
+    stream = Stream(lean, tmp_path, merge_engine="aggregation", options=options, incremental=False)
+    moment = MOMENT.replace(tzinfo=UTC)
+    nested = {"m": pa.array([[(moment, 1)]], entries), "r": pa.array([[{"id": 1, "at": moment}]], rows)}
+    odd = pa.array([{"a b": 1, "c-d": 2}], pa.struct([("a b", pa.int32()), ("c-d", pa.int32())]))
+    stream.write_batch({"k": [1], "odd": odd, **nested})
+    stream.run_job()
+    later = {"m": pa.array([[(MOMENT.replace(microsecond=1, tzinfo=UTC), 2)]], entries)}
+    stream.write_batch({"k": [1], **nested, **later}, source="others")
+
+    (example,) = stream.run_job(source="others", until="transform")["plan"]["examples"]
+
+    assert example["detail"] == "m: merge_map over 2 records (the stored row, record 2 of 2)"
+    assert example["after"]["odd"] == {"a b": 1, "c-d": 2}

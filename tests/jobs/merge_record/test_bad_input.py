@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.errors import ConfigError, DataError
 from tests.jobs.merge_record.contents import ROWS, write_content
 from tests.jobs.merge_record.landing import Landing
 
@@ -130,11 +130,11 @@ def test_records_without_fields_are_records(lean: SparkSession, tmp_path: Path) 
 
 
 def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean: SparkSession, tmp_path: Path) -> None:
-    """A value that does not fit the writer's schema fails the run; a run with another schema succeeds."""
-    landing = Landing(tmp_path, lean)
+    """With ``fail_on``, a value that does not fit the writer's schema fails the run; another schema helps."""
+    landing = Landing(tmp_path, lean, fail_on="failed-files")
     landing.put_records("a.json", {"id": "x"})
 
-    with pytest.raises(Exception, match="field 'id': the STRING x is not a value of INT"):
+    with pytest.raises(DataError, match="field 'id': the STRING x is not a value of INT"):
         landing.run_job(writer={"format": "json", "schema": "id INT"})
     landing.run_job(writer={"format": "json", "schema": "id STRING"})
 

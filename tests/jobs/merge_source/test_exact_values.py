@@ -246,3 +246,14 @@ def test_the_time_zone_of_a_session_changes_nothing(lean: SparkSession, tmp_path
 
     assert [report["changed"] for report in reports] == [True, False, False]
     assert format_rows(pipe.read_rows()) == [f"+0|a-{id_}|1|b-{id_}" for id_ in ids]
+
+
+def test_numbers_in_json_are_equal_by_value(make_memory_pipe: MakePipe) -> None:
+    """VARIANT writes `1.0` as `1`; a DOUBLE and a text are other values."""
+    pipe = make_memory_pipe("A", entity_column="entity")
+    changed = []
+    for number in ("1", "1.0", "1e0", '"1"'):
+        pipe.write_json("A", [f'{{"_id": "a1", "x": {number}}}'])
+        changed.append(pipe.run_job()["changed"])
+
+    assert changed == [True, False, True, True]

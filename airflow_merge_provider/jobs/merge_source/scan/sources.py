@@ -30,6 +30,7 @@ from airflow_merge_provider.core.merge_source.columns import (
     REPLACED,
     find_column_problems,
     find_entity_column,
+    find_order_problems,
     is_property,
     list_property_names,
 )
@@ -39,7 +40,7 @@ from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.table import read_dataset
 from airflow_merge_provider.jobs.merge_source.scan.variants import check_variant_type, properties_map
 from airflow_merge_provider.jobs.spark.exact_text import exact_text
-from airflow_merge_provider.jobs.spark.expressions import combine_columns
+from airflow_merge_provider.jobs.spark.expressions import combine_columns, drop_collations
 from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
 # The columns that every opened source has; no property can have these names.
@@ -179,12 +180,16 @@ def open_source(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Sou
 
     :raises DataError: if it has no ID, or a column that cannot be part of an entity.
     """
-    name = config.dataset_ids[offset]
-    entity = find_entity_column(_list_types(frame), config)
+    name, frame = config.dataset_ids[offset], drop_collations(frame)
+    types = _list_types(frame)
+    entity = find_entity_column(types, config)
     sequence = config.sequence_column if config.sequence_column in frame.columns else None
+    problems = list(find_order_problems(types, name, config))
     if entity is None:
-        if problems := list(_find_problems(frame, name, config)):
-            raise DataError.from_problems(problems)
+        problems += _find_problems(frame, name, config)
+    if problems:
+        raise DataError.from_problems(problems)
+    if entity is None:
         return _open_typed(frame, offset, name, config, sequence)
     if isinstance(frame.schema[entity].dataType, VariantType):
         return _open_entities(frame.withColumn(ENTITY, quote_column(entity)), offset, name, config, sequence)

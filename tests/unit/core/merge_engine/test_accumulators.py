@@ -117,3 +117,10 @@ def test_a_null_in_the_nested_key_is_a_value_or_ignored(strategy: str, ids: list
     assert [row["id"] for row in kept_rows] == ids
     with pytest.raises(FoldError, match="nested-key-null-strategy is error"):
         gather_values("nested_update", ROWS, ("+", rows), nested_key=("id",), null_strategy="error")
+
+
+def test_maps_in_lists_are_equal_in_any_order() -> None:
+    """Elements that are maps are equal if their entries are, whatever their order."""
+    kind, first, second = "ARRAY<MAP<STRING,INT>>", [("a", 1), ("b", 2)], [("b", 2), ("a", 1)]
+    assert gather_values("collect", kind, ("+", [first]), ("+", [second]), distinct=True) == [first]
+    assert gather_values("collect", kind, ("+", [first]), ("-", [second])) == []
