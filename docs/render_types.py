@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
 from render_reference import escape_cell
 
 from tests.values.outcomes import EXACT, REFUSED, Outcomes, list_outcomes
 
 _MARKS = {EXACT: "✓"}
+_NESTED = {"array", "struct", "map"}
 
 
 def render_types() -> str:
@@ -15,15 +19,32 @@ def render_types() -> str:
 
 
 def _render_section(outcomes: Outcomes) -> str:
+    """Return a section; uses named as ``<format> of <program>`` have a table for each format."""
     refusals: dict[str, int] = {}
-    head = ["type", *outcomes.uses]
     lines = [f"## {outcomes.heading}", "", outcomes.text, ""]
-    lines += [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
-    for row, cells in outcomes.rows.items():
-        texts = [_render_cell(cells[use], refusals) for use in outcomes.uses]
-        lines.append(f"| `{_name_row(row)}` | {' | '.join(texts)} |")
+    groups = [
+        (name, list(uses)) for name, uses in groupby(outcomes.uses, lambda use: use.rpartition(" of ")[0])
+    ]
+    for name, uses in groups:
+        if name:
+            lines += [f"### {name} files of", ""]
+        lines += [*_render_table(outcomes, uses, refusals), ""]
     notes = [f"{number}. {escape_cell(text)}" for text, number in refusals.items()]
-    return "\n".join([*lines, "", *(["Refused with:", "", *notes, ""] if notes else [])])
+    if notes and len(groups) > 1:
+        lines += ["### Refusals", ""]
+    return "\n".join([*lines, *(["Refused with:", "", *notes, ""] if notes else [])])
+
+
+def _render_table(outcomes: Outcomes, uses: Sequence[str], refusals: dict[str, int]) -> Iterator[str]:
+    """Yield the lines of a table, without the rows that say the same as the row of a shorter name."""
+    yield f"| type | {' | '.join(use.rpartition(' of ')[2] for use in uses)} |"
+    yield f"|{' --- |' * (len(uses) + 1)}"
+    for row, cells in outcomes.rows.items():
+        shorter = outcomes.find_shorter(row)
+        if all(not cells[use] or (shorter and outcomes.rows[shorter][use] == cells[use]) for use in uses):
+            continue
+        texts = [_render_cell(EXACT if cells[use] == f"as {row}" else cells[use], refusals) for use in uses]
+        yield f"| `{_name_row(row)}` | {' | '.join(texts)} |"
 
 
 def _render_cell(cell: str, refusals: dict[str, int]) -> str:
@@ -43,9 +64,13 @@ def _name_row(row: str) -> str:
     ...     _name_row("array"),
     ... )
     ('decimal(38,18)', 'array<struct<double>>', 'map<int, string>', 'array<…>')
+    >>> _name_row("map_string")
+    'map<string, …>'
     """
     kind, *inner = row.split("_")
-    if kind in {"array", "struct", "map"}:
+    if kind == "map" and len(inner) == 1:
+        return f"map<{inner[0]}, …>"
+    if kind in _NESTED:
         return f"{kind}<{_name_parts(inner)}>"
     return f"{kind}({','.join(inner)})" if inner and inner[-1].isdigit() else row
 
@@ -53,11 +78,6 @@ def _name_row(row: str) -> str:
 def _name_parts(parts: list[str]) -> str:
     if not parts:
         return "…"
-    if (
-        parts[0] in {"array", "struct", "map"}
-        or parts[0] == "decimal"
-        or len(parts) == 1
-        or parts[1] == "ntz"
-    ):
+    if parts[0] in _NESTED or parts[0] == "decimal" or len(parts) == 1 or parts[1] == "ntz":
         return _name_row("_".join(parts))
     return f"{parts[0]}, {_name_parts(parts[1:])}"

@@ -26,9 +26,13 @@ class Outcomes:
 
     def find_outcome(self, kind: str, use: str) -> str:
         """Return the cell of the longest row that the name of a kind starts with, in whole words."""
+        return self.rows[kind if kind in self.rows else self.find_shorter(kind) or kind][use]
+
+    def find_shorter(self, kind: str) -> str | None:
+        """Return the longest row that the name of a kind starts with, in whole words, and that is shorter."""
         parts = kind.split("_")
-        starts = ("_".join(parts[:count]) for count in range(len(parts), 0, -1))
-        return self.rows[next(start for start in starts if start in self.rows)][use]
+        starts = ("_".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+        return next((start for start in starts if start in self.rows), None)
 
 
 def read_outcomes(name: str) -> Outcomes:
