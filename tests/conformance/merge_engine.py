@@ -193,8 +193,8 @@ def run_vector(
         for number, commit in enumerate(vector["commits"]):
             tables.append_rows(_build_records(fields, commit, config.row_kind_column))
             report = tables.run_job(_build_request(vector, settings, number, warehouse))
-            # A run without changes has no number.
-            numbers.append(max(numbers, default=0) + 1 if report["changed"] else 0)
+            # A run without records has no number.
+            numbers.append(max(numbers, default=0) + 1 if report["counts"]["records"] else 0)
     except Exception as error:
         converted_error = convert_error(error)
         if not isinstance(converted_error, MergeError):

@@ -57,7 +57,7 @@ def test_a_name_means_itself_for_every_client(tmp_path: Path, name: str) -> None
     table = load_table(path)
     assert table.to_pyarrow_dataset().to_table().to_pylist() == [{"id": 1, "part": "p %20[x]"}]
     statuses = get_status(
-        WarehouseHook("none", warehouse=encode_path(folder.parent)),
+        WarehouseHook(warehouse=encode_path(folder.parent)),
         ["t", {"dataset": uri, "format": "parquet"}],
     )
     assert [status.origin for status in statuses] == ["rows", "files"]
@@ -74,8 +74,8 @@ def test_a_hook_and_a_trigger_use_a_folder_with_an_odd_name(tmp_path: Path) -> N
     config = {name: parse_location(f"{encode_path(folder)}/{name}") for name in names}
     trigger = LandingTrigger({**config, "source": str(folder / "in"), "reader": "json"})
 
-    assert WarehouseHook("none", warehouse=encode_path(folder)).test_connection()[0]
-    assert not WarehouseHook("none", warehouse=f"{encode_path(folder)}x").test_connection()[0]
+    assert WarehouseHook(warehouse=encode_path(folder)).test_connection()[0]
+    assert not WarehouseHook(warehouse=f"{encode_path(folder)}x").test_connection()[0]
     assert "1" in str(trigger.find_reason())
 
 
