@@ -58,11 +58,12 @@ def test_a_failed_statement_prints_nothing(spark: SparkSession, capfd: pytest.Ca
 def test_another_default_file_system_is_not_that_of_this_process(spark: SparkSession) -> None:
     """Absolute paths are in the default file system of Hadoop, wherever it was set."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    usual = hadoop.get("fs.defaultFS")
     assert is_local(spark)
 
     hadoop.set("fs.defaultFS", "hdfs://node:8020")
     try:
         assert not is_local(spark)
     finally:
-        hadoop.unset("fs.defaultFS")
+        hadoop.set("fs.defaultFS", usual)
     assert is_local(spark)
