@@ -70,7 +70,9 @@ def read_strictly(
     define the order of the records within their file, even if Spark has split it.
     """
     struct = file_schema(schema)
-    options = {"mode": "FAILFAST"} if reader["format"] in TEXT_FORMATS else {}
+    # Otherwise, a field with Spark's own name of this column would be NULL.
+    strict = {"mode": "FAILFAST", "columnNameOfCorruptRecord": BAD}
+    options = strict if reader["format"] in TEXT_FORMATS else {}
     # A schema that was found in the files themselves holds their values.
     values = TextValues(reader["format"], reader["options"]) if reader["schema"] is not None else None
     if values is None or reader["format"] not in TEXT_FORMATS:
