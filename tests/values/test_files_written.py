@@ -46,11 +46,12 @@ _TYPE = " files cannot hold values of type "
 _AS_INT, _AS_MICROS, _AS_LOCAL = "as int", "as microseconds", "as timestamp_ntz"
 
 _LAST = datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+_JULIAN = datetime(1582, 10, 14, 23, 59, 59, 999999, tzinfo=UTC)
 _KEYS = pa.array([[(b"\xff", 1)]], pa.map_(pa.binary(), pa.int32()))
 # Columns with a value that files of the format lack, or of which their readers make another one.
 _SINGLE = {
     "json": {"keys": pa.table({"keys": _KEYS})},
-    "orc": {"second": pa.table({"second": [_LAST]})},
+    "orc": {"second": pa.table({"second": [_LAST]}), "old": pa.table({"old": [_JULIAN]})},
     "xml": {"control": pa.table({"control": ["a\x01b"]})},
 }
 
@@ -94,6 +95,12 @@ def _write_format(use: str, spark: SparkSession, root: Path) -> tuple[Path, dict
             "orc",
             "second",
             "the TIMESTAMP 1969-12-31 23:59:59.999999 is in the second before 1970",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "orc",
+            "old",
+            "the TIMESTAMP 1582-10-14 23:59:59.999999 is before 1582-10-15, which readers of ORC",
             marks=pytest.mark.long,
         ),
     ],

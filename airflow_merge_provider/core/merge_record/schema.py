@@ -103,7 +103,8 @@ def find_unwritable_field(schema: Schema, format_name: str) -> str | None:
     if not schema.fields and format_name not in _FIELDLESS:
         return "its records have no fields, which only JSON formats support"
     for field in schema.fields:
-        if name := _find_wrong_name(field, NAME_PATTERNS.get(format_name, "")):
+        name = _find_wrong_name(field, NAME_PATTERNS.get(format_name, ""))
+        if name is not None:
             return (
                 f"field {name!r}: {format_name} files cannot have a field with this name "
                 "(rename it, in a schema of the writer with its old name as an alias)"
@@ -128,7 +129,10 @@ def _find_wrong_name(field: Field, pattern: str) -> str | None:
             continue
         if "fields" not in kind:
             kinds += kind.values()
-        elif wrong := next(filter(None, (_find_wrong_name(one, pattern) for one in kind["fields"])), None):
+            continue
+        names = (_find_wrong_name(one, pattern) for one in kind["fields"])
+        wrong = next((name for name in names if name is not None), None)
+        if wrong is not None:
             return wrong
     return None
 

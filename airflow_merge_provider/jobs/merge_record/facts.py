@@ -35,7 +35,13 @@ from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, find_
 from airflow_merge_provider.jobs.merge_record.readers.json_numbers import build_lossy_finder
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, inspect_files
-from airflow_merge_provider.jobs.merge_record.readers.spark_types import build_inferred_schema, spark_schema
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
+    TOO_DEEP,
+    build_inferred_schema,
+    find_repeated_name,
+    is_too_deep,
+    spark_schema,
+)
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
 
 _COLON = "its path contains a colon, which Hadoop does not support"
@@ -336,7 +342,9 @@ def _find_wrong_fields(schema: Schema) -> str | None:
     if reserved_name := find_reserved_name(schema.names):
         return f"the field name {reserved_name!r} is reserved"
     try:
-        spark_schema(schema)
+        struct = spark_schema(schema)
     except Exception as error:  # noqa: BLE001 - any error in a file's own schema affects only this file
         return describe_error(error)
-    return None
+    if (repeated := find_repeated_name(struct)) is not None:
+        return f"it has the field {repeated!r} more than once (write it under two names)"
+    return TOO_DEEP if is_too_deep(struct.simpleString()) else None

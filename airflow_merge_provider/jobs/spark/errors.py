@@ -172,6 +172,8 @@ _OF_THE_DATA = re.compile(
     r"DELTA_MULTIPLE_SOURCE_ROW_MATCHING|DELTA_NOT_NULL_CONSTRAINT|CANNOT_PARSE|CANNOT_MERGE_SCHEMAS|"
     r"INVALID_VARIANT"
 )
+# While rows are written, such an error is the cause of one that names only the folder.
+_CAUSE_OF_WRITE = re.compile(r"^Caused by: [\w.$]+: (\[([A-Z_.]+)\] .*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 # A file cannot be read because of its content, or because of what lies between it and Spark.
 _OF_A_FILE = "FAILED_READ_FILE"
 
@@ -200,6 +202,8 @@ def convert_error(
         return DataError.from_problems([problem])
     if _OF_THE_DATA.search(error_condition(error)):
         return DataError(first_line(error))
+    if "TASK_WRITE_FAILED" in text and (cause := _find_cause_of_write(text)):
+        return DataError(cause)
     if _LOST_SERVER.search(text):
         return JobError(f"{_describe_loss(has_begun=has_begun)}\n{first_line(error)}")
     if (known_error := _find_known(error, text)) is not None:
@@ -207,6 +211,11 @@ def convert_error(
     if isinstance(error, AnalysisException) or error_condition(error).startswith(_OF_A_FILE):
         return DataError(first_line(error))
     return None
+
+
+def _find_cause_of_write(text: str) -> str | None:
+    causes = (match for match in _CAUSE_OF_WRITE.finditer(text) if _OF_THE_DATA.search(match[2]))
+    return next((match[1] for match in causes), None)
 
 
 def _find_known(error: BaseException, text: str) -> MergeError | None:

@@ -19,7 +19,9 @@ _SPARK = {"json-array": "json"}
 _AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
 # CSV as in RFC 4180: quotes in values are doubled, values may have line breaks, and blanks belong to them.
 # By default, Spark escapes quotes by a backslash, ends records at any line break, and trims values.
-_CSV = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+_CSV = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+# The column for the text of records that cannot be read.
+CORRUPT = "__merge_bad"
 # A record that cannot be read is an error; by default, Spark takes its values for NULL.
 _STRICT = {"mode": "FAILFAST"}
 _READING = {
@@ -27,6 +29,9 @@ _READING = {
     "csv": {**_CSV, **_STRICT, "multiLine": "true", "nullValue": "\0", "emptyValue": ""},
     "json": _STRICT,
     "json-array": {**_STRICT, "multiLine": "true"},
+    # By default, columns that one file lacks are left out of all.
+    "parquet": {"mergeSchema": "true"},
+    "orc": {"mergeSchema": "true"},
     # Spark infers numbers from texts such as 007, and trims texts.
     "xml": {**_STRICT, "inferSchema": "false", "ignoreSurroundingSpaces": "false"},
 }
@@ -66,14 +71,20 @@ def build_reader_options(kind: str, options: Mapping[str, str]) -> dict[str, str
     """Return the options to read files of a format: the given ones, and those with which values survive.
 
     >>> build_reader_options("json-array", {"MULTILINE": "false"})
-    {'mode': 'FAILFAST', 'MULTILINE': 'false'}
+    {'columnNameOfCorruptRecord': '__merge_bad', 'mode': 'FAILFAST', 'MULTILINE': 'false'}
     """
-    return complete_options(_READING.get(kind, {}), _name_encoding(options))
+    defaults = _READING.get(kind, {}) | _double_quotes(kind, options)
+    chosen = complete_options(defaults, _name_encoding(options))
+    # Otherwise, a field with Spark's own name of this column would be NULL.
+    names = (
+        {"columnNameOfCorruptRecord": CORRUPT} if find_option(chosen, "mode").upper() == "FAILFAST" else {}
+    )
+    return complete_options(names, chosen)
 
 
 def build_writer_options(kind: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return the options to write files of a format: the given ones, and those with which values survive."""
-    return complete_options(_WRITING.get(kind, {}), _name_encoding(options))
+    return complete_options(_WRITING.get(kind, {}) | _double_quotes(kind, options), _name_encoding(options))
 
 
 def complete_options(defaults: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
@@ -90,6 +101,11 @@ def find_option(options: Mapping[str, str], name: str, default: str = "") -> str
     ';'
     """
     return next((value for key, value in options.items() if _normalize_name(key) == name.lower()), default)
+
+
+def _double_quotes(kind: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the option by which a quote in a value of CSV is doubled, whatever the character is."""
+    return {"escape": find_option(options, "quote") or '"'} if kind == "csv" else {}
 
 
 def _name_encoding(options: Mapping[str, str]) -> dict[str, str]:

@@ -189,7 +189,7 @@ class TextValues:
     def _convert_text(self, text: Column, kind: DataType) -> Column:
         """Return the value of a text; NULL if the type does not hold it."""
         value = text.try_cast(kind.simpleString())
-        is_value = text.rlike(rf"\A({_PATTERNS[type(kind)]})\z")
+        is_value = is_text_of(text, kind)
         if isinstance(kind, FloatType | DoubleType):
             # Most numbers are short, which is faster to see.
             is_short = (F.length(text) <= _FLOAT_DIGITS[type(kind)]) & text.rlike(_PLAIN)
@@ -215,6 +215,11 @@ class TextValues:
             is_same = (F.abs(value) < _INTEGER_MAX[type(kind)]) | is_same
         is_finite = (F.abs(value) < float("inf")) & ((value != 0) | (digits == ""))
         return (is_finite & is_same) | text.rlike(rf"\A({_SPECIAL})\z")
+
+
+def is_text_of(text: Column, kind: DataType) -> Column:
+    """Return whether a text is written like a value of a type, so that Spark's cast completes nothing."""
+    return text.rlike(rf"\A({_PATTERNS[type(kind)]})\z") if type(kind) in _PATTERNS else F.lit(True)
 
 
 def describe_text(text: Column, kind: DataType, path: str, hint: str = _HINT) -> Column:

@@ -6,7 +6,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -25,6 +27,8 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, str], list[tuple[Any, ...]]
               [("1", "9007199254740993"), ("2", "1.5")]),
     "doubles": ("json", {}, {"a": '{"v": 0.30000000000000004}\n{"v": 1}\n{"v": 6.108497300695254e+16}\n'},
                 [(0.30000000000000004,), (1.0,), (6.108497300695254e16,)]),
+    "a name of Spark": ("json", {}, {"a": '{"_corrupt_record": "x", "id": 1}\n'}, [("x", 1)]),
+    "another quote": ("csv", {**HEADER, "quote": "'"}, {"a": "id,v\n1,'it''s'\n"}, [("1", "it's")]),
     "permissive": ("json", {"mode": "PERMISSIVE"}, {"a": NUMBERS}, [(1, None), (2, 1.5)]),
     "dropping": ("json", {"mode": "DROPMALFORMED"}, {"a": NUMBERS}, [(2, 1.5)]),
     "xml": ("xml", XML, {"a": "<a><r><id>007</id><v> 1.10 </v></r></a>"}, [("007", " 1.10 ")]),
@@ -56,7 +60,7 @@ def read_rows(
     spark: SparkSession, folder: Path, kind: str, options: dict[str, str], files: dict[str, str]
 ) -> Any:
     """Write the files of a dataset, and return its rows in the order of their first column."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for name, text in files.items():
         (folder / name).write_bytes(text.encode())
     dataset = resolve_dataset({"dataset": str(folder), "format": kind, "options": options}, None)
@@ -79,6 +83,15 @@ def test_values_that_would_change_are_refused(spark: SparkSession, tmp_path: Pat
 
     with pytest.raises((PySparkException, DataError), match=reason):
         read_rows(spark, tmp_path / "f", kind, options, files)
+
+
+def test_columns_that_one_file_lacks_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    """A folder of Parquet files has the columns of all of them."""
+    (tmp_path / "f").mkdir()
+    parquet.write_table(pa.table({"id": [1]}), tmp_path / "f" / "a.parquet")
+    parquet.write_table(pa.table({"id": [2], "v": ["x"]}), tmp_path / "f" / "b.parquet")
+
+    assert read_rows(spark, tmp_path / "f", "parquet", {}, {}) == [(1, None), (2, "x")]
 
 
 def test_tables_of_text_files_are_read_by_their_types(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,7 +20,14 @@ from tests.jobs.merge_record.landing import Landing
         ("json", "id INT, v STRING", '{"id":1,"v":"x"}\n', '{"id":2,"v":"y"}\n{"id":"z","v":"y"}\n'),
         ("json", "id INT, v STRING", '{"id":1,"v":"x"}\n', '{"id":2,"v":"y"}{"id":3,"v":"y"}\n'),
         ("csv", "id INT, v STRING", "id,v\n1,x\n", "id,v\n2,y\nz,y\n"),
+        (
+            "json",
+            "id INT, v STRING",
+            '{"id":1,"v":"x"}\n',
+            '{"id":2,"v":"\\ud83d\\ude00"}\n{"id":3,"v":"\\ud83d"}\n',
+        ),
         ("json-array", "id INT, v STRING", '[{"id":1,"v":"x"}]', '[{"id":2},{"id":"z"}]'),
+        ("json-array", "id INT, v STRING", '[{"id":1,"v":"x"}]', '[{"id":2}]\n[{"id":3}]\n'),
         ("xml", "id INT, v STRING", "<a><r><id>1</id></r></a>", "<a><r><id>z</id></r></a>"),
     ],
 )
@@ -73,7 +80,11 @@ def test_braces_inside_an_object_are_no_second_one(lean: SparkSession, tmp_path:
     [
         ("json", b'{"id": 1}\n{"id": \n'),
         ("json", b"[1, 2]\n"),
+        ("json", b'{"id": 1, "v": "\xe9"}\n'),
+        ("json", b'{"id": ' + b"[" * 50 + b"]" * 50 + b"}\n"),
         ("json-array", b'[{"id": 1}'),
+        ("json-array", b'[{"id": 1}]\n[{"id": 2}]\n'),
+        ("json-array", b'{"id": 1}\n{"id": 2}\n'),
         ("csv", b"id,v\n1\n"),
         ("json.gz", gzip.compress(b'{"id": 1}\n' * 999)[:-20]),
         ("json.gz", gzip.compress(b'{"id": 1}{"id": 2}\n')),

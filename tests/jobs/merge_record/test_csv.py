@@ -130,6 +130,17 @@ def test_files_in_other_encodings_are_read_by_option(
     assert output.read_bytes().decode(encoding) == 'id,v\n1,"é\r\n"\n2,ü\n'
 
 
+def test_another_quote_is_doubled_too(lean: SparkSession, tmp_path: Path) -> None:
+    """A quote in a value is doubled, whatever the character is that the option says."""
+    landing = Landing(tmp_path, lean, reader={"format": "csv", "options": {"quote": "'"}})
+    landing.put_file("a.csv", "id,v\n1,'it''s, a \"b\"'\n")
+
+    landing.run_job(at=1)
+
+    (output,) = landing.list_outputs()
+    assert output.read_text() == "id,v\n1,'it''s, a \"b\"'\n"
+
+
 def test_a_null_that_csv_cannot_hold_is_refused(lean: SparkSession, tmp_path: Path) -> None:
     """A NULL in a file of one column would be an empty line; with nullValue it is a text."""
     landing = Landing(tmp_path, lean, writer="csv")

@@ -56,7 +56,8 @@ def test_numbers_that_a_line_would_lose_are_read_from_files(tmp_path: Path) -> N
     schema = StructType().add("v", "decimal(38,18)").add("t", "string").add("f", "double")
     contents = {
         "digits": b'{"v": 0.12345678901234567}', "exponent": b'{"f": 1e400}', "text": b'{"t": 1.10}',
-        "word": b'{"f": [NaN]}',
+        "word": b'{"f": [NaN]}', "record": b'{"t": {"x": 1.10}}', "list": b'{"t": [1.10]}',
+        "zero": b'{"t": -0}',
     }  # fmt: skip
     exact = {"double": b'{"f": 0.30000000000000004}', "integer": b'{"v": 9007199254740993, "t": "1.10"}'}
     source, files = write_files(tmp_path, {**contents, **exact})

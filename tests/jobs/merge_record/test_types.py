@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ _AVRO: dict[str, tuple[Any, list[Any]]] = {
 _NODE = {"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}
 _AVRO_REFUSED: dict[str, tuple[Any, list[Any], str]] = {
     "union": (["null", "int", "string"], [1, "x"], "field 'c' is a union of int and string"),
+    "union of records": ([_PAIR, {**_PAIR, "name": "q"}], [], "field 'c' is a union of record and record"),
     "time": ({"type": "long", "logicalType": "time-micros"}, [], "field 'c' has the type time-micros"),
     "nanos": ({"type": "long", "logicalType": "timestamp-nanos"}, [], "the type timestamp-nanos"),
     "digits": ({**_DIGITS, "precision": 40}, [], "field 'c' is a decimal of 40 digits"),
@@ -87,7 +88,17 @@ def build_refused() -> dict[str, tuple[pa.Array, str]]:
         "duration": (pa.array([1], pa.duration("us")), "column 'c' has the type duration[us]"),
         "nested time": (pa.array([[{"t": None}]], nested), "column 'c.element.t'"),
         "odd nanoseconds": (nanos, "column 'c' has a time with nanoseconds"),
+        "invalid text": (build_invalid_text(), "column 'c' has a text that is not UTF-8"),
+        "nested invalid text": (
+            pa.MapArray.from_arrays([0, 1], pa.array(["k"]), build_invalid_text()),
+            "column 'c' has a text that is not UTF-8",
+        ),
     }
+
+
+def build_invalid_text() -> pa.Array:
+    offsets = pa.array([0, 1], pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff")])
 
 
 def read_values(landing: Landing, suffix: str, read: Any) -> dict[str, list[Any]]:
@@ -111,13 +122,16 @@ def test_parquet_files_of_pyarrow(lean: SparkSession, tmp_path: Path) -> None:
     """Every type comes out equal, also times in nanoseconds, unless a time has nanoseconds."""
     landing = Landing(tmp_path, lean, reader="parquet", max_records=1, max_bins="unlimited")
     arrays, refused = build_arrays(), build_refused()
-    for name, array in [*arrays.items(), *((name, case[0]) for name, case in refused.items())]:
+    tables = {name: pa.table({"c": array}) for name, array in arrays.items()}
+    tables |= {name: pa.table({"c": array}) for name, (array, _) in refused.items()}
+    tables["repeated"] = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["c", "c"])
+    refused["repeated"] = (pa.array([1]), "it has the field 'c' more than once")
+    tables["int96"], tables["odd int96"] = tables["nanoseconds"], tables["odd nanoseconds"]
+    refused["odd int96"] = refused["odd nanoseconds"]
+    for name, table in tables.items():
         sink = pa.BufferOutputStream()
-        parquet.write_table(pa.table({"c": array}), sink)
+        parquet.write_table(table, sink, use_deprecated_int96_timestamps="int96" in name)
         landing.put_file(f"{name}.parquet", bytes(sink.getvalue()))
-    sink = pa.BufferOutputStream()
-    parquet.write_table(pa.table({"c": arrays["nanoseconds"]}), sink, use_deprecated_int96_timestamps=True)
-    landing.put_file("int96.parquet", bytes(sink.getvalue()))
 
     landing.run_job(at=1)
 
@@ -136,28 +150,35 @@ def test_parquet_files_of_pyarrow(lean: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "path"),
+    ("kind", "value", "problem"),
     [
-        (pa.list_(pa.date32()), [date(2024, 5, 1), date(1582, 10, 14)], "c.element"),
-        (pa.struct([("n", pa.int32()), ("d", pa.date32())]), {"n": 1, "d": date(1, 1, 1)}, "c.d"),
-        (pa.map_(pa.date32(), pa.int32()), [(date(1500, 2, 28), 1)], "c.key"),
+        (pa.list_(pa.date32()), [date(2024, 5, 1), date(1582, 10, 14)], "'c.element' has a date"),
+        (pa.struct([("n", pa.int32()), ("d", pa.date32())]), {"n": 1, "d": date(1, 1, 1)},
+         "'c.d' has a date"),
+        (pa.map_(pa.date32(), pa.int32()), [(date(1500, 2, 28), 1)], "'c.key' has a date"),
         (pa.map_(pa.string(), pa.list_(pa.struct([("d", pa.date32())]))), [("k", [{"d": date(1, 1, 1)}])],
-         "c.value.element.d"),
+         "'c.value.element.d' has a date"),
+        (pa.timestamp("us"), _OLD, "'c' has a time"),
+        (pa.list_(pa.timestamp("us", "UTC")), [datetime(1582, 10, 14, 23, 59, 59, tzinfo=UTC)],
+         "'c' has a time"),
     ],
-    ids=["list", "struct", "key", "twice"],
+    ids=["list", "struct", "key", "twice", "time", "list of times"],
 )  # fmt: skip
-def test_old_dates_inside_orc_values_are_refused(kind: pa.DataType, value: Any, path: str) -> None:
+def test_old_days_in_orc_files_are_refused(kind: pa.DataType, value: Any, problem: str) -> None:
     """Spark takes them for other days, however deep they are; later days and NULLs are read."""
     sink = io.BytesIO()
     orc.write_table(pa.table({"c": pa.array([None, value], kind)}), sink)
 
-    with pytest.raises(UnreadableError, match=f"column '{path}' has a date before 1582-10-15"):
+    with pytest.raises(UnreadableError, match=f"column {problem} before 1582-10-15"):
         orc_footer(sink)
 
     later = io.BytesIO()
     orc.write_table(
         pa.table({"c": pa.array([None, [date(1582, 10, 15), None], []], pa.list_(pa.date32()))}), later
     )
+    assert orc_footer(later)[1] == 3
+    times = [datetime(1582, 10, 15), datetime(9999, 12, 31), None]  # noqa: DTZ001
+    orc.write_table(pa.table({"c": pa.array(times, pa.timestamp("us"))}), later := io.BytesIO())
     assert orc_footer(later)[1] == 3
 
 
@@ -216,10 +237,11 @@ def test_times_keep_their_microseconds(lean: SparkSession, tmp_path: Path, kind:
     record: dict[str, Any] = {
         "t": "2024-05-01T00:00:00.123456Z",
         "n": "1500-02-28T23:59:59.999999",
-        # An earlier date is refused in ORC.
+        # An earlier day is refused in ORC.
         "d": "1582-10-15" if kind == "orc" else "1500-02-28",
     }
-    record |= {} if kind == "csv" else {"s": {"t": "1500-02-28T23:59:59.000001Z"}}
+    old = "1582-10-15T00:00:00.000001Z" if kind == "orc" else "1500-02-28T23:59:59.000001Z"
+    record |= {} if kind == "csv" else {"s": {"t": old}}
     ddl = ddl.rpartition(",")[0] if kind == "csv" else ddl
     options = {"rowTag": "r"} if kind == "xml" else {}
     landing = Landing(
@@ -304,6 +326,10 @@ def test_a_schema_of_the_writer_loses_no_value(lean: SparkSession, tmp_path: Pat
     landing.put_records("good.json", good, dict.fromkeys(good))
     for name, (value, _) in bad.items():
         landing.put_records(f"{name}.json", {name: value})
+    # Texts that Spark would complete, or take for a value.
+    for name, value in {"t": "10:00:00", "b": "yes"}.items():
+        landing.put_records(f"text {name}.json", {name: value})
+        bad[f"text {name}"] = (value, f"field {name!r}: the STRING {value} is not a value of")
 
     landing.run_job(at=1)
 
@@ -316,7 +342,7 @@ def test_a_schema_of_the_writer_loses_no_value(lean: SparkSession, tmp_path: Pat
     reasons = list_reasons(landing, ".json")
     assert reasons.keys() == bad.keys()
     for name, (_, reason) in bad.items():
-        assert f"field {name!r}: " in reasons[name]
+        assert f"field {name.removeprefix('text ')!r}: " in reasons[name]
         assert reason in reasons[name]
 
 
@@ -330,6 +356,7 @@ def test_numbers_of_json_keep_their_digits(lean: SparkSession, tmp_path: Path, k
         "doubles": '{"d": 0.30000000000000004, "e": 1.7976931348623157e308}',
         "ids and doubles": '{"id": 9007199254740993, "x": 1e3, "l": [{"y": 0.25}]}',
         "large": '{"n": 12345678901234567890123456789}',
+        "a name of Spark": '{"_corrupt_record": "x", "n": 1}',
         "no type": '{"x": 1e400, "y": 1}',
         "no type together": '{"x": [9007199254740993, 1e3]}',
         "no type for digits": '{"x": {"y": 0.12345678901234567890123456789012345678901}}',

@@ -144,6 +144,20 @@ def test_files_that_cannot_be_reached_are_no_errors_of_data() -> None:
     assert [type(error) for error in errors] == [JobError, SetupError]
 
 
+def test_a_value_that_is_found_while_rows_are_written_is_named() -> None:
+    """Spark's own line has only the folder of the table; a retry would not help."""
+    value = "[USER_RAISED_EXCEPTION] src: /in/a.json: column 'v': '1e400' is not a valid DOUBLE (correct it)"
+    text = (
+        "[TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58030\n\nJVM stacktrace:\n"
+        "org.apache.spark.SparkException\n\tat org.apache.spark.Scheduler.abort(Scheduler.scala:1)\n"
+        f"Caused by: org.apache.spark.SparkRuntimeException: {value} SQLSTATE: P0001\n\tat x.y(Z.scala:1)\n"
+    )
+    error = convert_error(PySparkException(text))
+
+    assert isinstance(error, DataError)
+    assert error.message == value
+
+
 def test_exhausted_memory_names_the_setting() -> None:
     """An out-of-memory error names the setting, at whatever depth of the causes it is."""
     error = convert_error(ValueError(f"{CALL}Caused by: java.lang.OutOfMemoryError: Java heap space"))

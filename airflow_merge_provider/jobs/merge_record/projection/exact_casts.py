@@ -9,6 +9,7 @@ from pyspark.sql import Column, functions as F, types as T
 
 from airflow_merge_provider.jobs.merge_record.readers.json_numbers import trim_zeros
 from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.text_values import is_text_of
 
 # The digits of the largest number of an integer type.
 _INTEGERS: dict[type[T.DataType], int] = {
@@ -44,7 +45,9 @@ def is_lost(value: Column, source: T.DataType, kind: T.DataType) -> Column | Non
         return F.lit(True)
     cast = value.try_cast(kind.simpleString())
     if isinstance(source, T.StringType):
-        return cast.isNull() | ~_is_same_text(F.trim(value), cast, kind)
+        text = F.trim(value)
+        is_text = F.lit(True) if isinstance(kind, T.BinaryType) else is_text_of(text, kind)
+        return cast.isNull() | ~(is_text & _is_same_text(text, cast, kind))
     if isinstance(source, T.DoubleType) and isinstance(kind, T.FloatType):
         return F.abs(cast).eqNullSafe(F.lit(float("inf"))) & (F.abs(value) != F.lit(float("inf")))
     return cast.isNull() | ~cast.try_cast(source.simpleString()).eqNullSafe(value)

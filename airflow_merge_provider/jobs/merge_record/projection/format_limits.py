@@ -90,13 +90,16 @@ def _check_orc(value: Column, kind: T.DataType) -> Column | None:
         # The writer compares such keys by a number that is always 0.
         problem = f"ORC files of Spark keep one entry of a map whose keys are dates{_HINT}"
         return F.lit(problem)
+    if not isinstance(kind, T.DateType | T.TimestampType):
+        return None
+    name = kind.simpleString().upper()
+    problem = f" is before {GREGORIAN_START}, which readers of ORC take for another day (write Parquet)"
+    old = F.when(value < F.lit(GREGORIAN_START).cast(kind), _quote_value(value, name, problem))
     if isinstance(kind, T.DateType):
-        problem = f" is before {GREGORIAN_START}, which readers of ORC take for another day (write Parquet)"
-        return F.when(value < F.lit(GREGORIAN_START), _quote_value(value, "DATE", problem))
-    if isinstance(kind, T.TimestampType):
-        problem = " is in the second before 1970, which ORC takes for the one after (write Parquet)"
-        return F.when(F.unix_micros(value).between(*_LAST_SECOND), _quote_value(value, "TIMESTAMP", problem))
-    return None
+        return old
+    problem = " is in the second before 1970, which ORC takes for the one after (write Parquet)"
+    is_last = F.unix_micros(value).between(*_LAST_SECOND)
+    return F.coalesce(old, F.when(is_last, _quote_value(value, name, problem)))
 
 
 def _quote_value(value: Column, kind: str, problem: str) -> Column:

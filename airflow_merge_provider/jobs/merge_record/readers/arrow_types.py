@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from typing import Any
 
@@ -55,6 +55,10 @@ _HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 _CATALYST = b"spark.sql.catalyst.type"
 # ORC's Java library, and so Spark, takes earlier days in files of others for those of the Julian calendar.
 GREGORIAN_START = date(1582, 10, 15)
+_NANOS_MAX = 2**63 - 1
+_SECONDS_BEFORE = (GREGORIAN_START - date(1970, 1, 1)).days * 24 * 60 * 60
+# How pyarrow refuses a time of ORC before 1677 or after 2262, which it reads as nanoseconds.
+_BEYOND = re.compile(r"ORC timestamp \((-?[0-9]+)s")
 _SPARK_ROW = b"org.apache.spark.sql.parquet.row.metadata"
 _SPARK_ONLY = re.compile(r'"(?:type|elementType|keyType|valueType)": "((interval|variant|void)\b[^"]*)"')
 _SPARK_HINTS = {
@@ -94,22 +98,45 @@ def convert_orc_schema(schema: pa.Schema) -> Schema:
     return Schema(tuple(_build_field(field, _convert_orc_field(field, field.name)) for field in schema))
 
 
-def find_old_date(schema: pa.Schema, read: Callable[[str], pa.Table]) -> str | None:
-    """Return a column of an ORC file with a date that Spark would take for another day, or None.
+def describe_old_day(schema: pa.Schema, read: Callable[[str], pa.Table]) -> str | None:
+    """Return which column of an ORC file has a date or a time that Spark takes for another day, or None.
 
     :param read: returns the values of a column.
     """
     if _WRITTEN_BY_SPARK in (schema.metadata or {}):
         return None
-    for field in schema:
-        if _has_dates(field.type) and (path := _find_old_item(read(field.name).column(0), field.name)):
-            return path
-    return None
+    problems = (_describe_old_value(field, read) for field in schema if _has_days(field.type))
+    return next((problem for problem in problems if problem), None)
 
 
-def _has_dates(kind: pa.DataType) -> bool:
+def _has_days(kind: pa.DataType) -> bool:
     members = (kind.field(number).type for number in range(kind.num_fields))
-    return pa.types.is_date(kind) or any(map(_has_dates, members))
+    return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or any(map(_has_days, members))
+
+
+def _describe_old_value(field: pa.Field, read: Callable[[str], pa.Table]) -> str | None:
+    try:
+        path = _find_old_item(read(field.name).column(0), field.name)
+    except pa.ArrowInvalid as error:
+        beyond = _BEYOND.search(str(error))
+        is_old = beyond is not None and int(beyond[1]) < _SECONDS_BEFORE
+        return f"column {field.name!r} has a time" if is_old else None
+    return f"column {path!r} has a date" if path else None
+
+
+def find_odd_nanos(columns: Iterable[str], read: Callable[[str, str], pa.ChunkedArray]) -> str | None:
+    """Return a column of INT96 that has a time with nanoseconds, which Spark cuts, or None.
+
+    :param read: returns the times of a column with a unit, as pyarrow reads them.
+    """
+    for name in columns:
+        nanos, micros = (read(name, unit).cast(pa.int64()) for unit in ("ns", "us"))
+        # Times beyond the years that nanoseconds hold come out as others.
+        is_held = pc.less(pc.abs(micros), _NANOS_MAX // 1000)
+        is_odd = pc.not_equal(nanos, pc.multiply(pc.if_else(is_held, micros, 0), 1000))
+        if pc.any(pc.and_(is_held, is_odd)).as_py():
+            return name
+    return None
 
 
 def _find_old_item(values: pa.ChunkedArray, path: str) -> str | None:

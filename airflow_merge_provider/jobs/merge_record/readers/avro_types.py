@@ -113,11 +113,12 @@ class _AvroTypes:
         kinds = [self._convert_type(member, path)[0] for member in values]
         if len(kinds) == 1:
             return kinds[0]
-        if widened := next((wide for wide in _WIDENED if set(kinds) == set(wide)), None):
+        names = [kind if isinstance(kind, str) else next(iter(kind)) for kind in kinds]
+        if widened := next((wide for wide in _WIDENED if set(names) == set(wide)), None):
             return widened[-1]
-        names = " and ".join(str(kind) for kind in kinds)
+        names = ["record" if name == "fields" else name for name in names]
         raise UnreadableError(
-            f"field {path!r} is a union of {names}, which Spark cannot read as "
+            f"field {path!r} is a union of {' and '.join(names)}, which Spark cannot read as "
             "one column (write one type, or a record)"
         )
 

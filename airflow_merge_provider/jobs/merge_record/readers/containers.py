@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
 import fastavro
+import pyarrow as pa
 from fastavro.schema import UnknownType
 from pyarrow import orc, parquet
 
@@ -15,7 +16,8 @@ from airflow_merge_provider.jobs.merge_record.readers.arrow_types import (
     GREGORIAN_START,
     convert_orc_schema,
     convert_parquet_schema,
-    find_old_date,
+    describe_old_day,
+    find_odd_nanos,
 )
 from airflow_merge_provider.jobs.merge_record.readers.avro_types import convert_avro_schema
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
@@ -24,6 +26,7 @@ _CHUNK = 1 << 20
 # The limit of uncompressed content, so that every read ends.
 _MOST_UNPACKED = 64 << 30
 _INT96 = "INT96"
+_SPARK_VERSION = b"org.apache.spark.version"
 
 
 FileMetadata = tuple[Schema, int]
@@ -71,17 +74,28 @@ def parquet_footer(file: BinaryIO) -> FileMetadata:
     """Return the schema and the number of records of a Parquet file."""
     footer = parquet.ParquetFile(file)
     columns = (footer.schema.column(number) for number in range(len(footer.schema)))
-    int96 = {column.path.partition(".")[0] for column in columns if column.physical_type == _INT96}
-    return convert_parquet_schema(footer.schema_arrow, frozenset(int96)), footer.metadata.num_rows
+    int96 = {column.path for column in columns if column.physical_type == _INT96}
+
+    def read_times(name: str, unit: str) -> pa.ChunkedArray:
+        return parquet.ParquetFile(file, coerce_int96_timestamp_unit=unit).read(columns=[name]).column(0)
+
+    is_foreign = _SPARK_VERSION not in (footer.metadata.metadata or {})
+    flat = sorted(int96.intersection(footer.schema_arrow.names)) if is_foreign else []
+    if (name := find_odd_nanos(flat, read_times)) is not None:
+        raise UnreadableError(
+            f"column {name!r} has a time with nanoseconds, which Spark cannot hold "
+            "(write it with microseconds)"
+        )
+    names = frozenset(path.partition(".")[0] for path in int96)
+    return convert_parquet_schema(footer.schema_arrow, names), footer.metadata.num_rows
 
 
 def orc_footer(file: BinaryIO) -> FileMetadata:
     """Return the schema and the number of records of an ORC file."""
     footer = orc.ORCFile(file)
-    if name := find_old_date(footer.schema, lambda column: footer.read(columns=[column])):
+    if problem := describe_old_day(footer.schema, lambda column: footer.read(columns=[column])):
         raise UnreadableError(
-            f"column {name!r} has a date before {GREGORIAN_START}, which Spark takes for another day "
-            "(write Parquet)"
+            f"{problem} before {GREGORIAN_START}, which Spark takes for another day (write Parquet)"
         )
     return convert_orc_schema(footer.schema), footer.nrows
 

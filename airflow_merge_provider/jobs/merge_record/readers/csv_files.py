@@ -51,7 +51,8 @@ class CsvScanner:
         """
         self._encoding = find_option(options, "encoding", _UTF8)
         self._comment = find_option(options, "comment")
-        quote, escape = find_option(options, "quote", '"'), find_option(options, "escape", '"')
+        quote = find_option(options, "quote", '"')
+        escape = find_option(options, "escape", quote or '"')
         self._dialect: dict[str, object] = {
             "delimiter": find_option(options, "sep", ","),
             "quotechar": quote or None,

@@ -17,11 +17,15 @@ from pyspark.sql.types import StringType, StructField, StructType
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, FILE, PLACE
+from airflow_merge_provider.jobs.merge_record.readers.invalid_texts import describe_invalid_text
 from airflow_merge_provider.jobs.merge_record.readers.json_numbers import find_long_number
+from airflow_merge_provider.jobs.merge_record.readers.json_texts import goes_on, has_half_pair
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
+    TOO_DEEP,
     build_inferred_schema,
     file_schema,
     has_fractions,
+    is_too_deep,
     spark_schema,
     spark_type,
 )
@@ -33,6 +37,7 @@ NOTHING = Schema()
 # Types of CSV texts that do not change when they are parsed and written again, by the kinds in a column.
 _NUMBER = "^-?[0-9]"
 _EXAMPLE_MAX_LENGTH = 100
+_MORE = "further text follows its JSON array"
 # Precedes the schema of a file with numbers that no DOUBLE equals.
 _DOUBT = "doubtful:"
 # The schemas of files by what Spark has inferred, with the struct if it may not hold each number.
@@ -137,13 +142,22 @@ class TypedReader(SchemaReader):
 
     def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
         texts = formats.read_leniently(spark, self._reader, self._text_schema, locations)
-        return self._convert_texts(texts)
+        records = self._convert_texts(texts)
+        if self._reader["format"] != "json-array":
+            return records
+        files = formats.read_texts(spark, locations, whole_files=True)
+        # A text that is not plain JSON, or has another encoding, is left to Spark's reader.
+        has_more = F.try_parse_json("value").isNotNull() & goes_on(F.col("value"))
+        problems = files.where(has_more).select(*PLACE, F.lit(_MORE).alias(BAD))
+        return records.unionByName(problems, allowMissingColumns=True)
 
     def of_lines(self, lines: DataFrame) -> DataFrame:
         """Parse gathered lines of JSON in the same way as ``read_raw`` parses files."""
         options = {**self._reader["options"], "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
         record = F.from_json("value", formats.with_bad(self._text_schema), options).alias("record")
-        return self._convert_texts(lines.select(record, *PLACE).select("record.*", *PLACE))
+        half = F.when(has_half_pair(F.col("value")), F.col("value")).alias("half")
+        texts = lines.select(record, half, *PLACE).select("record.*", "half", *PLACE)
+        return self._convert_texts(texts.withColumn(BAD, F.coalesce(BAD, "half")).drop("half"))
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         return _aggregate_by_file(raw, F.col(BAD), _hash_columns(self.schema))
@@ -194,7 +208,8 @@ class ContainerReader(SchemaReader):
     """A reader of Parquet, ORC and Avro files, which contain the number of their records."""
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
-        bad = F.col(BAD) if BAD in raw.columns else F.lit(None).cast("string")
+        bad = describe_invalid_text(spark_schema(self.schema))
+        bad = F.coalesce(BAD, bad) if BAD in raw.columns else bad
         return _aggregate_by_file(raw, bad, _hash_columns(self.schema))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
@@ -220,7 +235,8 @@ class JsonLinesReader:
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         record = F.try_parse_json("value")
-        is_object = record.isNotNull() & F.ltrim("value").startswith("{") & ~_goes_on(F.col("value"))
+        is_text = F.is_valid_utf8("value") & F.ltrim("value").startswith("{")
+        is_object = record.isNotNull() & is_text & ~goes_on(F.col("value"))
         number = find_long_number(F.col("value")).alias("number")
         return _aggregate_variants(
             raw.select(FILE, "value", record.alias("record"), is_object.alias("is_object"), number)
@@ -230,7 +246,8 @@ class JsonLinesReader:
         return _build_inferred_fact(summary, self._schemas)
 
     def parse_records(self, raw: DataFrame, schema: Schema) -> DataFrame:
-        record = F.from_json("value", spark_schema(schema), dict(self._options) or None).alias("record")
+        options = {"columnNameOfCorruptRecord": BAD, **self._options}
+        record = F.from_json("value", spark_schema(schema), options).alias("record")
         return raw.select(record, *PLACE).select("record.*", *PLACE)
 
 
@@ -250,7 +267,7 @@ class JsonArraysReader:
         # A text with invalid bytes is accepted here, and rejected when it is read again for writing.
         text = F.when(F.is_valid_utf8("value"), F.col("value"))
         number = find_long_number(text).alias("number")
-        record = F.try_parse_json(text)
+        record = F.when(~goes_on(text), F.try_parse_json(text))
         example = F.when(record.isNull(), F.left(text, F.lit(_EXAMPLE_MAX_LENGTH))).alias("example")
         documents = raw.select(FILE, record.alias("record"), number, example)
         # A file may also contain a single object.
@@ -326,13 +343,6 @@ def _hash_columns(schema: Schema) -> Column:
     return F.max(F.length(F.to_json(F.struct(*columns))) if hashless else F.xxhash64(*columns))
 
 
-def _goes_on(line: Column) -> Column:
-    """Return whether a line has further text after its object, which Spark's parser does not report."""
-    # The line is parsed again only if the first closing brace is not at its end.
-    within = F.json_array_length(F.concat(F.lit("["), line, F.lit("]")))
-    return F.when(line.rlike(r"^[^}]*\}\s*$"), F.lit(False)).otherwise(~within.eqNullSafe(F.lit(1)))
-
-
 def _aggregate_variants(records: DataFrame) -> DataFrame:
     """Aggregate records by file.
 
@@ -355,6 +365,8 @@ def _build_inferred_fact(summary: FileSummary, schemas: Inferred) -> FileFacts:
         return FileFacts()
     if summary.detail not in schemas:
         ddl = summary.detail.removeprefix(_DOUBT)
+        if is_too_deep(ddl):
+            return FileFacts(records=summary.records, unreadable=TOO_DEEP)
         row = T.StructType.fromDDL(f"record {ddl.replace('OBJECT<', 'STRUCT<')}")
         struct = row["record"].dataType if isinstance(row, StructType) else None
         struct = struct if isinstance(struct, StructType) else StructType()

@@ -18,6 +18,7 @@ from airflow_merge_provider.core.spark_conf import count_cores
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import NANOS, NANOS_NTZ
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import file_schema
 from airflow_merge_provider.jobs.spark.formats import (
+    CORRUPT,
     build_reader_options,
     build_writer_options,
     complete_options,
@@ -29,7 +30,7 @@ from airflow_merge_provider.jobs.spark.text_values import TEXT_FORMATS, TextValu
 FILE, BLOCK, POSITION = "__merge_file", "__merge_block", "__merge_position"
 PLACE = (FILE, BLOCK, POSITION)
 _OURS = "__merge_"
-BAD = "__merge_bad"
+BAD = CORRUPT
 _DEFAULTS = {"csv": {"header": "true"}}
 _NANOS_PER_MICRO = 1000
 # Characters that java.net.URI does not escape in a path.

@@ -30,8 +30,8 @@ LONG_FRACTION = r"[\[:,]\s*[-+]?(?:[0-9]+\.[0-9]{8,}|[0-9]{8,}\.[0-9]|[0-9.]+[eE
 _FRACTION = re.compile(r"[\[:,]\s*([-+]?(?:[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)|NaN|I))")
 
 
-# A number with a fraction or an exponent.
-_FRACTIONAL = r"-?[0-9]+[.eE]"
+# A number with a fraction or an exponent, or a zero with a sign.
+_FRACTIONAL = r"-?[0-9]+[.eE]|-0"
 _NEVER = r"[^\s\S]"
 
 
@@ -51,16 +51,16 @@ def find_long_number(text: Column) -> Column:
 
 
 def build_number_pattern(schema: StructType) -> str:
-    r"""Return a pattern of lines in which a value of type STRING may be a number with a fraction.
+    r"""Return a pattern of lines in which a value of type STRING may be, or contain, a number that changes.
 
     >>> print(build_number_pattern(StructType().add("id", "integer").add("v", "string").add("w", "string")))
-    "(?:v|w)"\s*:\s*-?[0-9]+[.eE]
+    "(?:v|w)"\s*:\s*(?:-?[0-9]+[.eE]|-0|[\[{])
     """
     names, is_anywhere = _list_texts(schema)
     if is_anywhere:
-        return rf"[\[:,]\s*{_FRACTIONAL}"
+        return rf"[\[:,]\s*(?:{_FRACTIONAL})"
     quoted = "|".join(map(re.escape, names))
-    return rf'"(?:{quoted})"\s*:\s*{_FRACTIONAL}' if names else _NEVER
+    return rf'"(?:{quoted})"\s*:\s*(?:{_FRACTIONAL}|[\[{{])' if names else _NEVER
 
 
 def _list_texts(schema: StructType) -> tuple[list[str], bool]:

@@ -36,6 +36,9 @@ _WORDS: dict[str, T.DataType] = {
 _NAMES = {type(kind): word for word, kind in reversed(_WORDS.items())}
 # Every decimal of so many digits equals a DOUBLE when it is written with them.
 _DOUBLE_DIGITS = 15
+# Protocol Buffers read types of up to 100 nested messages: three for each record, two for each list or map.
+_DEEPEST = 80
+TOO_DEEP = "its records are nested too deep for Spark Connect (read the inner ones as text)"
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
@@ -98,6 +101,37 @@ def has_fractions(kind: T.DataType) -> bool:
     if isinstance(kind, T.DecimalType):
         return kind.scale > 0 and kind.precision > _DOUBLE_DIGITS
     return isinstance(kind, T.DoubleType | T.VariantType)
+
+
+def is_too_deep(ddl: str) -> bool:
+    """Return whether a type, as Spark writes it, is nested so deep that Spark Connect cannot transfer it.
+
+    >>> is_too_deep("ARRAY<" * 9 + "INT" + ">" * 9), is_too_deep("STRUCT<a: " * 40 + "INT" + ">" * 40)
+    (False, True)
+    """
+    costs: list[int] = []
+    deepest = 0
+    for word, mark in re.findall(r"(\w*)([<>])", re.sub("`[^`]*`", "", ddl)):
+        if mark == "<":
+            costs.append(3 if word.upper() in ("STRUCT", "OBJECT") else 2)
+            deepest = max(deepest, sum(costs))
+        elif costs:
+            costs.pop()
+    return deepest > _DEEPEST
+
+
+def find_repeated_name(kind: T.DataType) -> str | None:
+    """Return the name of a field that a record has more than once, also inside a type, or None."""
+    if isinstance(kind, T.StructType):
+        names = kind.names
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        inner = (find_repeated_name(field.dataType) for field in kind.fields)
+        return repeated if repeated is not None else next((name for name in inner if name is not None), None)
+    if isinstance(kind, T.ArrayType):
+        return find_repeated_name(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return find_repeated_name(kind.valueType)
+    return None
 
 
 def _build_nested_type(kind: Mapping[str, Any]) -> T.DataType:
