@@ -39,7 +39,8 @@ from tests.values.special import (
 from tests.values.steps import Steps, undo_newest
 from tests.values.test_joiner import INPUTS, join_by
 
-pytestmark = pytest.mark.spark
+# tests/values/test_special_loads.py has the same types and uses.
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 OUTCOMES = read_outcomes("joiner")
 CELLS = [(kind.name, use) for kind in SPARK_ONLY for use in OUTCOMES.uses]
