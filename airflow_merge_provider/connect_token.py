@@ -179,7 +179,7 @@ class ServerWatch:
     @contextmanager
     def watch_server(self) -> Iterator[None]:
         """Watch the server during the block."""
-        thread = threading.Thread(target=self._watch, daemon=True)
+        thread = threading.Thread(target=self._watch_address, daemon=True)
         thread.start()
         try:
             yield
@@ -194,7 +194,7 @@ class ServerWatch:
             "network (whether the run has committed is not known; a retry reports its commit, or repeats it)"
         )
 
-    def _watch(self) -> None:
+    def _watch_address(self) -> None:
         last_answer = time.monotonic()
         while not self._ended.wait(_WATCH_SECONDS):
             with suppress(OSError):

@@ -99,12 +99,12 @@ class Supervisor:
             reader = threading.Thread(target=self._log.copy_lines, args=(server.read_lines(),), daemon=True)
             reader.start()
             try:
-                self._supervise(server, work)
+                self._supervise_server(server, work)
             finally:
                 server.stop(_STOP_SECONDS)
                 reader.join(_STOP_SECONDS)
 
-    def _supervise(self, server: ConnectServer, work: Path) -> None:
+    def _supervise_server(self, server: ConnectServer, work: Path) -> None:
         """Wait until the server ends, also if it never becomes ready."""
         begin = time.monotonic()
         while not server.is_ready():

@@ -206,9 +206,9 @@ class TextValues:
 
         It neither overflows nor becomes zero, and integers keep their digits.
         """
-        digits = _trim_zeros(text)
+        digits = trim_zeros(text)
         is_short = (F.length(digits) <= _FLOAT_DIGITS[type(kind)]) & (digits != "")
-        is_same = is_short | _has_digits(text, value) | _is_rounded(digits, _trim_zeros(value.cast("string")))
+        is_same = is_short | _has_digits(text, value) | _is_rounded(digits, trim_zeros(value.cast("string")))
         if isinstance(kind, FloatType):
             is_same = is_same | (value.cast("double") == text.try_cast("double"))
         if not self.is_inferred:
@@ -240,7 +240,7 @@ def _find_first(values: Column, describe: Callable[[Column], Column]) -> Column:
 def _has_digits(text: Column, value: Column) -> Column:
     """Return whether a number that was parsed from a text has all digits of it; rounding changes one."""
     written = value.cast("string")
-    return (written == text) | (_trim_zeros(written) == _trim_zeros(text))
+    return (written == text) | (trim_zeros(written) == trim_zeros(text))
 
 
 def _is_rounded(digits: Column, written: Column) -> Column:
@@ -251,7 +251,7 @@ def _is_rounded(digits: Column, written: Column) -> Column:
     return (more >= 0) & (2 * difference <= F.pow(F.lit(10.0), more))
 
 
-def _trim_zeros(number: Column) -> Column:
-    """Return the digits of a number without sign and exponent, and without zeros at both ends."""
+def trim_zeros(number: Column) -> Column:
+    """Return the digits of a number without sign, point and exponent, and without zeros at both ends."""
     mantissa = F.regexp_replace(number, r"[eE].*\z|[-+.]", "")
     return F.regexp_replace(mantissa, r"\A0+|0+\z", "")

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from pyspark.sql import Column, functions as F, types as T
 
-from airflow_merge_provider.jobs.merge_record.readers.json_numbers import trim_zeros
 from airflow_merge_provider.jobs.spark.expressions import cast_to
-from airflow_merge_provider.jobs.spark.text_values import is_text_of
+from airflow_merge_provider.jobs.spark.text_values import is_text_of, trim_zeros
 
 # The digits of the largest number of an integer type.
 _INTEGERS: dict[type[T.DataType], int] = {
@@ -56,7 +55,7 @@ def is_lost(value: Column, source: T.DataType, kind: T.DataType) -> Column | Non
 def _is_same_text(text: Column, cast: Column, kind: T.DataType) -> Column:
     """Return whether a text has the digits of the value that Spark has made of it."""
     if isinstance(kind, T.NumericType):
-        return trim_zeros(F.regexp_replace(text, r"^\+", "")).eqNullSafe(trim_zeros(cast.cast("string")))
+        return trim_zeros(text).eqNullSafe(trim_zeros(cast.cast("string")))
     if isinstance(kind, T.DateType):
         time = text.try_cast("timestamp_ntz")
         return time.isNull() | time.eqNullSafe(cast.cast("timestamp_ntz"))

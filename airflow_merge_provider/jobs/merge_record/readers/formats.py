@@ -75,8 +75,8 @@ def read_strictly(
     # A schema that was found in the files themselves holds their values.
     values = TextValues(reader["format"], reader["options"]) if reader["schema"] is not None else None
     if values is None or reader["format"] not in TEXT_FORMATS:
-        return convert_nanos(_load(spark, reader, options, struct, uris), schema, is_strict=True)
-    texts = _load(spark, reader, options, values.build_schema(struct), uris)
+        return convert_nanos(_load_files(spark, reader, options, struct, uris), schema, is_strict=True)
+    texts = _load_files(spark, reader, options, values.build_schema(struct), uris)
     return values.convert_strictly(texts, struct, F.concat(FILE, F.lit(": ")))
 
 
@@ -93,7 +93,7 @@ def read_leniently(
         schema = with_bad(schema)
     else:
         options = {"ignoreCorruptFiles": "true"}
-    return _load(spark, reader, options, schema, uris)
+    return _load_files(spark, reader, options, schema, uris)
 
 
 def convert_nanos(frame: DataFrame, schema: Schema, *, is_strict: bool) -> DataFrame:
@@ -196,7 +196,7 @@ def write_options(writer: Mapping[str, Any]) -> dict[str, str]:
     )
 
 
-def _load(
+def _load_files(
     spark: SparkSession,
     reader: Mapping[str, Any],
     options: Mapping[str, str],

@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 from pyspark.sql import Column, functions as F
 from pyspark.sql.types import StringType, StructType
 
+from airflow_merge_provider.jobs.spark.text_values import trim_zeros
+
 # A number with more digits than each DOUBLE holds, or with an exponent.
 _LONG = r"[0-9](\.?[0-9]){15}|[0-9][eE]"
 # Numbers between the marks that separate values; texts that look like this cost time only.
@@ -128,9 +130,3 @@ def _is_double(number: str) -> bool:
     # Programs write the smallest numbers with different digits: 4.9E-324 in Java is 5e-324 in Python.
     digits = len(exact.as_tuple().digits) if abs(double) < sys.float_info.min else 0
     return exact in (Decimal(repr(double)), Decimal(f"{double:.{max(digits - 1, 0)}e}"))
-
-
-def trim_zeros(number: Column) -> Column:
-    """Return the digits of a number without exponent, and without zeros at both ends."""
-    mantissa = F.regexp_replace(number, r"[eE].*$|[-.]", "")
-    return F.regexp_replace(mantissa, "^0+|0+$", "")
