@@ -1,6 +1,7 @@
 """Create a temporary home for Airflow.
 
-Conftest modules import this module before anything imports Airflow.
+The conftest of all tests imports it: pytest imports modules in the order of their names, and one that imports
+Airflow first would have all tests use the home of the user, and the rows of earlier tests.
 """
 
 from __future__ import annotations

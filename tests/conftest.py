@@ -1,4 +1,4 @@
-"""Shared pytest setup: one Spark session per test process, markers by folder, and skips without Java."""
+"""Shared pytest setup: an Airflow home, a Spark session per process, markers by folder, skips for Java."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import tests.airflow_home  # noqa: F401 - before anything imports Airflow
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jvm.jars import find_java
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import tests.airflow_home  # noqa: F401 - before anything imports Airflow
+from tests.airflow_home import HOME
 from tests.fakes import FakeSparkJobHook
 
 RunDag = Callable[..., Any]
@@ -16,8 +16,10 @@ RunDag = Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def airflow_db() -> None:
+    from airflow.configuration import conf
     from airflow.utils import db  # noqa: TID251 - the server side
 
+    assert HOME in conf.get("database", "sql_alchemy_conn"), "Airflow was imported before its home was set"
     db.initdb()
 
 

@@ -10,7 +10,6 @@ import pytest
 from demo.tables import read_entities, write_rows
 from pyspark.sql import SparkSession
 
-import tests.airflow_home  # noqa: F401 - before anything imports Airflow
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_source.job import run

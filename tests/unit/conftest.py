@@ -1,4 +1,4 @@
-"""Set a temporary Airflow home before any test imports Airflow."""
+"""Fixtures of the unit tests: configurations, tables and answers of runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import tests.airflow_home  # noqa: F401
 
 
 @pytest.fixture(scope="session")
