@@ -190,7 +190,7 @@ def _find_type_problems(
             "type",
             f"column {name!r} has type {kind} in the source and type {stored[name]} in the target"
             f"{describe_value(name)}",
-            f"cast it upstream with CAST({name} AS {stored[name]}), "
+            f"cast it upstream with CAST({name} AS {stored[name]}) if no value changes by that, "
             "or rebuild the target with full_refresh=True",
         )
         for name, kind in source.items()

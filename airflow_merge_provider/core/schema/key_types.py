@@ -34,13 +34,12 @@ _FAMILIES: dict[str, Family] = {
     "TIMESTAMP": "timestamp", "TIMESTAMP_NTZ": "timestamp_ntz",
 }  # fmt: skip
 _SIZED = re.compile(r"(decimal|varchar|char)\((\d+)(?:,(\d+))?\)\Z")
-# Families of which the first is cast to the type of the second, if both are types of keys.
+# Families of which the first has a cast to the second that maps no two values to one.
 _CASTS: frozenset[tuple[Family, Family]] = frozenset({
-    ("text", "boolean"), ("text", "integer"), ("text", "decimal"), ("text", "float"), ("text", "binary"),
-    ("text", "date"), ("text", "timestamp"), ("text", "timestamp_ntz"),
-    ("boolean", "integer"), ("boolean", "decimal"), ("boolean", "float"),
-    ("float", "integer"), ("float", "decimal"),
-    ("timestamp", "date"), ("timestamp_ntz", "date"), ("timestamp_ntz", "timestamp"),
+    ("boolean", "text"), ("integer", "text"), ("decimal", "text"), ("float", "text"), ("date", "text"),
+    ("timestamp", "text"), ("timestamp_ntz", "text"), ("text", "binary"),
+    ("boolean", "integer"), ("boolean", "decimal"), ("boolean", "float"), ("float", "integer"),
+    ("date", "timestamp"), ("date", "timestamp_ntz"), ("timestamp_ntz", "timestamp"),
 })  # fmt: skip
 
 
@@ -101,33 +100,31 @@ def choose_comparison(types: Sequence[str]) -> KeyComparison | None:
 def list_casts(types: Sequence[str]) -> list[str] | None:
     """Return the expression that gives the values of each type a type that all of them can be compared in.
 
-    ``{}`` stands for the value. None if no cast helps: the values mean something else.
+    ``{0}`` stands for the value. No two values become one: a number becomes text, since a text such as ``01``
+    would become the number of another. None if no such cast exists, or if the values mean something else.
 
     >>> list_casts(["string", "int"]), list_casts(["char(3)", "string"])
-    (['CAST({} AS INT)', '{}'], ['RTRIM({})', '{}'])
+    (['{0}', 'CAST({0} AS STRING)'], ['RTRIM({0})', '{0}'])
     """
     kinds = [read_key_type(kind) for kind in types]
     if any(not is_comparable(kind) for kind in types):
         return None
-    if {kind.family for kind in kinds} <= {"text", "char"}:
-        return ["RTRIM({})" if kind.family == "char" else "{}" for kind in kinds]
     goals = _list_goals(kinds, choose_comparison(types))
     if goals is None:
         return None
-    pairs = zip(kinds, goals, strict=True)
-    return ["{}" if kind.name == goal else f"CAST({{}} AS {goal})" for kind, goal in pairs]
+    return [_build_cast(kind, goal) for kind, goal in zip(kinds, goals, strict=True)]
 
 
 def suggest_casts(names: Sequence[str], types: Sequence[str]) -> str:
     """Return how to give columns of two types one type, by their names.
 
     >>> suggest_casts(["a.id", "b.id"], ["string", "int"])
-    'give the input a column with CAST(a.id AS INT) in place of the field'
+    'give the input a column with CAST(b.id AS STRING) in place of the field'
     """
     casts = list_casts(types)
     if casts is None:
         return "join on another field"
-    changed = [cast.format(name) for name, cast in zip(names, casts, strict=True) if cast != "{}"]
+    changed = [cast.format(name) for name, cast in zip(names, casts, strict=True) if cast != "{0}"]
     return f"give the input a column with {' and '.join(changed)} in place of the field"
 
 
@@ -159,15 +156,31 @@ def _compare_numbers(kinds: Iterable[KeyType]) -> KeyComparison:
 
 def _list_goals(kinds: Sequence[KeyType], comparison: KeyComparison | None) -> list[str] | None:
     """Return the type that each value is cast to; None if there is none."""
-    if {kind.family for kind in kinds} == {"integer", "decimal"}:
+    families = {kind.family for kind in kinds}
+    if families == {"integer", "decimal"}:
         # Decimals of any size can be compared.
         return [f"DECIMAL({kind.digits},0)" if kind.family == "integer" else kind.name for kind in kinds]
     if comparison is not None:
         return [comparison.type or kind.name for kind in kinds]
+    if families <= {"text", "char"}:
+        return ["STRING"] * len(kinds)
     goal = next((kind for kind in kinds if all(_can_cast(other, kind) for other in kinds)), None)
-    return None if goal is None else [goal.name] * len(kinds)
+    if goal is None:
+        return None
+    return ["STRING" if goal.family == "char" else goal.name] * len(kinds)
 
 
 def _can_cast(kind: KeyType, goal: KeyType) -> bool:
-    family: Family = "text" if kind.family == "char" else kind.family
-    return family == goal.family or (family, goal.family) in _CASTS
+    families: list[Family] = ["text" if item.family == "char" else item.family for item in (kind, goal)]
+    return families[0] == families[1] or tuple(families) in _CASTS
+
+
+def _build_cast(kind: KeyType, goal: str) -> str:
+    if kind.name == goal:
+        return "{0}"
+    if kind.family == "float" and goal in _INTEGER_DIGITS:
+        # A cast alone cuts the fraction, and then 1.5 equals 1.
+        return f"IF({{0}} % 1 = 0, CAST({{0}} AS {goal}), NULL)"
+    # Blanks at the end of a CHAR are padding.
+    name, value = ("STRING", "RTRIM({0})") if kind.family == "char" else (kind.name, "{0}")
+    return value if name == goal else f"CAST({value} AS {goal})"

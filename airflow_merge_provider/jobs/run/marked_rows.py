@@ -21,6 +21,7 @@ from airflow_merge_provider.core.expectations.result import (
     check_freshness,
 )
 from airflow_merge_provider.core.schema.key_types import choose_comparison, suggest_casts
+from airflow_merge_provider.core.schema.type_text import is_comparable
 from airflow_merge_provider.jobs.run.change_set import read_row
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.exact_text import exact_row
@@ -127,6 +128,7 @@ class MarkedRows:
             *(column.alias(name) for column, name in zip(columns, names, strict=True))
         )
         if item.kind == "unique":
+            _require_comparable(keys, item)
             failed = keys.groupBy(*names).count().where(F.col("count") > 1).select(*names)
         else:
             valid = self._read_keys(self.rows.sparkSession, item).toDF(*(f"{name}_valid" for name in names))
@@ -152,6 +154,23 @@ class MarkedRows:
             name: [read_row(text) for text in dict.fromkeys(row[f"{name}-{end}"] for end in ends)]
             for name in failures
         }
+
+
+def _require_comparable(keys: DataFrame, item: Expectation) -> None:
+    problems = [
+        Problem(
+            f"{item.path}.unique",
+            "type",
+            f"column {name!r} is {kind}: values of this type cannot be compared",
+            "name columns of other types",
+        )
+        for name, kind in zip(
+            item.columns, (field.dataType.simpleString() for field in keys.schema), strict=True
+        )
+        if not is_comparable(kind)
+    ]
+    if problems:
+        raise DataError.from_problems(problems)
 
 
 def _build_validity(item: Expectation, keys: DataFrame, valid: DataFrame) -> Column:

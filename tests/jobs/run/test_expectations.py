@@ -367,6 +367,17 @@ def test_expectations_that_do_not_suit_the_columns_are_errors(
     assert lake.version is None
 
 
+def test_values_that_cannot_be_compared_are_not_unique(make_lake: MakeLake) -> None:
+    """Spark does not group maps: the error names the column and its type."""
+    lake = make_lake("upsert")
+    tags = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))
+    rows = pa.table({"_id": ["1"], "tags": tags})
+    write_deltalake(str(lake.folder / "a"), rows, mode="overwrite", schema_mode="overwrite")
+
+    with pytest.raises(DataError, match=r"expect\.x\.unique: column 'tags' is map<string,bigint>: "):
+        lake.run({"x": {"unique": "tags"}})
+
+
 def test_a_rejected_retraction_is_not_lost(make_lake: MakeLake) -> None:
     """Records that retract or delete are not checked: leaving them out would keep rows that have ended."""
     lake = make_lake("merge_engine")
