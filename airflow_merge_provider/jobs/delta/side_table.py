@@ -14,12 +14,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.run.side_table_history import RUN, SideTableHistory
 from airflow_merge_provider.core.run.table_log import (
     HISTORY_PAGE,
     PinnedDataset,
     find_last_number,
     get_app_id,
-    parse_metadata,
     require_owner,
 )
 from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineage
@@ -35,8 +35,6 @@ from airflow_merge_provider.jobs.delta.writer import (
     restore_table,
 )
 from airflow_merge_provider.jobs.spark.session import override_settings
-
-_RUN = "run"
 
 
 class SideTable:
@@ -129,7 +127,7 @@ class SideTable:
         if latest_version is None and rows is not None:
             write = partial(create_table, self.dataset, rows, self.owner)
         number, since = self._number + 1, -1 if latest_version is None else latest_version
-        own = {"capability": self.owner, "number": number, _RUN: self.next_number}
+        own = {"capability": self.owner, "number": number, RUN: self.next_number}
         commit = commit_once(
             self._spark, self.dataset, self.owner, number, {**(metadata or {}), **own}, write, since=since
         )
@@ -139,17 +137,12 @@ class SideTable:
 
     def restore(self) -> None:
         """Revert the writes of runs that did not commit or were undone; deletions by users are kept."""
-        lineage = trace_lineage(self._history, partial(find_restored_version, self._spark, self.dataset))
-        version = self.version
-        if version is None:
+        if self.version is None:
             return
-        # If the history does not reach back to the version (its commit has aged out), the version is valid.
-        is_old = bool(self._history) and self._history[-1].version > version
-        is_named = is_old or any(entry.version == version for entry in lineage.entries)
-        later = [entry for entry in lineage.entries if entry.version > version]
-        if not is_named or any(map(self._is_uncommitted, later)):
-            restore_table(self._spark, self.dataset, self._find_last_write(version))
-            self._history = self._read_history(version)
+        restored_version = self._trace_history().find_restored_version()
+        if restored_version is not None:
+            restore_table(self._spark, self.dataset, restored_version)
+            self._history = self._read_history(self.version)
         self.version = self.latest_version
 
     def find_version_before(self, mark: str) -> int | None:
@@ -157,37 +150,11 @@ class SideTable:
 
         Without such a write, that is the newest version.
         """
-        if self.version is None:
-            return self.latest_version
+        return self._trace_history().find_version_before(mark)
+
+    def _trace_history(self) -> SideTableHistory:
         lineage = trace_lineage(self._history, partial(find_restored_version, self._spark, self.dataset))
-        marked = [
-            entry.version
-            for entry in lineage.entries
-            if entry.version > self.version and mark in parse_metadata(entry)
-        ]
-        return min(marked) - 1 if marked else self.latest_version
-
-    def _find_last_write(self, version: int) -> int:
-        """Return the last of the writes from a version on that belong to the run whose rows the target holds.
-
-        A run names a version before it removes outdated rows.
-        """
-        by_version = {entry.version: parse_metadata(entry) for entry in self._history}
-        while (metadata := by_version.get(version + 1, {})).get("capability") == self.owner:
-            if metadata.get(_RUN) != self._run_number:
-                break
-            version += 1
-        return version
-
-    def _is_uncommitted(self, entry: HistoryEntry) -> bool:
-        """Return whether an entry is a write of a later run than the one whose rows the target holds.
-
-        Writes of earlier releases do not carry a run number. Deletions and masking by users are kept.
-        """
-        metadata = parse_metadata(entry)
-        if metadata.get("capability") == self.owner:
-            return bool(metadata.get(_RUN, 0) > self._run_number)
-        return entry.operation == "WRITE"
+        return SideTableHistory(self.owner, self.version, self._run_number, self._history, lineage)
 
     def _read_history(self, version: int | None) -> Sequence[HistoryEntry]:
         """Return the history back to a version."""
