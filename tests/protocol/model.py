@@ -186,9 +186,9 @@ def _require(process: Process) -> Work:
 @dataclass(frozen=True, slots=True)
 class World:
     """A lake, the attempts over it, and what else may still happen to it, each once.
+
     Events: ``append`` to the source, ``optimize``, ``foreign`` (another writer changes the target), ``expire``
-    Events: ``append`` to the source, ``optimize``, ``foreign`` (another writer changes the target), ``expire``
-    (the target's log loses all commits but the newest), and ``crash`` (an attempt ends, its retry begins).
+    (its log loses all commits but the newest), ``crash`` (an attempt ends, and a retry begins).
     """
 
     lake: Lake
