@@ -187,7 +187,7 @@ def _require(process: Process) -> Work:
 class World:
     """A lake, the attempts over it, and what else may still happen to it, each once.
 
-    Events: ``append`` to the source, ``optimize``, ``foreign`` (another writer changes the target), ``expire``
+    Events: ``append`` to the source, ``optimize``, ``foreign`` (a writer adds to the target), ``expire``
     (its log loses all commits but the newest), ``crash`` (an attempt ends, and a retry begins).
     """
 
