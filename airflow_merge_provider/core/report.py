@@ -104,7 +104,10 @@ class Report(_ReportPart):
         " undone."
     )
     run_mode_reason: str = Field(description="The reason for the run mode.")
-    changed: bool = Field(description="Whether the run changed rows of the target.")
+    changed: bool = Field(
+        description="Whether the run changed rows of the target. A join that replaces its rows has changed "
+        "them, equal or not."
+    )
     dry_run: bool = Field(description="Whether the run stopped before its commit.")
     target: TargetReport = Field(description="The target and its versions.")
     sources: dict[str, SourceReport] = Field(description="The sources by name.")

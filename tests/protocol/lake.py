@@ -14,6 +14,8 @@ from airflow_merge_provider.core.run.table_log import PinnedDataset, TableVersio
 from airflow_merge_provider.core.table_history import HistoryEntry
 
 Rows = tuple[str, ...]
+# The time between two commits of a table, in milliseconds.
+DAY = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,9 @@ class Table:
     def commit_rows(self, operation: str, rows: Rows, *, restored: int | None = None) -> Table:
         """Return the table after a commit that is no run."""
         parameters = {} if restored is None else {"version": str(restored)}
-        return self._add(HistoryEntry(self.newest + 1, operation, parameters), rows)
+        return self._add(
+            HistoryEntry(self.newest + 1, operation, parameters, timestamp=self._next_time), rows
+        )
 
     def commit_run(
         self, writer: str, number: int, operation: str, rows: Rows, metadata: Mapping[str, Any]
@@ -64,8 +68,12 @@ class Table:
         restored = (metadata.get("undo") or {}).get("restored_version")
         text = json.dumps({**metadata, "capability": writer, "number": number}, sort_keys=True)
         parameters = {"version": str(restored)} if operation == "RESTORE" else {}
-        entry = HistoryEntry(self.newest + 1, operation, parameters, text)
+        entry = HistoryEntry(self.newest + 1, operation, parameters, text, timestamp=self._next_time)
         return replace(self._add(entry, rows), writer=writer, number=number)
+
+    @property
+    def _next_time(self) -> int:
+        return len(self.commits) * DAY
 
     def _add(self, entry: HistoryEntry, rows: Rows) -> Table:
         return replace(self, commits=(*self.commits, (entry, rows)))

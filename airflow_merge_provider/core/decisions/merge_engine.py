@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
@@ -41,6 +42,10 @@ from airflow_merge_provider.core.run_mode import (
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, find_replaced, read_offsets
 
 CAPABILITY = "merge_engine"
+# The state names this many batches, each with the time of its run, and the time of the newest one that it has
+# dropped, in microseconds since 1970 UTC.
+_BATCHES_MAX = 100
+_BATCHES, _DROPPED = "batches", "dropped_batches_until"
 
 
 @dataclass(frozen=True)
@@ -82,10 +87,11 @@ class FoldDecision(RunDecision):
         :raises ConfigError: if options have changed on which the stored rows depend.
         :raises DataError: if the source does not continue from where it was read.
         """
-        if self.batch in self.state.get("batches", ()) and not self.request.full_refresh:
+        if self.batch in _read_batches(self.state) and not self.request.full_refresh:
             reason = f"batch {self.batch!r} was already folded"
             self.reporter.add_warnings([f"{reason}: the run does nothing"])
             return "noop", reason
+        self._require_known_batch()
         self._require_continuity()
         self.reporter.add_warnings(self.last.warnings if self.last else [])
         if self.last is None:
@@ -101,6 +107,18 @@ class FoldDecision(RunDecision):
         return "incremental", describe_changed_sources(
             self.state, {self.source.dataset.id: self.source.offset}
         )
+
+    def build_batches(self) -> dict[str, Any]:
+        """Return the part of the run's state that names the batches in the target."""
+        state = {} if self.request.full_refresh else self.state
+        batches = _read_batches(state) | ({self.batch: self.request.started_at} if self.batch else {})
+        names = sorted(batches, key=lambda name: batches[name])
+        dropped, kept = names[:-_BATCHES_MAX], names[-_BATCHES_MAX:]
+        dropped_until = max([state.get(_DROPPED) or 0, *(batches[name] for name in dropped)])
+        return {
+            _BATCHES: {name: batches[name] for name in kept},
+            **({_DROPPED: dropped_until} if dropped_until else {}),
+        }
 
     def check_inputs(self, read_fields: ReadFields) -> None:
         config = self.config
@@ -119,6 +137,22 @@ class FoldDecision(RunDecision):
         kinds = bool(config.row_kind_column or config.table_options.row_kind_field)
         plan_fold(config, table_columns, retracts=kinds)
         check_columns(config, columns, table_columns)
+
+    def _require_known_batch(self) -> None:
+        """Raise an error if the batch may be one that the state no longer names.
+
+        :raises DataError: if a batch as old as the DAG run has been dropped from the state.
+        """
+        dropped_until, run_after = self.state.get(_DROPPED), self.request.run_after
+        if self.batch is None or self.request.full_refresh or not dropped_until or run_after is None:
+            return
+        if run_after <= dropped_until:
+            message = (
+                f"batch {self.batch!r} may have been folded: this DAG run is older than the last "
+                f"{_BATCHES_MAX} batches, which the target names"
+            )
+            hint = "fold it with a new DAG run if it was not, or rebuild the target with full_refresh=True"
+            raise _build_refusal("batch_id", message, hint)
 
     def _require_continuity(self) -> None:
         """Raise an error if the previous run's configuration or offsets do not allow continuing.
@@ -188,6 +222,12 @@ def require_dataset(path: str, ref: str | None) -> str:
     if ref is None:
         raise ConfigError.from_problems([Problem(path, "missing", "is required", "set a dataset")])
     return ref
+
+
+def _read_batches(state: Mapping[str, Any]) -> dict[str, int]:
+    """Return the batches in the target, oldest first; states of earlier releases have no times."""
+    batches = state.get(_BATCHES) or {}
+    return dict(batches) if isinstance(batches, Mapping) else dict.fromkeys(batches, 0)
 
 
 def _build_refusal(path: str, message: str, hint: str) -> DataError:

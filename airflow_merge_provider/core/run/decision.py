@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
@@ -53,10 +55,29 @@ class RunDecision(ABC):
         return False
 
     def find_own_commit(self) -> RunCommit | None:
-        """Return the commit of an earlier attempt of this run, if there is one."""
+        """Return the commit of an earlier attempt of this run, if there is one.
+
+        :raises DataError: if the run may have appended its rows, and the history does not tell.
+        """
         if self.last is None:
             return None
-        return self.last.own_commit or (None if self.is_repeatable else self.last.cleared_commit)
+        if self.last.own_commit is not None or self.is_repeatable:
+            return self.last.own_commit
+        if self.last.cleared_commit is None and not self.last.is_searched and not self.request.full_refresh:
+            raise self._refuse_repetition(self.reporter.target)
+        return self.last.cleared_commit
+
+    @staticmethod
+    def _refuse_repetition(target: Dataset) -> DataError:
+        message = (
+            f"the history of {target.uri} begins after this DAG run: nobody can tell whether the run has "
+            "appended its rows"
+        )
+        hint = (
+            "append them with a new DAG run, replace all rows with full_refresh=True, "
+            "or raise delta.logRetentionDuration for later runs"
+        )
+        return DataError.from_problems([Problem("target", "repeated", message, hint)])
 
     @abstractmethod
     def choose_run_mode(self) -> tuple[RunMode, str]:

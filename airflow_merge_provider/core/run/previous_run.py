@@ -69,7 +69,8 @@ class PreviousRun:
     was the last to change the rows, whoever made it; -1 if none did, None if unknown. ``own_commit`` is the
     commit of an earlier attempt of this run, ``cleared_commit`` one from before the run was cleared.
     ``is_adopted`` is set if another program has written the table, and the run takes it over. ``is_purged``
-    is set if the files of the previous run were rewritten without deleted rows.
+    is set if the files of the previous run were rewritten without deleted rows. ``is_searched`` is unset if
+    the history begins after the run was created, so that a commit of an earlier attempt may have aged out.
     """
 
     number: int
@@ -85,6 +86,7 @@ class PreviousRun:
     cleared_commit: RunCommit | None = None
     is_adopted: bool = False
     is_purged: bool = False
+    is_searched: bool = True
 
     @property
     def run_number(self) -> int:
@@ -166,7 +168,8 @@ def load_previous_run(
     if adopts is not None and previous_run.run_version is None and lineage.is_complete:
         # An undo of the run that took over a table leaves the rows of the other program, and our property.
         is_adopted = is_adopted or previous_run.changed_by is not None
-    previous_run = replace(previous_run, is_adopted=is_adopted)
+    is_searched = run_after is None or history[-1].version == 0 or _is_reaching(history, run_after)
+    previous_run = replace(previous_run, is_adopted=is_adopted, is_searched=is_searched)
     if request is None or not own_commits:
         return previous_run
     attempts = [run for run in own_commits if request.run.is_same_attempt(run.state.get(TOKEN))]

@@ -50,8 +50,6 @@ from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line
 
-_BATCHES_MAX = 100
-
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
     """Fold the changes of the source into the target, or report that there are none.
@@ -259,16 +257,12 @@ class _Fold(JobRun):
         configs = {
             uri: config for uri, config in previous_state.get("configs", {}).items() if uri in other_uris
         }
-        batches = [
-            *previous_state.get("batches", []),
-            *([self.decision.batch] if self.decision.batch else []),
-        ]
         return {
             **self.reporter.build_state(result),
             "fixed": stored_settings.build_fixed_settings(self.config),
             **write_offsets([*other_offsets, self.source.pinned.offset]),
             "configs": {**configs, self.source.pinned.dataset.uri: self.request.config},
-            "batches": batches[-_BATCHES_MAX:],
+            **self.decision.build_batches(),
             SIDE_TABLE_VERSIONS: self._list_side_table_versions(),
             **({} if changelog is None else {SIDE_TABLE_LOCATIONS: {changelog.owner: changelog.dataset.uri}}),
         }
