@@ -19,7 +19,7 @@ from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_engine.checks import plan_fold
 from airflow_merge_provider.core.merge_engine.columns import Column
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from tests.values.catalog import ALL, SIMPLE, Kind, build_table
+from tests.values.catalog import ALL, SHORT, SIMPLE, Kind, build_table
 from tests.values.outcomes import EXACT, REFUSED, Outcomes
 
 BY_NAME = {kind.name: kind for kind in ALL}
@@ -35,6 +35,12 @@ def list_cells(outcomes: Outcomes, kinds: Iterable[Kind], *uses: str, refused: b
         for use in uses
         if outcomes.find_outcome(kind.name, use).startswith(REFUSED) == refused
     ]
+
+
+def mark_long(cells: Iterable[tuple[str, str]]) -> list[Any]:
+    """Return cells as parameters of a test: those of types that share no runs with ``SHORT`` are long."""
+    names = {kind.name for kind in SHORT}
+    return [pytest.param(*cell, marks=() if cell[0] in names else pytest.mark.long) for cell in cells]
 
 
 def require_exact(outcomes: Outcomes, kind: str, use: str) -> None:
@@ -90,9 +96,9 @@ def take_rows(rows: pa.Table, positions: Sequence[int | None]) -> pa.Table:
 
 
 @cache
-def build_payload() -> pa.Table:
+def build_payload(kinds: Sequence[Kind] = ALL) -> pa.Table:
     """Return a table with a column of each kind."""
-    return build_table(ALL, 59, PAYLOAD_ROWS)
+    return build_table(tuple(kinds), 59, PAYLOAD_ROWS)
 
 
 def build_neighbours(prefix: str) -> tuple[pa.Table, list[tuple[str, Any]]]:

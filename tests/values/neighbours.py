@@ -22,18 +22,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from tests.values.catalog import ALL, SIMPLE, Kind
+from tests.values.catalog import ALL, SHORT, Kind
 
 ID = "id"
 _DIGITS = Context(prec=60)
-
-
-# The types whose cells ``make test`` checks; ``make test-long`` checks all.
-_SHORT_NESTED = (
-    "array_double", "array_string", "struct_timestamp", "struct_decimal_38_18", "map_string_timestamp_ntz",
-    "map_binary_string", "array_struct_double", "struct_array_date", "array_map_int_timestamp",
-)  # fmt: skip
-SHORT = tuple(kind for kind in ALL if kind in SIMPLE or kind.name in _SHORT_NESTED)
 
 
 def list_cells(uses: Iterable[str]) -> list[Any]:

@@ -20,11 +20,10 @@ from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.explain.joiner import explain_joined_row
 from tests.conformance.lean import lean_session
 from tests.jobs.joiner.lake import Lake
-from tests.values.catalog import ALL, SIMPLE, Kind
+from tests.values.catalog import ALL, SHORT, SIMPLE, Kind
 from tests.values.neighbours import (
     ID,
     READERS,
-    SHORT,
     Neighbours,
     build_keys,
     check_images,

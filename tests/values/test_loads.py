@@ -22,11 +22,10 @@ from airflow_merge_provider.explain.merge_load import explain_row
 from tests.conformance.lean import lean_session
 from tests.jobs.merge_load.loads import Loads
 from tests.long import all_long_but
-from tests.values.catalog import ALL, SIMPLE, Kind
+from tests.values.catalog import ALL, SHORT, SIMPLE, Kind
 from tests.values.neighbours import (
     ID,
     READERS,
-    SHORT,
     Neighbours,
     build_keys,
     check_images,

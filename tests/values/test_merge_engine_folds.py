@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from tests.conformance.merge_engine import MemoryLake
-from tests.values.catalog import ALL, NESTED, SIMPLE, TWICE, Kind
+from tests.values.catalog import ALL, NESTED, SHORT, SIMPLE, TWICE, Kind
 from tests.values.merging import (
     BY_NAME,
     PAYLOAD_ROWS,
@@ -22,6 +23,7 @@ from tests.values.merging import (
     fold_value,
     list_cells,
     list_values,
+    mark_long,
     require_exact,
     sort_value,
     take_rows,
@@ -105,13 +107,13 @@ class Folds:
         return int(next(row["n"] for row in rows if row["k"] == key))
 
 
-def build_records(payload: pa.Table) -> pa.Table:
+def build_records(payload: pa.Table, functions: Mapping[str, Case]) -> pa.Table:
     """Return records with a payload, with arguments of functions, and with values of sequences only."""
     keys: list[tuple[str, dict[str, Any], int | None, int]] = []
     for number in range(PAYLOAD_ROWS):
         earlier = (number + 1) % PAYLOAD_ROWS
         keys += [(f"payload {number:02}", {"s_int": at}, row, at) for at, row in ((1, earlier), (2, number))]
-    size = max(len(values) for _, _, values, _ in FUNCTIONS.values())
+    size = max(len(values) for _, _, values, _ in functions.values())
     keys += [("functions", {"s_int": at}, None, at) for at in range(size)]
     keys += [
         (f"sequence {kind.name}", {f"s_{kind.name}": value}, None, at)
@@ -124,7 +126,7 @@ def build_records(payload: pa.Table) -> pa.Table:
     rows = take_rows(payload, [row for _, _, row, _ in keys])
     for name in payload.column_names:
         table = table.append_column(name, rows[name])
-    for name, (_, kind, values, _) in FUNCTIONS.items():
+    for name, (_, kind, values, _) in functions.items():
         items = [values[at] if key == "functions" and at < len(values) else None for key, _, _, at in keys]
         # A NULL after the values would be the last value.
         if name.startswith("last_value"):
@@ -136,13 +138,28 @@ def build_records(payload: pa.Table) -> pa.Table:
     return table
 
 
+FoldKinds = Callable[[str], Folds]
+
+
 @pytest.fixture(scope="module")
-def folds(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Folds:
+def fold(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FoldKinds:
+    """Return the folds of a type, which shares its runs with others: those of ``SHORT``, or the rest."""
+
+    @cache
+    def fold_kinds(*, is_short: bool) -> Folds:
+        kinds = [kind for kind in ALL if (kind in SHORT) == is_short]
+        return _fold_kinds(spark, tmp_path_factory, kinds)
+
+    return lambda name: fold_kinds(is_short=BY_NAME[name] in SHORT)
+
+
+def _fold_kinds(spark: SparkSession, folders: pytest.TempPathFactory, kinds: Sequence[Kind]) -> Folds:
     """Return the rows of an aggregation, and of a partial update that folds all columns in Python."""
-    payload = build_payload()
-    records = build_records(payload)
+    payload = build_payload(kinds)
+    cases = {name: case for name, case in FUNCTIONS.items() if case[1] in kinds}
+    records = build_records(payload, cases)
     order = ",".join(f"s_{kind.name}" for kind in SIMPLE)
-    functions = {f"fields.{name}.aggregate-function": function for name, (function, *_) in FUNCTIONS.items()}
+    functions = {f"fields.{name}.aggregate-function": function for name, (function, *_) in cases.items()}
     functions |= {"fields.n.aggregate-function": "last_value"}
     protected = ",".join(name for name in records.column_names if name != "k" and not name.startswith("s_"))
     engines = {
@@ -161,7 +178,7 @@ def folds(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fold
         settings = {"merge_engine": engine, "primary_key": ["k"], "options": options | functions}
         settings |= {"source": "changes", "target": "state"}
         schema = from_arrow_schema(records.schema)
-        lake = MemoryLake(spark, tmp_path_factory.mktemp("folds"), MergeEngineConfig.parse(settings), schema)
+        lake = MemoryLake(spark, folders.mktemp("folds"), MergeEngineConfig.parse(settings), schema)
         lake.append_rows(records)
         run = RunToken(dag_id="tests", run_id="1", task_id="merge")
         lake.run_job(JobRequest(job="merge_engine", config=settings, run=run, started_at=1))
@@ -169,10 +186,13 @@ def folds(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fold
     return Folds(payload, results)
 
 
-@pytest.mark.parametrize(("name", "use"), list_cells(OUTCOMES, ALL, "spark aggregate", "python fold"))
-def test_both_ways_of_folding_keep_values(folds: Folds, name: str, use: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "use"), mark_long(list_cells(OUTCOMES, ALL, "spark aggregate", "python fold"))
+)
+def test_both_ways_of_folding_keep_values(fold: FoldKinds, name: str, use: str) -> None:
     """The newest value that is not NULL is the value of its record, and functions give exact results."""
     require_exact(OUTCOMES, name, use)
+    folds = fold(name)
     values = [fold_value(value) for value in folds.payload[name].to_pylist()]
     expected = [
         values[(at + 1) % PAYLOAD_ROWS] if value == "None" else value for at, value in enumerate(values)
@@ -186,18 +206,18 @@ def test_both_ways_of_folding_keep_values(folds: Folds, name: str, use: str) -> 
 
 
 @pytest.mark.parametrize(("name", "use"), list_cells(OUTCOMES, SIMPLE, "max", "sum"))
-def test_functions_take_all_their_types(folds: Folds, name: str, use: str) -> None:
+def test_functions_take_all_their_types(fold: FoldKinds, name: str, use: str) -> None:
     """Both ways give the result of a function, also if its steps are out of the range of the type."""
     require_exact(OUTCOMES, name, use)
-    expected = fold_value(FUNCTIONS[f"{use}_{name}"][-1])
+    folds, expected = fold(name), fold_value(FUNCTIONS[f"{use}_{name}"][-1])
     actual = {path: folds.read_column(path, f"{use}_{name}")["functions"] for path in folds.results}
     assert actual == dict.fromkeys(folds.results, expected)
 
 
 @pytest.mark.parametrize("name", [kind.name for kind in SIMPLE])
-def test_both_ways_of_folding_take_the_newest_record(folds: Folds, name: str) -> None:
+def test_both_ways_of_folding_take_the_newest_record(fold: FoldKinds, name: str) -> None:
     """The record with the largest sequence is the newest one, in an aggregate and in the fold in Python."""
     numbers = {at: value for at, (kind, value) in enumerate(SEQUENCES) if kind.name == name}
-    newest = max(numbers, key=lambda number: sort_value(numbers[number]))
+    folds, newest = fold(name), max(numbers, key=lambda number: sort_value(numbers[number]))
     actual = {path: folds.read_number(path, f"sequence {name}") for path in folds.results}
     assert actual == dict.fromkeys(folds.results, newest)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +21,8 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.explain.merge_source import list_all_links
 from airflow_merge_provider.jobs.merge_source.scan.sources import ID, open_source
 from tests.jobs.merge_source.pipe import Pipe
-from tests.values.catalog import ALL, SIMPLE, Kind
-from tests.values.merging import BY_NAME, build_sparse, fold_value, list_cells, require_exact
+from tests.values.catalog import ALL, SHORT, SIMPLE, Kind
+from tests.values.merging import BY_NAME, build_sparse, fold_value, list_cells, mark_long, require_exact
 from tests.values.outcomes import read_outcomes
 
 pytestmark = pytest.mark.spark
@@ -76,15 +78,25 @@ class Compared:
 
 
 @pytest.fixture(scope="module")
-def compared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+def compare(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Compared]:
+    """Return the links between the values of a type, from a run with those of ``SHORT`` or with the rest."""
+
+    @cache
+    def compare_kinds(*, is_short: bool) -> Compared:
+        kinds = [kind for kind in ALL if (kind in SHORT) == is_short]
+        return _compare_kinds(spark, tmp_path_factory.mktemp("compared"), kinds)
+
+    return lambda name: compare_kinds(is_short=BY_NAME[name] in SHORT)
+
+
+def _compare_kinds(spark: SparkSession, folder: Path, kinds: Sequence[Kind]) -> Compared:
     """Return the links between two datasets with the values of each type, by a rule for each type."""
-    folder = tmp_path_factory.mktemp("compared")
-    rules = [["eq", f"a.{kind.name}", f"b.{kind.name}"] for kind in ALL]
+    rules = [["eq", f"a.{kind.name}", f"b.{kind.name}"] for kind in kinds]
     pipe = Pipe(spark, folder, datasets=["A a", "B b"], equality=rules, values="columns")
     for name in "AB":
         cells = [
             (f"{name}-{kind.name}-{at}", kind, value)
-            for kind in ALL
+            for kind in kinds
             for at, value in enumerate(kind.values[:VALUES_MAX])
         ]
         pipe.write_rows(name, build_sparse(cells))
@@ -103,11 +115,11 @@ def compared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> C
     return Compared({name: sorted(actual) for name, actual in groups.items()}, dict(links))
 
 
-@pytest.mark.parametrize(("name", "use"), list_cells(OUTCOMES, ALL, "compared", "explain"))
-def test_values_are_linked_if_they_are_equal(compared: Compared, name: str, use: str) -> None:
+@pytest.mark.parametrize(("name", "use"), mark_long(list_cells(OUTCOMES, ALL, "compared", "explain")))
+def test_values_are_linked_if_they_are_equal(compare: Callable[[str], Compared], name: str, use: str) -> None:
     """Each value links its equal in the other dataset, neighbours stay apart, and links show the values."""
     require_exact(OUTCOMES, name, use)
-    kind, expected = BY_NAME[name], list_groups(BY_NAME[name])
+    kind, expected, compared = BY_NAME[name], list_groups(BY_NAME[name]), compare(name)
     if use == "compared":
         assert compared.groups.get(name, []) == expected
         return
