@@ -96,9 +96,9 @@ def take_rows(rows: pa.Table, positions: Sequence[int | None]) -> pa.Table:
 
 
 @cache
-def build_payload(kinds: Sequence[Kind] = ALL) -> pa.Table:
+def build_payload() -> pa.Table:
     """Return a table with a column of each kind."""
-    return build_table(tuple(kinds), 59, PAYLOAD_ROWS)
+    return build_table(ALL, 59, PAYLOAD_ROWS)
 
 
 def build_neighbours(prefix: str) -> tuple[pa.Table, list[tuple[str, Any]]]:
