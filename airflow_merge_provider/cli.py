@@ -18,12 +18,13 @@ from airflow_merge_provider.core.errors import (
     MergeError,
     RiskError,
     SetupError,
+    UnrevertedError,
 )
 
 _EXIT = {
-    error.code: code
-    for error, code in ((ConfigError, 2), (DataError, 3), (RiskError, 3), (SetupError, 4), (ConflictError, 5))
-}
+    ConfigError.code: 2, DataError.code: 3, RiskError.code: 3, SetupError.code: 4, ConflictError.code: 5,
+    UnrevertedError.code: 6,
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 DIGEST_CHARS = 16
+# Who committed, in the histories of Spark and delta-rs: the user, or else the program.
+_AUTHORS = ("userName", "engineInfo", "clientVersion")
 # delta-rs returns deletion vectors as one boolean per row of the files that have one.
 _VECTORS_MAX_ROWS = 200_000_000
 # delta-rs decodes names of folders twice: %20 becomes a blank, and on a disk, a backslash a slash.
@@ -239,6 +241,7 @@ def parse_entry(line: Mapping[str, Any]) -> HistoryEntry:
         user_metadata=line.get("userMetadata"),
         rows=None if row_count is None else int(row_count),
         timestamp=int(stamp.timestamp() * 1000) if isinstance(stamp, datetime) else int(stamp or 0),
+        author=str(next(filter(None, map(line.get, _AUTHORS)), "")),
     )
 
 

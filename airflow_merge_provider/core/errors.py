@@ -103,6 +103,12 @@ class ConflictError(MergeError):
     retryable = True
 
 
+class UnrevertedError(MergeError):
+    """Raised when a commit does not include a change of another writer, and could not be reverted."""
+
+    code = "unreverted"
+
+
 class JobError(MergeError):
     """Raised when the Spark process failed for a reason of its own; a retry may succeed."""
 

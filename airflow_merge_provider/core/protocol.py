@@ -20,6 +20,7 @@ from airflow_merge_provider.core.errors import (
     Problem,
     RiskError,
     SetupError,
+    UnrevertedError,
 )
 from airflow_merge_provider.core.population import Population
 from airflow_merge_provider.core.report import add_launch_seconds
@@ -153,8 +154,8 @@ class JobFailure(Message):
         problems = [Problem(**problem) for problem in self.problems]
         if self.code == RiskError.code:
             return RiskError(self.message, problems, self.report)
-        kinds: tuple[type[MergeError], ...] = (ConfigError, DataError, SetupError, ConflictError)
-        kind = next((kind for kind in kinds if kind.code == self.code), JobError)
+        kinds = (ConfigError, DataError, SetupError, ConflictError, UnrevertedError)
+        kind: type[MergeError] = next((kind for kind in kinds if kind.code == self.code), JobError)
         return kind(self.message, problems)
 
 

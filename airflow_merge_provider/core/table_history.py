@@ -55,7 +55,7 @@ class HistoryEntry:
     """A commit as the table's history describes it.
 
     ``timestamp`` is in milliseconds since 1970 UTC; ``rows`` is the number of rows written, None if the
-    history does not record it.
+    history does not record it. ``author`` is the user who committed, or the program if no user is recorded.
     """
 
     version: int
@@ -64,6 +64,7 @@ class HistoryEntry:
     user_metadata: str | None = None
     rows: int | None = None
     timestamp: int = 0
+    author: str = ""
 
     @property
     def effect(self) -> Effect:

@@ -95,7 +95,8 @@ def test_a_configuration_runs_too(lake: str, file: Any, job_run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "exit_code"), [("config", 2), ("data", 3), ("setup", 4), ("conflict", 5), ("job", 1)]
+    ("code", "exit_code"),
+    [("config", 2), ("data", 3), ("setup", 4), ("conflict", 5), ("unreverted", 6), ("job", 1)],
 )
 def test_each_kind_of_failure_has_its_exit_code(
     lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str], code: Any, exit_code: Any

@@ -181,6 +181,6 @@ def append_once(
         require_owner(SparkLog(spark), dataset, owner)
     with override_settings(spark, settings):
         if has_table:
-            append_rows(dataset, rows)
+            append_rows(dataset, rows, is_shared=True)
         else:
             create_table(dataset, rows, owner)

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import ConflictError
+from airflow_merge_provider.core.errors import ConflictError, MergeError, Problem, UnrevertedError
 from airflow_merge_provider.core.run.table_log import HISTORY_PAGE, get_app_id, parse_metadata
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.delta.log import read_history
-from airflow_merge_provider.jobs.spark.errors import convert_error
+from airflow_merge_provider.jobs.delta.writer import restore_table
+from airflow_merge_provider.jobs.spark.errors import COMMIT_REFUSED, convert_error, has_condition
 from airflow_merge_provider.jobs.spark.session import override_settings
 
 _ATTEMPT = "attempt"
@@ -48,12 +51,16 @@ def commit_once(
 ) -> CommitResult:
     """Run ``write`` as one commit with a transaction, and verify that the commit is in the table.
 
+    Between ``since`` and the commit, no other writer has changed rows: a statement of Delta reads the newest
+    version, so that Delta itself only detects commits that are made while it executes.
+
     :param writer: the capability or side table that counts its commits.
     :param number: the number of the transaction; one more than the last one that the caller has seen.
     :param metadata: the user metadata of the commit, as JSON.
     :param write: executes exactly one statement that commits to the table.
     :param since: the newest version that the caller has seen, -1 if there was no table.
-    :raises ConflictError: if another writer has used the number; nothing is written then.
+    :raises ConflictError: if another writer has committed since then; nothing of this commit is left then.
+    :raises UnrevertedError: if that was found out after the commit, which could not be reverted.
     """
     attempt = uuid.uuid4().hex
     settings = {
@@ -61,24 +68,36 @@ def commit_once(
         "spark.databricks.delta.write.txnVersion": str(number),
         _USER_METADATA: json.dumps({**metadata, _ATTEMPT: attempt}, ensure_ascii=False),
     }
+    list_entries = partial(_list_later_entries, spark, target, since)
+    _refuse_other_commit(target, since, list_entries())
     try:
         with override_settings(spark, settings):
             write()
     except Exception as error:
         # An error after the commit (a checkpoint, a lost connection) does not undo the commit.
-        entry = _find_attempt(spark, target, since, attempt)
-        if entry is not None:
-            return CommitResult(entry.version, number, entry.rows)
-        merge_error = convert_error(error, target.uri)
-        if merge_error is None or merge_error is error:
-            raise
-        raise merge_error from error
-    entry = _find_attempt(spark, target, since, attempt)
+        entries = list_entries()
+        if _find_attempt(entries, attempt) is None:
+            if has_condition(error, [COMMIT_REFUSED]) and not _find_change(entries, since):
+                # Only maintenance was committed meanwhile.
+                return commit_once(spark, target, writer, number, metadata, write, since=since)
+            merge_error = convert_error(error, target.uri)
+            if isinstance(merge_error, ConflictError):
+                _refuse_other_commit(target, since, entries, is_conflict=True)
+            if merge_error is None or merge_error is error:
+                raise
+            raise merge_error from error
+    else:
+        entries = list_entries()
+    entry = _find_attempt(entries, attempt)
     if entry is None:
+        _refuse_other_commit(target, since, entries, is_conflict=True)
         raise ConflictError(
             f"Another run committed to {target.uri} first: Delta skipped the write of run {number}; "
             "run it again"
         )
+    other = _find_change(entries, since, before=entry.version)
+    if other is not None:
+        raise _revert_commit(spark, target, since, entry, other)
     return CommitResult(entry.version, number, entry.rows)
 
 
@@ -87,13 +106,77 @@ def set_user_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
     return {_USER_METADATA: json.dumps(metadata, ensure_ascii=False)}
 
 
-def _find_attempt(spark: SparkSession, target: Dataset, since: int, attempt: str) -> HistoryEntry | None:
+def _list_later_entries(spark: SparkSession, target: Dataset, since: int) -> Sequence[HistoryEntry]:
+    """Return the commits after a version, newest first."""
+    history = read_history(spark, target, HISTORY_PAGE)
+    if history and history[-1].version > since + 1:
+        history = read_history(spark, target, None)
+    return [entry for entry in history if entry.version > since]
+
+
+def _find_attempt(entries: Sequence[HistoryEntry], attempt: str) -> HistoryEntry | None:
     """Return the commit of one attempt; others may have committed before and after it."""
-    for limit in (HISTORY_PAGE, None):
-        history = read_history(spark, target, limit)
-        for entry in history:
-            if parse_metadata(entry).get(_ATTEMPT) == attempt:
-                return entry
-        if not history or history[-1].version <= since + 1:
-            return None
-    return None
+    return next((entry for entry in entries if parse_metadata(entry).get(_ATTEMPT) == attempt), None)
+
+
+def _find_change(
+    entries: Sequence[HistoryEntry], since: int, *, before: int | None = None
+) -> HistoryEntry | None:
+    """Return the newest commit after a version, and before another, that may have changed rows."""
+    by_version = {entry.version: entry for entry in entries}
+    end = max(by_version, default=since) + 1 if before is None else before
+    commits = (by_version.get(version, HistoryEntry(version)) for version in range(end - 1, since, -1))
+    return next((commit for commit in commits if commit.effect != "none"), None)
+
+
+def _refuse_other_commit(
+    target: Dataset, since: int, entries: Sequence[HistoryEntry], *, is_conflict: bool = False
+) -> None:
+    """Raise an error if another writer has committed since the version that the run found.
+
+    :param is_conflict: whether Delta has refused or skipped the write, so that maintenance counts too.
+    :raises ConflictError: if there is such a commit; nothing was written then.
+    """
+    other = _find_change(entries, since) or next(iter(entries if is_conflict else ()), None)
+    if other is not None:
+        raise ConflictError.from_problems([_build_problem(target, since, other, "nothing was written")])
+
+
+def _build_problem(target: Dataset, since: int, other: HistoryEntry, state: str) -> Problem:
+    """Return the problem that names the commit of another writer; ``state`` is that of this run's commit."""
+    run = parse_metadata(other)
+    author = f"run {run['number']} of {run['capability']}" if "capability" in run else other.author
+    commit = " by ".join(filter(None, (other.operation or "an unknown operation", author)))
+    version = f"version {other.version} of {target.uri} ({commit})"
+    before = "found no table" if since < 0 else f"read version {since}"
+    message = f"another writer committed {version} after this run had {before}"
+    hint = f"{state}; run it again, so that it reads the target as it is now"
+    return Problem(target.id, "other-writer", message, hint)
+
+
+def _revert_commit(
+    spark: SparkSession, target: Dataset, since: int, own: HistoryEntry, other: HistoryEntry
+) -> MergeError:
+    """Restore the version before a commit that was made without knowledge of another one.
+
+    Delta cannot be told which version a statement has to read: a commit that is made just before the
+    statement starts is noticed after it.
+
+    :returns: the error of the run; it can be retried if the commit was reverted.
+    """
+    note = f"version {own.version} is reverted: it was made without knowledge of version {other.version}"
+    is_reverted = False
+    if not _list_later_entries(spark, target, own.version):
+        with suppress(Exception), override_settings(spark, {_USER_METADATA: note}):
+            restore_table(spark, target, own.version - 1)
+        # Nobody has committed before the RESTORE.
+        first = _list_later_entries(spark, target, own.version)[-1:]
+        is_reverted = bool(first) and first[0].user_metadata == note
+    if is_reverted:
+        state = f"version {own.version} of this run was reverted"
+        return ConflictError.from_problems([_build_problem(target, since, other, state)])
+    state = (
+        f"version {own.version} of this run does not include that change, and could not be reverted: compare "
+        f"both versions, and repair the rows or RESTORE version {own.version - 1}"
+    )
+    return UnrevertedError.from_problems([_build_problem(target, since, other, state)])

@@ -18,6 +18,7 @@ from airflow_merge_provider.jobs.delta.log import read_history, read_partition_c
 from airflow_merge_provider.jobs.delta.stored_values import prepare_rows
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import error_condition as reason
+from airflow_merge_provider.jobs.spark.session import override_settings
 
 # Settings of the session for the tables that are created meanwhile: whether a table is populated from its
 # first commit on, and whether it has deletion vectors, which it has by default.
@@ -32,6 +33,8 @@ NEW, OLD = "__merge_new", "__merge_old"
 _TAKEN = "TABLE_OR_VIEW_ALREADY_EXISTS"
 # A Delta that supports replacements has a setting that enables them; an older one overwrites the table.
 _ALLOWED = "spark.databricks.delta.replaceOn.dataframe.writer.enabled"
+# The commit is not tried again after another one.
+_COMMITS_FIRST = {"spark.databricks.delta.maxCommitAttempts": "0"}
 # Readers of these features see which row became which, and a replacement does not record that.
 _FOLLOWED = ("delta.enableChangeDataFeed", "delta.enableRowTracking")
 
@@ -99,13 +102,20 @@ def overwrite_table(target: Dataset, rows: DataFrame) -> None:
     rows.writeTo(sql.quote_table(target)).option("overwriteSchema", "true").overwrite(lit(True))
 
 
-def append_rows(target: Dataset, rows: DataFrame, *, new_columns: bool = False) -> None:
-    """Append rows by column name; add columns that the table lacks only with ``new_columns``."""
+def append_rows(
+    target: Dataset, rows: DataFrame, *, new_columns: bool = False, is_shared: bool = False
+) -> None:
+    """Append rows by column name; add columns that the table lacks only with ``new_columns``.
+
+    Delta refuses the commit if another writer commits while the statement executes, unless ``is_shared`` is
+    set: an append reads no rows, so that it would follow any other commit.
+    """
     rows = _prepare_for_table(target, rows, with_types=new_columns)
     writer = rows.writeTo(sql.quote_table(target))
     if new_columns:
         writer = writer.option("mergeSchema", "true")
-    writer.append()
+    with override_settings(rows.sparkSession, {} if is_shared else _COMMITS_FIRST):
+        writer.append()
 
 
 def _prepare_for_table(target: Dataset, rows: DataFrame, *, with_types: bool) -> DataFrame:

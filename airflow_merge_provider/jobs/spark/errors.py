@@ -16,6 +16,9 @@ from airflow_merge_provider.core.errors import (
     SetupError,
 )
 
+# Another writer has committed first, and Delta may not commit after it.
+COMMIT_REFUSED = "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
+
 # Searched in the error's type, condition and text without quoted values; the first match counts. Server-side
 # names are the same in both kinds of session, Python classes are not.
 _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
@@ -37,7 +40,7 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     ),
     (
         (
-            r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|"
+            rf"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|{COMMIT_REFUSED}|"
             r"Concurrent(Append|Write|Transaction|DeleteRead|DeleteDelete|Modification)Exception|"
             r"(Metadata|Protocol)ChangedException|DELTA_TABLE_ALREADY_EXISTS|TABLE_OR_VIEW_ALREADY_EXISTS"
         ),

@@ -205,7 +205,7 @@ def test_a_write_that_delta_skips_silently_is_a_lost_race(
         "overwrite": lambda: overwrite_table(target, late),
     }[operation]
 
-    with pytest.raises(ConflictError, match=r"Another run committed to .*/t first"):
+    with pytest.raises(ConflictError, match=r"committed version 1 of .*/t \(MERGE by run 2 of"):
         commit_run(spark, target, CAP, stale, {}, write)
 
     assert _read_rows(spark, target) == [(1, "first")]
@@ -216,7 +216,7 @@ def test_the_second_of_two_first_runs_loses(spark: SparkSession, target: Any) ->
     """Of two first runs that both found no table, one creates it and the other one fails."""
     _create_target(spark, target, (1, "first"))
 
-    with pytest.raises(ConflictError, match="another run committed to the table first"):
+    with pytest.raises(ConflictError, match=r"by run 1 of merge_source.* had found no table"):
         _create_target(spark, target, (1, "second"))
 
     assert _read_rows(spark, target) == [(1, "first")]
