@@ -147,8 +147,11 @@ class SideTable:
         is_old = bool(self._history) and self._history[-1].version > version
         is_named = is_old or any(entry.version == version for entry in lineage.entries)
         later = [entry for entry in lineage.entries if entry.version > version]
-        if not is_named or any(map(self._is_uncommitted, later)):
-            restore_table(self._spark, self.dataset, self._find_last_write(version))
+        uncommitted = [entry.version for entry in later if self._is_uncommitted(entry)]
+        if not is_named or uncommitted:
+            # What others have deleted before such a write stays deleted.
+            restored_version = min(uncommitted) - 1 if is_named else self._find_last_write(version)
+            restore_table(self._spark, self.dataset, restored_version)
             self._history = self._read_history(version)
         self.version = self.latest_version
 
