@@ -109,10 +109,9 @@ def decide_join(
         raise DataError.from_problems(
             [_refuse_absent_dataset(stage, dataset) for stage, dataset in missing.items()]
         )
-    reporter.add_warnings([*list_warnings(config), *_list_inferred(sources)])
     decision = JoinDecision(config, sources, reporter)
-    if decision.is_target_changed:
-        reporter.add_warnings([TARGET_CHANGED])
+    of_target = decision.last.warnings if decision.last else []
+    reporter.add_warnings([*list_warnings(config), *_list_inferred(sources), *of_target])
     return decision
 
 

@@ -64,7 +64,7 @@ class LoadDecision(RunDecision):
     @property
     def is_repeatable(self) -> bool:
         """Whether loading the same rows again is safe; it is not for appended rows."""
-        return self.config.is_idempotent
+        return not self.config.appends
 
     @property
     def has_repairs(self) -> bool:

@@ -201,6 +201,11 @@ class LoadConfig(Config):
         return False
 
     @property
+    def appends(self) -> bool:
+        """Whether the load adds its rows to those of earlier loads, whatever these contain."""
+        return False
+
+    @property
     def empty_load(self) -> str:
         """The effect of a load without rows."""
         return self.on_empty or ("error" if self.absence_deletes else "skip")

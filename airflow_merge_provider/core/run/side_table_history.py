@@ -33,7 +33,7 @@ class SideTableHistory:
     def find_restored_version(self) -> int | None:
         """Return the version to restore because of runs that did not commit or were undone; None if none is.
 
-        Deletions by users are kept.
+        What others have deleted before such a write stays deleted.
         """
         version = self.version
         if version is None:
@@ -41,10 +41,11 @@ class SideTableHistory:
         # If the history does not reach back to the version (its commit has aged out), the version is valid.
         is_old = bool(self.entries) and self.entries[-1].version > version
         is_named = is_old or any(entry.version == version for entry in self.lineage.entries)
+        if not is_named:
+            return self._find_last_write(version)
         later = [entry for entry in self.lineage.entries if entry.version > version]
-        if is_named and not any(map(self._is_uncommitted, later)):
-            return None
-        return self._find_last_write(version)
+        uncommitted = [entry.version for entry in later if self._is_uncommitted(entry)]
+        return min(uncommitted) - 1 if uncommitted else None
 
     def find_version_before(self, mark: str) -> int | None:
         """Return the newest version before any write after ``version`` that has a mark in its metadata.

@@ -46,7 +46,9 @@ def test_rows_that_a_user_changed_are_joined_again(lake: MakeLake, statement: st
     report = join.run_job()
 
     assert report["changed"]
-    assert any("another writer has changed rows" in warning for warning in report["warnings"])
+    operation = statement.partition(" ")[0]
+    warning = f"another writer changed rows of the target: {operation} in version 1"
+    assert warning in report["warnings"]
     assert join.read_rows() == LEFT
 
 
@@ -62,7 +64,7 @@ def test_appended_rows_that_a_user_changed_are_not_appended_again(lake: MakeLake
     report = join.run_job()
 
     assert not report["changed"]
-    assert any("another writer has changed rows" in warning for warning in report["warnings"])
+    assert "another writer changed rows of the target: DELETE in version 1" in report["warnings"]
 
 
 def test_maintenance_is_no_change(lake: MakeLake) -> None:

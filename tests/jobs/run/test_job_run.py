@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import RiskError
+from airflow_merge_provider.core.decisions.joiner import JoinDecision
+from airflow_merge_provider.core.decisions.merge_engine import FoldDecision
+from airflow_merge_provider.core.decisions.merge_load import LoadDecision, check_dispatch
+from airflow_merge_provider.core.errors import ConfigError, RiskError
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
+from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.merge_source.counts import COUNTS
+from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.spark_conf import SINGLE_WRITER, TIME_ZONE
 from airflow_merge_provider.jobs.run.change_set import ChangeSet
 from airflow_merge_provider.jobs.run.job_run import JobRun
+from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError, run_attempt
 from tests.jobs import probe
 from tests.reports import check_report
 
@@ -124,6 +139,87 @@ def test_a_cleared_run_is_repeated_unless_it_may_not(repeatable: bool) -> None:
     run.run_to_end()
 
     assert list_steps(run) == ((1, 1) if repeatable else (0, 0))
+
+
+def test_side_tables_of_earlier_releases_are_known() -> None:
+    """Their state has another key for the versions of side tables."""
+    assert PreviousRun(4, 4, 4, {"beside": {"changelog": 3}}).side_table_versions == {"changelog": 3}
+
+
+def test_an_attempt_reports_the_commit_of_another_one() -> None:
+    """An attempt that loses against another one of the same run looks again, and reports its commit."""
+    attempts: list[JobRequest] = []
+
+    def run(_: Any, request: JobRequest, __: Progress) -> dict[str, Any]:
+        attempts.append(request)
+        if len(attempts) == 1:
+            raise OwnAttemptWonError("another run committed first")
+        return {"attempts": len(attempts)}
+
+    session: Any = SimpleNamespace(conf={TIME_ZONE: "UTC"})
+
+    assert run_attempt(session, probe.build_request("/s", "/t"), Progress(out=str), run) == {"attempts": 2}
+
+
+def test_a_single_writer_is_a_setting_of_its_run() -> None:
+    """The log store reads the setting from the session."""
+
+    class Conf(dict[str, str]):
+        set = dict.__setitem__
+        unset = dict.pop
+
+    conf = Conf({TIME_ZONE: "UTC"})
+    session: Any = SimpleNamespace(conf=conf)
+    request = probe.build_request("/s", "/t").model_copy(update={"allow_single_writer": True})
+
+    report = run_attempt(session, request, Progress(out=str), lambda *_: dict(conf))
+
+    assert report[SINGLE_WRITER] == "true"
+    assert SINGLE_WRITER not in conf
+
+
+JOIN = {"inputs": {"a": "a", "b": "b"}, "join_keys": "a.k = b.k"}
+CLEARED: list[tuple[type[RunDecision], type[Config], dict[str, Any], bool]] = [
+    (LoadDecision, DeleteInsertConfig, {"source": "s"}, False),
+    (LoadDecision, DeleteInsertConfig, {"source": "s", "merge_key": "g"}, True),
+    (LoadDecision, DeleteInsertConfig, {"source": "s", "destination_scope": "d = current_date()"}, True),
+    (LoadDecision, UpsertConfig, {"source": "s", "primary_key": "k", "skip_unchanged_rows": False}, True),
+    (LoadDecision, UpsertConfig, {"source": "s", "primary_key": "k", "source_filter": "d < now()"}, True),
+    (LoadDecision, Scd2Config, {"source": "s"}, True),
+    (LoadDecision, Scd2Config, {"source": "s", "natural_key": "k"}, True),
+    (FoldDecision, MergeEngineConfig, {"source": "s", "primary_key": "k"}, True),
+    (FoldDecision, MergeEngineConfig, {"source": "s", "primary_key": "k", "incremental": False}, False),
+    (JoinDecision, JoinerConfig, JOIN, True),
+    (JoinDecision, JoinerConfig, {**JOIN, "write_mode": "append"}, False),
+]
+
+
+@pytest.mark.parametrize(("decision", "config", "settings", "repeatable"), CLEARED)
+def test_only_appended_rows_are_not_written_again(
+    decision: Any, config: type[Config], settings: dict[str, Any], *, repeatable: bool
+) -> None:
+    """A cleared task runs again, unless its run has appended rows."""
+    parsed = config.parse({"target": "t", **settings})
+    fields = {field.name: None for field in dataclasses.fields(decision) if field.init}
+
+    assert decision(**{**fields, "config": parsed}).is_repeatable is repeatable
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_refused"),
+    [
+        ({"save_plan": True}, True),
+        ({"apply_plan": PlanChoice()}, True),
+        ({"approval": "on_risk"}, True),
+        ({"until": "transform"}, False),
+    ],
+)
+def test_several_targets_have_no_saved_plan(settings: dict[str, Any], *, is_refused: bool) -> None:
+    """A dispatched load has a dry run, and neither saved plans nor approvals."""
+    request = probe.build_request("s", "t").model_copy(update=settings)
+
+    with pytest.raises(ConfigError, match="not supported") if is_refused else nullcontext():
+        check_dispatch(request)
 
 
 def test_a_run_without_work_says_what_the_target_holds() -> None:
