@@ -56,10 +56,23 @@ class Table:
             HistoryEntry(self.newest + 1, operation, parameters, timestamp=self._next_time), rows
         )
 
+    def find_change(self, since: int, before: int | None = None) -> HistoryEntry | None:
+        """Return a commit after a version, and before another, that changed rows."""
+        commits = self.commits[since + 1 : before]
+        return next((entry for entry, _ in commits if entry.effect != "none"), None)
+
+    def require_unchanged(self, since: int) -> None:
+        """Check, before a write, that nobody has changed rows since a version.
+
+        :raises ConflictError: if somebody has.
+        """
+        if self.find_change(since) is not None:
+            raise ConflictError("another writer committed first")
+
     def commit_run(
         self, writer: str, number: int, operation: str, rows: Rows, metadata: Mapping[str, Any]
     ) -> Table:
-        """Return the table after a commit with a transaction.
+        """Return the table after a commit with a transaction, on top of whatever others have committed.
 
         :raises ConflictError: if another commit has used the number; Delta skips or refuses it then.
         """

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from airflow_merge_provider.core.decisions import merge_engine, undo
-from airflow_merge_provider.core.errors import ConflictError, DataError
+from airflow_merge_provider.core.errors import ConflictError, DataError, UnrevertedError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.previous_run import (
     SIDE_TABLE_LOCATIONS,
@@ -30,14 +30,15 @@ FOREIGN, FOREIGN_OPERATION = "foreign", "WRITE"
 SOURCE, TARGET, CHANGES, LOG = "changes", "state", "log", "merge_engine_changelog"
 ENGINE = merge_engine.CAPABILITY
 CONFIG = {"source": SOURCE, "target": TARGET, "primary_key": "k", "changelog": CHANGES}
-Step = Literal["find", "restore", "write", "commit", "done"]
+Step = Literal["find", "restore", "write", "check", "commit", "verify", "done"]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """What an attempt has to do: the previous run, what it will commit, and its side table.
 
-    ``side_version`` is the version of the change log that belongs to the run's rows.
+    ``side_version`` is the version of the change log that belongs to the run's rows, ``version`` that of the
+    run's commit.
     """
 
     last: PreviousRun | None
@@ -48,6 +49,17 @@ class Work:
     side: SideTableHistory
     side_number: int
     side_version: int | None
+    version: int | None = None
+
+    @property
+    def since(self) -> int:
+        """The version of the target that the run found; -1 if there was none."""
+        return -1 if self.last is None else self.last.version
+
+    @property
+    def side_since(self) -> int:
+        """The newest version of the change log that the run knows; -1 if there was none."""
+        return self.side.entries[0].version if self.side.entries else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +74,12 @@ class Process:
 
     def advance(self, lake: Lake) -> tuple[Process, Lake]:
         """Do one step; a conflict or a refusal ends the attempt."""
-        steps = {"find": _find_work, "restore": _restore_log, "write": _write_log, "commit": _commit_target}
         try:
-            return steps[self.step](self, lake)
+            return _STEPS[self.step](self, lake)
         except ConflictError:
             return self.end("conflict"), lake
+        except UnrevertedError:
+            return self.end("unreverted"), lake
         except DataError as error:
             return self.end(f"refused: {error}"), lake
 
@@ -135,19 +148,18 @@ def _open_log(lake: Lake, version: int | None, run_number: int) -> SideTableHist
 
 def _restore_log(process: Process, lake: Lake) -> tuple[Process, Lake]:
     """Revert what belongs to no run in force."""
-    work = _require(process)
+    work, table = _require(process), lake[CHANGES]
     if process.job == "undo":
         # An undo opens the side table in this step.
         side = _open_log(lake, work.side.version, work.side.run_number)
-        work = replace(work, side=side, side_number=lake[CHANGES].number)
+        work = replace(work, side=side, side_number=table.number)
     version = work.side.find_restored_version()
-    table = lake[CHANGES]
     if version is not None:
-        lake = lake.write_table(
-            CHANGES, table.commit_rows("RESTORE", table.read_rows(version), restored=version)
-        )
+        table = table.commit_rows("RESTORE", table.read_rows(version), restored=version)
+        lake = lake.write_table(CHANGES, table)
+        work = replace(work, side=_open_log(lake, work.side.version, work.side.run_number))
     is_cleared = process.job == "undo" and work.side.version is None and _has_log_changes(work, table)
-    step: Step = "write" if process.job == "fold" or is_cleared else "commit"
+    step: Step = "write" if process.job == "fold" or is_cleared else "check"
     return replace(process, step=step, work=work), lake
 
 
@@ -163,9 +175,15 @@ def _write_log(process: Process, lake: Lake) -> tuple[Process, Lake]:
     is_first = work.side.version is None
     rows = () if process.job == "undo" else (() if is_first else table.rows) + work.gained
     operation = "DELETE" if process.job == "undo" else "WRITE" if table.commits else "CREATE TABLE AS SELECT"
+    table.require_unchanged(work.side_since)
     table = table.commit_run(LOG, work.side_number + 1, operation, rows, {RUN: number})
     work = replace(work, side_version=table.newest)
-    return replace(process, step="commit", work=work), lake.write_table(CHANGES, table)
+    return replace(process, step="check", work=work), lake.write_table(CHANGES, table)
+
+
+def _check_target(process: Process, lake: Lake) -> tuple[Process, Lake]:
+    lake[TARGET].require_unchanged(_require(process).since)
+    return replace(process, step="commit"), lake
 
 
 def _commit_target(process: Process, lake: Lake) -> tuple[Process, Lake]:
@@ -174,13 +192,32 @@ def _commit_target(process: Process, lake: Lake) -> tuple[Process, Lake]:
     state = work.state if process.job == "undo" else {**work.state, SIDE_TABLE_VERSIONS: versions}
     number = 1 + (work.last.number if work.last else 0)
     table = table.commit_run(ENGINE, number, work.operation, work.rows, state)
-    return process.end("committed"), lake.write_table(TARGET, table)
+    work = replace(work, version=table.newest)
+    return replace(process, step="verify", work=work), lake.write_table(TARGET, table)
+
+
+def _verify_target(process: Process, lake: Lake) -> tuple[Process, Lake]:
+    """Revert a commit that was made without knowledge of another one."""
+    work, table = _require(process), lake[TARGET]
+    version = table.newest if work.version is None else work.version
+    if table.find_change(work.since, version) is None:
+        return process.end("committed"), lake
+    if table.newest > version:
+        return process.end("unreverted"), lake
+    table = table.commit_rows("RESTORE", table.read_rows(version - 1), restored=version - 1)
+    return process.end("conflict"), lake.write_table(TARGET, table)
 
 
 def _require(process: Process) -> Work:
     if process.work is None:
         raise AssertionError(process)
     return process.work
+
+
+_STEPS = {
+    "find": _find_work, "restore": _restore_log, "write": _write_log, "check": _check_target,
+    "commit": _commit_target, "verify": _verify_target,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +284,11 @@ def append_batch(lake: Lake) -> Lake:
     return lake.write_table(SOURCE, source.commit_rows("WRITE", (*source.rows, f"b{len(source.rows)}")))
 
 
-def settle(lake: Lake, limit: int = 3) -> tuple[Lake, list[str]]:
+def settle(lake: Lake, name: str = "last") -> tuple[Lake, list[str]]:
     """Run alone until nothing is left to do; return the outcomes of the runs."""
     outcomes = []
-    for number in range(limit):
-        process = Process(f"settle-{number}")
+    for number in range(3):
+        process = Process(f"{name}-{number}")
         while process.step != "done":
             process, lake = process.advance(lake)
         outcomes.append(process.outcome)

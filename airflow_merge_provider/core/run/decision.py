@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.errors import DataError, Problem, UnrevertedError
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.columns import ReadFields
+from airflow_merge_provider.core.run.other_writers import describe_change, describe_unreverted
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.core.run.table_log import PinnedDataset
@@ -58,9 +59,15 @@ class RunDecision(ABC):
         """Return the commit of an earlier attempt of this run, if there is one.
 
         :raises DataError: if the run may have appended its rows, and the history does not tell.
+        :raises UnrevertedError: if that commit does not include the change of another writer.
         """
         if self.last is None:
             return None
+        if self.last.own_commit is not None and self.last.overlooked is not None:
+            own, target = self.last.own_commit, self.reporter.target
+            state = describe_unreverted(own.version)
+            problem = describe_change(target, own.version_before or 0, self.last.overlooked, state)
+            raise UnrevertedError.from_problems([problem])
         if self.last.own_commit is not None or self.is_repeatable:
             return self.last.own_commit
         if self.last.cleared_commit is None and not self.last.is_searched and not self.request.full_refresh:

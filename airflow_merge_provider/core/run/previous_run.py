@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.other_writers import find_change
 from airflow_merge_provider.core.run.table_log import (
     HISTORY_PAGE,
     TableLog,
@@ -50,6 +51,12 @@ class RunCommit:
     rows: int | None = None
 
     @property
+    def version_before(self) -> int | None:
+        """The version of the target that the run found; None if there was none, or if it is unknown."""
+        version = (self.state.get("result") or {}).get("version_before")
+        return version if isinstance(version, int) else None
+
+    @property
     def undone_version(self) -> int | None:
         """The version of the only run that this commit has undone; None if it is not such an undo."""
         version = (self.state.get(UNDO) or {}).get(UNDONE_VERSION)
@@ -71,6 +78,8 @@ class PreviousRun:
     ``is_adopted`` is set if another program has written the table, and the run takes it over. ``is_purged``
     is set if the files of the previous run were rewritten without deleted rows. ``is_searched`` is unset if
     the history begins after the run was created, so that a commit of an earlier attempt may have aged out.
+    ``overlooked`` is a change of rows that the commit of the earlier attempt does not include: the attempt
+    was killed before it could revert its commit.
     """
 
     number: int
@@ -87,6 +96,7 @@ class PreviousRun:
     is_adopted: bool = False
     is_purged: bool = False
     is_searched: bool = True
+    overlooked: HistoryEntry | None = None
 
     @property
     def run_number(self) -> int:
@@ -173,7 +183,11 @@ def load_previous_run(
     if request is None or not own_commits:
         return previous_run
     attempts = [run for run in own_commits if request.run.is_same_attempt(run.state.get(TOKEN))]
-    return replace(previous_run, own_commit=next(iter(attempts), None), cleared_commit=own_commits[0])
+    own_commit = next(iter(attempts), None)
+    overlooked = None
+    if own_commit is not None and own_commit.version_before is not None:
+        overlooked = find_change(history, own_commit.version_before, before=own_commit.version)
+    return replace(previous_run, own_commit=own_commit, cleared_commit=own_commits[0], overlooked=overlooked)
 
 
 def _build_previous_run(

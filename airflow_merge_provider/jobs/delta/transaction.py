@@ -18,7 +18,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import ConflictError, MergeError, Problem, UnrevertedError
+from airflow_merge_provider.core.errors import ConflictError, MergeError, UnrevertedError
+from airflow_merge_provider.core.run.other_writers import (
+    describe_change,
+    describe_unreverted,
+    find_change,
+)
 from airflow_merge_provider.core.run.table_log import HISTORY_PAGE, get_app_id, parse_metadata
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.delta.log import read_history
@@ -77,7 +82,7 @@ def commit_once(
         # An error after the commit (a checkpoint, a lost connection) does not undo the commit.
         entries = list_entries()
         if _find_attempt(entries, attempt) is None:
-            if has_condition(error, [COMMIT_REFUSED]) and not _find_change(entries, since):
+            if has_condition(error, [COMMIT_REFUSED]) and not find_change(entries, since):
                 # Only maintenance was committed meanwhile.
                 return commit_once(spark, target, writer, number, metadata, write, since=since)
             merge_error = convert_error(error, target.uri)
@@ -95,7 +100,7 @@ def commit_once(
             f"Another run committed to {target.uri} first: Delta skipped the write of run {number}; "
             "run it again"
         )
-    other = _find_change(entries, since, before=entry.version)
+    other = find_change(entries, since, before=entry.version)
     if other is not None:
         raise _revert_commit(spark, target, since, entry, other)
     return CommitResult(entry.version, number, entry.rows)
@@ -119,16 +124,6 @@ def _find_attempt(entries: Sequence[HistoryEntry], attempt: str) -> HistoryEntry
     return next((entry for entry in entries if parse_metadata(entry).get(_ATTEMPT) == attempt), None)
 
 
-def _find_change(
-    entries: Sequence[HistoryEntry], since: int, *, before: int | None = None
-) -> HistoryEntry | None:
-    """Return the newest commit after a version, and before another, that may have changed rows."""
-    by_version = {entry.version: entry for entry in entries}
-    end = max(by_version, default=since) + 1 if before is None else before
-    commits = (by_version.get(version, HistoryEntry(version)) for version in range(end - 1, since, -1))
-    return next((commit for commit in commits if commit.effect != "none"), None)
-
-
 def _refuse_other_commit(
     target: Dataset, since: int, entries: Sequence[HistoryEntry], *, is_conflict: bool = False
 ) -> None:
@@ -137,21 +132,9 @@ def _refuse_other_commit(
     :param is_conflict: whether Delta has refused or skipped the write, so that maintenance counts too.
     :raises ConflictError: if there is such a commit; nothing was written then.
     """
-    other = _find_change(entries, since) or next(iter(entries if is_conflict else ()), None)
+    other = find_change(entries, since) or next(iter(entries if is_conflict else ()), None)
     if other is not None:
-        raise ConflictError.from_problems([_build_problem(target, since, other, "nothing was written")])
-
-
-def _build_problem(target: Dataset, since: int, other: HistoryEntry, state: str) -> Problem:
-    """Return the problem that names the commit of another writer; ``state`` is that of this run's commit."""
-    run = parse_metadata(other)
-    author = f"run {run['number']} of {run['capability']}" if "capability" in run else other.author
-    commit = " by ".join(filter(None, (other.operation or "an unknown operation", author)))
-    version = f"version {other.version} of {target.uri} ({commit})"
-    before = "found no table" if since < 0 else f"read version {since}"
-    message = f"another writer committed {version} after this run had {before}"
-    hint = f"{state}; run it again, so that it reads the target as it is now"
-    return Problem(target.id, "other-writer", message, hint)
+        raise ConflictError.from_problems([describe_change(target, since, other, "nothing was written")])
 
 
 def _revert_commit(
@@ -174,9 +157,6 @@ def _revert_commit(
         is_reverted = bool(first) and first[0].user_metadata == note
     if is_reverted:
         state = f"version {own.version} of this run was reverted"
-        return ConflictError.from_problems([_build_problem(target, since, other, state)])
-    state = (
-        f"version {own.version} of this run does not include that change, and could not be reverted: compare "
-        f"both versions, and repair the rows or RESTORE version {own.version - 1}"
-    )
-    return UnrevertedError.from_problems([_build_problem(target, since, other, state)])
+        return ConflictError.from_problems([describe_change(target, since, other, state)])
+    state = describe_unreverted(own.version)
+    return UnrevertedError.from_problems([describe_change(target, since, other, state)])
