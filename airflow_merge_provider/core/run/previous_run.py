@@ -35,7 +35,7 @@ from airflow_merge_provider.core.table_history import (
 
 # The clocks of writers may differ by this much, in milliseconds.
 _CLOCK_SKEW = 3_600_000
-_CAPABILITY, TOKEN = "capability", "token"
+_CAPABILITY, TOKEN, RESULT, VERSION_BEFORE = "capability", "token", "result", "version_before"
 SIDE_TABLE_VERSIONS, SIDE_TABLE_LOCATIONS = "side_table_versions", "side_table_locations"
 # The key in states of earlier releases.
 _FORMER_SIDE_TABLE_VERSIONS = "beside"
@@ -69,7 +69,9 @@ class PreviousRun:
     was the last to change the rows, whoever made it; -1 if none did, None if unknown. ``own_commit`` is the
     commit of an earlier attempt of this run, ``cleared_commit`` one from before the run was cleared.
     ``is_adopted`` is set if another program has written the table, and the run takes it over. ``is_purged``
-    is set if the files of the previous run were rewritten without deleted rows.
+    is set if the files of the previous run were rewritten without deleted rows. ``overlooked`` is a change of
+    another writer that came before the commit of the previous run, and that this run had not read: a killed
+    process did not revert its commit.
     """
 
     number: int
@@ -85,6 +87,7 @@ class PreviousRun:
     cleared_commit: RunCommit | None = None
     is_adopted: bool = False
     is_purged: bool = False
+    overlooked: HistoryEntry | None = None
 
     @property
     def run_number(self) -> int:
@@ -112,6 +115,18 @@ class PreviousRun:
     def side_table_versions(self) -> Mapping[str, int]:
         """The versions of the side tables that belong to the rows, by the capability's name of each table."""
         return self.state.get(SIDE_TABLE_VERSIONS) or self.state.get(_FORMER_SIDE_TABLE_VERSIONS) or {}
+
+    @property
+    def integrity_warnings(self) -> list[str]:
+        """Warnings about rows of another writer that the previous run may have overwritten or doubled."""
+        if self.overlooked is None:
+            return []
+        version, operation = self.overlooked.version, self.overlooked.operation or "a commit"
+        message = (
+            f"version {self.run_version} of the target was written without knowledge of version {version}, "
+            f"{operation} of another writer: compare both versions, and repair the rows"
+        )
+        return [message]
 
     @property
     def warnings(self) -> list[str]:
@@ -190,6 +205,7 @@ def _build_previous_run(
     return PreviousRun(
         number, version, run.version, run.state, run.rows, newest_state, changed_by,
         rows_version=rows_version, is_purged=PURGE in later_operations,
+        overlooked=_find_overlooked(lineage.entries, run),
     )  # fmt: skip
 
 
@@ -233,6 +249,15 @@ def list_commits(entries: Sequence[HistoryEntry], capability: str) -> list[RunCo
 def _find_foreign_change(entries: Sequence[HistoryEntry], since: int) -> HistoryEntry | None:
     """Return the newest commit after a version that changed rows, other than a RESTORE."""
     return next((entry for entry in entries if entry.version > since and entry.effect == "rows"), None)
+
+
+def _find_overlooked(entries: Sequence[HistoryEntry], run: RunCommit) -> HistoryEntry | None:
+    """Return the newest change between the version that a run had found and its commit."""
+    since = (run.state.get(RESULT) or {}).get(VERSION_BEFORE)
+    if since is None:
+        return None
+    between = (entry for entry in entries if since < entry.version < run.version)
+    return next((entry for entry in between if entry.effect != "none"), None)
 
 
 def _is_reaching(history: Sequence[HistoryEntry], run_after: int | None) -> bool:

@@ -28,14 +28,20 @@ from airflow_merge_provider.core.report import (
     clear_run_counts,
     fill_counts,
 )
-from airflow_merge_provider.core.run.previous_run import TOKEN, PreviousRun, RunCommit
+from airflow_merge_provider.core.run.previous_run import (
+    RESULT,
+    TOKEN,
+    VERSION_BEFORE,
+    PreviousRun,
+    RunCommit,
+)
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import CountRows, PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import write_offsets
 from airflow_merge_provider.core.table_history import UNDO
 
-RESULT, CHANGED, APPROVED_BY, EXPECTATIONS = "result", "changed", "approved_by", "expectations"
+CHANGED, APPROVED_BY, EXPECTATIONS = "changed", "approved_by", "expectations"
 _WARNINGS_MAX = 5
 
 
@@ -62,7 +68,7 @@ class RunResult:
             "rows": self.rows.model_dump(),
             "counts": dict(self.counts),
             "details": dict(self.details),
-            "version_before": self.version_before,
+            VERSION_BEFORE: self.version_before,
         }
 
     @classmethod
@@ -74,7 +80,7 @@ class RunResult:
         rows = RowCounts.model_validate(stored["rows"])
         return cls(
             stored["run_mode"], stored["reason"], rows, stored["counts"], stored["details"],
-            stored["version_before"],
+            stored[VERSION_BEFORE],
         )  # fmt: skip
 
 
@@ -98,6 +104,9 @@ class RunReporter:
     source_rows: dict[str, int] = field(default_factory=dict)
     expectations: dict[tuple[str, str | None], ExpectationResult] = field(default_factory=dict)
     rejection: str = REJECTED_ROWS
+
+    def __post_init__(self) -> None:
+        self.add_warnings(() if self.previous is None else self.previous.integrity_warnings)
 
     @property
     def is_dry_run(self) -> bool:

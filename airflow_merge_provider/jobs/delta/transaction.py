@@ -107,11 +107,12 @@ def set_user_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _list_later_entries(spark: SparkSession, target: Dataset, since: int) -> Sequence[HistoryEntry]:
-    """Return the commits after a version, newest first."""
+    """Return the commits after a version, newest first; all commits if the table was created again."""
     history = read_history(spark, target, HISTORY_PAGE)
     if history and history[-1].version > since + 1:
         history = read_history(spark, target, None)
-    return [entry for entry in history if entry.version > since]
+    is_recreated = bool(history) and history[0].version < since
+    return [entry for entry in history if is_recreated or entry.version > since]
 
 
 def _find_attempt(entries: Sequence[HistoryEntry], attempt: str) -> HistoryEntry | None:
@@ -125,7 +126,9 @@ def _find_change(
     """Return the newest commit after a version, and before another, that may have changed rows."""
     by_version = {entry.version: entry for entry in entries}
     end = max(by_version, default=since) + 1 if before is None else before
-    commits = (by_version.get(version, HistoryEntry(version)) for version in range(end - 1, since, -1))
+    # Only the versions of a table that was created again are lower.
+    start = since if end > since else -1
+    commits = (by_version.get(version, HistoryEntry(version)) for version in range(end - 1, start, -1))
     return next((commit for commit in commits if commit.effect != "none"), None)
 
 
