@@ -50,7 +50,9 @@ class RunResult:
     """The result of a run. Its commit carries it, so that retries and runs without work report it again.
 
     ``counts`` may leave out zeros; ``details`` is specific to the capability. ``version_before`` is the
-    version of the target that the run found.
+    version of the target that the run found. ``records`` is the number of records that an incremental run has
+    read after its source offsets; 0 if a capability reads its sources as a whole. ``changed`` says whether
+    the run changes rows.
     """
 
     run_mode: RunMode
@@ -59,6 +61,8 @@ class RunResult:
     counts: Mapping[str, int | None] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
     version_before: int | None = None
+    records: int = 0
+    changed: bool = True
 
     def to_state(self) -> dict[str, Any]:
         """Return the result in the form that the state of a commit holds."""
@@ -133,6 +137,7 @@ class RunReporter:
             **({APPROVED_BY: approver} if approver else {}),
             **write_offsets(source.offset for source in self.sources.values()),
             RESULT: replace(result, version_before=self.version_before).to_state(),
+            CHANGED: result.changed,
             **(
                 {EXPECTATIONS: [item.model_dump(exclude={"examples"}) for item in self.expectations.values()]}
                 if self.expectations
