@@ -15,9 +15,9 @@ from airflow_merge_provider.core.joiner.schema import parse_table_fields
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.decision import RunDecision
-from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit, load_previous_run
+from airflow_merge_provider.core.run.previous_run import RESULT, PreviousRun, RunCommit, load_previous_run
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RESULT, RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import (
     PinnedDataset,
     TableLog,

@@ -63,13 +63,13 @@ class RunDecision(ABC):
         """
         if self.last is None:
             return None
-        if self.last.own_commit is not None and self.last.overlooked is not None:
-            own, target = self.last.own_commit, self.reporter.target
-            state = describe_unreverted(own.version)
-            problem = describe_change(target, own.version_before or 0, self.last.overlooked, state)
+        own, overlooked = self.last.own_commit, self.last.overlooked
+        if own is not None and own.version == self.last.run_version and overlooked is not None:
+            since, state = overlooked.version - 1, describe_unreverted(own.version)
+            problem = describe_change(self.reporter.target, since, overlooked, state)
             raise UnrevertedError.from_problems([problem])
-        if self.last.own_commit is not None or self.is_repeatable:
-            return self.last.own_commit
+        if own is not None or self.is_repeatable:
+            return own
         if self.last.cleared_commit is None and not self.last.is_searched and not self.request.full_refresh:
             raise self._refuse_repetition(self.reporter.target)
         return self.last.cleared_commit

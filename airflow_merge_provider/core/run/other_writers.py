@@ -19,8 +19,10 @@ def find_change(
     """Return the newest commit after a version, and before another, that may have changed rows."""
     by_version = {entry.version: entry for entry in entries}
     end = max(by_version, default=since) + 1 if before is None else before
+    # Only the versions of a table that was created again are lower.
+    start = since if end > since else -1
     # A commit without a description may have changed rows.
-    commits = (by_version.get(version, HistoryEntry(version)) for version in range(end - 1, since, -1))
+    commits = (by_version.get(version, HistoryEntry(version)) for version in range(end - 1, start, -1))
     return next((commit for commit in commits if commit.effect != "none"), None)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.run.other_writers import find_change
 from airflow_merge_provider.core.run.table_log import (
     HISTORY_PAGE,
     TableLog,
@@ -36,7 +35,7 @@ from airflow_merge_provider.core.table_history import (
 
 # The clocks of writers may differ by this much, in milliseconds.
 _CLOCK_SKEW = 3_600_000
-_CAPABILITY, TOKEN = "capability", "token"
+_CAPABILITY, TOKEN, RESULT, VERSION_BEFORE = "capability", "token", "result", "version_before"
 SIDE_TABLE_VERSIONS, SIDE_TABLE_LOCATIONS = "side_table_versions", "side_table_locations"
 # The key in states of earlier releases.
 _FORMER_SIDE_TABLE_VERSIONS = "beside"
@@ -49,12 +48,6 @@ class RunCommit:
     version: int
     state: Mapping[str, Any]
     rows: int | None = None
-
-    @property
-    def version_before(self) -> int | None:
-        """The version of the target that the run found; None if there was none, or if it is unknown."""
-        version = (self.state.get("result") or {}).get("version_before")
-        return version if isinstance(version, int) else None
 
     @property
     def undone_version(self) -> int | None:
@@ -78,8 +71,8 @@ class PreviousRun:
     ``is_adopted`` is set if another program has written the table, and the run takes it over. ``is_purged``
     is set if the files of the previous run were rewritten without deleted rows. ``is_searched`` is unset if
     the history begins after the run was created, so that a commit of an earlier attempt may have aged out.
-    ``overlooked`` is a change of rows that the commit of the earlier attempt does not include: the attempt
-    was killed before it could revert its commit.
+    ``overlooked`` is a change of another writer that came before the commit of the previous run, and that it
+    had not read: a killed process did not revert its commit.
     """
 
     number: int
@@ -124,6 +117,18 @@ class PreviousRun:
     def side_table_versions(self) -> Mapping[str, int]:
         """The versions of the side tables that belong to the rows, by the capability's name of each table."""
         return self.state.get(SIDE_TABLE_VERSIONS) or self.state.get(_FORMER_SIDE_TABLE_VERSIONS) or {}
+
+    @property
+    def integrity_warnings(self) -> list[str]:
+        """Warnings about rows of another writer that the previous run may have overwritten or doubled."""
+        if self.overlooked is None:
+            return []
+        version, operation = self.overlooked.version, self.overlooked.operation or "a commit"
+        message = (
+            f"version {self.run_version} of the target was written without knowledge of version {version}, "
+            f"{operation} of another writer: compare both versions, and repair the rows"
+        )
+        return [message]
 
     @property
     def warnings(self) -> list[str]:
@@ -183,11 +188,7 @@ def load_previous_run(
     if request is None or not own_commits:
         return previous_run
     attempts = [run for run in own_commits if request.run.is_same_attempt(run.state.get(TOKEN))]
-    own_commit = next(iter(attempts), None)
-    overlooked = None
-    if own_commit is not None and own_commit.version_before is not None:
-        overlooked = find_change(history, own_commit.version_before, before=own_commit.version)
-    return replace(previous_run, own_commit=own_commit, cleared_commit=own_commits[0], overlooked=overlooked)
+    return replace(previous_run, own_commit=next(iter(attempts), None), cleared_commit=own_commits[0])
 
 
 def _build_previous_run(
@@ -207,6 +208,7 @@ def _build_previous_run(
     return PreviousRun(
         number, version, run.version, run.state, run.rows, newest_state, changed_by,
         rows_version=rows_version, is_purged=PURGE in later_operations,
+        overlooked=_find_overlooked(lineage.entries, run),
     )  # fmt: skip
 
 
@@ -250,6 +252,15 @@ def list_commits(entries: Sequence[HistoryEntry], capability: str) -> list[RunCo
 def _find_foreign_change(entries: Sequence[HistoryEntry], since: int) -> HistoryEntry | None:
     """Return the newest commit after a version that changed rows, other than a RESTORE."""
     return next((entry for entry in entries if entry.version > since and entry.effect == "rows"), None)
+
+
+def _find_overlooked(entries: Sequence[HistoryEntry], run: RunCommit) -> HistoryEntry | None:
+    """Return the newest change between the version that a run had found and its commit."""
+    since = (run.state.get(RESULT) or {}).get(VERSION_BEFORE)
+    if since is None:
+        return None
+    between = (entry for entry in entries if since < entry.version < run.version)
+    return next((entry for entry in between if entry.effect != "none"), None)
 
 
 def _is_reaching(history: Sequence[HistoryEntry], run_after: int | None) -> bool:

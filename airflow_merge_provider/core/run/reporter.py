@@ -28,14 +28,20 @@ from airflow_merge_provider.core.report import (
     clear_run_counts,
     fill_counts,
 )
-from airflow_merge_provider.core.run.previous_run import TOKEN, PreviousRun, RunCommit
+from airflow_merge_provider.core.run.previous_run import (
+    RESULT,
+    TOKEN,
+    VERSION_BEFORE,
+    PreviousRun,
+    RunCommit,
+)
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import CountRows, PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import write_offsets
 from airflow_merge_provider.core.table_history import UNDO
 
-RESULT, CHANGED, APPROVED_BY, EXPECTATIONS = "result", "changed", "approved_by", "expectations"
+CHANGED, APPROVED_BY, EXPECTATIONS = "changed", "approved_by", "expectations"
 _WARNINGS_MAX = 5
 
 
@@ -44,7 +50,9 @@ class RunResult:
     """The result of a run. Its commit carries it, so that retries and runs without work report it again.
 
     ``counts`` may leave out zeros; ``details`` is specific to the capability. ``version_before`` is the
-    version of the target that the run found.
+    version of the target that the run found. ``records`` is the number of records that an incremental run has
+    read after its source offsets; 0 if a capability reads its sources as a whole. ``changed`` says whether
+    the run changes rows.
     """
 
     run_mode: RunMode
@@ -53,6 +61,8 @@ class RunResult:
     counts: Mapping[str, int | None] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
     version_before: int | None = None
+    records: int = 0
+    changed: bool = True
 
     def to_state(self) -> dict[str, Any]:
         """Return the result in the form that the state of a commit holds."""
@@ -62,7 +72,7 @@ class RunResult:
             "rows": self.rows.model_dump(),
             "counts": dict(self.counts),
             "details": dict(self.details),
-            "version_before": self.version_before,
+            VERSION_BEFORE: self.version_before,
         }
 
     @classmethod
@@ -74,7 +84,7 @@ class RunResult:
         rows = RowCounts.model_validate(stored["rows"])
         return cls(
             stored["run_mode"], stored["reason"], rows, stored["counts"], stored["details"],
-            stored["version_before"],
+            stored[VERSION_BEFORE],
         )  # fmt: skip
 
 
@@ -98,6 +108,9 @@ class RunReporter:
     source_rows: dict[str, int] = field(default_factory=dict)
     expectations: dict[tuple[str, str | None], ExpectationResult] = field(default_factory=dict)
     rejection: str = REJECTED_ROWS
+
+    def __post_init__(self) -> None:
+        self.add_warnings(() if self.previous is None else self.previous.integrity_warnings)
 
     @property
     def is_dry_run(self) -> bool:
@@ -124,6 +137,7 @@ class RunReporter:
             **({APPROVED_BY: approver} if approver else {}),
             **write_offsets(source.offset for source in self.sources.values()),
             RESULT: replace(result, version_before=self.version_before).to_state(),
+            CHANGED: result.changed,
             **(
                 {EXPECTATIONS: [item.model_dump(exclude={"examples"}) for item in self.expectations.values()]}
                 if self.expectations

@@ -19,6 +19,7 @@ from airflow_merge_provider.core.run.previous_run import (
     list_commits_in_force,
     list_runs,
 )
+from airflow_merge_provider.core.run.reporter import CHANGED
 from airflow_merge_provider.core.table_history import (
     DEFINITION_OPERATIONS,
     NO_VERSION,
@@ -82,7 +83,9 @@ def choose_undo(
     in_force = list_runs(lineage.entries, capability)
     if config.run is None and not in_force:
         return None
-    commit = find_run(config.run, capability, history, lineage) if config.run else in_force[0]
+    # A run that has only moved its source offsets is undone together with the run before.
+    newest = (run for run in in_force if run.state.get(CHANGED, True))
+    commit = find_run(config.run, capability, history, lineage) if config.run else next(newest, in_force[0])
     if UNDO in commit.state:
         # The version before the undo is that of the runs that it had undone.
         return _build_choice(commit.version - 1, capability, history, lineage)

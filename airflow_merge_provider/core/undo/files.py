@@ -16,7 +16,8 @@ from typing import Any
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_record.state import FOLDERS, UNDOABLE_RUNS, State
 from airflow_merge_provider.core.report import RowCounts
-from airflow_merge_provider.core.run.reporter import RESULT, RunResult
+from airflow_merge_provider.core.run.previous_run import RESULT
+from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.table_history import (
     RESTORE,
     RESTORED_VERSION,

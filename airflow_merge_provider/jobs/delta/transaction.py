@@ -112,11 +112,12 @@ def set_user_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _list_later_entries(spark: SparkSession, target: Dataset, since: int) -> Sequence[HistoryEntry]:
-    """Return the commits after a version, newest first."""
+    """Return the commits after a version, newest first; all commits if the table was created again."""
     history = read_history(spark, target, HISTORY_PAGE)
     if history and history[-1].version > since + 1:
         history = read_history(spark, target, None)
-    return [entry for entry in history if entry.version > since]
+    is_recreated = bool(history) and history[0].version < since
+    return [entry for entry in history if is_recreated or entry.version > since]
 
 
 def _find_attempt(entries: Sequence[HistoryEntry], attempt: str) -> HistoryEntry | None:

@@ -21,7 +21,7 @@ from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import CHANGED, RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run_mode import (
     NOTHING_CHANGED,
     RunMode,
@@ -130,14 +130,14 @@ class _Fold(JobRun):
             counted = count_changes(plan, rows)
         storage = compaction.count_storage(self._find_storage(), counted.rows, full=self.is_full)
         details = build_details(plan, read=read.how, storage=storage)
-        result = RunResult(run_mode, reason, self.count_rows(**counted.rows), counted.counts, details)
+        result = RunResult(
+            run_mode, reason, self.count_rows(**counted.rows), counted.counts, details,
+            records=counted.counts["records"], changed=counted.is_needed or self.is_full,
+        )  # fmt: skip
         return self.commit_result(
             result,
             lambda: self._write_changes(plan, rows, counted, result),
             lambda: self._list_changes(plan, batch, stored, rows),
-            # A run commits for its source offset alone: no record is folded twice, and an empty first run
-            # creates the table.
-            is_needed=bool(counted.counts["records"]) or self.is_full or self.has_rejected_rows(),
         )
 
     def _check_records(self, rows: DataFrame) -> DataFrame:
@@ -197,8 +197,7 @@ class _Fold(JobRun):
     def _write_changes(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, result: RunResult
     ) -> dict[str, Any]:
-        changed = counted.is_needed or self.is_full
-        state = {**self._build_state(result), CHANGED: changed}
+        state = self._build_state(result)
         state[SIDE_TABLE_VERSIONS] |= self._write_side_tables(plan, rows, counted) | self.save_rejected_rows()
         with self.reporter.progress.time_step("merge"):
             committed = self.target.commit_rows(
@@ -208,7 +207,7 @@ class _Fold(JobRun):
         if compaction.is_due(self.config, result.details["storage"]):
             with self.reporter.progress.time_step("compact"):
                 version, result = self._compact_target(version, result)
-        return self.reporter.build_report(result, version=version, changed=changed)
+        return self.reporter.build_report(result, version=version, changed=result.changed)
 
     def _compact_target(self, version: int, result: RunResult) -> tuple[int, RunResult]:
         """Compact the target; if that fails, the commit stays valid and the next run tries again."""

@@ -28,7 +28,7 @@ from airflow_merge_provider.core.merge_load.timestamps import from_micros
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, RunCommit
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import CHANGED, RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.table import build_row_counter, read_dataset
@@ -215,12 +215,14 @@ class _Load(JobRun):
             require_few_endings(counted_changes, config)
             kinds = {"inserted": counted_changes.inserts} if self.is_full else count_rows(counted_changes)
             result = RunResult(
-                run_mode, reason, self.count_rows(**kinds), build_counts(counted_changes), build_details()
-            )
+                run_mode, reason, self.count_rows(**kinds), build_counts(counted_changes), build_details(),
+                changed=not counted_changes.empty or self.is_full,
+            )  # fmt: skip
             return self.commit_result(
                 result,
                 partial(self._write_changes, counted_changes, result, strategy, lists),
                 partial(self._list_changes, counted_changes, stored),
+                is_needed=True,
             )
 
     def count_live_rows(self) -> int:
@@ -294,9 +296,8 @@ class _Load(JobRun):
         lists: NestedLists | None,
     ) -> dict[str, Any]:
         """Write the side tables first, then make the run's one commit if there is anything to write."""
-        changed = not counted_changes.empty or self.is_full
         times, remembers = counted_changes.changes.times, counted_changes.changes.remembers
-        needed = remembers == "always" or (remembers == "unchanged" and not changed)
+        needed = remembers == "always" or (remembers == "unchanged" and not result.changed)
         if times is not None:
             self.target.times.save_times(times, full=self.is_full, needed=needed)
         has_sequences = self._save_sequences(counted_changes.changes.sequences)
@@ -304,9 +305,9 @@ class _Load(JobRun):
         added: dict[str, int] = {}
         cleared: dict[str, int] = {}
         version = None
-        # Recorded sequences, rejected rows and adoptions need a commit of the target, even without rows.
+        # Recorded sequences and adoptions need a commit of the target, even without rows.
         adopts = self.last is not None and self.last.is_adopted
-        commits = changed or has_sequences or self.has_rejected_rows() or adopts
+        commits = self.needs_commit(result) or has_sequences or adopts
         if commits:
             with self.reporter.progress.time_step("write"):
                 if lists is not None:
@@ -317,7 +318,6 @@ class _Load(JobRun):
                 versions = self._side_table_versions(tables, has_times=times is not None)
                 state = {
                     **self.reporter.build_state(result),
-                    CHANGED: changed,
                     "fingerprint": compute_signature(self.config),
                     "config": describe_load(self.config, self.boundary),
                     SIDE_TABLE_VERSIONS: versions,
@@ -332,7 +332,7 @@ class _Load(JobRun):
         if lists is not None:
             cleared = tables.clear_elements(self._find_committed_number(changed=commits))
         result = add_elements(result, self.target.dataset, added, cleared)
-        return self.reporter.build_report(result, version=version, changed=changed)
+        return self.reporter.build_report(result, version=version, changed=result.changed)
 
     def _save_sequences(self, rows: DataFrame | None) -> bool:
         """Record the sequences of rows before the target's commit; return whether there are new ones."""

@@ -31,8 +31,9 @@ from airflow_merge_provider.core.merge_record.state import (
 )
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.run.previous_run import RESULT
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import EXPECTATIONS, RESULT, RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import EXPECTATIONS, RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import FULL_REFRESH, RunMode
 from airflow_merge_provider.jobs.merge_record import routing

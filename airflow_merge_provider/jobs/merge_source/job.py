@@ -29,7 +29,7 @@ from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import CHANGED, RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import normalize_uri, read_offsets
@@ -270,21 +270,21 @@ class _Merge(JobRun):
             "ids_removed": changes.removed,
         })  # fmt: skip
         rows = self.count_rows(changes.inserted, changes.updated, changes.deleted)
-        result = RunResult(*why, rows, counts, build_details(resolution))
         emitted = changes.emitted + changes.replaced + changes.removed
+        result = RunResult(
+            *why, rows, counts, build_details(resolution), records=resolution.records,
+            changed=bool(emitted) or (last.changed_by is not None and changes.any),
+        )  # fmt: skip
         clustering = resolution.clustering
-        state = {
-            **self._build_state(resolution, totals, start + emitted),
-            "next_stable": clustering.next_stable,
-            CHANGED: bool(emitted) or (last.changed_by is not None and changes.any),
-        }
+        state = self._build_state(resolution, totals, start + emitted)
+        state["next_stable"] = clustering.next_stable
         write = partial(self.target.apply_changes, changes, new_columns=new_columns)
         scope = ALL if clustering.replaced is None else EVALUATED
         return self.commit_result(
             result,
             lambda: self._commit_run(resolution, result, state, write, scope=scope, events=clustering.events),
             lambda: list_changed_rows(changes.rows, self.target.read_rows(), are_few=changes.are_few),
-            is_needed=changes.any or self.has_rejected_rows(),
+            is_needed=changes.any,
         )
 
     @property
@@ -346,7 +346,6 @@ class _Merge(JobRun):
             "next_stable": None,
             SIDE_TABLE_VERSIONS: dict(self.last.side_table_versions) if self.last else {},
             "next": number,
-            CHANGED: True,
             TOTALS: totals,
         }
 
@@ -372,7 +371,7 @@ class _Merge(JobRun):
             written[LINEAGE].append_rows(
                 create_dataframe(self.spark, build_lineage_rows(self.next_number, events))
             )
-        if self.config.metrics is not None:
+        if self.config.metrics is not None and result.changed:
             dataset = resolve_dataset(self.config.metrics, self.request.warehouse, at="metrics")
             rows = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))
             writer = normalize_uri(self.target.dataset.uri)
@@ -380,7 +379,7 @@ class _Merge(JobRun):
         versions = {name: table.version for name, table in written.items()} | self.save_rejected_rows()
         state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: {**named, **versions}}
         commit = self.target.commit_state(state, write)
-        return self.reporter.build_report(result, version=commit.version, changed=state[CHANGED])
+        return self.reporter.build_report(result, version=commit.version, changed=result.changed)
 
     def _open_side_table(self, name: str, versions: Mapping[str, int]) -> SideTable:
         return SideTable(

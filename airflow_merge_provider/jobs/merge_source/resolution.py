@@ -72,7 +72,8 @@ class Resolution(Generic[ClusteringT_co]):
     """The sources as they are merged, the rules, the columns of the keys, and the resulting outputs.
 
     ``positions`` are the positions up to which each dataset was read, ``evaluated`` the datasets whose keys
-    only the definition itself can compute, ``warnings`` describe what is probably not intended.
+    only the definition itself can compute, ``records`` counts the entities that were read, ``warnings``
+    describe what is probably not intended.
     """
 
     config: MergeSourceConfig
@@ -82,6 +83,7 @@ class Resolution(Generic[ClusteringT_co]):
     clustering: ClusteringT_co
     positions: Mapping[str, int]
     evaluated: Sequence[str]
+    records: int
     overrides: Overrides = NO_OVERRIDES
     warnings: Sequence[str] = ()
 
@@ -269,7 +271,10 @@ def _scan_and_cluster(
     positions |= {scan.reading.source.name: scan.position for scan in scans if scan.position is not None}
     rendered = [scan.reading.rendered for scan in scans]
     evaluated = [scan.reading.source.name for scan in scans if not scan.reading.native]
-    return Resolution(config, rules, rendered, keys, clustering, positions, evaluated, overrides, warnings)
+    records = sum(len(scan.entities.hashes) for scan in scans)
+    return Resolution(
+        config, rules, rendered, keys, clustering, positions, evaluated, records, overrides, warnings
+    )
 
 
 def _has_many_keys(

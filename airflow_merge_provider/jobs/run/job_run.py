@@ -138,22 +138,32 @@ class JobRun(ABC):
         is_reviewed = request.approval != "never" or request.saved_plan is not None
         return self.reporter.is_dry_run or is_reviewed or bool(self.expectations.on_changes)
 
+    def needs_commit(self, result: RunResult) -> bool:
+        """Return whether the run commits: it changes rows, or has read or left out records.
+
+        An incremental run whose records change no row commits its source offsets alone, without a file, so
+        that no later run reads these records again. A run without records commits nothing.
+        """
+        return result.changed or result.records > 0 or self.has_rejected_rows()
+
     def commit_result(
         self,
         result: RunResult,
         write: Callable[[], dict[str, Any]],
         list_changes: Callable[[], ChangeSet],
         *,
-        is_needed: bool = True,
+        is_needed: bool = False,
     ) -> dict[str, Any]:
         """Write the result, unless the run may not or need not write, and return the report.
 
         :param list_changes: computes the change set, if the run needs it.
+        :param is_needed: whether ``write`` is needed even if the run changes no row and has read no record.
         :raises DataError: if the changes do not meet an expectation; nothing is written then.
         :raises RiskError: if the run would exceed the change limit, needs the approval of a person, or
             applies a plan that is outdated; nothing is written then but the plan.
         """
         list_changes = cache(list_changes)
+        is_needed = is_needed or self.needs_commit(result)
         if self.expectations.on_changes:
             self.expectations.check_changes(list_changes().rows)
         risk = self._find_risk(result)

@@ -20,9 +20,9 @@ from airflow_merge_provider.core.decisions.undo import UndoDecision, open_run
 from airflow_merge_provider.core.merge_load.target_form import check_target_form
 from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, TOKEN
+from airflow_merge_provider.core.run.previous_run import RESULT, SIDE_TABLE_VERSIONS, TOKEN
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import APPROVED_BY, RESULT, RunResult
+from airflow_merge_provider.core.run.reporter import APPROVED_BY, CHANGED, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.table_history import NO_VERSION, RESTORED_VERSION, UNDO, UNDONE_VERSION
@@ -180,7 +180,7 @@ class _Undo(JobRun):
         side_table_versions: Mapping[str, int | None],
     ) -> dict[str, Any]:
         """Write the versions in one commit, with the offsets and settings of the newest run in force."""
-        own = (TOKEN, RESULT, APPROVED_BY)
+        own = (TOKEN, RESULT, CHANGED, APPROVED_BY)
         state = {
             **self.reporter.build_state(result),
             **{name: value for name, value in removal.base.state.items() if name not in own},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -131,6 +132,22 @@ def test_a_table_of_another_writer_is_not_replaced(spark: SparkSession, tmp_path
 
     with pytest.raises(ConflictError, match=r"version 0 of .* after this run had found no table"):
         commit_run(spark, dataset, CAPABILITY, None, {}, partial(create_table, dataset, rows, CAPABILITY))
+
+
+def test_a_table_that_was_created_again_is_not_changed(target: Target) -> None:
+    """A table that another writer has dropped and created meanwhile has other rows, and lower versions."""
+    append_other(target.path)
+    append_other(target.path)
+    target.previous = target.find_previous()
+    shutil.rmtree(target.path)
+    append_other(target.path)
+
+    with pytest.raises(
+        ConflictError, match=r"version 0 of .* \(WRITE by .* had read version 2 \(nothing was"
+    ):
+        target.commit(target.build_statement("append"))
+
+    assert target.list_ids() == [9]
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

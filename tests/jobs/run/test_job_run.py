@@ -67,6 +67,7 @@ class Counting(JobRun):
         *,
         mode: Any = "incremental",
         repeatable: bool = True,
+        effect: tuple[int, bool] = (0, True),
         **request_fields: Any,
     ) -> None:
         request = probe.build_request("s", "t").model_copy(update=request_fields)
@@ -76,6 +77,7 @@ class Counting(JobRun):
             lambda _: None, request, Progress(self.lines.append), COUNTS, target, {}, previous
         )
         self.decision = Chosen(reporter, mode, repeatable)
+        self.records, self.changed = effect
         self.evaluated = self.written = 0
 
     def describe_plan(self) -> dict[str, Any]:
@@ -83,12 +85,12 @@ class Counting(JobRun):
 
     def execute(self, run_mode: Any, reason: str) -> dict[str, Any]:
         self.evaluated += 1
-        rows = RowCounts.for_change(rows_before=10, inserted=0, updated=5, deleted=0)
-        result = RunResult(run_mode, reason, rows)
+        rows = RowCounts.for_change(rows_before=10, inserted=0, updated=5 * self.changed, deleted=0)
+        result = RunResult(run_mode, reason, rows, records=self.records, changed=self.changed)
 
         def count_write() -> dict[str, Any]:
             self.written += 1
-            return self.reporter.build_report(result, version=5, changed=True)
+            return self.reporter.build_report(result, version=5, changed=result.changed)
 
         return self.commit_result(result, count_write, list_changes)
 
@@ -117,6 +119,20 @@ def test_a_run_evaluates_and_writes() -> None:
     assert list_steps(run) == (1, 1)
     assert (report["target"]["version_before"], report["target"]["version"]) == (4, 5)
     assert report["rows"]["unchanged"] == 5
+
+
+@pytest.mark.parametrize(
+    ("records", "changed", "version"), [(0, True, 5), (3, True, 5), (3, False, 5), (0, False, 4)]
+)
+def test_records_that_change_nothing_are_committed(records: int, changed: bool, version: int) -> None:
+    """A run that has read records commits its offsets, changed or not; one that has read none does not."""
+    run = Counting(build_previous(), effect=(records, changed))
+
+    report = check_report(run.run_to_end())
+
+    assert (report["target"]["version"], report["changed"]) == (version, changed)
+    assert run.written == (version == 5)
+    assert run.reporter.build_state(RunResult("full", "", changed=changed))["changed"] is changed
 
 
 def test_an_earlier_attempt_is_reported_instead() -> None:

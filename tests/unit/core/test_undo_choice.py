@@ -11,8 +11,9 @@ from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo
 from airflow_merge_provider.core.undo.config import UndoConfig
 
 
-def build_run(version: int) -> HistoryEntry:
-    metadata = {"capability": "merge_load", "number": version + 1, "token": {"run_id": f"r{version}"}}
+def build_run(version: int, *, changed: bool = True) -> HistoryEntry:
+    token = {"run_id": f"r{version}"}
+    metadata = {"capability": "merge_load", "number": version + 1, "token": token, "changed": changed}
     return HistoryEntry(version, "MERGE", user_metadata=json.dumps(metadata))
 
 
@@ -71,3 +72,18 @@ def test_a_compaction_belongs_to_its_run(name: str | None) -> None:
     assert choice is not None
     assert (choice.version, [run.version for run in choice.undone]) == (0, [1])
     assert choice.list_warnings() == []
+
+
+def test_runs_that_changed_no_rows_are_undone_with_the_run_before() -> None:
+    """Without a name, an undo takes back the newest rows; a name is that of one run."""
+    entries = (build_run(0), build_run(1), build_run(2, changed=False))
+    newest_first = tuple(reversed(entries))
+
+    choice = choose(*entries)
+    named = choose_undo(
+        UndoConfig(target="t", run="r2"), "merge_load", newest_first, Lineage(newest_first, is_complete=True)
+    )
+
+    assert (choice.version, [run.version for run in choice.undone]) == (0, [2, 1])
+    assert named is not None
+    assert (named.version, [run.version for run in named.undone]) == (1, [2])

@@ -145,7 +145,13 @@ def write_changes(spark: SparkSession, target: Dataset, changes: RowChanges, *, 
     ]
     replacing = F.broadcast(changes.rows) if changes.are_few else changes.rows
     upsert = Upsert(
-        changes.rows, condition, clauses, replacing=replacing, matching=condition, new_columns=new_columns
+        changes.rows,
+        condition,
+        clauses,
+        inserted=None if changes.any else changes.rows.limit(0),
+        replacing=replacing,
+        matching=condition,
+        new_columns=new_columns,
     )
     upsert_rows(spark, target, upsert)
 
