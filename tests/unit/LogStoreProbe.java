@@ -3,10 +3,13 @@ package airflow_merge_provider;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.net.URI;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.FileSystems;
 import java.nio.file.Files;
+import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
-import java.util.ArrayList;
+import java.util.Map;
 import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
@@ -37,6 +40,7 @@ public class LogStoreProbe {
     for (RecordedEvent event : RecordingFile.readAllEvents(events)) {
       System.out.println("forced " + java.nio.file.Path.of(event.getString("path")).getFileName());
     }
+    linkWhereThereAreNoLinks(java.nio.file.Path.of(folder, "no_links.zip"));
     configuration.set("fs.failing.impl", Failing.class.getName());
     for (boolean overwrite : new boolean[] {true, false}) {
       CALLS.clear();
@@ -46,6 +50,23 @@ public class LogStoreProbe {
       } catch (IOException error) {
         System.out.println(CALLS + " " + error.getMessage());
       }
+    }
+  }
+
+  /** The file system of a ZIP archive has no hard links. */
+  private static void linkWhereThereAreNoLinks(java.nio.file.Path archive) throws IOException {
+    try (java.nio.file.FileSystem files = FileSystems.newFileSystem(archive, Map.of("create", "true"))) {
+      java.nio.file.Path part = Files.writeString(files.getPath("/part"), "{}");
+      for (boolean isSingleWriter : new boolean[] {false, true}) {
+        try {
+          HardLinkLogStore.linkOnce(part, files.getPath("/0.json"), isSingleWriter);
+        } catch (FileAlreadyExistsException error) {
+          throw error;
+        } catch (IOException error) {
+          System.out.println("refused " + error.getMessage());
+        }
+      }
+      System.out.println("linked " + Files.exists(files.getPath("/0.json")));
     }
   }
 

@@ -20,7 +20,7 @@ def test_a_plan_is_printed_as_a_diff(
 ) -> None:
     """The changes are a text for people: kinds, reasons, rows, and of updated rows what differs."""
     changes = {
-        "kinds": {"inserted": 1, "updated": 1, "deleted": 0},
+        "kinds": {"inserted": 1, "updated": 1, "deleted": 1, "kept": 1, "failed": 1},
         "reasons": {"opened": 1, "closed": 1},
         "examples": [
             {"kind": "inserted", "reason": "opened", "after": {"id": 2, "v": "b"}},
@@ -29,6 +29,9 @@ def test_a_plan_is_printed_as_a_diff(
                 "before": {"id": 1, "v": "a\x1b[2J"},
                 "after": {"id": 1, "v": "a\x1b[2J", "valid_to": "2024-01-02"},
             },
+            {"kind": "deleted", "reason": "removed", "before": {"id": 3}},
+            {"kind": "kept", "reason": "members", "before": {"id": 4}, "after": {"id": 4}},
+            {"kind": "failed", "reason": "FAILED", "after": {"id": 5}},
         ],
         "digest": "d", "saved": None,
     }  # fmt: skip
@@ -39,11 +42,14 @@ def test_a_plan_is_printed_as_a_diff(
     request = job_run["request"]
     assert (request.until, request.save_plan, request.full_refresh) == ("transform", True, False)
     assert capsys.readouterr().out.splitlines() == [
-        "2 rows would change: 1 inserted, 1 updated",
+        "5 rows would change: 1 inserted, 1 updated, 1 deleted, 1 kept, 1 failed",
         "reasons: 1 opened, 1 closed",
         '+ id = 2, v = "b"  [opened]',
         '~ id = 1, v = "a\\u001b[2J"  [closed: by load 3]',
         '    valid_to: NULL -> "2024-01-02"',
+        "- id = 3  [removed]",
+        "= id = 4  [members]",
+        "! id = 5  [FAILED]",
     ]
 
 

@@ -268,7 +268,8 @@ def test_the_log_store_is_where_delta_is() -> None:
     assert "spark.hadoop.fs.file.impl" not in conf_of_user
     assert default_conf["spark.driver.extraClassPath"] == f"/delta.jar{os.pathsep}/log_store.jar"
     assert default_conf["spark.hadoop.fs.file.impl"] == "airflow_merge_provider.LocalFiles"
-    assert conf_of_user["spark.delta.logStore.file.impl"] == default_conf["spark.delta.logStore.file.impl"]
+    for conf in (conf_of_user, default_conf):
+        assert conf["spark.delta.logStore.file.impl"] == "airflow_merge_provider.HardLinkLogStore"
 
 
 def test_a_log_store_of_the_user_is_the_only_one() -> None:

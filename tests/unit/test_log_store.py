@@ -13,6 +13,7 @@ import pytest
 
 from airflow_merge_provider import launch
 from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.object_store.azure_settings import AzureSettings
 from airflow_merge_provider.core.object_store.clients import add_spark_settings
 from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
@@ -40,7 +41,10 @@ def test_two_builds_give_the_same_jar(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_log_entry_is_durable_and_whole(tmp_path: Path) -> None:
-    """An entry is on the disk before it has its name, and a write that fails leaves no part of an entry."""
+    """An entry is on the disk before it has its name, and a write that fails leaves no part of an entry.
+
+    Without hard links it is refused, or moved if there is only one writer.
+    """
     class_path = os.pathsep.join([str(jar.find_log_store_jar()), *delta_jars(), f"{spark_home()}/jars/*"])
     java, source = str(find_java()), str(Path(__file__).with_name("LogStoreProbe.java"))
     compiler = [java, "-jar", str(jar._find_compiler()), "-nowarn", "-proc:none", "-source", "17"]
@@ -55,6 +59,9 @@ def test_a_log_entry_is_durable_and_whole(tmp_path: Path) -> None:
     forced = [line for line in output if line.startswith("forced ")]
     assert len(forced) == 1
     assert re.fullmatch(r"forced \.0\.json\..*\.tmp", forced[0])
+    refused, linked = (line for line in output if line.startswith(("refused ", "linked ")))
+    assert "is on a file system without hard links" in refused
+    assert linked == "linked true"
     assert output[-2:] == ["[abort] part 1 is lost"] * 2
 
 
@@ -107,6 +114,14 @@ def test_a_run_over_google_cloud_adds_its_jar(machine: Path) -> None:
     conf = add_spark_settings({}, "gs://lake", GcsSettings())
 
     assert launch.list_jars(conf) == ("/delta.jar", "/log_store.jar", "/hadoop-gcp.jar")
+    assert launch.list_jars(conf, local=False) == ("/delta.jar", "/log_store.jar")
+
+
+def test_a_run_over_azure_adds_its_jar(machine: Path) -> None:
+    """A run on this machine gets the client of Azure; a cluster provides it."""
+    conf = add_spark_settings({}, "abfss://lake@a.dfs.core.windows.net", AzureSettings())
+
+    assert launch.list_jars(conf) == ("/delta.jar", "/log_store.jar", "/hadoop-azure.jar")
     assert launch.list_jars(conf, local=False) == ("/delta.jar", "/log_store.jar")
 
 

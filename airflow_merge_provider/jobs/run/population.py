@@ -45,7 +45,8 @@ def run_with_population(
     with override_settings(spark, {BORN_POPULATED: "true" if check.becomes_populated else "false"}):
         report = run(spark, request, progress)
     if is_populated and not check.is_set_after:
-        is_populated = _unset_flag(spark, target)
+        unset_flag(spark, target)
+        is_populated = False
     elif check.becomes_populated and not is_populated:
         is_populated = _set_flag(log, target)
     return {
@@ -64,6 +65,6 @@ def _set_flag(log: SparkLog, target: Dataset) -> bool:
     return True
 
 
-def _unset_flag(spark: SparkSession, target: Dataset) -> bool:
+def unset_flag(spark: SparkSession, target: Dataset) -> None:
+    """Unset the property, in a commit of its own that changes no rows."""
     spark.sql(f"ALTER TABLE {sql.quote_table(target)} UNSET TBLPROPERTIES IF EXISTS ('{FLAG}')").collect()
-    return False

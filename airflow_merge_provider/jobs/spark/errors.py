@@ -119,6 +119,14 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
             "or reference the dataset by its location"
         ),
     ),
+    (
+        r"Not all files from version \d+ are available",
+        DataError,
+        (
+            "the data files of the earlier version are gone, because VACUUM has removed them: a full_refresh "
+            "computes the target again; raise delta.deletedFileRetentionDuration for later runs"
+        ),
+    ),
     (r"OutOfMemoryError", JobError, "Spark ran out of memory: raise spark.driver.memory"),
     (
         r"PATH_NOT_FOUND|DELTA_PATH_DOES_NOT_EXIST|DELTA_MISSING_DELTA_TABLE|TABLE_OR_VIEW_NOT_FOUND",

@@ -66,7 +66,7 @@ public class HardLinkLogStore extends HadoopFileSystemLogStore {
    *
    * @throws FileAlreadyExistsException if there is a log entry with this name
    */
-  private static void linkOnce(java.nio.file.Path part, java.nio.file.Path file, boolean isSingleWriter)
+  static void linkOnce(java.nio.file.Path part, java.nio.file.Path file, boolean isSingleWriter)
       throws IOException {
     try {
       Files.createLink(file, part);

@@ -76,6 +76,8 @@ def test_rows_that_a_user_deleted_are_noticed(make_stream: MakeStream) -> None:
     assert stream.read_rows() == [(1, 4)]
     stream.write_batch({"k": [1], "v": [1]})
     assert stream.run_job()["warnings"] == []
+    stream.run_job(full_refresh=True)
+    assert stream.read_rows() == [(1, 8)]
 
 
 @pytest.mark.parametrize("spelling", all_long_but(["dots", "link", "file", "catalog"], "link"))
@@ -145,6 +147,7 @@ def test_a_retry_reports_its_commit_whatever_came_after(make_stream: MakeStream)
     report = stream.run_job("own")
     stream.write_batch({"k": [1], "v": [8]})
     stream.run_job("other")
+    stream.run_sql("OPTIMIZE {target}")
 
     for more in ({}, {"full_refresh": True}):
         again = stream.run_job("own", **more)

@@ -79,6 +79,8 @@ def test_a_killed_run_leaves_no_element_without_its_row(
     table.load_rows(FIRST)
     before = join_tables(table)
     second = [{"id": 1, "v": "a", "kids": [{"k": "n", "g": [9]}]}]
+    planned = table.load_rows(second, run_id="plan", until="transform")["plan"]["examples"]
+    assert all("kids" not in example["after"] for example in planned)
 
     with monkeypatch.context() as patched:
         if step == "before the commit":

@@ -165,7 +165,7 @@ def test_remembered_times_go_back_with_a_restored_history(loads: MakeLoads) -> N
 
 
 def test_a_moved_warehouse_continues(loads: MakeLoads, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Loads continue after source and target were copied to another location."""
+    """Loads continue after source and target were copied to another location; without a target they begin."""
     table = loads("upsert", **KEY)
     table.load_rows(FIRST)
     elsewhere = tmp_path_factory.mktemp("moved") / "warehouse"
@@ -173,3 +173,5 @@ def test_a_moved_warehouse_continues(loads: MakeLoads, tmp_path_factory: pytest.
     table.folder = elsewhere
 
     assert not table.load_rows()["changed"]
+    shutil.rmtree(table.target)
+    assert table.load_rows()["run_mode"] == "initial"

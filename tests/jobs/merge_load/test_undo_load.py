@@ -27,6 +27,12 @@ SNAPSHOTS = {
     "r2": {1: B, 2: B, 4: B},
     "r3": {1: B, 2: A, 3: A},
 }
+WITH_R2 = {
+    1: [(1, 2, (A,)), (2, None, (B,))],
+    2: [(1, 2, (A,)), (2, 3, (B,)), (3, None, (A,))],
+    3: [(1, 2, (A,)), (3, None, (A,))],
+    4: [(2, 3, (B,))],
+}
 WITHOUT_R2 = {1: [(1, 3, (A,)), (3, None, (B,))], 2: [(1, None, (A,))], 3: [(1, None, (A,))]}
 
 
@@ -40,7 +46,9 @@ def load_all(loads: MakeLoads, **settings: Any) -> Loads:
     table = loads("scd2", natural_key="id", current_column="now", **settings)
     for day, (run_id, rows) in enumerate(SNAPSHOTS.items(), 1):
         load_snapshot(table, day, rows, run_id)
+    version = table.read_version()
     assert not load_snapshot(table, 4, SNAPSHOTS["r3"], "r4")["changed"]
+    assert table.read_version() == version
     return table
 
 
@@ -66,8 +74,10 @@ def read_days(table: Loads) -> list[int]:
 def test_one_load_is_undone_and_brought_back(loads: MakeLoads, capsys: pytest.CaptureFixture[str]) -> None:
     """The undo is one commit, which a retry reports, history shows and another undo takes back."""
     table = load_all(loads, on_late="repair")
+    assert table.read_history("id", "v") == WITH_R2
+    table.spark.sql(f"ALTER TABLE delta.`{table.target}` SET TBLPROPERTIES ('x.contact' = 'y')").collect()
     rows, version = table.read_history("id", "v", "now"), table.read_version()
-    state = json.loads(DeltaTable(str(table.target)).history(1)[0]["userMetadata"])
+    state = json.loads(DeltaTable(str(table.target)).history(2)[1]["userMetadata"])
 
     planned = undo_load(table, until="transform")
     assert (table.read_version(), read_days(table)) == (version, [1, 2, 3, 4])
@@ -77,6 +87,8 @@ def test_one_load_is_undone_and_brought_back(loads: MakeLoads, capsys: pytest.Ca
     assert table.read_history("id", "v") == WITHOUT_R2
     table.check_history()
     assert report["target"]["version"] == again["target"]["version"] == table.read_version() == version + 1
+    assert DeltaTable(str(table.target)).metadata().configuration["x.contact"] == "y"
+    assert report["details"]["load_time"] == "2024-01-02T00:00:00+00:00"
     assert report["run_mode_reason"] == "the load of 2024-01-02T00:00:00+00:00 is taken out of the history"
     assert [run["run_id"] for run in report["details"]["undone"]] == ["r2"]
     # Key 1 begins later, key 2 is one version instead of three, key 3 instead of two, key 4 is gone.

@@ -94,6 +94,13 @@ def test_a_dry_run_tells_and_touches_nothing(tmp_path: Path) -> None:
     (example,) = report["plan"]["examples"]
     assert (example["reason"], len(example["after"]["files"])) == ("FULL_ENOUGH", 1)
     assert landing.list_names("") == ["in/a.json"]
+    landing.put_records("bad.json", {"bad": 1}, k="x")
+    grouping = {"correlation_attribute_name": "k", "attribute_sources": ["sidecar"]}
+    plan = Landing(tmp_path, min_records=5, **grouping).run_job(until="transform")["plan"]
+    assert plan["kinds"] == {"inserted": 0, "failed": 1, "kept": 1}
+    reasons = {example["kind"]: example["reason"] for example in plan["examples"]}
+    assert reasons == {"failed": "MALFORMED", "kept": "open"}
+    assert any("bad.json" in str(example) for example in plan["examples"] if example["kind"] == "failed")
 
 
 def test_kept_sources_are_merged_once(tmp_path: Path) -> None:

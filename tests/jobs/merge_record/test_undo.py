@@ -60,6 +60,8 @@ def test_an_undo_leaves_the_files_as_before_the_run(tmp_path: Path, action: str)
     report = landing.undo_runs()
 
     assert landing.read_files() == before
+    manifests = [json.loads(path.read_text()) for path in (tmp_path / "state" / "manifests").glob("*")]
+    assert sum("withdrawn" in manifest for manifest in manifests) == 2
     assert planned["counts"] == report["counts"]
     assert report["counts"] == {"runs": 1, "side_tables": 0, "outputs": 2, "files": 5}
     assert report["details"]["undone"][0]["run_id"] == "r2"
@@ -194,6 +196,13 @@ def test_files_of_a_store_are_moved_back() -> None:
     assert source.list_files() == []
     journal = find_journal(resolve_dataset(folders["merged"], None), open_storage)
     assert journal is not None
+    original = open_storage(folders["original"])
+    content = original.read_file("a.json")
+    assert content is not None
+    original.write_file("a.json", b"longer" + content)
+    with pytest.raises(DataError, match="no longer exist or have changed"):
+        undo_files(journal, open_storage, requests[1], Progress(out=str))
+    original.write_file("a.json", content)
 
     report = undo_files(journal, open_storage, requests[1], Progress(out=str))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,9 @@ def test_what_cannot_be_taken_back_is_refused_at_once(tmp_path: Path) -> None:
     landing = build_landing(tmp_path)
     put_files(landing, "aAbBcC")
     landing.run_job()
-    landing.list_outputs()[0].unlink()
+    deleted, changed, _ = landing.list_outputs()
+    deleted.unlink()
+    changed.write_text("changed")
     (tmp_path / "original" / "a.json").unlink()
     landing.put_records("b.json", {"id": "new"})
     content = landing.read_files()
@@ -39,7 +42,7 @@ def test_what_cannot_be_taken_back_is_refused_at_once(tmp_path: Path) -> None:
 
     texts = [problem.message for problem in refused.value.problems]
     assert [text.partition(":")[0] for text in texts] == [
-        "1 outputs that were changed or removed since, whose records may be in use",
+        "2 outputs that were changed or removed since, whose records may be in use",
         "1 merged source files that no longer exist or have changed",
         "1 new files in the source folder with the names of files to move back",
     ]
@@ -91,6 +94,35 @@ def test_the_sidecar_of_a_file_to_come_is_not_replaced(tmp_path: Path) -> None:
         landing.undo_runs()
 
 
+def test_one_run_of_files_cannot_be_undone_alone(tmp_path: Path) -> None:
+    """A later run may continue the bins of the run."""
+    landing = build_landing(tmp_path)
+    put_files(landing, "aA")
+    landing.run_job()
+
+    with pytest.raises(DataError, match=r"only: files have no history .*remove only"):
+        landing.undo_runs(run="r1", only=True)
+
+
+def test_a_folder_with_the_outputs_of_several_tasks_is_refused(tmp_path: Path) -> None:
+    """The error asks for a state_path; so does a state in another folder, which is not searched."""
+    landing = build_landing(tmp_path)
+    put_files(landing, "aA")
+    landing.run_job()
+    put_files(landing, "bB")
+    elsewhere = str(tmp_path / "more" / "state")
+    landing.run_job(state_path=elsewhere, run_id="r2")
+    assert landing.undo_runs(elsewhere)["details"]["undone"][0]["run_id"] == "r2"
+    landing.run_job(state_path="state-2", run_id="r3")
+
+    with pytest.raises(DataError, match=r"outputs of several tasks: .*set target to the state_path"):
+        landing.undo_runs()
+    report = landing.undo_runs("state-2")
+
+    assert report["details"]["undone"][0]["run_id"] == "r3"
+    assert landing.undo_runs("state")["details"]["undone"][0]["run_id"] == "r1"
+
+
 def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
     """An undo does not guess what a run has merged."""
     landing = build_landing(tmp_path)
@@ -117,13 +149,20 @@ def test_an_unfinished_run_is_completed_first(tmp_path: Path) -> None:
 
 
 def test_only_some_runs_are_kept_for_an_undo(tmp_path: Path) -> None:
-    """States before the last runs are deleted, and an undo beyond them is refused."""
+    """States before the last runs are deleted, and an undo beyond them is refused; an undo counts."""
     landing = build_landing(tmp_path)
-    for number in range(UNDOABLE_RUNS + 3):
-        put_files(landing, "aA", at=number)
+    for number, name in enumerate("abcdefghijklm"):
+        put_files(landing, f"{name}{name.upper()}", at=number)
         landing.run_job(at=number)
 
     with pytest.raises(DataError, match=f"the states of {UNDOABLE_RUNS} runs are kept"):
         landing.undo_runs(run="r3")
     with pytest.raises(DataError, match="has no run 'r2'"):
         landing.undo_runs(run="r2")
+    shutil.copytree(tmp_path, tmp_path.with_name("copy"))
+    assert landing.undo_runs(run="r4")["counts"]["runs"] == 10
+    landing = build_landing(tmp_path.with_name("copy"))
+    undone = [landing.undo_runs(run_id=f"u{number}")["counts"]["runs"] for number in range(5)]
+    assert undone == [1] * 5
+    with pytest.raises(DataError, match="no longer in the history"):
+        landing.undo_runs(run_id="u6")

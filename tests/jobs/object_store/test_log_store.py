@@ -124,6 +124,28 @@ def test_a_spark_with_another_log_store_is_refused(
     require_safe_commits(spark, request)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore"},
+        {"spark.databricks.clusterUsageTags.clusterId": "1"},
+    ],
+)
+def test_other_log_stores_that_are_safe_are_accepted(settings: Mapping[str, str]) -> None:
+    """Delta's log store with DynamoDB and the commit service of Databricks lose no commits."""
+    request = JobRequest(
+        job="merge_load",
+        config={"target": "t"},
+        run=RunToken(dag_id="d", run_id="r", task_id="t"),
+        warehouse="s3://lake/wh",
+        started_at=1,
+    )
+
+    require_safe_commits(build_session(settings), request)
+    with pytest.raises(SetupError, match="can lose commits"):
+        require_safe_commits(build_session({}), request)
+
+
 @pytest.mark.parametrize("name", ["spark.delta.logStore.gs.impl", "spark.delta.logStore.class"])
 def test_google_cloud_needs_its_own_log_store(name: str) -> None:
     """Delta's log store for Google Cloud is safe, and is its default; a Spark with another one is refused."""

@@ -35,6 +35,7 @@ def test_changed_rows_leave_no_deletion_vectors(spark: SparkSession, tmp_path: P
     tables = list_tables(tmp_path)
     assert tables
     for table in tables:
+        assert table.metadata().partition_columns == []
         assert VECTORS not in (table.protocol().writer_features or [])
         # Fails for tables with deletion vectors.
         table.to_pyarrow_dataset()

@@ -29,6 +29,7 @@ from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.spark_conf import SINGLE_WRITER, TIME_ZONE
+from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.run.change_set import ChangeSet
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError, run_attempt
@@ -145,6 +146,17 @@ def test_an_earlier_attempt_is_reported_instead() -> None:
     assert report["run_mode_reason"].endswith("an earlier attempt of this run committed version 4")
     assert (report["run_mode"], report["changed"], report["counts"]["live_rows"]) == ("incremental", True, 7)
     assert (report["target"]["version_before"], report["target"]["version"]) == (3, 4)
+
+
+def test_a_retry_does_not_report_a_commit_that_overlooked_a_change() -> None:
+    """Its attempt was killed before it could revert the commit; the error names both versions."""
+    other = HistoryEntry(3, "UPDATE", author="ada")
+    run = Counting(build_previous(own_commit=COMMIT, overlooked=other), mode="noop")
+
+    with pytest.raises(
+        UnrevertedError, match=r"version 3 of /nowhere/t \(UPDATE by ada\).*version 4 of this run"
+    ):
+        run.run_to_end()
 
 
 @pytest.mark.parametrize("repeatable", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import DataError, RiskError
+from airflow_merge_provider.jobs.run.change_set import replace_all_rows, summarize_changes
 from tests.campaigns.plans import PlannedRuns, count_images
 from tests.campaigns.workloads import Workload, build_workload
 
@@ -61,6 +64,8 @@ def test_a_plan_is_what_the_run_does(spark: SparkSession, tmp_path: Path, capabi
     assert planned["rows"] == report["rows"]
     assert planned["plan"]["kinds"].items() <= _count_kinds(changes).items()
     assert sum(planned["plan"]["reasons"].values()) == len(changes)
+    assert set(planned["plan"]["reasons"]) <= list_documented_reasons()
+    assert set(changes[0]) == {"kind", "reason", "detail", "before", "after", "state"}
 
 
 def test_a_plan_that_is_not_saved_writes_nothing(runs: PlannedRuns) -> None:
@@ -255,6 +260,64 @@ def test_a_plan_that_cannot_be_repeated_is_planned_again(spark: SparkSession, tm
     assert runs.apply(3, "again")["sources"]["changes"]["version"] == newest
 
 
+def test_a_plan_whose_sources_were_cleaned_cannot_be_applied(runs: PlannedRuns) -> None:
+    """If VACUUM has removed the version of a source that the plan has read, nothing is committed."""
+    runs.plan(1)
+    source = DeltaTable(str(runs.folder / "rows"))
+    source.delete()
+    source.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    runs.write_sources(2)
+
+    with pytest.raises(PySparkException, match="FILE_NOT_EXIST"):
+        runs.apply(2, "applying")
+
+    assert runs.version is None
+
+
+def test_a_full_refresh_pairs_rows_by_their_keys(spark: SparkSession) -> None:
+    """A lost row and a gained row of one key are one updated row."""
+    before, after = (
+        spark.createDataFrame(rows, "k INT, v STRING")
+        for rows in ([(1, "a"), (2, "b"), (3, "c")], [(1, "a"), (2, "x"), (4, "d")])
+    )
+
+    rows = replace_all_rows(before, after, ["k"]).rows.select("kind", "before.k", "after.k").collect()
+
+    assert sorted(map(tuple, rows), key=str) == [
+        ("deleted", 3, None), ("inserted", None, 4), ("updated", 2, 2)
+    ]  # fmt: skip
+
+
+def test_a_plan_has_twenty_examples_of_a_kind(spark: SparkSession) -> None:
+    """It counts all rows."""
+    with replace_all_rows(None, spark.range(0, 30, 1, 1)).hold_text() as text_rows:
+        summary = summarize_changes(text_rows)
+
+    assert (summary.count, len(summary.examples)) == (30, 20)
+
+
+def test_a_plan_of_other_files_or_settings_is_outdated(spark: SparkSession, tmp_path: Path) -> None:
+    """Files have no versions: another change makes the plan outdated; another configuration does, too."""
+    (tmp_path / "in").mkdir()
+    source = {"dataset": "in", "format": "json"}
+    config = {"target": "t", "source": source, "strategy": "upsert", "primary_key": "k"}
+    runs = PlannedRuns(spark, Workload("merge_load", 0, config, lambda *_: None), tmp_path)
+    (tmp_path / "in" / "1.json").write_text('{"k": 1, "v": "a"}')
+    runs.plan(1)
+    (tmp_path / "in" / "2.json").write_text('{"k": 2, "v": "b"}')
+
+    with pytest.raises(RiskError, match="outdated: the changes are not those of the plan"):
+        runs.apply(1, "applying")
+
+    other = PlannedRuns(
+        spark, Workload("merge_load", 0, {**config, "on_empty": "skip"}, lambda *_: None), tmp_path
+    )
+    with pytest.raises(RiskError, match=r"outdated: the configuration has changed \(on_empty\)"):
+        other.apply(1, "other settings")
+    assert runs.version is None
+    assert other.apply(1, "again")["rows"]["inserted"] == 2
+
+
 def test_a_plan_that_does_not_exist_is_an_error(runs: PlannedRuns) -> None:
     """The error says how to save one."""
     with pytest.raises(DataError, match=r"has no saved plan \(save one with plan='save'"):
@@ -296,6 +359,13 @@ def write_rows(path: Path, rows: list[tuple[int, int, str | None, str | None]]) 
     schema = pa.schema([("k", pa.int64()), ("s", pa.int64()), ("v", pa.string()), ("w", pa.string())])
     records = [dict(zip(schema.names, row, strict=True)) for row in rows]
     write_deltalake(str(path), pa.Table.from_pylist(records, schema), mode="append")
+
+
+def list_documented_reasons() -> set[str]:
+    """Return the words of the table of reasons in docs/plan.md."""
+    page = (Path(__file__).parents[3] / "docs/plan.md").read_text(encoding="utf-8")
+    table = page.partition("| operator | reasons |")[2].partition("\n\n")[0]
+    return {word for line in table.splitlines()[2:] for word in re.findall(r"`([^`]+)`", line.split("|")[2])}
 
 
 def _count_kinds(changes: list[dict[str, Any]]) -> dict[str, int]:

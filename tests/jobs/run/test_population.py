@@ -122,11 +122,14 @@ def test_the_mode_decides_how_far_a_run_has_to_come(
 ) -> None:
     """The mode decides whether an existing output is populated after a failed or a successful run."""
     make_source(tmp_path)
-    flagged("never")
 
     def raise_error(spark: SparkSession, request: Any, progress: Any) -> None:
         raise DataError("the source is not to be trusted")
 
+    with pytest.raises(DataError):
+        flagged(mode, run="r0", job=raise_error)
+    assert not (tmp_path / "target").exists()
+    flagged("never")
     with pytest.raises(DataError):
         flagged(mode, run="r2", job=raise_error)
     assert read_flag(tmp_path) == flag_after_failure
@@ -138,6 +141,7 @@ def test_a_reset_decides_anew(flagged: Any, tmp_path: Path) -> None:
     """After a reset the output is not populated if its source is not populated any more."""
     make_source(tmp_path, FLAGGED)
     assert flagged()["populated"] is True
+    assert (DeltaTable(tmp_path / "target").version(), read_flag(tmp_path)) == (0, "true")
     set_properties(tmp_path / "source", {"merge.populated": "false"})
 
     assert flagged(run="r2", job=run_without_flag)["populated"] is True

@@ -37,13 +37,14 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         "merge_source",
         {
             "version": 2, "datasets": ["a a", "b b"], "equality": [["eq", "a.name", "b.name"]],
-            "stable_id": True, "replaced_by": True,
+            "stable_id": True, "replaced_by": True, "metrics": "metrics",
         },
     ),
     "upsert": ("merge_load", {"strategy": "upsert", "source": "a", "primary_key": ["_id"]}),
     "nested": (
         "merge_load", {"strategy": "upsert", "source": "a", "primary_key": "_id", "nested": "tables"},
     ),
+    "appended": ("merge_load", {"strategy": "delete-insert", "source": "a"}),
     "scd2": ("merge_load", {"strategy": "scd2", "source": "a"}),
     "history": ("merge_load", {"strategy": "scd2", "source": "a", "natural_key": "_id"}),
     "merge_engine": ("merge_engine", {"source": "a", "primary_key": ["_id"], "changelog": "changes"}),
@@ -106,9 +107,16 @@ class Lake:
         contents = {name: sorted(self._read_rows(name, numbers=numbers)) for name in self._list_tables()}
         return {name: rows for name, rows in contents.items() if rows}
 
+    def read_numbers(self) -> dict[str, set[int]]:
+        """Return the numbers that a merge source gives, by column; none of another target."""
+        if self._job != "merge_source":
+            return {}
+        rows = self._spark.read.format("delta").load(str(self.folder / "t")).collect()
+        return {name: {row[name] for row in rows} - {None} for name in ("_updated", "$stable_id")}
+
     def _list_tables(self) -> list[str]:
         names = (path.parent.name for path in self.folder.glob("*/_delta_log"))
-        return sorted(name for name in names if name not in {"a", "b"})
+        return sorted(name for name in names if name not in {"a", "b", "metrics"})
 
     def _read_rows(self, name: str, *, numbers: bool) -> Iterator[str]:
         hidden = () if numbers else NUMBERS
@@ -143,13 +151,14 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
 def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """An undo returns the rows of all tables as they were, its undo those of the run, and the next run too.
 
-    The undo of an undo leaves out what the run had removed from side tables after its commit.
+    The undo of an undo leaves out what the run had removed from side tables. No number is used again.
     """
     lake = Lake(spark, tmp_path, name)
     lake.run()
-    first = lake.read_tables()
+    first, first_numbers = lake.read_tables(), lake.read_numbers()
     lake.change_rows()
     lake.run()
+    used_numbers = lake.read_numbers()
     second, values, number = lake.read_tables(), lake.read_tables(numbers=False), lake.runs
 
     planned = lake.undo(until="transform")
@@ -166,9 +175,11 @@ def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_pa
     assert lake.read_tables() == first
 
     lake.runs = number - 1  # the next run has the load time of the undone one
-    again = lake.run(run_id="again")
+    again = lake.run(run_id=f"r{number}")
     assert again["run_mode"] == "incremental" or name == "joiner", again["run_mode_reason"]
     assert lake.read_tables(numbers=False) == values
+    for column, numbers in lake.read_numbers().items():
+        assert min(numbers - first_numbers[column]) > max(used_numbers[column])
 
 
 @pytest.mark.long
@@ -186,6 +197,8 @@ def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, nam
         contents.append((lake.read_tables(), lake.read_tables(numbers=False)))
         lake.undo(f"undo-{number}")
         assert lake.read_tables() == {}
+        if name == "merge_source":
+            assert len(read_rows(lake.folder / "metrics")) == number
     assert contents[0][1] == contents[1][1]
     rows = contents[1][0]
     assert lake.undo("nothing")["run_mode"] == "noop"
@@ -200,13 +213,16 @@ def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, nam
 
 
 def test_a_first_run_without_rows_is_undone(lake: Lake) -> None:
-    """The undo commits although there are no rows to delete."""
+    """The undo commits although there are no rows to delete; of the properties it only reverts the flag."""
     lake.write_rows([], [])
     lake.run()
+    lake.execute_sql("ALTER TABLE {t} SET TBLPROPERTIES ('merge.populated' = 'true', 'x.contact' = 'y')")
 
     report = lake.undo()
 
-    assert (report["run_mode"], lake.version) == ("undo", 1)
+    assert (report["run_mode"], report["target"]["version"], report["warnings"]) == ("undo", lake.version, [])
+    properties = DeltaTable(str(lake.folder / "t")).metadata().configuration
+    assert (properties.get("merge.populated"), properties["x.contact"]) == (None, "y")
     assert lake.undo()["run_mode"] == "noop"
 
 
@@ -308,13 +324,14 @@ def test_a_dry_run_shows_what_would_be_undone(lake: Lake) -> None:
     report = result.report
     assert lake.version == version
     assert (report["dry_run"], report["changed"]) == (True, False)
-    assert [run["run_id"] for run in report["details"]["undone"]] == ["r2"]
+    undone = [(run["run_id"], run["number"], run["version"]) for run in report["details"]["undone"]]
+    assert undone == [("r2", 2, 1)]
     assert (report["rows"]["inserted"], report["rows"]["updated"], report["rows"]["deleted"]) == (0, 1, 1)
     assert report == {**lake.undo(until="transform", run_id="u"), "seconds": report["seconds"]}
 
 
 def test_a_retry_of_an_undo_reports_its_commit(lake: Lake) -> None:
-    """A retry undoes nothing else."""
+    """A retry undoes nothing else; the undo is one commit, and the next run reads the sources as they are."""
     lake.run()
     lake.change_rows()
     lake.run()
@@ -322,8 +339,29 @@ def test_a_retry_of_an_undo_reports_its_commit(lake: Lake) -> None:
 
     retry = lake.undo(run_id="u")
 
-    assert retry["target"]["version"] == done["target"]["version"] == lake.version
+    assert retry["target"]["version"] == done["target"]["version"] == lake.version == 2
     assert retry["counts"] == done["counts"]
+    assert retry["details"] == done["details"]
+    assert DeltaTable(str(lake.folder / "t")).history(1)[0]["operation"] == "RESTORE"
+    lake.write_rows([("1", "newest", 7), ("9", "new", 9)], [])
+    lake.run(run_id="r2")
+    rows = {row["_id"]: row["name"] for row in read_rows(lake.folder / "t")}
+    assert rows == {"1": "newest", "2": "y", "9": "new"}
+
+
+def test_an_undo_needs_the_files_of_the_version_before(lake: Lake) -> None:
+    """If VACUUM has removed them, the undo is refused, and the error says so."""
+    lake.run()
+    lake.change_rows()
+    lake.run()
+    lake.execute_sql("REORG TABLE {t} APPLY (PURGE)")
+    rows, version = lake.read_tables(), lake.version
+    DeltaTable(str(lake.folder / "t")).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+    with pytest.raises(DataError, match="because VACUUM has removed them"):
+        lake.undo()
+
+    assert (lake.version, lake.read_tables()) == (version, rows)
 
 
 @pytest.mark.parametrize(

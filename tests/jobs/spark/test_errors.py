@@ -158,6 +158,22 @@ def test_a_value_that_is_found_while_rows_are_written_is_named() -> None:
     assert error.message == value
 
 
+def test_an_object_store_without_keys_is_a_missing_prerequisite() -> None:
+    """The error names the connection."""
+    error = convert_error(ValueError("NoAuthWithAWSException: No AWS Credentials provided"))
+
+    assert isinstance(error, SetupError)
+    assert "the object store accepts no credentials: set the keys in the connection" in error.message
+
+
+def test_a_file_system_without_hard_links_is_a_missing_prerequisite() -> None:
+    """The error names the setting for a single writer."""
+    error = convert_error(ValueError("/t/_delta_log is on a file system without hard links: two writers"))
+
+    assert isinstance(error, SetupError)
+    assert "allow_single_writer=True" in error.message
+
+
 def test_exhausted_memory_names_the_setting() -> None:
     """An out-of-memory error names the setting, at whatever depth of the causes it is."""
     error = convert_error(ValueError(f"{CALL}Caused by: java.lang.OutOfMemoryError: Java heap space"))

@@ -61,7 +61,7 @@ def test_a_complete_machine_is_one_table(tmp_path: Path, capsys: pytest.CaptureF
     assert header.split() == ["CHECK", "STATE", "FOUND", "WHAT", "TO", "DO"]
     states = {line.split("  ")[0]: line[header.index("STATE") :].split(" ")[0] for line in lines}
     assert states["Java"] == states["warehouse"] == states["pyspark"] == "ok"
-    assert states["Delta jars"] == states["class archive"] == "warning"
+    assert states["Delta jars"] == states["class archive"] == states["log store jar"] == "warning"
     assert "missing" not in states.values()
     assert lines[-1].startswith("not checked: Airflow's connections")
 

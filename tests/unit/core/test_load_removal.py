@@ -80,6 +80,11 @@ def test_the_newest_run_before_an_undo_of_one_load_is_removed() -> None:
     choice = choose_undo(UndoConfig(target="t", run="u3"), "merge_load", lineage.entries, lineage)
     assert choice is not None
     assert (choice.version, [run.version for run in choice.restored]) == (2, [1])
+    newest_first = tuple(reversed((*entries, build_run(4))))
+    later = Lineage(newest_first, is_complete=True)
+    choice = choose_undo(UndoConfig(target="t", run="u3"), "merge_load", newest_first, later)
+    assert choice is not None
+    assert (choice.version, [run.version for run in choice.undone]) == (2, [4])
 
 
 def test_values_that_are_not_versioned_are_warned_about() -> None:
@@ -143,6 +148,9 @@ def test_loads_before_a_rebuild_do_not_matter() -> None:
 
 def test_other_capabilities_and_older_releases_are_refused() -> None:
     """Only loads have a time, and only this release records it for every run."""
+    for config in ({"strategy": "upsert"}, {"strategy": "scd2", "natural_key": None}):
+        with pytest.raises(DataError, match="only a load of an SCD2 history with natural_key"):
+            find(build_run(0), build_entry(1, {"config": config}), build_run(2))
     unrecorded = build_entry(1, {"result": {**RESULT, "run_mode": "incremental"}})
     with pytest.raises(DataError, match="does not record its configuration"):
         find(build_run(0), unrecorded, build_run(2))

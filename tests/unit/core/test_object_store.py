@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_merge_provider.core.object_store.azure_settings import AzureSettings
 from airflow_merge_provider.core.object_store.clients import (
     LOG_STORE,
     add_spark_settings,
     complete_arguments,
     complete_options,
     has_log_store,
+    read_environment,
 )
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 
@@ -89,6 +91,17 @@ def test_the_environment_adds_the_address_and_leaves_keys_to_the_clients(
     assert complete_options("/lake/t", {"A": "b"}) == {"A": "b"}
     assert complete_arguments("s3://lake/t", S3Settings("key", "secret"))["key"] == "key"
     assert complete_arguments("file:///lake/t") == {}
+
+
+def test_the_environment_has_the_key_of_azure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hadoop's client does not read the variables, so they become settings."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "shop")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "key")
+
+    settings = read_environment("abfss://lake@shop.dfs.core.windows.net/wh")
+
+    assert settings == AzureSettings("shop.dfs.core.windows.net", "key")
+    assert "key" in settings.as_spark().values()
 
 
 def test_a_run_over_s3_gets_the_client_and_the_log_store() -> None:

@@ -42,6 +42,19 @@ def test_a_restore_leads_back(
 
 
 @pytest.mark.parametrize(
+    ("operation", "effect"),
+    [
+        *((name, "none") for name in ("OPTIMIZE", "VACUUM START", "VACUUM END", "REORG")),
+        *((name, "none") for name in ("SET TBLPROPERTIES", "ADD CONSTRAINT", "DROP CONSTRAINT")),
+        *((name, "rows") for name in ("DELETE", "UPDATE", "WRITE", "MERGE", "of another program")),
+    ],
+)
+def test_maintenance_changes_no_rows(operation: str, effect: str) -> None:
+    """Every operation that is not known as maintenance may change rows."""
+    assert HistoryEntry(1, operation).effect == effect
+
+
+@pytest.mark.parametrize(
     ("operations", "version"),
     [
         (["WRITE", "MERGE", "OPTIMIZE"], 1),

@@ -6,9 +6,16 @@ import json
 
 import pytest
 
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.decisions.undo import UndoDecision
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.core.table_history import HistoryEntry, Lineage
 from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo
 from airflow_merge_provider.core.undo.config import UndoConfig
+from airflow_merge_provider.core.undo.counts import COUNTS
 
 
 def build_run(version: int, *, changed: bool = True) -> HistoryEntry:
@@ -30,7 +37,7 @@ def choose(*entries: HistoryEntry) -> UndoChoice:
 @pytest.mark.parametrize(
     ("operation", "properties", "is_reverted"),
     [
-        ("ADD CONSTRAINT", None, True),
+        *((name, None, True) for name in ("ADD CONSTRAINT", "ADD COLUMNS", "CLUSTER BY")),
         ("SET TBLPROPERTIES", '{"delta.appendOnly":"true"}', True),
         ("SET TBLPROPERTIES", '{"merge.populated":"true","x.owner":"y"}', True),
         ("SET TBLPROPERTIES", '{"merge.populated":"true"}', False),
@@ -59,6 +66,31 @@ def test_definitions_that_stay_are_not_named() -> None:
 
     assert choose(build_run(0), change, build_run(2)).list_warnings() == []
     assert choose(build_run(0), change).list_warnings() == []
+
+
+def test_an_undo_needs_the_log_of_the_version_before() -> None:
+    """If the log no longer describes the version before a run, the undo is refused."""
+    newest = (build_run(5),)
+
+    with pytest.raises(DataError, match=r"before version 5 is no longer in the.*logRetentionDuration"):
+        choose_undo(UndoConfig(target="t"), "merge_load", newest, Lineage(newest, is_complete=False))
+
+
+def test_a_report_lists_the_newest_of_the_undone_runs() -> None:
+    """It counts all of them."""
+    newest_first = tuple(reversed([build_run(version) for version in range(30)]))
+    config = UndoConfig(target="t", run="r5")
+    choice = choose_undo(config, "merge_load", newest_first, Lineage(newest_first, is_complete=True))
+    request = JobRequest(
+        job="undo", config={}, run=RunToken(dag_id="d", run_id="u", task_id="undo"), started_at=0
+    )
+    target = Dataset(id="t", path="/lake/t")
+    reporter = RunReporter(lambda _: None, request, Progress(out=str), COUNTS, target, {}, None)
+
+    result = UndoDecision(config, "merge_load", choice, None, reporter).build_result()
+
+    assert result.counts["runs"] == 25
+    assert [run["version"] for run in result.details["undone"]] == list(range(29, 9, -1))
 
 
 @pytest.mark.parametrize("name", [None, "r1", "2"])

@@ -97,6 +97,19 @@ def test_a_connection_that_is_named_has_to_exist(request_: Any) -> None:
         SparkJobHook("nowhere").submit(request_)
 
 
+def test_a_key_in_the_settings_is_warned_of(
+    request_: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The warning names the setting and not its value."""
+    with pytest.raises(SetupError):
+        SparkJobHook("nowhere", conf={"spark.hadoop.fs.s3a.secret.key": SECRET}).submit(request_)
+
+    output = capsys.readouterr()
+    logged = f"{caplog.text}{output.out}{output.err}"
+    assert "conf contains spark.hadoop.fs.s3a.secret.key: keys belong in the connection" in logged
+    assert SECRET not in logged
+
+
 def test_a_connect_connection_names_the_server(monkeypatch: pytest.MonkeyPatch, request_: Any) -> None:
     """A Spark Connect connection has the address of the server.
 

@@ -115,11 +115,12 @@ def test_the_connection_test_says_whether_the_warehouse_is_there(
 def test_the_connection_has_the_keys_of_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     """Login and password are the keys, and the extras are the address; each client gets the same."""
     extra = {"region": "eu-west-1", "endpoint_url": "https://minio:9000", "path_style": "false"}
+    extra |= {"session_token": SECRET}
     define_connection(monkeypatch, login="key", password=SECRET, extra=extra)
 
     hook = WarehouseHook()
 
-    assert hook.s3_settings == S3Settings("key", SECRET, None, "eu-west-1", "https://minio:9000", False)
+    assert hook.s3_settings == S3Settings("key", SECRET, SECRET, "eu-west-1", "https://minio:9000", False)
     assert hook.storage_options["AWS_SECRET_ACCESS_KEY"] == SECRET
     assert SECRET not in repr(hook.s3_settings)
 
@@ -140,14 +141,13 @@ def test_an_aws_connection_completes_the_connection(monkeypatch: pytest.MonkeyPa
     assert hook.__dict__["s3_settings"] == expected
 
 
-def test_an_aws_connection_with_a_role_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["role_arn", "profile_name"])
+def test_an_aws_connection_with_a_role_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A role that only the amazon provider can assume is an error, and not a request without keys."""
     define_connection(monkeypatch, extra={"aws_conn_id": "lake"})
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "aws", "extra": {"role_arn": "arn:aws:iam::1:role/r"}})
-    )
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "aws", "extra": {name: "r"}}))
 
-    with pytest.raises(SetupError, match="connection 'lake' has role_arn, which is not supported: use keys"):
+    with pytest.raises(SetupError, match=f"connection 'lake' has {name}, which is not supported: use keys"):
         _ = WarehouseHook().s3_settings
 
 
@@ -199,9 +199,9 @@ def test_storage_options_replace_the_google_cloud_connection(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (
-            {"impersonation_chain": "a@b"},
-            "connection 'google' has impersonation_chain, which is not supported",
+        *(
+            ({name: "a@b"}, f"connection 'google' has {name}, which is not supported")
+            for name in ("impersonation_chain", "key_secret_name", "credential_config_file", "is_anonymous")
         ),
         (
             {"key_path": "/nowhere/k.json"},

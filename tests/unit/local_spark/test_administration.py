@@ -26,6 +26,7 @@ def test_servers_are_listed_and_stopped(machine: FakeMachine, capsys: pytest.Cap
     line = capsys.readouterr().out
     assert line.startswith(f"pid {pid}  port ")
     assert "2g of memory" in line
+    assert " core" in line
     assert "ends after 10 minutes" in line
 
     assert cli.main(["local-spark", "stop"]) == 0

@@ -351,6 +351,17 @@ def test_the_mode_decides_between_server_and_process(
     assert type(process) is kind
 
 
+@pytest.mark.parametrize(("version", "kind"), [("4.1.1", JobProcess), ("4.2.0", SharedSparkProcess)])
+def test_an_older_connect_client_has_its_own_process(
+    monkeypatch: pytest.MonkeyPatch, version: str, kind: Any
+) -> None:
+    """Clients before Spark 4.2 do not count the rows of a run."""
+    monkeypatch.setattr("airflow_merge_provider.launch.metadata.version", lambda _: version)
+
+    request, settings = probe.build_request("s", "t"), LocalSparkSettings()
+    assert type(build_local_process(request, settings, conf={}, on_line=print)) is kind
+
+
 def test_another_master_or_a_remote_server_is_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line uses the shared server only without --remote and with the default master."""
     monkeypatch.setenv("AIRFLOW__MERGE__LOCAL_SPARK", "shared")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,6 +116,20 @@ def test_other_settings_need_another_server(machine: FakeMachine, monkeypatch: p
         digests.append(compute_digest())
 
     assert len(set(digests)) == len(digests)
+
+
+def test_another_installation_needs_another_server(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Versions are part of the identity, and so are the settings of the machine."""
+    spec = build_spec({}, LocalSparkSettings())
+    (tmp_path / "spark-defaults.conf").write_text("spark.sql.ansi.enabled false\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+    assert {"package", "python", "java_release", "spark", "spark_jars", "delta_jars"} <= spec.facts.keys()
+    for name in spec.facts:
+        assert replace(spec, facts={**spec.facts, name: "other"}).compute_digest(KEY) != compute_digest()
+    assert build_spec({}, LocalSparkSettings()).facts["spark_defaults"] != spec.facts["spark_defaults"]
 
 
 def test_the_server_gets_only_variables_of_its_identity(

@@ -97,6 +97,7 @@ def test_slots_are_limited(tmp_path: Path) -> None:
 def test_the_folder_is_private(machine: FakeMachine) -> None:
     """The folder of all servers is private; one that others can enter, or a link, is rejected."""
     base = find_base_folder()
+    assert base.name == f"airflow-merge-spark-{os.getuid()}"
     assert base.stat().st_mode & 0o777 == 0o700
     base.chmod(0o755)
     with pytest.raises(SetupError, match="is not a private folder of this user: remove it, set TMPDIR"):

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from airflow_merge_provider.connect_server import START_SECONDS
 from airflow_merge_provider.connect_token import TOKEN_VARIABLE
-from airflow_merge_provider.local_spark import supervisor as module
+from airflow_merge_provider.local_spark import server_folder, server_run, server_start, supervisor as module
 from airflow_merge_provider.local_spark.background import BackgroundWork, build_steps
 from airflow_merge_provider.local_spark.file_lock import release_lock, try_lock
 from airflow_merge_provider.local_spark.identity import build_spec, parse_spec
@@ -167,6 +168,17 @@ def test_clients_that_vanish_do_not_keep_their_statements() -> None:
     assert conf["spark.connect.session.manager.defaultSessionTimeout"] == "30m"
     assert conf["spark.sql.shuffle.partitions"] == "6"
     assert spec.master == "local[3]"
+
+
+def test_times_are_those_of_the_page() -> None:
+    """The page names how long clients and servers have, and how many idle servers stay."""
+    times: list[Any] = [server_run._SESSION_SECONDS, START_SECONDS, server_folder._LEFT_SECONDS]
+    spec = parse_spec({"conf": {"spark.driver.memory": "2g"}, "cores": 2, "environment": {}, "facts": {}})
+
+    assert times == [120, 180, 3600]
+    assert [server_start.IDLE_SERVERS_MAX] == [2]
+    assert build_conf(spec)["spark.connect.execute.manager.detachedTimeout"] == "20s"
+    assert "-XX:TieredStopAtLevel=1" in build_conf(spec)["spark.driver.extraJavaOptions"]
 
 
 def test_background_work_stops_for_a_run(tmp_path: Path, script: Any) -> None:

@@ -27,6 +27,15 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
         build_operator(only=True)
 
 
+def test_an_undo_has_the_arguments_of_every_operator() -> None:
+    """It is about a target, and runs as the runs that it undoes."""
+    settings = {"warehouse": "/lake", "spark_conn_id": "spark", "conf": {"a": "b"}}
+
+    operator = build_operator(**settings)
+
+    assert {name: getattr(operator, name) for name in settings} == settings
+
+
 def test_one_run_is_chosen_with_only() -> None:
     """A param renders as text."""
     assert build_operator(run="r1", only=True).only

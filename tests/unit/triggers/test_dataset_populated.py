@@ -77,13 +77,19 @@ def test_it_fires_at_once_when_nothing_is_waited_for(tmp_path: Path, marks: Any)
     assert event == {"datasets": {"flagged": {"version": 1, "origin": "flag"}}}
 
 
-def test_it_fires_when_the_table_comes(tmp_path: Path, marks: Any) -> None:
-    """The trigger waits for a missing table and fires when it is created."""
+def test_it_fires_when_the_table_comes(
+    tmp_path: Path, marks: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The trigger waits for a missing table, which it logs once, and fires when it is created."""
+    caplog.set_level("INFO")
     event = asyncio.run(
         read_first_event(build_trigger(tmp_path, "late"), lambda: create_table(tmp_path / "late"))
     )
 
     assert event["datasets"]["late"] == {"version": 0, "origin": "rows"}
+    output = capsys.readouterr()
+    logged = f"{caplog.text}{output.out}{output.err}"
+    assert logged.count("waiting for datasets: late does not exist") == 1
 
 
 def test_it_fires_when_a_person_marks_the_dataset(tmp_path: Path, marks: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, build_chain, find_path
+from airflow_merge_provider.core.merge_source.explanation import describe_member_changes
 
 A1, A2, B1, B2, C1 = (
     EntityRef("A", "a1"),
@@ -20,6 +21,18 @@ A1, A2, B1, B2, C1 = (
 def build_member(entity: Any, *keys: Any) -> Any:
     parts = [dict(zip(("rule", "side", "value"), key, strict=True)) for key in keys]
     return {"dataset": entity.dataset, "id": entity.id, "hash": 1, "keys": parts}
+
+
+def test_members_that_join_or_leave_have_their_link() -> None:
+    """A member of an output that stays has the rule and the value; those of a new output are only named."""
+    member, other = (
+        build_member(A1, ("a.x = b.x", "left", "n:1")),
+        build_member(B1, ("a.x = b.x", "right", "n:1")),
+    )
+
+    assert describe_member_changes("o", [member], [member, other]) == "joined: B/b1 by a.x = b.x (1)"
+    assert describe_member_changes("o", [member, other], [member]) == "left: B/b1 by a.x = b.x (1)"
+    assert describe_member_changes("o", [], [member, other]) == "joined: A/a1, B/b1"
 
 
 def test_an_entity_alone_has_no_links() -> None:
