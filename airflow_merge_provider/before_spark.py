@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.change_plan.shown_rows import use_shown_rows
 from airflow_merge_provider.core.data_lineage.descriptions import describe_datasets
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source, undo
@@ -74,6 +75,20 @@ def find_result(
     :raises DataError: if a source or the target does not exist or is something other than expected.
     :raises SetupError: if an object store cannot be reached, or has no such bucket.
     """
+    with use_shown_rows(request.shown_rows):
+        return _find_result(
+            request, conf=conf, is_local=is_local, storage_options=storage_options, on_line=on_line
+        )
+
+
+def _find_result(
+    request: JobRequest,
+    *,
+    conf: Mapping[str, str],
+    is_local: bool,
+    storage_options: Mapping[str, str] | None,
+    on_line: Callable[[str], object],
+) -> JobResult | None:
     if is_local:
         check_catalog_tables(request, conf)
     has_local_files = is_local and has_local_paths(conf)

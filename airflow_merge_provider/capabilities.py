@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.joiner import config as joiner, counts as joiner_counts
 from airflow_merge_provider.core.merge_engine import (
     checks as engine_checks,
@@ -26,7 +27,7 @@ class Capability:
 
     ``references`` returns every dataset by the path used in errors. ``warnings`` returns settings that are
     valid but probably not intended. ``counts`` are the counts in the job's reports, ``check_counts`` those
-    in the reports of its checks.
+    in the reports of its checks. ``output_keys`` are key columns that the configuration does not name.
     """
 
     config: type[Config]
@@ -35,6 +36,7 @@ class Capability:
     references: Callable[[Any], dict[str, Any]]
     warnings: Callable[[Any], list[str]]
     check_counts: Sequence[Measure] = ()
+    output_keys: Sequence[str] = ()
 
 
 def _merge_source_references(config: merge_source.MergeSourceConfig) -> dict[str, str]:
@@ -86,8 +88,23 @@ CAPABILITIES = {
         merge_source.from_pipe,
         _merge_source_references,
         merge_source.list_warnings,
+        output_keys=("_id", "$ids", "$replaced_by"),
     ),
 }
+
+
+def list_key_columns(job: str, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns whose values identify rows of a run; none if the configuration is not valid.
+
+    An undo does not name them.
+    """
+    if job not in CAPABILITIES:
+        return ()
+    capability = CAPABILITIES[job]
+    try:
+        return (*capability.config.parse(config).list_key_columns(), *capability.output_keys)
+    except ConfigError:
+        return ()
 
 
 def list_counts() -> Iterator[tuple[str, Sequence[Measure]]]:

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_value
 from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.dataset import Dataset, format_table_uri
 from airflow_merge_provider.core.errors import DataError, Problem, SetupError
@@ -263,7 +264,7 @@ def read_example(table: DeltaTable, version: int | None, name: str) -> str | Non
     query = f"SELECT {column} AS v FROM t WHERE {column} IS NOT NULL LIMIT 1"
     for batch in QueryBuilder().register("t", table).execute(query):
         for value in batch.column("v").to_pylist():
-            return format_value(value)
+            return mask_value(format_value(value), [name])
     return None
 
 

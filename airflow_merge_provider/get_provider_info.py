@@ -152,6 +152,7 @@ def _config_section() -> dict[str, Any]:
                 "example": "3600",
                 "default": "120",
             },
+            **_shown_rows_options(),
             "show_task_tab": {
                 "description": (
                     "Whether task instances have a tab with their merge report. Airflow shows the tab on "
@@ -187,6 +188,32 @@ def _cluster_options() -> dict[str, Any]:
             "version_added": "0.1.0",
             "type": "string",
             "example": "local:///opt/merge/airflow_merge_provider/jobs/submit/main.py",
+            "default": "",
+        },
+    }
+
+
+def _shown_rows_options() -> dict[str, Any]:
+    """Return the settings of what logs, XComs and pages show of rows."""
+    return {
+        "show_rows": {
+            "description": (
+                "Which values of rows the log, the report, the plan, approval requests and errors of a task "
+                "contain: keys (of key columns; other values are masked), all or none."
+            ),
+            "version_added": "0.1.0",
+            "type": "string",
+            "example": "all",
+            "default": "keys",
+        },
+        "mask_columns": {
+            "description": (
+                "Columns whose values are masked with each value of show_rows, separated by commas, also in "
+                "nested values. A key with such a column is masked as a whole."
+            ),
+            "version_added": "0.1.0",
+            "type": "string",
+            "example": "email, iban",
             "default": "",
         },
     }

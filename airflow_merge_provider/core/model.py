@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -33,6 +34,23 @@ _WORDS = {
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnUse:
+    """The mark of a field: whether its value names columns, and which.
+
+    ``source``: columns that the sources of a run must have. ``condition``: columns in SQL, which only Spark
+    can check. ``result``: columns that the run adds. ``none``: the value is a text, but names no column.
+    ``is_key``: the values of these columns identify rows. Each field that may hold a text has a mark.
+    """
+
+    of: Literal["source", "condition", "result", "none"]
+    is_key: bool = False
+
+
+KEY, SOURCE, CONDITION = ColumnUse("source", is_key=True), ColumnUse("source"), ColumnUse("condition")
+RESULT, NO_COLUMN = ColumnUse("result"), ColumnUse("none")
 
 
 class Config(BaseModel):
@@ -70,6 +88,22 @@ class Config(BaseModel):
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield the problems between fields; ``fields`` has only those that are valid by themselves."""
         yield from ()
+
+    @classmethod
+    def list_column_uses(cls) -> dict[str, ColumnUse]:
+        """Return how fields name columns; of several marks of a field, the last one counts."""
+        return {
+            name: mark
+            for name, field in cls.model_fields.items()
+            for mark in field.metadata
+            if isinstance(mark, ColumnUse)
+        }
+
+    def list_key_columns(self) -> tuple[str, ...]:
+        """Return the columns whose values identify the rows of a run."""
+        values = [getattr(self, name) for name, use in self.list_column_uses().items() if use.is_key]
+        columns = [(value,) if isinstance(value, str) else value or () for value in values]
+        return tuple(dict.fromkeys(name for names in columns for name in names))
 
     @classmethod
     def _read_valid_fields(cls, raw: Mapping[str, Any], invalid_fields: set[str]) -> dict[str, Any]:

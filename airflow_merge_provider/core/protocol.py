@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice, SavedPlan
+from airflow_merge_provider.core.change_plan.shown_rows import ShownRows
 from airflow_merge_provider.core.errors import (
     ConfigError,
     ConflictError,
@@ -108,6 +109,9 @@ class JobRequest(Message):
     deletion_vectors: bool = Field(
         default=True,
         description="Whether changed rows are marked as deleted in files, instead of writing the files anew.",
+    )
+    shown_rows: ShownRows = Field(
+        ShownRows(), description="What the log, the report and errors may show of rows; by default all."
     )
     describes_datasets: bool = Field(
         default=False,

@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import TaskAwaitingInput, TaskDeferred
 
 from airflow_merge_provider.assets import WAREHOUSE
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.object_store.clients import is_confidential
 from airflow_merge_provider.operators._arguments import (
     RefusedArgumentsError,
     as_text,
@@ -116,6 +117,7 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
         """
         problems = [problem for name in arguments if (problem := self._find_name_problem(name))]
         wrong_names = {problem.path for problem in problems}
+        problems += _find_confidential_settings(arguments.get("conf"))
         computed = {name: value for name, value in arguments.items() if str(name) not in wrong_names}
         templated = set(self._templated)
         for name, value in computed.items():
@@ -175,6 +177,14 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
             f"unknown argument {name!r}",
             did_you_mean(str(name), [item for item in parameters if item not in _OF_THE_DAG]),
         )
+
+
+def _find_confidential_settings(conf: Any) -> list[Problem]:
+    """Return a problem for each computed Spark setting that an XCom may not store."""
+    hint = "set it in the connection of the warehouse, or in the decorator"
+    message = "cannot be computed: an XCom would store the key or password while the task waits"
+    names = filter(is_confidential, map(str, conf)) if isinstance(conf, Mapping) else ()
+    return [Problem(f"conf.{name}", "secret", message, hint) for name in names]
 
 
 @contextmanager

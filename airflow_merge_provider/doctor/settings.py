@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_merge_provider.core.change_plan.shown_rows import parse_shown_rows
 from airflow_merge_provider.core.errors import ConfigError, suggest_name
 from airflow_merge_provider.doctor.check import Check
 from airflow_merge_provider.get_provider_info import get_provider_info
@@ -74,12 +75,14 @@ def check_settings(read_setting: ReadSetting) -> Iterator[Check]:
 
 
 def _find_hints(read_setting: ReadSetting) -> dict[str, str]:
-    """Return what is valid for each setting of Spark on this machine whose value is not."""
-    try:
-        parse_settings(lambda name: read_setting(name).value)
-    except ConfigError as error:
-        return {problem.path: problem.hint for problem in error.problems}
-    return {}
+    """Return what is valid for each setting whose value is not, as the code that reads it says."""
+    hints: dict[str, str] = {}
+    for parse in (parse_settings, parse_shown_rows):
+        try:
+            parse(lambda name: read_setting(name).value)
+        except ConfigError as error:
+            hints |= {problem.path: problem.hint for problem in error.problems}
+    return hints
 
 
 def _check_type(value: str, kind: str) -> str:

@@ -68,7 +68,9 @@ class SparkJobHook(BaseHook):
         :raises JobError: when the process ended without writing a result.
         """
         from airflow_merge_provider import before_spark  # noqa: PLC0415 - import time
+        from airflow_merge_provider.hooks._shown_rows import choose_shown_rows  # noqa: PLC0415 - import time
 
+        request = request.model_copy(update={"shown_rows": choose_shown_rows(request)})
         for name in filter(is_secret, self.conf):
             self.log.warning("conf contains %s: keys belong in the connection of the warehouse", name)
         connection = self._find_connection()

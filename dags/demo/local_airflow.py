@@ -238,6 +238,8 @@ class LocalAirflow:
             "LOGGING__BASE_LOG_FOLDER": self.home / "logs",
             "LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": self.home / "logs" / "dag_processor",
             "MERGE__WAREHOUSE": self._warehouse,
+            # The rows of the demo and of the tests are invented.
+            "MERGE__SHOW_ROWS": "all",
             # The shared Spark server of the runs outlives this Airflow by this time.
             "MERGE__LOCAL_SPARK_IDLE": "2m",
             "MERGE__LOCAL_SPARK_WARM_UP": "False",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_change, mask_text
 from airflow_merge_provider.core.errors import format_count
 
 ChangeKind = Literal["inserted", "updated", "deleted", "kept", "failed"]
@@ -56,6 +57,15 @@ class ChangeSummary(_SummaryPart):
     examples: list[ChangeExample] = Field(description="At most 20 rows of each kind.")
     digest: str = Field(description="The digest of all changed rows: equal plans have equal digests.")
     saved: PlanReference | None = Field(None, description="The saved plan; null if it was not saved.")
+
+    def mask_rows(self) -> Self:
+        """Return the summary as it may be shown: its examples without the values that stay private."""
+        examples = []
+        for example in self.examples:
+            before, after = mask_change(example.before, example.after)
+            detail = example.detail and mask_text(example.detail)
+            examples.append(example.model_copy(update={"before": before, "after": after, "detail": detail}))
+        return self.model_copy(update={"examples": examples})
 
     @property
     def count(self) -> int:

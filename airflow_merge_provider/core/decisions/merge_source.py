@@ -81,7 +81,7 @@ class MergeDecision(RunDecision):
             for offset, name in enumerate(self.config.dataset_ids)
             if name in types and find_entity_column(types[name], self.config) is None
         }
-        check_survivorship_columns(self.config, typed)
+        self.reporter.add_warnings(check_survivorship_columns(self.config, typed))
         if self.request.until == "plan":
             return
         for name in (self.config.dataset_ids[offset] for offset in typed):

@@ -12,10 +12,19 @@ from pydantic_core import ErrorDetails
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.expectations.config import parse_expectations
-from airflow_merge_provider.core.joiner import avro, checks, option_parsing, schema
+from airflow_merge_provider.core.joiner import avro, checks, keys, option_parsing, schema
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions, Spelling
 from airflow_merge_provider.core.joiner.schema import Schemas
-from airflow_merge_provider.core.model import Config, require_plain
+from airflow_merge_provider.core.model import (
+    CONDITION,
+    KEY,
+    NO_COLUMN,
+    RESULT,
+    SOURCE,
+    ColumnUse,
+    Config,
+    require_plain,
+)
 
 
 def _build_validator(reader: Callable[[Any], Any], written_as: Any) -> BeforeValidator:
@@ -28,7 +37,7 @@ Texts = str | list[str] | None
 Forms = str | list[str | dict[str, Any]] | dict[str, Any] | None
 Declared = str | list[list[Any] | dict[str, Any]] | dict[str, Any] | None
 Names = Annotated[tuple[str, ...] | None, _build_validator(option_parsing.parse_names, Texts)]
-Elements = Annotated[tuple[Any, ...] | None, _build_validator(option_parsing.parse_elements, Forms)]
+Elements = Annotated[tuple[Any, ...] | None, _build_validator(option_parsing.parse_elements, Forms), SOURCE]
 Flag = Annotated[bool, _build_validator(option_parsing.parse_boolean, bool | str)]
 Positive = Annotated[int | None, _build_validator(option_parsing.parse_positive, int | str | None)]
 Number = Annotated[int | None, _build_validator(option_parsing.parse_integer, int | str | None)]
@@ -63,23 +72,25 @@ class JoinerConfig(Config):
     unknown_word: ClassVar[str] = "unknown property"
 
     inputs: Annotated[
-        dict[str, Any], _build_validator(option_parsing.parse_inputs, dict[str, Any] | list[str])
+        dict[str, Any],
+        _build_validator(option_parsing.parse_inputs, dict[str, Any] | list[str]),
+        NO_COLUMN,
     ] = Describe(description="The inputs to join: name and dataset of each, in the order of the output.")
-    target: str | None = Describe(None, description="The dataset that the run writes.")
+    target: Annotated[str | None, NO_COLUMN] = Describe(None, description="The dataset that the run writes.")
     target_format: Annotated[Literal["delta"], _build_validator(option_parsing.target_format, str)] = (
         Describe("delta", description="The storage format of the target: a Delta table.")
     )
     write_mode: Literal["overwrite", "append"] = Describe(
         "overwrite", description="Whether a run replaces the rows of the target or appends to them."
     )
-    join_keys: Annotated[Any, _build_validator(option_parsing.parse_clauses, Forms)] = Describe(
+    join_keys: Annotated[Any, _build_validator(option_parsing.parse_clauses, Forms), KEY] = Describe(
         None, description="The fields to compare: `a.x = b.x & a.y = b.y`; each clause has every input once."
     )
     join_type: Annotated[JoinType | None, _build_validator(option_parsing.join_type, str | None)] = Describe(
         None, description="The join type; with `outerjoin` or if not set, `required_inputs` is used."
     )
     num_of_inputs: Number = Describe(None, description="The expected number of inputs.")
-    required_inputs: Names = Describe(
+    required_inputs: Annotated[Names, NO_COLUMN] = Describe(
         None,
         description="The inputs that each output row must have a match in; without any, a full outer join.",
     )
@@ -94,7 +105,7 @@ class JoinerConfig(Config):
     join_null_keys: Flag = Describe(
         default=True, description="Whether a NULL in a key matches a NULL, unlike in SQL."
     )
-    in_memory_inputs: Names = Describe(
+    in_memory_inputs: Annotated[Names, NO_COLUMN] = Describe(
         None, description="The small inputs, which Spark broadcasts to every executor."
     )
     condition_type: Annotated[
@@ -102,11 +113,11 @@ class JoinerConfig(Config):
     ] = Describe(
         "basic", description="Whether rows match by keys (`basic`) or by an expression (`advanced`)."
     )
-    condition_expression: str | None = Describe(
+    condition_expression: Annotated[str | None, CONDITION] = Describe(
         None, description="The SQL join condition over `<input>.<field>`."
     )
     input_aliases: Annotated[
-        tuple[tuple[str, str], ...] | None, _build_validator(option_parsing.parse_aliases, Forms)
+        tuple[tuple[str, str], ...] | None, _build_validator(option_parsing.parse_aliases, Forms), NO_COLUMN
     ] = Describe(None, description="Names of the inputs inside the expression: `input=alias;other=alias`.")
     distribution_enabled: Flag = Describe(
         default=False, description="Whether the rows of a skewed input are distributed with a salt."
@@ -114,28 +125,30 @@ class JoinerConfig(Config):
     distribution_factor: Number = Describe(
         None, description="The number of parts over which the rows of a key are distributed."
     )
-    distribution_stage_name: str | None = Describe(None, description="The skewed input.")
+    distribution_stage_name: Annotated[str | None, NO_COLUMN] = Describe(
+        None, description="The skewed input."
+    )
     num_partitions: Positive = Describe(
         None, description="The number of shuffle partitions; by default, that of Spark's settings."
     )
     output_schema: Annotated[
-        tuple[schema.Field, ...] | None, _build_validator(_read_declared_schema, Declared)
+        tuple[schema.Field, ...] | None, _build_validator(_read_declared_schema, Declared), RESULT
     ] = Describe(
         None,
         description="The expected output columns in order, each [name, type, nullable].",
     )
-    indicator: Annotated[str, Describe(min_length=1)] | None = Describe(
+    indicator: Annotated[Annotated[str, Describe(min_length=1)] | None, RESULT] = Describe(
         None, description="The name of a column that lists the inputs that each row comes from."
     )
-    key_columns: Names = Describe(
+    key_columns: Annotated[Names, ColumnUse("result", is_key=True)] = Describe(
         None,
         description="Names of leading columns with the key from whichever input has it; one per key clause.",
     )
-    unmatched: str | None = Describe(
+    unmatched: Annotated[str | None, NO_COLUMN] = Describe(
         None,
         description="A dataset for input rows that are in no output row: name of the input, and row as JSON.",
     )
-    expect: dict[str, Any] | None = Describe(
+    expect: Annotated[dict[str, Any] | None, SOURCE] = Describe(
         None,
         description="The key cardinality of inputs, by input: one_to_one, one_to_many or many_to_one; and"
         " conditions on the rows of inputs, or on the rows that the run changes, by name.",
@@ -157,6 +170,11 @@ class JoinerConfig(Config):
     def rename_properties(cls, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Return a configuration with the argument names, whichever names it uses."""
         return Spelling(raw, cls.model_fields).rename_fields(raw)
+
+    def list_key_columns(self) -> tuple[str, ...]:
+        fields, _ = keys.read_keys(self.parse_options())
+        names = [name for stage_names in (fields or {}).values() for name in stage_names]
+        return tuple(dict.fromkeys([*names, *(self.key_columns or ())]))
 
     def parse_options(self, schemas: Schemas | None = None) -> ParsedOptions:
         """Return the configuration in the form that the functions of this package use."""

@@ -24,7 +24,7 @@ from airflow_merge_provider.core.merge_engine.options import (
     Options,
     read_options,
 )
-from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.model import KEY, NO_COLUMN, SOURCE, Config
 
 STRICT = ("tie", "null-sequence", "orphan-retract", "lone-update")
 _OF_SEQUENCE = ("tie", "null-sequence")
@@ -97,7 +97,7 @@ def _read_duration(value: Any) -> timedelta | None:
     raise ValueError(f"must be a number of days, or a string such as '12 hours', not {value!r}")
 
 
-Columns = Annotated[tuple[str, ...], BeforeValidator(_read_columns)]
+Columns = Annotated[tuple[str, ...], BeforeValidator(_read_columns), SOURCE]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -106,18 +106,20 @@ class MergeEngineConfig(Config):
 
     unknown_word: ClassVar[str] = "unknown argument"
 
-    source: str | None = Field(None, description="The dataset of records to fold.")
-    target: str | None = Field(None, description="The table that the records are folded into.")
-    primary_key: Annotated[tuple[str, ...], BeforeValidator(_read_key)] = Field(
+    source: Annotated[str | None, NO_COLUMN] = Field(None, description="The dataset of records to fold.")
+    target: Annotated[str | None, NO_COLUMN] = Field(
+        None, description="The table that the records are folded into."
+    )
+    primary_key: Annotated[tuple[str, ...], BeforeValidator(_read_key), KEY] = Field(
         description="The key columns; records with the same key are folded into one row."
     )
     merge_engine: Annotated[
         Literal["deduplicate", "partial-update", "aggregation", "first-row"], BeforeValidator(_read_engine)
     ] = Field("deduplicate", description="How the records of a key are folded into one row.")
-    options: Annotated[dict[str, Any] | None, BeforeValidator(_read_options)] = Field(
+    options: Annotated[dict[str, Any] | None, BeforeValidator(_read_options), SOURCE] = Field(
         None, description="Table options with their names in Paimon, such as sequence.field."
     )
-    row_kind_column: Name | None = Field(
+    row_kind_column: Annotated[Name | None, SOURCE] = Field(
         None,
         description="The source column with the row kind (+I, -U, +U or -D); the target does not store it.",
     )
@@ -126,7 +128,7 @@ class MergeEngineConfig(Config):
         description="The columns that define the arrival order; by default, source commits and files do.",
     )
     partition_by: Columns = Field((), description="The partition columns of a new target.")
-    clear_column: Name | None = Field(
+    clear_column: Annotated[Name | None, SOURCE] = Field(
         None, description="The source column that lists the columns which a record sets to NULL."
     )
     tombstone_retention: Annotated[timedelta | None, BeforeValidator(_read_duration)] = Field(
@@ -136,18 +138,18 @@ class MergeEngineConfig(Config):
     compact_ratio: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="Compact the target when more than this share of its stored rows is outdated."
     )
-    expect: dict[str, Any] | None = Field(
+    expect: Annotated[dict[str, Any] | None, SOURCE] = Field(
         None,
         description="Conditions on records of the source, or on the rows that the run changes, by name.",
     )
-    batch_id: Name | None = Field(
+    batch_id: Annotated[Name | None, NO_COLUMN] = Field(
         None, description="The ID of the batch; a batch that was already folded is not folded again."
     )
-    changelog: str | None = Field(
+    changelog: Annotated[str | None, NO_COLUMN] = Field(
         None,
         description="The table to which runs append their net changes, with row kinds and run numbers.",
     )
-    fail_on: Annotated[tuple[str, ...], BeforeValidator(_fail_on)] = Field(
+    fail_on: Annotated[tuple[str, ...], BeforeValidator(_fail_on), NO_COLUMN] = Field(
         (),
         description="Conditions that fail a run: tie, null-sequence, orphan-retract, lone-update; "
         "by default none.",

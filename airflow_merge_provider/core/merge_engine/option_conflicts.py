@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from airflow_merge_provider.core.errors import Problem
+from airflow_merge_provider.core.errors import Problem, suggest_name
 from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS
 from airflow_merge_provider.core.merge_engine.options import (
     AGGREGATION,
@@ -135,7 +135,7 @@ def _removal_problems(options: Options) -> Iterator[Problem]:
     for name in options.remove_on_groups:
         if not is_among(name, ordering):
             message = f"{name!r} in {_REMOVE_ON_GROUP} is not an ordering field of a sequence-group"
-            hint = f"ordering fields: {', '.join(ordering)}" if ordering else "no sequence-group is set"
+            hint = suggest_name(name, ordering, "ordering fields") if ordering else "no sequence-group is set"
             yield _build_problem(_REMOVE_ON_GROUP, message, hint)
 
 

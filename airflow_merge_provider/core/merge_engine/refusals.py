@@ -6,8 +6,10 @@ docs/semantics/merge_engine.md, Refused records.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_engine.options import FIRST_ROW
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
@@ -16,6 +18,9 @@ KINDS = ("+I", "+U", "-U", "-D")
 NULL_KIND = "the row kind is NULL: it must be +I, +U, -U or -D"
 # Followed by the invalid word.
 UNKNOWN_KIND = "the row kind must be +I, +U, -U or -D, not "
+
+# The values in the messages of this module, and of the accumulators.
+_VALUE = re.compile(r"(?<=, not ).+|(?<= is )\S+(?=, out of range)|(?<=cannot retract )\S+ from \S+(?=:)")
 
 # Followed by the invalid name.
 NOT_CLEARABLE = "clear_column must list only columns that skip NULLs, not "
@@ -69,10 +74,17 @@ LONE_UPDATE = "-U without a record that follows it, rejected by fail_on lone-upd
 ORPHAN_RETRACT = "-U or -D for a key that has no row, rejected by fail_on orphan-retract"
 
 
+def mask_values(text: str) -> str:
+    """Return the message of a record as it may be shown: executors, which write it, do not know that."""
+    return _VALUE.sub(lambda value: mask_text(value[0]), text)
+
+
 def build_error(record_problems: Sequence[tuple[str, int, str]]) -> DataError:
     """Build the error of a batch; each problem is its text, the number of its keys, and one of the keys."""
     problems = [
-        Problem("", "record", text, f"key {key}" + (f", and {keys - 1} more" if keys > 1 else ""))
+        Problem(
+            "", "record", mask_values(text), f"key {key}" + (f", and {keys - 1} more" if keys > 1 else "")
+        )
         for text, keys, key in record_problems
     ]
     return DataError.from_problems(problems)

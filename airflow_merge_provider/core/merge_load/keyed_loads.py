@@ -13,6 +13,7 @@ from airflow_merge_provider.core.merge_load.load import (
     Column,
     Columns,
     Condition,
+    KeyColumns,
     LoadConfig,
     both_sorts,
     is_timeless,
@@ -23,7 +24,7 @@ class DeleteInsertConfig(LoadConfig):
     """A validated delete-insert load. Source: docs/semantics/merge_load.md, Delete-insert."""
 
     strategy: Literal["delete-insert"] = "delete-insert"
-    primary_key: Columns = Field(None, description="The columns that identify a record.")
+    primary_key: KeyColumns = Field(None, description="The columns that identify a record.")
     merge_key: Columns = Field(
         None,
         description="The columns that identify a group of rows; groups that are in the load are replaced "
@@ -86,7 +87,7 @@ class UpsertConfig(LoadConfig):
     """
 
     strategy: Literal["upsert"] = "upsert"
-    primary_key: Columns = Field(None, description="The columns that identify a record; required.")
+    primary_key: KeyColumns = Field(None, description="The columns that identify a record; required.")
     variant: Literal["upsert", "insert-only", "cdc"] = Field(
         "upsert",
         description="upsert: update and insert rows; insert-only: never change stored rows; cdc: also delete "

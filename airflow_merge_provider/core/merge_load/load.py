@@ -12,7 +12,7 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.expectations.config import find_problems
 from airflow_merge_provider.core.merge_load.conditions import check_condition
-from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.model import CONDITION, KEY, NO_COLUMN, SOURCE, Config
 
 ALLOW_MISSING = "allow_missing"
 _NEW_COLUMNS = ("add", "error", "ignore")
@@ -102,11 +102,10 @@ def _read_condition(value: Any) -> str | None:
     return None if value is None else check_condition(value)
 
 
-# The validators of the arguments that name columns.
-_NAMING = (_read_columns, _read_column, _dedup_sort)
-Columns = Annotated[tuple[str, ...] | None, BeforeValidator(_read_columns)]
-Column = Annotated[str | None, BeforeValidator(_read_column)]
-Condition = Annotated[str | None, BeforeValidator(_read_condition)]
+Columns = Annotated[tuple[str, ...] | None, BeforeValidator(_read_columns), SOURCE]
+KeyColumns = Annotated[Columns, KEY]
+Column = Annotated[str | None, BeforeValidator(_read_column), SOURCE]
+Condition = Annotated[str | None, BeforeValidator(_read_condition), CONDITION]
 
 
 class LoadConfig(Config):
@@ -115,10 +114,12 @@ class LoadConfig(Config):
     Source: docs/semantics/merge_load.md, Load options.
     """
 
-    source: Annotated[str | dict[str, Any], BeforeValidator(dataset_ref)] = Field(
+    source: Annotated[str | dict[str, Any], BeforeValidator(dataset_ref), NO_COLUMN] = Field(
         description="The dataset that holds the rows to load."
     )
-    target: Annotated[str, Field(min_length=1)] = Field(description="The Delta table that the run writes.")
+    target: Annotated[str, Field(min_length=1), NO_COLUMN] = Field(
+        description="The Delta table that the run writes."
+    )
     source_filter: Condition = Field(
         None, description="A SQL condition: only source rows that match it are loaded."
     )
@@ -130,7 +131,7 @@ class LoadConfig(Config):
         None,
         description="A SQL condition: source rows that match it are deleted rows, instead of hard_delete.",
     )
-    dedup_sort: Annotated[dict[str, str] | None, BeforeValidator(_dedup_sort)] = Field(
+    dedup_sort: Annotated[dict[str, str] | None, BeforeValidator(_dedup_sort), SOURCE] = Field(
         None, description="Which of several rows with one key is used: the first by {column: asc or desc}."
     )
     on_empty: Literal["error", "skip", "apply"] | None = Field(
@@ -143,7 +144,7 @@ class LoadConfig(Config):
         description="columns: lists stay in their columns; tables: each list is written to a side table.",
     )
     schema_evolution: Annotated[
-        str, BeforeValidator(_schema_evolution, json_schema_input_type=str | list[str])
+        str, BeforeValidator(_schema_evolution, json_schema_input_type=str | list[str]), NO_COLUMN
     ] = Field(
         "add",
         description="New columns of the source: add, error or ignore. Columns that the source no longer has: "
@@ -153,7 +154,7 @@ class LoadConfig(Config):
         None,
         description="The column whose value is the name of the row's table inside the target.",
     )
-    expect: dict[str, Any] | None = Field(
+    expect: Annotated[dict[str, Any] | None, SOURCE] = Field(
         None,
         description="Conditions on rows of the source, or on the rows that the run changes, by name.",
     )
@@ -183,10 +184,10 @@ class LoadConfig(Config):
 
         Only arguments that name columns are searched: a source may have the same name as a column.
         """
-        for argument, field in type(self).model_fields.items():
+        for argument, use in self.list_column_uses().items():
             value = getattr(self, argument)
             is_named = value == column or (isinstance(value, tuple | dict) and column in value)
-            if is_named and any(getattr(validator, "func", None) in _NAMING for validator in field.metadata):
+            if is_named and use.of in ("source", "result") and argument != "expect":
                 return argument
         return column
 

@@ -16,11 +16,13 @@ from airflow_merge_provider.core.merge_load.load import (
     Column,
     Columns,
     Condition,
+    KeyColumns,
     LoadConfig,
     both_sorts,
     is_timeless,
 )
 from airflow_merge_provider.core.merge_load.timestamps import parse_timestamp
+from airflow_merge_provider.core.model import RESULT, SOURCE
 
 HASH_COLUMN = "_row_hash"
 DELETED_COLUMN = "is_deleted"
@@ -89,6 +91,7 @@ def _read_ratio(value: Any) -> float | None:
     return float(value)
 
 
+AddedColumn = Annotated[Column, RESULT]
 Moment = Annotated[datetime | None, BeforeValidator(_read_timestamp)]
 
 
@@ -107,9 +110,11 @@ class Scd2Config(LoadConfig):
     active_record_timestamp: Moment = Field(
         None, description="The end of versions that are currently valid; NULL by default."
     )
-    validity_column_names: Annotated[tuple[str, str], BeforeValidator(_read_validity_columns)] = Field(
-        ("valid_from", "valid_to"),
-        description="The columns that the load adds for the start and the end of a version.",
+    validity_column_names: Annotated[tuple[str, str], BeforeValidator(_read_validity_columns), RESULT] = (
+        Field(
+            ("valid_from", "valid_to"),
+            description="The columns that the load adds for the start and the end of a version.",
+        )
     )
     row_version_column_name: Column = Field(
         None,
@@ -123,17 +128,17 @@ class Scd2Config(LoadConfig):
     destination_scope: Condition = Field(
         None, description="A SQL condition on the target: only absent rows that match it are closed."
     )
-    natural_key: Columns = Field(
+    natural_key: KeyColumns = Field(
         None, description="The columns that identify a record, whose versions form one history."
     )
     mode: Literal["snapshot", "changes"] = Field(
         "snapshot", description="snapshot: absent keys are deleted; changes: absent keys stay unchanged."
     )
-    scope: Annotated[tuple[str, ...] | str | None, BeforeValidator(_read_scope)] = Field(
+    scope: Annotated[tuple[str, ...] | str | None, BeforeValidator(_read_scope), SOURCE] = Field(
         None,
         description="Where a snapshot deletes absent keys: columns whose values it has, or a SQL condition.",
     )
-    effective_from: Annotated[datetime | str | None, BeforeValidator(time_or_column)] = Field(
+    effective_from: Annotated[datetime | str | None, BeforeValidator(time_or_column), SOURCE] = Field(
         None,
         description="The start of validity of the rows: a timestamp, or with mode changes the column that "
         "contains it; by default boundary_timestamp.",
@@ -153,15 +158,15 @@ class Scd2Config(LoadConfig):
         description="Effect of a deletion: close ends the valid version of the key, ignore keeps it, mark "
         "ends it and starts a version that is marked as deleted, purge deletes all earlier versions.",
     )
-    current_column: Column = Field(
+    current_column: AddedColumn = Field(
         None, description="The name of a boolean column to add that is true for valid versions."
     )
-    deleted_column: Column = Field(
+    deleted_column: AddedColumn = Field(
         None,
         description="mark: the name of the column that is true in versions that mark a deletion; by default "
         "is_deleted.",
     )
-    surrogate_key_column: Column = Field(
+    surrogate_key_column: AddedColumn = Field(
         None,
         description="The name of a column to add that identifies a version; a rebuild keeps its values.",
     )

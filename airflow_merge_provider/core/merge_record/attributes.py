@@ -44,6 +44,11 @@ def of_path(relative: str) -> dict[str, str]:
     return {unquote(name): unquote(value) for name, sign, value in folders if name and sign}
 
 
+def list_placeholders(template: str) -> list[str]:
+    """Return the names of the attributes that a template has."""
+    return [match[1].strip() for match in _PLACE.finditer(template)]
+
+
 def compute_attributes(templates: Mapping[str, str], attributes: Attributes) -> dict[str, str]:
     """Evaluate templates such as ``abc=${abc},xyz=${xyz}`` over attributes; a missing one is empty.
 

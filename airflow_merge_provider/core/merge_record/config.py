@@ -22,7 +22,7 @@ from airflow_merge_provider.core.merge_record.units import (
     parse_period,
     positive_integer,
 )
-from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.model import NO_COLUMN, SOURCE, Config
 
 BIN_PACKING = "Bin-Packing Algorithm"
 DEFRAGMENT = "Defragment"
@@ -136,13 +136,16 @@ def _build_json_schema(*types: str) -> WithJsonSchema:
     return WithJsonSchema({"type": list(types)})
 
 
-Place = Annotated[str, BeforeValidator(_read_folder)]
+Place = Annotated[Annotated[str, BeforeValidator(_read_folder)] | None, NO_COLUMN]
 Count = Annotated[int, _build_validator(positive_integer, 1), _build_json_schema("integer", "string")]
 Limit = Annotated[int | None, BeforeValidator(parse_limit), _build_json_schema("integer", "string", "null")]
 Size = Annotated[int, _build_validator(data_size, 0), _build_json_schema("integer", "string")]
 MostSize = Annotated[int | None, _build_validator(data_size), _build_json_schema("integer", "string", "null")]
 Span = Annotated[Period | None, _build_validator(parse_period), _build_json_schema("string", "null")]
-Described = Annotated[dict[str, Any], BeforeValidator(_read_format), _build_json_schema("object", "string")]
+_FORMAT_SCHEMA = _build_json_schema("object", "string")
+Described = Annotated[dict[str, Any], BeforeValidator(_read_format), _FORMAT_SCHEMA, NO_COLUMN]
+Texts = Annotated[dict[str, str] | None, BeforeValidator(_read_texts), SOURCE]
+FailOn = Annotated[tuple[str, ...], _build_list_validator(FAILED_FILES, MISSING_SOURCE), NO_COLUMN]
 
 # BaseModel has a deprecated method of this name, which is not called here; the argument has the same name.
 python_warnings.filterwarnings("ignore", message='Field name "validate"', category=UserWarning)
@@ -153,33 +156,33 @@ class MergeRecordConfig(Config):
 
     unknown_word: ClassVar[str] = "unknown property"
 
-    source: Place | None = Field(None, description="The folder of incoming files.")
-    merged: Place | None = Field(None, description="The folder for merged files.")
-    failure: Place | None = Field(None, description="The folder for the files of failed bins.")
-    original: Place | None = Field(None, description="The folder to which merged source files are moved.")
+    source: Place = Field(None, description="The folder of incoming files.")
+    merged: Place = Field(None, description="The folder for merged files.")
+    failure: Place = Field(None, description="The folder for the files of failed bins.")
+    original: Place = Field(None, description="The folder to which merged source files are moved.")
     original_action: Literal["move", "keep", "delete"] = Field(
         "move", description="Whether the run moves, keeps or deletes merged source files."
     )
-    state_path: Place | None = Field(
+    state_path: Place = Field(
         None, description="The folder for open bins, plans, manifests and the ledger of this task only."
     )
     reader: Described = Field(
         {"format": "json", "schema": None, "options": {}},
         description="Format, schema and options of incoming files.",
     )
-    writer: Annotated[dict[str, Any] | None, _build_validator(_read_format)] = Field(
+    writer: Annotated[dict[str, Any] | None, _build_validator(_read_format), NO_COLUMN] = Field(
         None,
         description="Format, schema and options of merged files; by default the format and options of the "
         "reader, and the schema of the sources.",
     )
-    merge_strategy: Annotated[str, _build_word_validator(BIN_PACKING, DEFRAGMENT)] = Field(
+    merge_strategy: Annotated[str, _build_word_validator(BIN_PACKING, DEFRAGMENT), NO_COLUMN] = Field(
         BIN_PACKING, description="How files are merged: by thresholds, or by their fragment.* attributes."
     )
-    correlation_attribute_name: Annotated[str | None, Field(min_length=1)] = Field(
+    correlation_attribute_name: Annotated[str | None, Field(min_length=1), SOURCE] = Field(
         None, description="The attribute whose value is the same for all files of a bin."
     )
     attribute_strategy: Annotated[
-        str, _build_word_validator(attribute_rules.COMMON, attribute_rules.ALL_UNIQUE)
+        str, _build_word_validator(attribute_rules.COMMON, attribute_rules.ALL_UNIQUE), NO_COLUMN
     ] = Field(attribute_rules.COMMON, description="Which attributes of its sources a merged file inherits.")
     min_records: Count = Field(1, description="The minimum number of records of a full bin.")
     max_records: Limit = Field(
@@ -195,17 +198,17 @@ class MergeRecordConfig(Config):
     max_bins: Limit = Field(
         10, description="The maximum number of open bins; if a new bin exceeds it, the oldest is merged."
     )
-    attributes: Annotated[dict[str, str] | None, BeforeValidator(_read_texts)] = Field(
+    attributes: Texts = Field(
         None, description="Attributes to compute for each file, as strings with ${attribute} placeholders."
     )
-    attribute_sources: Annotated[tuple[str, ...], _build_list_validator(*_SOURCES)] = Field(
+    attribute_sources: Annotated[tuple[str, ...], _build_list_validator(*_SOURCES), NO_COLUMN] = Field(
         _SOURCES, description="Where attributes come from, lowest precedence first."
     )
-    partition_by: Annotated[dict[str, str] | None, BeforeValidator(_read_texts)] = Field(
+    partition_by: Texts = Field(
         None,
         description="Attributes with the fields that they come from: files are first split by these fields.",
     )
-    arrival_order: Annotated[str, BeforeValidator(_arrival_order)] = Field(
+    arrival_order: Annotated[str, BeforeValidator(_arrival_order), SOURCE] = Field(
         "modified",
         description="The order in which files are added to bins: modified, path or attribute:<name>.",
     )
@@ -247,10 +250,10 @@ class MergeRecordConfig(Config):
         default=False,
         description="Whether record.count of a sidecar replaces counting; such a file is validated on merge.",
     )
-    expect: dict[str, Any] | None = Field(
+    expect: Annotated[dict[str, Any] | None, SOURCE] = Field(
         None, description="Conditions on the records of incoming files, by name."
     )
-    fail_on: Annotated[tuple[str, ...], _build_list_validator(FAILED_FILES, MISSING_SOURCE)] = Field(
+    fail_on: FailOn = Field(
         (), description="Conditions that fail a run instead of a warning: failed-files, missing-source."
     )
 
@@ -286,12 +289,8 @@ class MergeRecordConfig(Config):
         reader = fields.get("reader")
         if reader and reader["format"] == "xml":
             if reader["schema"] is None:
-                yield Problem(
-                    "reader",
-                    "schema",
-                    "format 'xml' requires a schema",
-                    'set one, such as "id INT, v STRING"',
-                )
+                hint = 'set one, such as "id INT, v STRING"'
+                yield Problem("reader", "schema", "format 'xml' requires a schema", hint)
             if "rowTag" not in reader["options"]:
                 yield Problem(
                     "reader",

@@ -12,8 +12,11 @@ from dataclasses import dataclass, replace
 from stat import S_ISLNK
 from typing import Any
 
+from airflow_merge_provider.core.errors import Problem, did_you_mean
+from airflow_merge_provider.core.merge_record.attributes import list_placeholders
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.plan import NewFiles, plan_merges
+from airflow_merge_provider.core.merge_record.schema import Field
 from airflow_merge_provider.core.merge_record.state import State
 
 SIDECAR = ".attributes.json"
@@ -128,6 +131,55 @@ def find_reason_to_run(state: State, listing: Listing, now: int, config: MergeRe
         return f"{len(changed_uris)} files of open bins have changed or no longer exist"
     reasons = plan_merges(state, NewFiles(), now, config).reasons
     return ", ".join(f"{count} bins are due ({code})" for code, count in reasons.items()) or None
+
+
+def list_unknown_names(arrivals: NewFiles, config: MergeRecordConfig) -> list[str]:
+    """Return a warning for each attribute or field that an option names and that no new file has."""
+    flowfiles = [file for file in arrivals.flowfiles if not file.unreadable]
+    if not flowfiles:
+        return []
+    attributes = {name for file in flowfiles for name in file.attributes}
+    named = {
+        "correlation_attribute_name": config.correlation_attribute_name,
+        "arrival_order": config.arrival_order.partition("attribute:")[2],
+        **{
+            f"attributes.{attribute}": name
+            for attribute, template in (config.attributes or {}).items()
+            for name in list_placeholders(template)
+        },
+    }
+    problems = [
+        Problem(option, "unknown", f"no new file has an attribute {name!r}", did_you_mean(name, attributes))
+        for option, name in named.items()
+        if name and name not in attributes
+    ]
+    schemas = [
+        schema for key, schema in arrivals.schemas.items() if key in {file.schema for file in flowfiles}
+    ]
+    fields = sorted({name for schema in schemas for name in schema.names})
+    problems += [
+        Problem(
+            f"partition_by.{attribute}",
+            "unknown",
+            f"no new file has a field {path!r}",
+            did_you_mean(path, fields),
+        )
+        for attribute, path in (config.partition_by or {}).items()
+        if schemas and not any(_has_field(schema.fields, path) for schema in schemas)
+    ]
+    return [str(problem) for problem in problems]
+
+
+def _has_field(fields: Iterable[Field], path: str) -> bool:
+    """Return whether records have a field, by its name or dotted path."""
+    first, _, nested_path = path.partition(".")
+    inner = [field["type"] for field in fields if field["name"] == first and nested_path]
+    kinds = [kind for item in inner for kind in (item if isinstance(item, list) else [item])]
+    return any(field["name"] == path for field in fields) or any(
+        _has_field(kind["fields"], nested_path)
+        for kind in kinds
+        if isinstance(kind, Mapping) and "fields" in kind
+    )
 
 
 def _is_hidden(name: str) -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:
@@ -49,7 +51,7 @@ def describe_rejected(name: str, why: str) -> Reason:
 
 def describe_lost(name: str, why: str) -> Reason:
     """Return the reason for a FlowFile with a value that its merged file cannot hold."""
-    return Reason("VALUE_LOST", f"A value of {name} cannot be merged: {why}")
+    return Reason("VALUE_LOST", f"A value of {name} cannot be merged: {mask_text(why)}")
 
 
 def describe_incomplete(count: int, expected: int | None, ended_by: Reason) -> Reason:
@@ -60,7 +62,7 @@ def describe_incomplete(count: int, expected: int | None, ended_by: Reason) -> R
 
 def count_invalid(value: str) -> Reason:
     """Return the reason for a fragment.count that is not an integer."""
-    return Reason("FRAGMENT_COUNT_INVALID", f"fragment.count is not an integer: {value!r}")
+    return Reason("FRAGMENT_COUNT_INVALID", f"fragment.count is not an integer: {mask_text(repr(value))}")
 
 
 def count_differs(first: int, second: int) -> Reason:

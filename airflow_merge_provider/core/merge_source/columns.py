@@ -121,16 +121,18 @@ def check_rule_columns(
         raise DataError.from_problems(problems)
 
 
-def check_survivorship_columns(config: MergeSourceConfig, columns: Mapping[int, Collection[str]]) -> None:
+def check_survivorship_columns(
+    config: MergeSourceConfig, columns: Mapping[int, Collection[str]]
+) -> list[str]:
     """Check that a dataset has each property that a survivorship rule names.
 
-    :param columns: the columns of the datasets that have typed columns, by their offsets; if some datasets do
-        not exist yet, or have whole entities in one column, their properties are unknown.
+    If some datasets do not exist yet, or have whole entities in one column, their properties are unknown; and
+    with ``allow_missing``, a rule may name a column that the datasets have lost. This is a warning then.
+
+    :param columns: the columns of the datasets that have typed columns, by their offsets.
+    :return: the warnings.
     :raises DataError: with every property that does not exist.
     """
-    # A rule may name a column that the datasets have lost.
-    if len(columns) < len(config.datasets) or config.schema_evolution == "allow_missing":
-        return
     properties = sorted({name for names in columns.values() for name in list_property_names([*names])})
     problems = [
         Problem(
@@ -143,8 +145,9 @@ def check_survivorship_columns(config: MergeSourceConfig, columns: Mapping[int, 
         for name in list_properties(rule, raw_rule)
         if name not in (*properties, DEFAULT)
     ]
-    if problems:
+    if problems and len(columns) == len(config.datasets) and config.schema_evolution != "allow_missing":
         raise DataError.from_problems(problems)
+    return [str(problem) for problem in problems if columns]
 
 
 def _refuse_entity_column(name: str, types: Mapping[str, str], at: str, column_list: str) -> Problem:

@@ -24,13 +24,12 @@ from airflow_merge_provider.core.merge_source.equality import (
     list_rules,
     parse_side,
 )
-from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.model import KEY, NO_COLUMN, SOURCE, Config
 
 DEFAULT_MAX_MERGED = 50_000
 _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*\Z")
 _DATASETS = "must be a list with at least one '<dataset> <alias>' string"
-_EQ_WORDS = 3
-_PAIR = 2
+_EQ_WORDS, _PAIR = 3, 2
 
 
 def _build_list_validator(message: str, least: int = 0) -> BeforeValidator:
@@ -49,9 +48,7 @@ def _read_dataset(value: Any) -> str:
     if len(alias.split()) != 1:
         raise ValueError(f"expected '<dataset> <alias>', not {value!r}")
     if not _ALIAS.match(alias):
-        raise ValueError(
-            f"invalid alias {alias!r} (use a letter, followed by letters, digits, _ and -)",
-        )
+        raise ValueError(f"invalid alias {alias!r} (use a letter, followed by letters, digits, _ and -)")
     return f"{dataset} {alias}"
 
 
@@ -117,7 +114,14 @@ def _sets_mode(value: Any) -> Any:
 
 
 Fixed = Annotated[bool, BeforeValidator(_always_true)]
-Name = Annotated[str, Field(min_length=1)]
+Column = Annotated[str, Field(min_length=1), SOURCE]
+KeyColumn = Annotated[Column, KEY]
+EqualityRule = Annotated[list[Any], BeforeValidator(_read_rule)]
+EqualitySet = Annotated[list[Any], BeforeValidator(_equality_set)]
+Dataset = Annotated[str | None, NO_COLUMN]
+AliasedDataset = Annotated[str, BeforeValidator(_read_dataset)]
+InitialDatasets = Annotated[tuple[str, ...] | None, BeforeValidator(_initial_datasets), NO_COLUMN]
+MaxKeyFanout = Annotated[int | dict[str, int] | None, BeforeValidator(_max_key_fanout), NO_COLUMN]
 
 
 class MergeSourceConfig(Config):
@@ -129,18 +133,14 @@ class MergeSourceConfig(Config):
     version: Annotated[int, BeforeValidator(_read_version)] = Field(
         2, description="1 (deprecated) or 2. Version 1 has no max_merged and rejects reordered datasets."
     )
-    datasets: Annotated[
-        tuple[Annotated[str, BeforeValidator(_read_dataset)], ...], _build_list_validator(_DATASETS, 1)
-    ] = Field(
+    datasets: Annotated[tuple[AliasedDataset, ...], _build_list_validator(_DATASETS, 1), NO_COLUMN] = Field(
         description="The datasets to merge, each as '<dataset> <alias>'; the order determines output IDs."
     )
     equality: Annotated[
-        tuple[Annotated[list[Any], BeforeValidator(_read_rule)], ...],
-        _build_list_validator("must be a list of eq functions"),
+        tuple[EqualityRule, ...], _build_list_validator("must be a list of eq functions"), SOURCE
     ] = Field((), description='Match rules ["eq", left, right]: entities that share a value are merged.')
     equality_sets: Annotated[
-        tuple[Annotated[list[Any], BeforeValidator(_equality_set)], ...],
-        _build_list_validator("must be a list of lists of value expressions"),
+        tuple[EqualitySet, ...], _build_list_validator("must be a list of lists of value expressions"), SOURCE
     ] = Field((), description="Lists of expressions. By default, each pair of neighbours is a match rule.")
     identity: Literal["composite", "first"] = Field(
         "composite", description="The ID of an output: offsets and IDs of all members, or the first ID."
@@ -152,7 +152,7 @@ class MergeSourceConfig(Config):
     max_merged: Annotated[int | None, BeforeValidator(_max_merged)] = Field(
         None, description="The maximum number of entities in a cluster; version 2 only. The default is 50000."
     )
-    initial_datasets: Annotated[tuple[str, ...] | None, BeforeValidator(_initial_datasets)] = Field(
+    initial_datasets: InitialDatasets = Field(
         None, description="The datasets that must be populated before the source is; all by default."
     )
     ignore_non_existent_datasets: bool = Field(
@@ -173,8 +173,8 @@ class MergeSourceConfig(Config):
     supports_since: Fixed = True
     is_since_comparable: Fixed = True
     is_chronological: Fixed = True
-    comment: Any = None
-    target: str | None = Field(None, description="The dataset that the run writes.")
+    comment: Annotated[Any, NO_COLUMN] = None
+    target: Dataset = Field(None, description="The dataset that the run writes.")
     equality_sets_mode: Annotated[Literal["neighbours", "all_pairs"], BeforeValidator(_sets_mode)] = Field(
         "neighbours",
         description="Which expressions of a set form match rules: neighbours (as in Sesam) or all pairs.",
@@ -190,23 +190,23 @@ class MergeSourceConfig(Config):
         "auto",
         description="How a run detects changes; auto uses sequence_column if it exists, else row hashes.",
     )
-    id_column: Name = Field("_id", description="The column of the datasets that contains the entity ID.")
-    deleted_column: Name = Field("_deleted", description="The column that flags deleted entities.")
-    sequence_column: Name = Field(
+    id_column: KeyColumn = Field("_id", description="The column of the datasets that contains the entity ID.")
+    deleted_column: Column = Field("_deleted", description="The column that flags deleted entities.")
+    sequence_column: Column = Field(
         "_updated", description="The column that increases with every version of an entity."
     )
-    entity_column: Name | None = Field(
+    entity_column: Annotated[Column | None, SOURCE] = Field(
         None, description="The VARIANT or JSON column that contains the whole entity, if there is one."
     )
     schema_evolution: Literal["add", "allow_missing"] = Field(
         "add",
         description="Whether a column that a dataset lost is an error (add), or allowed (allow_missing).",
     )
-    max_key_fanout: Annotated[int | dict[str, int] | None, BeforeValidator(_max_key_fanout)] = Field(
+    max_key_fanout: MaxKeyFanout = Field(
         None,
         description="The maximum number of entities that a value may link: for all rules, or by rule text.",
     )
-    on_over_merge: Annotated[str | dict[str, str], BeforeValidator(_on_over_merge)] = Field(
+    on_over_merge: Annotated[str | dict[str, str], BeforeValidator(_on_over_merge), NO_COLUMN] = Field(
         "fail", description="Whether a value above max_key_fanout fails the run, or is ignored and listed."
     )
     stable_id: bool = Field(
@@ -217,22 +217,21 @@ class MergeSourceConfig(Config):
         default=False,
         description="Whether to record the successors of retired IDs in $replaced_by and a side table.",
     )
-    metrics: str | None = Field(
+    metrics: Dataset = Field(
         None, description="The dataset to which a run that changes the target adds cluster metrics."
     )
     values: Literal["entity", "columns"] = Field(
         "entity",
         description="Store properties in one VARIANT (entity), or in columns with lists of values (columns).",
     )
-    survivorship: dict[str, Any] | None = Field(
+    survivorship: Annotated[dict[str, Any] | None, SOURCE] = Field(
         None, description="Rules that choose one surviving value, by property or group, or * for all others."
     )
-    overrides: str | None = Field(
+    overrides: Dataset = Field(
         None,
         description="The dataset of manual decisions about which entities are the same, and which are not.",
     )
-
-    expect: dict[str, Any] | None = Field(
+    expect: Annotated[dict[str, Any] | None, SOURCE] = Field(
         None, description="Conditions on rows of datasets, or on changed rows."
     )
 

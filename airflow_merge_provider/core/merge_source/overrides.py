@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_row, mask_text
 from airflow_merge_provider.core.errors import DataError, Problem, suggest_name
 from airflow_merge_provider.core.merge_source.dtl.expressions import Path
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.identity import Member
+from airflow_merge_provider.core.merge_source.refusals import name_entity
 
 COLUMNS = ("kind", "left", "right", "reason", "author", "until")
 REQUIRED = COLUMNS[:3]
@@ -99,7 +101,7 @@ def _read_pair(row: Mapping[str, Any], names: Sequence[str]) -> tuple[list[Probl
     problems = []
     kind = row.get("kind")
     if kind not in KINDS:
-        problems.append(_refuse_row(row, f"kind must be 'same' or 'different', not {kind!r}"))
+        problems.append(_refuse_row(row, f"kind must be 'same' or 'different', not {mask_text(repr(kind))}"))
     ends = [_read_member(row.get(end), names) for end in ("left", "right")]
     for end, member in zip(("left", "right"), ends, strict=True):
         if member is None:
@@ -140,9 +142,9 @@ def _build_side(dataset: int, column: str, names: Sequence[str]) -> Side:
 
 
 def _format_pair(pair: Sequence[Member], names: Sequence[str]) -> str:
-    return " and ".join(f"{names[member.dataset]}/{member.id}" for member in pair)
+    return " and ".join(name_entity(names[member.dataset], member.id) for member in pair)
 
 
 def _refuse_row(row: Mapping[str, Any], message: str, hint: str = "") -> Problem:
-    shown = {name: row.get(name) for name in REQUIRED}
+    shown = mask_row({name: row.get(name) for name in REQUIRED})
     return Problem("overrides", "row", f"{message} in {shown}", hint)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from typing import NamedTuple
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text, mask_value
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_source.explanation import format_key
 
@@ -41,12 +43,22 @@ class OverlappingClusters(NamedTuple):
     other: Named
 
 
+def name_entity(dataset: str, id_: str) -> str:
+    """Return the name of an entity as reports and errors show it."""
+    return f"{dataset}/{mask_id(id_)}"
+
+
+def mask_id(id_: str) -> str:
+    """Return the ID of an entity or of an output as it may be shown."""
+    return mask_value(id_, ["_id"])
+
+
 def refuse_oversized_clusters(limit: int, clusters: Sequence[OversizedCluster], total: int) -> DataError:
     """Return the error for ``total`` clusters above ``max_merged``; it lists the largest ones first."""
     hint = "find the value that too many entities share and exclude it with filter, or raise max_merged"
     problems = []
     for cluster in clusters:
-        first = f"(first members: {', '.join(map('/'.join, cluster.first))})"
+        first = f"(first members: {', '.join(starmap(name_entity, cluster.first))})"
         message = f"{cluster.entities} entities would be merged into one, the limit is {limit} {first}"
         problems.append(Problem("max_merged", _REFUSED, message, hint))
     return DataError.from_problems(problems, total)
@@ -60,7 +72,8 @@ def refuse_duplicate_outputs(overlaps: Sequence[OverlappingClusters], total: int
         else "remove '|' from the entity IDs"
     )
     messages = (
-        f"duplicate output id {id_!r}: from {'/'.join(first_member)} and {'/'.join(second_member)} ({cause})"
+        f"duplicate output id {mask_id(id_)!r}: from {name_entity(*first_member)} and "
+        f"{name_entity(*second_member)} ({cause})"
         for id_, first_member, second_member in overlaps
     )
     return DataError.from_problems([Problem("", _REFUSED, message) for message in messages], total)
@@ -72,7 +85,8 @@ def refuse_shared_ids(entity_ids: Sequence[str], total: int) -> DataError:
     It lists the first of the ``total`` IDs.
     """
     messages = (
-        f"version 1 with identity 'first': entity id {id_!r} is in more than one dataset (use version 2)"
+        f"version 1 with identity 'first': entity id {mask_id(id_)!r} is in more than one dataset "
+        "(use version 2)"
         for id_ in entity_ids
     )
     return DataError.from_problems([Problem("", _REFUSED, message) for message in messages], total)
@@ -83,7 +97,7 @@ def refuse_high_fanout(keys: Sequence[HighFanoutKey], limits: Sequence[int]) -> 
     hint = "exclude the value with filter, raise max_key_fanout, or set on_over_merge to 'quarantine'"
     problems = []
     for key, limit in zip(keys[:SHOWN], limits, strict=False):
-        value = "a value" if key.key is None else f"the value {format_key(key.key)}"
+        value = "a value" if key.key is None else f"the value {mask_text(format_key(key.key))}"
         first = f"(first: {', '.join(key.sample)})"
         message = f"{value} of {key.rule} links {key.entities} entities, the limit is {limit} {first}"
         problems.append(Problem("max_key_fanout", "over-merge", message, hint))

@@ -42,6 +42,8 @@ _STORE_ERRORS = {
     ),
 }
 _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_")
+# As Spark finds them (spark.redaction.regex).
+_CONFIDENTIAL = re.compile(r"(?i)secret|password|token|access[.]?key")
 _SECRET = re.compile(r"fs\.(s3a|azure)\.(.*\.)?(access\.key|secret\.key|session\.token|account\.key)")
 
 
@@ -185,6 +187,15 @@ def is_secret(name: str) -> bool:
     (True, False)
     """
     return name == KEY_SETTING or _SECRET.search(name) is not None
+
+
+def is_confidential(name: str) -> bool:
+    """Return whether a Spark setting contains a key, a password or a token, by its name.
+
+    >>> is_confidential("spark.ssl.keyPassword"), is_confidential("spark.sql.shuffle.partitions")
+    (True, False)
+    """
+    return is_secret(name) or _CONFIDENTIAL.search(name) is not None
 
 
 def has_log_store(conf: Mapping[str, str]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_value
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.explanation.values import format_value
@@ -174,7 +175,7 @@ def read_example(rows: DataFrame, name: str) -> str | None:
     """Return a value of a column as text; None if it has none but NULL."""
     value = exact_row(rows, [name])
     for row in rows.where(sql.quote_column(name).isNotNull()).select(value).limit(1).collect():
-        return format_value(json.loads(row[0], parse_float=Decimal)[name])
+        return mask_value(format_value(json.loads(row[0], parse_float=Decimal)[name]), [name])
     return None
 
 

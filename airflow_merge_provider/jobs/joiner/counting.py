@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_value
 from airflow_merge_provider.core.errors import DataError, Problem, format_count
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.core.run.table_log import PinnedDataset
@@ -79,7 +80,7 @@ def _build_problem(repeat: Mapping[str, Any], plan: JoinPlan) -> Problem:
     stage = str(repeat["stage"])
     message = (
         f"input {stage!r} has {format_count(repeat['keys'], 'repeated key')}, up to {repeat['most']} times"
-        f" (for example {repeat['example']})"
+        f" (for example {mask_value(repeat['example'], plan.keys[stage])})"
     )
     fields = ", ".join(plan.keys[stage])
     return Problem(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, functions as F
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_value
 from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.columns import is_text
 from airflow_merge_provider.core.merge_engine.plan import Plan
@@ -199,4 +200,4 @@ def _collect_problems(plan: Plan, folded_rows: DataFrame) -> list[tuple[str, int
         .limit(_SHOWN)
         .collect()
     )
-    return [(row[PROBLEM], int(row["keys"]), row["key"]) for row in rows]
+    return [(row[PROBLEM], int(row["keys"]), mask_value(row["key"], plan.key)) for row in rows]

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_quotes
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions.merge_engine import FoldDecision, decide_fold, require_dataset
 from airflow_merge_provider.core.merge_engine import compaction, stored_settings
@@ -215,8 +216,9 @@ class _Fold(JobRun):
         try:
             version = self.target.purge_deleted_rows()
         except PySparkException as error:
+            reason = mask_quotes(first_line(error))
             self.reporter.add_warnings(
-                [f"compact_ratio: target not compacted; the next run tries again ({first_line(error)})"]
+                [f"compact_ratio: target not compacted; the next run tries again ({reason})"]
             )
             return version, result
         return version, replace(result, details={**result.details, "storage": storage})

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_value
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.expectations.config import parse_expectations
@@ -49,9 +50,8 @@ def find_parts(
     invalid_values = sorted(repr(value) for value in values if value is None or not _NAME.match(value))
     problems = []
     if invalid_values:
-        message = (
-            f"{name} has the value {invalid_values[0]} in column {by!r}, which is not a valid table name"
-        )
+        value = mask_value(invalid_values[0], [by])
+        message = f"{name} has the value {value} in column {by!r}, which is not a valid table name"
         hint = "use only letters, digits, _ and -, or filter other values out with source_filter"
         problems.append(Problem("dispatch_by", "value", message, hint))
     if len(values) > _VALUES_MAX:
@@ -62,7 +62,8 @@ def find_parts(
         first_spelling = spellings.setdefault(value.lower(), value)
         if first_spelling != value:
             message = (
-                f"{name} has the values {first_spelling!r} and {value!r} in {by!r}, which differ only in case"
+                f"{name} has the values {mask_value(f'{first_spelling!r} and {value!r}', [by])} in {by!r}, "
+                "which differ only in case"
             )
             problems.append(Problem("dispatch_by", "value", message, "use the same case upstream"))
     if problems:

@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F
 from pyspark.sql.types import BooleanType, DataType, NullType, NumericType, StringType, StructType
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_row, mask_value
 from airflow_merge_provider.core.errors import DataError, Problem, format_count
 from airflow_merge_provider.core.merge_load.columns import (
     check_compared_types,
@@ -129,10 +130,11 @@ class StagedLoad:
         if not count or flag is None:
             return []
         is_text = isinstance(self.layout.find_type(flag), StringType)
+        example = mask_value(repr(counted[_FALSE_EXAMPLE]), [flag])
         condition = f"lower(trim({flag})) IN ('true', 't', 'yes', 'y', '1')" if is_text else f"{flag} <> 0"
         message = (
             f"hard_delete: column {flag!r} flags {format_count(count, 'row')} of {self.name} as deleted by a "
-            f"value that looks false, such as {counted[_FALSE_EXAMPLE]!r} (any value but NULL is a flag, "
+            f"value that looks false, such as {example} (any value but NULL is a flag, "
             f'unless the column is a boolean: cast it upstream, or use hard_delete_when="{condition}")'
         )
         return [message]
@@ -229,7 +231,7 @@ def _list_examples(rows: DataFrame, names: Sequence[str]) -> str:
 
 def _write_example(text: str) -> str:
     """Return the exact text of a row as it is shown in an error message."""
-    values = json.loads(text, parse_float=str, parse_int=str)
+    values = mask_row(json.loads(text, parse_float=str, parse_int=str))
     return ", ".join(f"{name}={_write_value(value)}" for name, value in values.items())
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, functions as F
 
-from airflow_merge_provider.core.errors import DataError, format_count
+from airflow_merge_provider.core.change_plan.shown_rows import mask_row
+from airflow_merge_provider.core.errors import DataError, did_you_mean, format_count
 from airflow_merge_provider.core.expectations.config import Expectation, parse_expectations
 from airflow_merge_provider.core.expectations.result import ExpectationResult, build_result
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
@@ -124,7 +125,8 @@ def _find_failure(frame: DataFrame, names: Sequence[str], item: Expectation) -> 
     """
     lacking = [name for name in item.columns if name not in names]
     if lacking:
-        return _Failure(F.lit(True), f"no column {', '.join(map(repr, lacking))}")
+        hints = [f" ({hint})" for name in lacking if (hint := did_you_mean(name, names))]
+        return _Failure(F.lit(True), f"no column {', '.join(map(repr, lacking))}{''.join(hints)}")
     try:
         return _Failure(build_failure(frame, item))
     except DataError as error:
@@ -163,7 +165,7 @@ def _sum_up(
 
 
 def _read_example(row: Mapping[str, Any], number: int) -> dict[str, Any]:
-    record = json.loads(row[f"example{number}"] or "{}")
+    record = mask_row(json.loads(row[f"example{number}"] or "{}"))
     return {"file": str(row[FILE]).rpartition("/")[2], **record}
 
 

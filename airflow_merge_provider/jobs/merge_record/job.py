@@ -18,7 +18,7 @@ from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.expectations.result import REJECTED_FILES, ExpectationResult
 from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, list_warnings
 from airflow_merge_provider.core.merge_record.counts import COUNTS
-from airflow_merge_provider.core.merge_record.landing import Listing, sort_listing
+from airflow_merge_provider.core.merge_record.landing import Listing, list_unknown_names, sort_listing
 from airflow_merge_provider.core.merge_record.plan import Plan, reduce_plan
 from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field, unite_schemas
 from airflow_merge_provider.core.merge_record.sizes import estimate_sizes, learn_size
@@ -179,6 +179,7 @@ class _Run:
         with self.progress.time_step("count"):
             arrivals = self.engine.find_arrivals(folders.source, queue, self.config, self.request.started_at)
             arrivals = estimate_sizes(arrivals, state, self.config)
+            self.reporter.add_warnings(list_unknown_names(arrivals, self.config))
         plan = Planner(self.engine, folders.source, self.config, self.reporter).build_plan(
             state, arrivals, lost
         )

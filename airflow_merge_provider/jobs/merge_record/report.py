@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.change_plan.summary import EXAMPLES_MAX, ChangeExample, ChangeSummary
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
@@ -190,7 +191,7 @@ def _list_open_bins(state: State) -> list[dict[str, Any]]:
     return [
         {
             "bin": bin_.id,
-            "group": bin_.group[-1],
+            "group": mask_text(bin_.group[-1]),
             "records": bin_.records,
             "files": len(bin_.sources),
             "bytes": bin_.bytes,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.merge_source.counts import COUNTS
 from airflow_merge_provider.core.merge_source.explanation import format_key
-from airflow_merge_provider.core.merge_source.refusals import HighFanoutKey
+from airflow_merge_provider.core.merge_source.refusals import HighFanoutKey, name_entity
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.components import count_sizes
 from airflow_merge_provider.jobs.merge_source.diff.totals import Totals
@@ -47,11 +48,14 @@ def build_details(resolution: Resolution[ClusteringResult] | None) -> dict[str, 
         }  # fmt: skip
     assignment, names, overrides = resolution.assignment, resolution.config.dataset_ids, resolution.overrides
     largest = [
-        (size, [f"{names[offset]}/{id_}" for offset, id_ in members])
+        (size, [name_entity(names[offset], id_) for offset, id_ in members])
         for size, members in assignment.find_largest(_CLUSTERS_MAX, _MEMBERS_MAX)
     ]
     size, members = largest[0] if largest else (0, [])
-    cut = [[f"{names[member.dataset]}/{member.id}" for member in pair] for pair in resolution.clustering.cut]
+    cut = [
+        [name_entity(names[member.dataset], member.id) for member in pair]
+        for pair in resolution.clustering.cut
+    ]
     return {
         "cluster_sizes": _count_sizes(list(count_sizes(assignment.live_sizes))),
         "largest": {"size": size, "members": members},
@@ -76,7 +80,7 @@ def _count_overrides(
 
 def _describe_quarantine(keys: Sequence[HighFanoutKey]) -> dict[str, Any]:
     worst = [
-        {"rule": key.rule, "key": key.key and format_key(key.key), "entities": key.entities}
+        {"rule": key.rule, "key": key.key and mask_text(format_key(key.key)), "entities": key.entities}
         for key in keys[:_CLUSTERS_MAX]
     ]
     return {"keys": len(keys), "largest": worst}

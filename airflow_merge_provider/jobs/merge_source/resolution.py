@@ -164,11 +164,10 @@ def resolve_entities(
     with progress.time_step("open sources"):
         sources = [open_table(table) for table in pinned]
         typed = {source.offset: source.columns for source in sources if source.properties is not None}
-        check_survivorship_columns(config, typed)
+        warnings = check_survivorship_columns(config, typed)
         check_rule_columns(config, typed, is_complete=len(typed) == len(sources) > 0)
         _check_change_detection(config, sources, pinned)
     is_full = previous_scan is None or previous_scan.everything
-    collisions: list[str] = []
     for seed in _SEEDS:
         try:
             readings = [
@@ -188,10 +187,10 @@ def resolve_entities(
             resolution = _scan_and_cluster(
                 spark, readings, rules, config, progress, previous_scan, overrides=overrides
             )
-            return replace(resolution, warnings=[*collisions, *resolution.warnings])
+            return replace(resolution, warnings=[*warnings, *resolution.warnings])
         except HashCollisionError:
-            collisions.append(f"two values have the same hash with seed {seed}: all values were hashed again")
-            progress.log_line(collisions[-1])
+            warnings.append(f"two values have the same hash with seed {seed}: all values were hashed again")
+            progress.log_line(warnings[-1])
     raise JobError(f"hashes collided with {len(_SEEDS)} seeds in a row: report this error with the datasets")
 
 

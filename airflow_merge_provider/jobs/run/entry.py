@@ -10,10 +10,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_trace, use_shown_rows
 from airflow_merge_provider.core.child_process import die_with_parent
 from airflow_merge_provider.core.errors import MergeError, RiskError, SetupError
 from airflow_merge_provider.core.protocol import (
@@ -70,13 +72,14 @@ def _run_from_uris(
     from airflow_merge_provider.jobs.run.exchange import read_text, write_text  # noqa: PLC0415 - needs pyspark
 
     answer: JobResult | JobFailure
-    try:
-        request = parse_request(read_text(spark, request_uri))
-        answer = _run_request(
-            spark, request, progress, jobs[request.job] if jobs else _import_job(request.job)
-        )
-    except Exception as error:  # noqa: BLE001 - the boundary: every error goes into the result file
-        answer = build_failure(error)
+    with ExitStack() as stack:
+        try:
+            request = parse_request(read_text(spark, request_uri))
+            stack.enter_context(use_shown_rows(request.shown_rows))
+            run = jobs[request.job] if jobs else _import_job(request.job)
+            answer = _run_request(spark, request, progress, run)
+        except Exception as error:  # noqa: BLE001 - the boundary: every error goes into the result file
+            answer = build_failure(error)
     write_text(spark, result_uri, answer.model_dump_json())
     spark.stop()
     return 0 if answer.ok else 1
@@ -86,6 +89,13 @@ def answer_request(
     request: JobRequest, conf: Mapping[str, str], progress: Progress, jobs: Mapping[str, Run] | None = None
 ) -> JobResult | JobFailure:
     """Run one request in the session of this process; return every error as a failure, never raise it."""
+    with use_shown_rows(request.shown_rows):
+        return _answer_request(request, conf, progress, jobs)
+
+
+def _answer_request(
+    request: JobRequest, conf: Mapping[str, str], progress: Progress, jobs: Mapping[str, Run] | None
+) -> JobResult | JobFailure:
     spark = None
     try:
         with progress.time_step("import"):
@@ -121,14 +131,15 @@ def build_failure(error: Exception, *, has_begun: bool = True) -> JobFailure:
     """
     from airflow_merge_provider.jobs.spark.errors import (  # noqa: PLC0415 - pyspark may be missing
         convert_error,
-        first_line,
+        describe_unknown_error,
     )
 
     merge_error = error if isinstance(error, MergeError) else convert_error(error, has_begun=has_begun)
-    trace = "" if merge_error is error else "".join(traceback.format_exception(error))[-_LONGEST_TRACE:]
+    trace = "" if merge_error is error else mask_trace("".join(traceback.format_exception(error)))
     if merge_error is None:
-        message = f"{type(error).__name__}: {first_line(error)}"
-        return JobFailure(code="job", message=message, retryable=True, trace=trace)
+        return JobFailure(
+            code="job", message=describe_unknown_error(error), retryable=True, trace=trace[-_LONGEST_TRACE:]
+        )
     problems = tuple(
         {"path": problem.path, "code": problem.code, "message": problem.message, "hint": problem.hint}
         for problem in merge_error.problems
@@ -138,7 +149,7 @@ def build_failure(error: Exception, *, has_begun: bool = True) -> JobFailure:
         message=merge_error.message,
         problems=problems,
         retryable=merge_error.retryable,
-        trace=trace,
+        trace=trace[-_LONGEST_TRACE:],
         report=merge_error.report if isinstance(merge_error, RiskError) else {},
     )
 

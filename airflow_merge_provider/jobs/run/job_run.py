@@ -208,7 +208,7 @@ class JobRun(ABC):
         with self.reporter.progress.time_step("list changes"):
             changes = list_changes()
             with changes.hold_text() as text_rows:
-                summary = describe_examples(changes, summarize_changes(text_rows))
+                summary = describe_examples(changes, summarize_changes(text_rows)).mask_rows()
                 if is_saved:
                     summary = save_plan(self.reporter, text_rows, summary)
         return self.reporter.build_report(result, plan=summary)

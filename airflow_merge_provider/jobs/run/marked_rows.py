@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import DataType, StringType
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_row
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.expectations.columns import require_columns
 from airflow_merge_provider.core.expectations.config import Expectation
@@ -151,7 +152,7 @@ class MarkedRows:
             texts |= {f"{name}-{end}": choose(F.when(failed, text)) for end, choose in ends.items()}
         row = marked.agg(*(value.alias(name) for name, value in texts.items())).collect()[0]
         return {
-            name: [read_row(text) for text in dict.fromkeys(row[f"{name}-{end}"] for end in ends)]
+            name: [mask_row(read_row(text)) for text in dict.fromkeys(row[f"{name}-{end}"] for end in ends)]
             for name in failures
         }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from pyspark.errors import AnalysisException, PySparkException
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_error, mask_quotes, mask_text, mask_value
 from airflow_merge_provider.core.errors import (
     ConflictError,
     DataError,
@@ -190,7 +191,7 @@ _OF_A_FILE = "FAILED_READ_FILE"
 
 # The beginning of the error that a written row raises, followed by the column and the row.
 LOST_PARTITION_VALUE = "no partition can hold the value of column"
-_LOST = re.compile(rf"{LOST_PARTITION_VALUE} (.+? in the row .*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_LOST = re.compile(rf"{LOST_PARTITION_VALUE} (.+?) in the row (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 
 # A MERGE or overwrite begins with this text, REPLACE ON has it in its second line.
 _VIOLATION = re.compile(
@@ -212,9 +213,9 @@ def convert_error(
     if problem := _find_refusal(text, target):
         return DataError.from_problems([problem])
     if _OF_THE_DATA.search(error_condition(error)):
-        return DataError(first_line(error))
+        return DataError(mask_error(first_line(error)))
     if "TASK_WRITE_FAILED" in text and (cause := _find_cause_of_write(text)):
-        return DataError(cause)
+        return DataError(mask_error(cause))
     if _LOST_SERVER.search(text):
         return JobError(f"{_describe_loss(has_begun=has_begun)}\n{first_line(error)}")
     if (known_error := _find_known(error, text)) is not None:
@@ -237,7 +238,7 @@ def _find_known(error: BaseException, text: str) -> MergeError | None:
         if re.search(pattern, searched_text):
             subject = _SUBJECT.search(text)
             path = f"{subject[1].replace('`', '').rstrip('.')}: " if subject else ""
-            return kind(f"{path}{message}\n{first_line(error)}")
+            return kind(f"{path}{message}\n{mask_quotes(first_line(error))}")
     return None
 
 
@@ -259,7 +260,8 @@ def _find_refusal(text: str, path: str) -> Problem | None:
         hint = "correct it upstream, leave it out with expectations, or drop the constraint"
         return Problem(path, "constraint", f"a row violates {match[1]}: {_join_values(match[2])}", hint)
     if match := _LOST.search(text):
-        message = f"{LOST_PARTITION_VALUE} {match[1]}: Delta would store NULL, or no file could be named so"
+        row = f"{match[1]} in the row {mask_text(match[2])}"
+        message = f"{LOST_PARTITION_VALUE} {row}: Delta would store NULL, or no file could be named so"
         hint = "set another value upstream, leave the rows out with expect, or partition by another column"
         return Problem(path, "partition-value", message, hint)
     if "DELTA_CANNOT_MODIFY_APPEND_ONLY" in text:
@@ -274,7 +276,16 @@ def _join_values(lines: str) -> str:
     >>> _join_values("\n - id : 3\n - mail : a")
     'id = 3, mail = a'
     """
-    return ", ".join(line.removeprefix(" - ").replace(" : ", " = ", 1) for line in lines.splitlines() if line)
+    pairs = (line.removeprefix(" - ").partition(" : ") for line in lines.splitlines() if line)
+    return ", ".join(f"{name} = {mask_value(value, [name])}" for name, _, value in pairs)
+
+
+def describe_unknown_error(error: BaseException) -> str:
+    """Return the class and the first line of an error that is not known, as they may be shown."""
+    text = first_line(error)
+    # A function that Spark calls with values raised it.
+    mask = mask_error if type(error).__name__ == _PYTHON_WORKER else mask_quotes
+    return f"{type(error).__name__}: {mask(text)}"
 
 
 def first_line(error: BaseException) -> str:

@@ -180,6 +180,7 @@ def test_settings_have_their_origin(
     monkeypatch.setenv("AIRFLOW__MERGE__LOCAL_SPARK_CORES", "3")
     monkeypatch.setenv("AIRFLOW__MERGE__LOCAL_SPARK_MEMORY", "much")
     monkeypatch.setenv("AIRFLOW__MERGE__SHOW_TASK_TAB", "maybe")
+    monkeypatch.setenv("AIRFLOW__MERGE__SHOW_ROWS", "key")
     monkeypatch.setenv("AIRFLOW__MERGE__LOCAL_SPARK_IDEL", "5m")
 
     code, checks = find_checks(capsys)
@@ -190,6 +191,7 @@ def test_settings_have_their_origin(
     memory = checks["[merge] local_spark_memory"]
     assert (memory["state"], memory["remedy"]) == ("missing", "use at least 512m, such as 900m, 2g or 8g")
     assert checks["[merge] show_task_tab"]["remedy"] == "use true or false"
+    assert checks["[merge] show_rows"]["remedy"] == "did you mean 'keys'?"
     unknown = checks["[merge] local_spark_idel"]
     assert (unknown["state"], unknown["remedy"]) == ("warning", "did you mean 'local_spark_idle'?")
 

@@ -23,6 +23,16 @@ with make_work_folder() as folder:
     print(folder, flush=True)
     time.sleep(60)
 """
+_COPY = """
+import time
+from pathlib import Path
+from airflow_merge_provider.jobs.merge_record.files.local_copies import LocalCopies
+copies = LocalCopies(None)
+folder = copies.create_folder()
+folder.write_file("a.json", b"secret")
+print(Path(folder.location).parent, flush=True)
+time.sleep(60)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -39,9 +49,9 @@ def make_old(folder: Path) -> None:
     os.utime(folder, (hour_ago, hour_ago))
 
 
-def start_holder() -> tuple[subprocess.Popen[str], Path]:
+def start_holder(program: str = _HOLD) -> tuple[subprocess.Popen[str], Path]:
     """Start a process that creates a folder and keeps it."""
-    process = subprocess.Popen([sys.executable, "-c", _HOLD], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process.stdout as output:
         return process, Path(output.readline().strip())
@@ -56,13 +66,14 @@ def test_a_folder_is_private_and_goes_with_its_block() -> None:
     assert not folder.exists()
 
 
-def test_what_a_killed_process_left_goes_with_the_next_run(base: Path) -> None:
-    """The next run deletes the folder of a killed process.
+@pytest.mark.parametrize("program", [_HOLD, _COPY], ids=["request", "copies of files"])
+def test_what_a_killed_process_left_goes_with_the_next_run(base: Path, program: str) -> None:
+    """The next run deletes the folder of a killed process: its requests, and its copies of files.
 
     The folder of a running process stays, however old, and so does every folder without a lock of this
     package.
     """
-    killed_process, killed_folder = start_holder()
+    killed_process, killed_folder = start_holder(program)
     running_process, running_folder = start_holder()
     other_folder = base / "merge-of-somebody-else"
     other_folder.mkdir()

@@ -5,18 +5,31 @@ The names are checked against the logs of the sources, before Spark starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 from airflow_merge_provider.before_spark import find_result
-from airflow_merge_provider.capabilities import CAPABILITIES
-from airflow_merge_provider.core.errors import MergeError
+from airflow_merge_provider.capabilities import CAPABILITIES, list_key_columns
+from airflow_merge_provider.core.errors import DataError, MergeError
 from airflow_merge_provider.core.merge_load.config import STRATEGIES
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.landing import list_unknown_names
+from airflow_merge_provider.core.merge_record.plan import NewFiles
+from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.units import Period
+from airflow_merge_provider.core.merge_source.columns import check_survivorship_columns
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 
 ROWS = {
@@ -62,6 +75,7 @@ NAMED: dict[str, dict[str, Build]] = {
         "fields_to_select": lambda name: {"fields_to_select": f"a.id, a.{name}"},
         "fields_to_drop": lambda name: {"fields_to_drop": f"a.{name}"},
         "fields_to_rename": lambda name: {"fields_to_rename": f"a.{name}:z"},
+        "expect": lambda name: {"expect": {"k": {"not_null": name, "source": "a"}}},
     },
     "merge_engine": {
         "primary_key": _set("primary_key"),
@@ -69,12 +83,38 @@ NAMED: dict[str, dict[str, Build]] = {
         "order_by": _set("order_by"),
         "partition_by": _set("partition_by"),
         "clear_column": _set("clear_column", merge_engine="partial-update"),
-        "sequence.field": lambda name: {"options": {"sequence.field": name}},
-        "rowkind.field": lambda name: {"options": {"rowkind.field": name}},
-        "aggregate": lambda name: {**AGGREGATION, "options": {f"fields.{name}.aggregate-function": "sum"}},
-        "sequence-group": lambda name: {**PARTIAL, "options": {f"fields.{name}.sequence-group": "amount"}},
-        "sequence-group of": lambda name: {**PARTIAL, "options": {"fields.amount.sequence-group": name}},
-        "ignore-retract": lambda name: {**AGGREGATION, "options": {f"fields.{name}.ignore-retract": "true"}},
+        "options sequence.field": lambda name: {"options": {"sequence.field": name}},
+        "options rowkind.field": lambda name: {"options": {"rowkind.field": name}},
+        "options aggregate": lambda name: {
+            **AGGREGATION,
+            "options": {f"fields.{name}.aggregate-function": "sum"},
+        },
+        "options sequence-group": lambda name: {
+            **PARTIAL,
+            "options": {f"fields.{name}.sequence-group": "amount"},
+        },
+        "options sequence-group of": lambda name: {
+            **PARTIAL,
+            "options": {"fields.amount.sequence-group": name},
+        },
+        "options delimiter": lambda name: {
+            **AGGREGATION,
+            "options": {
+                f"fields.{name}.aggregate-function": "listagg",
+                f"fields.{name}.list-agg-delimiter": ";",
+            },
+        },
+        "options remove-record": lambda name: {
+            **PARTIAL,
+            "options": {
+                "fields.name.sequence-group": "amount",
+                "partial-update.remove-record-on-sequence-group": name,
+            },
+        },
+        "options ignore-retract": lambda name: {
+            **AGGREGATION,
+            "options": {f"fields.{name}.ignore-retract": "true"},
+        },
         "expect": lambda name: {"expect": {"k": {"not_null": name}}},
     },
     "upsert": {
@@ -114,25 +154,8 @@ NAMED: dict[str, dict[str, Build]] = {
         "scope": lambda name: {"mode": "snapshot", "effective_from": None, "scope": [name]},
     },
 }
-# Arguments whose names of columns are those of the output, of SQL that only Spark reads, or none.
-OTHERS = {
-    "merge_source": """type version datasets identity strategy max_merged initial_datasets metrics values
-        comment reset ignore_non_existent_datasets supports_signalling include_internal_properties
-        if_source_empty require_populated_input supports_since is_since_comparable
-        is_chronological target equality_sets_mode on_config_change change_detection
-        schema_evolution max_key_fanout on_over_merge stable_id replaced_by overrides""",
-    "joiner": """inputs target target_format write_mode join_type num_of_inputs required_inputs
-        join_null_keys in_memory_inputs condition_type condition_expression input_aliases
-        distribution_enabled distribution_factor distribution_stage_name num_partitions
-        output_schema indicator key_columns unmatched expect""",
-    "merge_engine": """source target merge_engine options tombstone_retention compact_ratio batch_id changelog
-        fail_on incremental""",
-    "merge_load": """source target source_filter hard_delete_when on_empty nested schema_evolution adopt
-        strategy deduplicated destination_scope on_no_keys variant skip_unchanged_rows
-        boundary_timestamp dispatch_by active_record_timestamp validity_column_names mode
-        on_delete current_column deleted_column expect surrogate_key_column on_late
-        max_close_ratio""",
-}
+# Arguments with names of columns that only Spark checks (tests/jobs/run/test_unknown_columns.py).
+WITH_SPARK = {"dispatch_by"}
 # A number of seconds is a time.
 NO_MISTAKES = {("history", "effective_from", 5)}
 CASES = [(kind, argument) for kind, builders in NAMED.items() for argument in builders]
@@ -177,20 +200,123 @@ def test_a_value_that_is_no_name_is_refused(kind: str, argument: str, name: Any,
     assert find_error(kind, argument, name, folder)
 
 
-def _list_fields() -> Iterator[tuple[str, str]]:
-    for job in ("merge_source", "joiner", "merge_engine"):
-        yield from ((job, name) for name in CAPABILITIES[job].config.model_fields)
-    for model in STRATEGIES.values():
-        yield from (("merge_load", name) for name in model.model_fields)
+def find_models() -> dict[str, type[Config]]:
+    """Return the configuration models by capability, those of loads by strategy."""
+    models = {job: CAPABILITIES[job].config for job in CAPABILITIES if job != "merge_load"}
+    return {**models, **STRATEGIES}
 
 
-def test_every_argument_is_known_here() -> None:
-    """A new argument is one of those that name columns, or of the others."""
-    loads = {argument.split()[0] for kind in NAMED if kind not in CAPABILITIES for argument in NAMED[kind]}
-    named = {kind: {argument.split()[0] for argument in NAMED[kind]} for kind in NAMED} | {
-        "merge_load": loads
+def is_open(annotation: Any) -> bool:
+    """Return whether values of a type may be texts of any content."""
+    if get_origin(annotation) is Annotated:
+        return is_open(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return any(map(is_open, get_args(annotation)))
+    if get_origin(annotation) is Literal:
+        return False
+    is_type = isinstance(annotation, type) and not get_args(annotation)
+    return not (
+        is_type and issubclass(annotation, bool | int | float | datetime | timedelta | Period | NoneType)
+    )
+
+
+@pytest.mark.parametrize("model", find_models().values(), ids=find_models())
+def test_every_argument_says_whether_it_names_columns(model: type[Config]) -> None:
+    """A field that may hold a text has a mark, so that a new one is tested here."""
+    uses = model.list_column_uses()
+
+    assert [
+        name for name, field in model.model_fields.items() if name not in uses and is_open(field.annotation)
+    ] == []
+
+
+@pytest.mark.parametrize("kind", find_models())
+def test_every_argument_that_names_columns_of_sources_has_a_case(kind: str) -> None:
+    """A mark of a field requires a case above, one for files below, or one that needs Spark."""
+    kinds = [kind, "history"] if kind == "scd2" else [kind]
+    # The arguments that all loads share are tested with one of them.
+    kinds += [other for other in ("upsert", "delete-insert") if kind in STRATEGIES]
+    tested = {argument.split()[0] for name in kinds for argument in NAMED.get(name, {})}
+    tested |= WITH_SPARK | ({*FILES, "expect"} if kind == "merge_record" else set())
+    uses = find_models()[kind].list_column_uses()
+
+    assert {name for name, use in uses.items() if use.of == "source"} - tested == set()
+
+
+def test_key_columns_are_those_that_identify_rows() -> None:
+    """Marks of fields, and the keys of a join, say which values identify rows."""
+    configs: dict[str, dict[str, Any]] = {
+        "merge_source": BASES["merge_source"],
+        "joiner": {**BASES["joiner"], "join_keys": "a.id = b.name", "key_columns": "k"},
+        "merge_engine": {**BASES["merge_engine"], "primary_key": ["id", "name"]},
+        "merge_load": {**BASES["scd2"], "strategy": "scd2", "natural_key": "id"},
+        "merge_record": {},
+        "undo": {"target": "t"},
     }
 
-    unknown = [(job, name) for job, name in _list_fields() if name not in {*named[job], *OTHERS[job].split()}]
+    keys = {job: list_key_columns(job, config) for job, config in configs.items()}
 
-    assert unknown == []
+    assert keys == {
+        "merge_source": ("_id", "_id", "$ids", "$replaced_by"),
+        "joiner": ("id", "name", "k"),
+        "merge_engine": ("id", "name"),
+        "merge_load": ("id",),
+        "merge_record": (),
+        "undo": (),
+    }
+
+
+FILES: dict[str, dict[str, Any]] = {
+    "correlation_attribute_name": {"correlation_attribute_name": MISSPELT},
+    "arrival_order": {"arrival_order": f"attribute:{MISSPELT}"},
+    "attributes": {"attributes": {"label": f"n-${{{MISSPELT}}}"}},
+    "partition_by": {"partition_by": {"part": MISSPELT}},
+}
+
+
+@pytest.mark.parametrize("argument", FILES)
+def test_a_misspelt_attribute_of_files_is_warned_of(argument: str) -> None:
+    """Files may lack an attribute or a field; if all new files do, the warning names a similar one."""
+    schema = Schema(({"name": "name", "type": "string"},))
+    file = FlowFile("/in/a", "1", 0, 1, 1, "s", attributes={"name": "x", "filename": "a"})
+    arrivals = NewFiles((file,), {"s": schema})
+
+    (warning,) = list_unknown_names(arrivals, MergeRecordConfig.parse(FILES[argument]))
+
+    assert warning.startswith(argument)
+    assert MISSPELT in warning
+    assert SUGGESTED in warning
+    right = json.loads(json.dumps(FILES[argument]).replace(MISSPELT, "name"))
+    assert list_unknown_names(arrivals, MergeRecordConfig.parse(right)) == []
+
+
+def test_nested_fields_and_other_types_of_files_are_found() -> None:
+    """A dotted path is that of a nested field; one file that has it suffices, and unreadable ones do not."""
+    nested = {"fields": [{"name": "x", "type": ["int", {"fields": [{"name": "y", "type": "int"}]}]}]}
+    schemas = {"s": Schema(({"name": "a", "type": nested},)), "t": Schema(({"name": "a.b", "type": "int"},))}
+    files = tuple(FlowFile(f"/in/{key}", key, 0, 1, 1, key) for key in schemas)
+    paths = {"one": "a.x.y", "two": "a.b", "three": "a.x.z"}
+
+    warnings = list_unknown_names(NewFiles(files, schemas), MergeRecordConfig.parse({"partition_by": paths}))
+
+    assert warnings == ["partition_by.three: no new file has a field 'a.x.z'"]
+    assert (
+        list_unknown_names(
+            NewFiles((replace(files[0], unreadable="no"),), schemas),
+            MergeRecordConfig.parse({"partition_by": paths}),
+        )
+        == []
+    )
+
+
+def test_survivorship_of_a_missing_dataset_is_warned_of() -> None:
+    """A property that only a missing dataset may have is no error, but a warning."""
+    config = MergeSourceConfig.parse({**BASES["merge_source"], "survivorship": {MISSPELT: "first"}})
+    columns = ["_id", "id", "name"]
+
+    (warning,) = check_survivorship_columns(config, {0: columns})
+
+    assert warning == f"survivorship.{MISSPELT}: no dataset has a column '{MISSPELT}' ({SUGGESTED})"
+    assert check_survivorship_columns(config, {}) == []
+    with pytest.raises(DataError, match=MISSPELT):
+        check_survivorship_columns(config, {0: columns, 1: columns})

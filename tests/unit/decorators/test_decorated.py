@@ -284,6 +284,18 @@ def test_an_approved_run_has_the_arguments_that_were_shown(answering: Any, quest
     assert second.config["boundary_timestamp"] == "2026-11-24T00:00:00+00:00"
 
 
+def test_a_function_cannot_return_keys(answering: Any) -> None:
+    """A key or a password in a computed ``conf`` is refused: an XCom would store it while the task waits."""
+    fake, context = answering()
+    conf = {"spark.hadoop.fs.s3a.secret.key": "planted", "spark.ssl.keyPassword": "planted", "spark.x": "1"}
+
+    with pytest.raises(RefusedArgumentsError) as refused:
+        build_upsert({"source": "s", "primary_key": "id", "conf": conf}).execute(context)
+
+    assert [problem.path for problem in refused.value.problems] == [f"conf.{name}" for name in list(conf)[:2]]
+    assert ("planted" in str(refused.value), fake.requests) == (False, [])
+
+
 def test_a_task_that_waits_for_files_keeps_its_arguments(answering: Any, tmp_path: Any) -> None:
     """A deferred task continues with the arguments that it has waited with, in their native types."""
     calls: list[int] = []

@@ -5,13 +5,14 @@ Source: docs/semantics/merge_record.md, Steps of a run.
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.dataset import escape_pattern
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, Storage
@@ -26,7 +27,8 @@ class LocalCopies:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._stack = ExitStack()
+        self._folder: Path | None = None
         self._reached: dict[str, bool] = {}
         self._copies: dict[str, LocalStorage] = {}
         self._places: dict[str, str] = {}
@@ -76,13 +78,13 @@ class LocalCopies:
 
     def create_folder(self) -> LocalStorage:
         """Return a new local folder, which exists until ``remove_copies``."""
-        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="merge_record-")
-        return LocalStorage(str(Path(self._folder.name) / uuid.uuid4().hex))
+        # A later run removes the folder of a process that was killed.
+        self._folder = self._folder or self._stack.enter_context(make_work_folder())
+        return LocalStorage(str(self._folder / uuid.uuid4().hex))
 
     def remove_copies(self) -> None:
         """Remove all copies."""
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._stack.close()
         self._folder = None
         self._copies.clear()
         self._places.clear()

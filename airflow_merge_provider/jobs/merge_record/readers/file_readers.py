@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 from pyspark.sql.types import StringType, StructField, StructType
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, FILE, PLACE
@@ -76,7 +77,7 @@ class FileSummary:
         :param records: the number of its records, if it is known.
         """
         if self.wrong:
-            example = f": {' '.join(self.detail.split())}" if self.detail else ""
+            example = f": {mask_text(' '.join(self.detail.split()))}" if self.detail else ""
             return f"{self.wrong} of {self.records} records cannot be read{example}"
         if records is None or self.records == records:
             return None

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type, is_choice, normalize_type
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import NANOS, NANOS_NTZ
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
@@ -181,8 +182,8 @@ def _widen_type(kind: T.DataType, path: str, lossy: Mapping[str, str]) -> T.Data
     is_text = isinstance(kind, T.NullType | T.VariantType)
     if (is_text or isinstance(kind, T.DoubleType)) and (number := _find_within(lossy, path)):
         raise UnreadableError(
-            f"field {path[1:]!r}: no number type holds {number} and the other values (set a schema of the "
-            "reader, in which the field is a STRING or a DECIMAL)"
+            f"field {path[1:]!r}: no number type holds {mask_text(str(number))} and the other values "
+            "(set a schema of the reader, in which the field is a STRING or a DECIMAL)"
         )
     # A string can hold values of several types, and the nulls of a field without values.
     return T.StringType() if is_text else kind

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_quotes
+
 _REASON_MAX_LENGTH = 500
 
 
@@ -11,5 +13,5 @@ class UnreadableError(Exception):
 
 def describe_error(error: Exception) -> str:
     """Return a description of an error of a reader in one line."""
-    lines = str(error).strip().splitlines()
+    lines = mask_quotes(str(error)).strip().splitlines()
     return lines[0][:_REASON_MAX_LENGTH] if lines else type(error).__name__

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.core.merge_source.refusals import name_entity
 from airflow_merge_provider.jobs.merge_source.model import Ends, EntityGraph, Flags, KeyMatches, Numbers
 
 _RULES_MAX = 8
@@ -147,7 +148,7 @@ def _describe_keys(matches: KeyMatches, chosen: Flags, entities: Numbers) -> lis
 def list_sample(key: FanoutKey, graph: EntityGraph, names: Sequence[str]) -> list[str]:
     """List some of the entities that share a key, as ``dataset/id``."""
     entities = (graph.find_entity(number) for number in key.holders)
-    return [f"{names[offset]}/{id_}" for offset, id_ in entities]
+    return [name_entity(names[offset], id_) for offset, id_ in entities]
 
 
 def _mark_clusters(linked: _LinkedEntities, graph: EntityGraph) -> Flags:

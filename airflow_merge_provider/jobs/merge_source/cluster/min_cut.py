@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components, maxi
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.overrides import Pair, is_override
+from airflow_merge_provider.core.merge_source.refusals import name_entity
 from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import RuleLinks
 from airflow_merge_provider.jobs.merge_source.model import EntityGraph, Numbers
 
@@ -203,11 +204,11 @@ class _Cluster:
         )
 
     def _describe_pair(self, pair: Pair) -> str:
-        return " and ".join(f"{self.names[member.dataset]}/{member.id}" for member in pair)
+        return " and ".join(name_entity(self.names[member.dataset], member.id) for member in pair)
 
     def _describe_member(self, position: int) -> str:
         dataset, id_ = self.graph.find_entity(int(self.members[position]))
-        return f"{self.names[dataset]}/{id_}"
+        return name_entity(self.names[dataset], id_)
 
 
 def _find_numbers(graph: EntityGraph, pair: Pair) -> tuple[int, int] | None:

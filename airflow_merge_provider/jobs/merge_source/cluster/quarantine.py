@@ -8,6 +8,7 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, get_rule_setting
@@ -109,7 +110,7 @@ def find_swallowing(
         by = "linked by a chain of values that each link few entities"
     else:
         text = _find_texts([largest_key], opened, seed).get(largest_key.hashed)
-        value = "one value" if text is None else format_key(text)
+        value = "one value" if text is None else mask_text(format_key(text))
         by = f"{largest_key.entities} of them linked by {value} in {largest_key.rule.text}"
     share = f"{size} of {entities} entities ({size / entities:.0%})"
     return [f"one cluster contains {share}, {by}: exclude such values with filter, or set max_key_fanout"]

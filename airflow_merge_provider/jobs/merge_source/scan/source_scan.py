@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import StringType
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
@@ -269,7 +270,9 @@ def _find_inexact_number(source: Source) -> Iterator[Problem]:
     is_long = F.col(CONTENT).isNotNull() & F.col(JSON).rlike(_LONG_NUMBER)
     numbers = source.frame.where(is_long).select(ID, find(F.col(JSON)).alias("number"))
     for id_, number in numbers.where("number IS NOT NULL").limit(1).collect():
-        message = f"entity {id_!r} has the number {number}, which VARIANT would round"
+        message = (
+            f"entity {refusals.mask_id(id_)!r} has the number {mask_text(number)}, which VARIANT would round"
+        )
         hint = "write it as text, or with at most 38 digits and without an exponent"
         yield Problem(f"dataset {source.name!r}", "number", message, hint)
 
@@ -285,5 +288,5 @@ def _refuse_versions(source: Source, id_: str, rows: int, ids: int) -> Problem:
     else:
         hint = f"column {source.sequence!r} must differ between the versions of an entity"
     suffix = f", and {ids - 1} more in several rows" if ids > 1 else ""
-    message = f"entity {id_!r} is in {rows} rows{suffix}"
+    message = f"entity {refusals.mask_id(id_)!r} is in {rows} rows{suffix}"
     return Problem(f"dataset {source.name!r}", "two-versions", message, hint)
