@@ -15,7 +15,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.decisions.joiner import JoinDecision
 from airflow_merge_provider.core.decisions.merge_engine import FoldDecision
 from airflow_merge_provider.core.decisions.merge_load import LoadDecision, check_dispatch
-from airflow_merge_provider.core.errors import ConfigError, RiskError
+from airflow_merge_provider.core.errors import ConfigError, RiskError, UnrevertedError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
