@@ -22,6 +22,7 @@ from airflow_merge_provider.jobs.spark.formats import (
     build_reader_options,
     build_writer_options,
     complete_options,
+    find_option,
     spark_format,
 )
 from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
@@ -32,6 +33,8 @@ PLACE = (FILE, BLOCK, POSITION)
 _OURS = "__merge_"
 BAD = CORRUPT
 _DEFAULTS = {"csv": {"header": "true"}}
+_JSON = ("json", "json-array")
+_BOM = "\ufeff"
 _NANOS_PER_MICRO = 1000
 # Characters that java.net.URI does not escape in a path.
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!~'()*,;:$&+=@/")
@@ -133,12 +136,36 @@ def convert_nanos(frame: DataFrame, schema: Schema, *, is_strict: bool) -> DataF
     return frame.withColumns(columns)
 
 
-def read_texts(spark: SparkSession, uris: Sequence[str], *, whole_files: bool) -> DataFrame:
+def read_texts(
+    spark: SparkSession, uris: Sequence[str], *, whole_files: bool, line_end: str = ""
+) -> DataFrame:
     """Read lines, or whole files, as the column ``value``, with the columns ``PLACE``."""
-    reader = (
-        spark.read.format("text").option("wholetext", whole_files).option("recursiveFileLookup", value=True)
-    )
-    return _add_place(reader.load([*map(escape_pattern, uris)]))
+    options = {"wholetext": str(whole_files).lower(), "recursiveFileLookup": "true"}
+    options |= {"lineSep": line_end} if line_end else {}
+    texts = _add_place(spark.read.format("text").options(**options).load([*map(escape_pattern, uris)]))
+    if not whole_files:
+        return texts
+    # Spark leaves out a byte order mark in front of lines, and its parser of JSON one in front of a document.
+    text = F.col("value")
+    return texts.withColumn("value", F.when(text.startswith(_BOM), F.substr(text, F.lit(2))).otherwise(text))
+
+
+def read_json_texts(spark: SparkSession, reader: Mapping[str, Any], uris: Sequence[str]) -> DataFrame | None:
+    """Read the texts of the records of JSON files, like ``read_texts``.
+
+    :return: None for other formats, and for encodings that Spark's reader of texts does not have.
+    """
+    options = read_options(reader)
+    if reader["format"] not in _JSON or find_option(options, "encoding", "UTF-8") != "UTF-8":
+        return None
+    line_end = find_option(options, "lineSep")
+    return read_texts(spark, uris, whole_files=is_document(reader), line_end=line_end)
+
+
+def is_document(reader: Mapping[str, Any]) -> bool:
+    """Return whether each file of a reader is one JSON text, instead of one in each line."""
+    is_whole = find_option(read_options(reader), "multiLine").lower() == "true"
+    return is_whole and reader["format"] in _JSON
 
 
 def with_bad(schema: StructType) -> StructType:
