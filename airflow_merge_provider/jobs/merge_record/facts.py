@@ -46,7 +46,9 @@ from airflow_merge_provider.jobs.merge_record.readers.unreadable import Unreadab
 
 _COLON = "its path contains a colon, which Hadoop does not support"
 _COUNT = "record.count"
-_PACKED = "Spark rounds numbers of compressed JSON arrays (decompress it, or write JSON lines)"
+_PACKED = "Spark rounds numbers of JSON arrays that are compressed so (decompress it, or write JSON lines)"
+# Compressions that Spark reads and Python does not.
+_SPARK_ONLY = (".deflate", ".snappy", ".lz4", ".zst")
 _FOOTERS = {
     "parquet": containers.parquet_footer,
     "orc": containers.orc_footer,
@@ -157,8 +159,7 @@ def _find_facts(
     if not files:
         return {}
     facts, sizes = _check_packed(source, files, config)
-    if not records.spool.is_near():
-        facts |= _refuse_packed_documents(source, files, config)
+    facts |= _refuse_packed_documents(records, source, files, config)
     remaining_files = [file for file in files if file.uri not in facts]
     readers, driver_facts = _sort_files(records, source, remaining_files, config)
     facts |= driver_facts
@@ -299,17 +300,21 @@ def _check_packed(
 
 
 def _refuse_packed_documents(
-    source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig
+    records: Records, source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig
 ) -> dict[str, FileFacts]:
-    """Return the facts of compressed JSON arrays with numbers that only a Spark on this machine keeps.
+    """Return the facts of compressed JSON arrays whose numbers Spark does not keep.
 
-    There, Spark reads decompressed copies.
+    A Spark on this machine reads decompressed copies, if Python can decompress the files.
     """
-    if not formats.is_document(config.reader):
+    if not formats.needs_plain_files(config.reader):
         return {}
-    packed = {file.entry.name: file.uri for file in files if containers.is_packed(file.entry.name)}
-    answers = containers.ask_files(source, list(packed), has_fraction)
-    return {packed[name]: FileFacts(unreadable=_PACKED) for name, answer in answers.items() if answer is True}
+    names = {file.entry.name: file.uri for file in files}
+    refused = [name for name in names if name.endswith(_SPARK_ONLY)]
+    if not records.spool.is_near():
+        packed = [name for name in names if containers.is_packed(name)]
+        answers = containers.ask_files(source, packed, has_fraction)
+        refused += [name for name, answer in answers.items() if answer is True]
+    return {names[name]: FileFacts(unreadable=_PACKED) for name in refused}
 
 
 def _sort_files(

@@ -141,9 +141,12 @@ def test_numbers_of_compressed_arrays(lean: SparkSession, tmp_path: Path) -> Non
     """Texts and decimals have all digits of the file, which Spark would take from a DOUBLE."""
     schema = "b STRING, d DECIMAL(38,18), f DOUBLE"
     landing = Landing(tmp_path, lean, reader={"format": "json-array", "schema": schema}, writer="json")
+    landing.put_file("a.json.zst", b"any")
     put_in_all_ways(landing, "a", '[{"b":1.10,"d":0.123456789012345678,"f":0.30000000000000004}]')
 
     landing.run_job(at=1)
 
     expected = {"b": "1.10", "d": Decimal("0.123456789012345678"), "f": Decimal("0.30000000000000004")}
     assert read_records(landing) == [expected] * 2
+    ((_, reason),) = list_reasons(landing).items()
+    assert "Spark rounds numbers of JSON arrays that are compressed so (decompress it" in reason

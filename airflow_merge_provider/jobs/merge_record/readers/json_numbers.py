@@ -30,16 +30,12 @@ _NUMBERS = r"[\[:,]\s*(-?[0-9][0-9.eE+-]*)\s*(?=[,\]}])"
 # for RE2 and Python.
 _WORDS = r"NaN\b|I[nN][fF]"
 LONG_FRACTION = rf"[\[:,]\s*[-+]?(?:[0-9]+\.[0-9]{{8,}}|[0-9]{{8,}}\.[0-9]|[0-9.]+[eE]|{_WORDS})"
-_FRACTION = re.compile(
-    rf"[\[:,]\s*([-+]?(?:[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)|{_WORDS}))"
-)
-
-
 # A number with a fraction or an exponent, or a zero with a sign.
 _FRACTIONAL = r"-?[0-9]+[.eE]|-0"
 # A whole number that may be beyond those of which a DOUBLE has each one.
 _LONG_INTEGER = r"-?[0-9]{16}"
-_ANY_FRACTION = re.compile(rb"[\[:,]\s*-?[0-9]+[.eE]")
+_ANY_FRACTION = re.compile(rb"[\s\[:,]-?[0-9]+[.eE]")
+_CHUNK, _OVERLAP = 1 << 20, 1 << 10
 _NEVER = r"[^\s\S]"
 
 
@@ -105,13 +101,26 @@ def has_lossy_fraction(line: str) -> bool:
     >>> has_lossy_fraction('{"v": 0.30000000000000004}'), has_lossy_fraction('{"v": [1, 1e400]}')
     (False, True)
     """
-    numbers = _FRACTION.findall(line)
-    return not all(number[-1].isdigit() and _is_double(number) for number in numbers)
+    try:
+        numbers = list(_list_numbers(line))
+    except (ValueError, RecursionError):
+        return True
+    return not all(number.lstrip("-").isdigit() or _is_double(number) for _, number in numbers)
 
 
 def has_fraction(file: BinaryIO) -> bool:
-    """Return whether a JSON file has a number with a fraction or an exponent."""
-    return _ANY_FRACTION.search(file.read()) is not None
+    """Return whether a JSON file has a number with a fraction or an exponent; one in a text counts, too.
+
+    >>> has_fraction(io.BytesIO(b'[{"v": 12.5}]')), has_fraction(io.BytesIO(b'[{"v": 125, "e": "x.5"}]'))
+    (True, False)
+    """
+    end = b""
+    while chunk := file.read(_CHUNK):
+        content = end + chunk
+        if _ANY_FRACTION.search(content):
+            return True
+        end = content[-_OVERLAP:]
+    return False
 
 
 def build_lossy_finder(*, is_array: bool) -> Callable[[BinaryIO], dict[str, str]]:
@@ -131,7 +140,8 @@ def build_lossy_finder(*, is_array: bool) -> Callable[[BinaryIO], dict[str, str]
 
 def _list_numbers(document: str) -> Iterator[tuple[str, _Number]]:
     # Spark accepts control characters in texts, too.
-    return _walk_value(json.loads(document, parse_int=_Number, parse_float=_Number, strict=False), "")
+    value = json.loads(document, parse_int=_Number, parse_float=_Number, parse_constant=_Number, strict=False)
+    return _walk_value(value, "")
 
 
 def _walk_value(value: Any, path: str) -> Iterator[tuple[str, _Number]]:
@@ -148,9 +158,12 @@ def _walk_value(value: Any, path: str) -> Iterator[tuple[str, _Number]]:
 
 
 def _is_double(number: str) -> bool:
-    double, exact = float(number), Decimal(number)
-    if math.isinf(double):
+    double = float(number)
+    if math.isinf(double) or math.isnan(double):
         return False
+    if repr(double) == number:
+        return True
+    exact = Decimal(number)
     # Programs write the smallest numbers with different digits: 4.9E-324 in Java is 5e-324 in Python.
     digits = len(exact.as_tuple().digits) if abs(double) < sys.float_info.min else 0
     return exact in (Decimal(repr(double)), Decimal(f"{double:.{max(digits - 1, 0)}e}"))

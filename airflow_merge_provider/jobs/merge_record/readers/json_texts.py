@@ -45,7 +45,7 @@ def describe_json_text(text: Column) -> Column:
 def _goes_on(text: Column) -> Column:
     """Return whether a text has more after its object or array; False if it is no JSON."""
     # The text is parsed again only if the first closing brace is not at its end.
-    is_flat = text.rlike(r"^[^}]*\}\s*$")
+    is_flat = F.instr(text, "}") == F.length(F.rtrim(text))
     lengths = (F.json_array_length(F.concat(F.lit("["), text, F.lit(end))) for end in ("]", ",0]"))
     is_one = [length.eqNullSafe(F.lit(number)) for number, length in enumerate(lengths, 1)]
     return ~is_flat & ~(is_one[0] & is_one[1]) & F.get_json_object(text, "$").isNotNull()

@@ -126,12 +126,9 @@ class Records:
         return files
 
     def copy_files(self, source: Storage, uris: Sequence[str], reader: Mapping[str, Any]) -> None:
-        """Copy files that Spark cannot read where they are, or whose texts it would change there.
-
-        It takes the text of a number in a compressed JSON array from a DOUBLE.
-        """
+        """Copy files that Spark cannot read where they are, or whose texts it would change there."""
         self.spool.copy_files(source, uris)
-        if formats.is_document(reader) and self.spool.is_near():
+        if formats.needs_plain_files(reader) and self.spool.is_near():
             self.spool.unpack_files(source, [uri for uri in uris if is_packed(uri)])
 
     def prepare_files(self, source: Storage, uris: Sequence[str], reader: Mapping[str, Any]) -> None:
