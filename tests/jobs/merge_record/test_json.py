@@ -15,7 +15,7 @@ from tests.jobs.merge_record.landing import Landing
 
 _MORE = "further text follows the JSON value in '"
 _HALF = r"column 'v' has '\ud83d', half of a surrogate pair"
-_NO_UTF8 = "is not UTF-8 (set the option encoding of the reader)"
+_NO_UTF8 = "is not UTF-8 (set the option encoding and a schema of the reader)"
 # Files that fail, with what the reason says.
 _LINES = {
     '{"id":1} {"id":2}': _MORE,
@@ -150,3 +150,24 @@ def test_numbers_of_compressed_arrays(lean: SparkSession, tmp_path: Path) -> Non
     assert read_records(landing) == [expected] * 2
     ((_, reason),) = list_reasons(landing).items()
     assert "Spark rounds numbers of JSON arrays that are compressed so (decompress it" in reason
+
+
+def test_further_text_in_other_encodings(lean: SparkSession, tmp_path: Path) -> None:
+    """It fails its file as in UTF-8, and other files are read."""
+    for kind, encoding in {"json": "latin-1", "json-array": "UTF-16"}.items():
+        options = {"encoding": encoding, **({"lineSep": "\n"} if kind == "json" else {})}
+        landing = Landing(
+            tmp_path / kind, lean, writer="json", failure_scope="flowfile",
+            reader={"format": kind, "schema": "id INT, v STRING", "options": options},
+        )  # fmt: skip
+        good, bad = '{"id":1,"v":"\xe9"}', '{"id":2,"v":"\xe9"} {"id":3}'
+        texts = (good, bad) if kind == "json" else (f"[{good}]", f"[{bad.replace('} {', '}] [{')}]")
+        put_in_all_ways(landing, "good", texts[0], encoding)
+        expected = put_in_all_ways(landing, "bad", texts[1], encoding)
+
+        landing.run_job(at=1, flush=True)
+
+        assert read_records(landing) == [{"id": 1, "v": "\xe9"}] * 2
+        reasons = list_reasons(landing)
+        assert sorted(reasons) == sorted(expected)
+        assert all(_MORE in reason for reason in reasons.values())

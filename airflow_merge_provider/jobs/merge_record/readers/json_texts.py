@@ -13,6 +13,7 @@ _HALF = (
 )
 _FIELD_OF_HALF = rf'"([^"\\]*)"\s*:\s*"[^"]*?(?:{_HALF})'
 _EXAMPLE_MAX_LENGTH = 100
+_NO_UTF8 = "' is not UTF-8 (set the option encoding and a schema of the reader)"
 
 
 def describe_json_text(text: Column) -> Column:
@@ -28,7 +29,11 @@ def describe_json_text(text: Column) -> Column:
     return (
         F.when(
             ~F.is_valid_utf8(text),
-            F.concat(F.lit("'"), example, F.lit("' is not UTF-8 (set the option encoding of the reader)")),
+            F.concat(
+                F.lit("'"),
+                example,
+                F.lit("' is not UTF-8 (set the option encoding and a schema of the reader)"),
+            ),
         )
         .when(
             _goes_on(text),
