@@ -21,8 +21,16 @@ from airflow_merge_provider.core.merge_record.reasons import (
     describe_lost,
     describe_malformed,
     describe_rejected,
+    describe_unwritable,
 )
-from airflow_merge_provider.core.merge_record.schema import Field, Schema, build_text_keys, unite_schemas
+from airflow_merge_provider.core.merge_record.schema import (
+    Field,
+    Schema,
+    build_text_keys,
+    complete_schema,
+    find_unwritable_field,
+    unite_schemas,
+)
 from airflow_merge_provider.core.merge_record.state import State, compute_fingerprint, remove_files
 
 MIME_TYPES = {
@@ -172,6 +180,7 @@ def plan_merges(
         (rejected, describe_rejected),
     ):
         ended_bins = [_fail_bin(ended, problems, describe) for ended in ended_bins]
+    ended_bins = [_fail_unwritable(ended, schemas, config) for ended in ended_bins]
     generation = state.generation + 1
     merges = tuple(
         _build_merge(ended, schemas, now, config, generation) for ended in ended_bins if not ended.failed
@@ -265,6 +274,15 @@ def _fail_bin(
     return replace(ended, reason=reason, failed=True, culprit=culprit.uuid)
 
 
+def _fail_unwritable(ended: EndedBin, schemas: Mapping[str, Schema], config: MergeRecordConfig) -> EndedBin:
+    """Fail a bin that was to be merged if no file of the format has the fields, such as none at all."""
+    if ended.failed:
+        return ended
+    schema = _output_schema([schemas.get(source.schema, Schema()) for source in ended.sources], config)
+    problem = find_unwritable_field(schema, config.output["format"])
+    return ended if problem is None else replace(ended, reason=describe_unwritable(problem), failed=True)
+
+
 def _set_apart(
     state: State,
     arrivals: NewFiles,
@@ -324,7 +342,8 @@ def _output_schema(schemas: Sequence[Schema], config: MergeRecordConfig) -> Sche
         schema = unite_schemas(_list_distinct(schemas))
     else:
         # A file without records may have no fields, so the first file that has fields determines the schema.
-        schema = next((schema for schema in schemas if schema.fields), Schema())
+        named = [schema for schema in schemas if schema.fields]
+        schema = complete_schema(named[0], _list_distinct(named)) if named else Schema()
     if config.output["format"] not in _JSON:
         return schema
     return replace(schema, fields=tuple(build_text_keys({"fields": schema.fields})["fields"]))

@@ -54,6 +54,11 @@ def describe_lost(name: str, why: str) -> Reason:
     return Reason("VALUE_LOST", f"A value of {name} cannot be merged: {mask_text(why)}")
 
 
+def describe_unwritable(why: str) -> Reason:
+    """Return the reason for a bin whose merged file would not be a file of its format."""
+    return Reason("UNWRITABLE", f"The merged file cannot be written: {why}")
+
+
 def describe_incomplete(count: int, expected: int | None, ended_by: Reason) -> Reason:
     """Return the reason for a set of fragments that ended incomplete."""
     expected_text = "an unknown number of" if expected is None else expected

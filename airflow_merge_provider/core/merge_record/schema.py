@@ -2,7 +2,8 @@
 
 A schema is a list of fields ``{"name", "type", "nullable", "default", "aliases"}``. A type is a word
 (``int``, ``decimal(10,2)``), ``{"fields": […]}`` for a record, ``{"array": type}``, ``{"map": type}``, or a
-list of types for a choice. Source: docs/semantics/merge_record.md, Schema identity; Schema union.
+list of types for a choice. The type ``void`` is that of values of which a file has none: its field has only
+NULLs, or its lists are empty. Source: docs/semantics/merge_record.md, Schema identity; Schema union.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Field = Mapping[str, Any]
@@ -34,6 +35,11 @@ _UNWRITABLE = {
 NAME_PATTERNS = {"avro": "^[A-Za-z_][A-Za-z0-9_]*$", "xml": r"^[A-Za-z_][\w.-]*$"}
 _DIGITS = {"int": 10, "long": 19}
 _WIDEST = 38
+VOID = "void"
+# An object without members is one of a record with any fields.
+NO_MEMBERS: Type = {"map": VOID}
+# A time that is stored in nanoseconds becomes one in microseconds.
+_NANOS = "_nanos"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +104,20 @@ def unite_schemas(schemas: Iterable[Schema]) -> Schema:
     return merged or Schema()
 
 
+def complete_schema(schema: Schema, other_schemas: Iterable[Schema]) -> Schema:
+    """Return a schema with the types of other schemas for the values of which its file has none."""
+    united_types = {field["name"]: field["type"] for field in unite_schemas([schema, *other_schemas]).fields}
+    fields = (
+        {**field, "type": united_types[field["name"]]} if VOID in _list_words(field["type"]) else field
+        for field in schema.fields
+    )
+    return replace(schema, fields=tuple(fields))
+
+
 def find_unwritable_field(schema: Schema, format_name: str) -> str | None:
     """Return why files of a format cannot hold records of a schema, with the field; or None."""
     if not schema.fields and format_name not in _FIELDLESS:
-        return "its records have no fields, which only JSON formats support"
+        return "there are no fields, which only JSON formats support (set a schema of the reader or writer)"
     for field in schema.fields:
         name = _find_wrong_name(field, NAME_PATTERNS.get(format_name, ""))
         if name is not None:
@@ -149,6 +165,24 @@ def build_text_keys(kind: Type) -> Type:
         fields = kind["fields"]
         return {"fields": [{**field, "type": build_text_keys(field["type"])} for field in fields]}
     return {name: build_text_keys(inner) for name, inner in kind.items() if name != "keys"}
+
+
+def replace_void(schema: Schema, word: str) -> Schema:
+    """Return a schema with another type for the values of which its file has none."""
+    return replace(schema, fields=tuple(_replace_void({"fields": schema.fields}, word)["fields"]))
+
+
+def _replace_void(kind: Type, word: str) -> Type:
+    """Return a type in which another one replaces ``void``.
+
+    >>> _replace_void({"array": "void"}, "string")
+    {'array': 'string'}
+    """
+    if not isinstance(kind, Mapping):
+        return word if kind == VOID else kind
+    if "fields" in kind:
+        return {"fields": [{**field, "type": _replace_void(field["type"], word)} for field in kind["fields"]]}
+    return {name: _replace_void(inner, word) for name, inner in kind.items()}
 
 
 def is_choice(kind: Type) -> bool:
@@ -216,8 +250,10 @@ def _list_names(field: Field) -> set[str]:
 
 def _union_type(left: Type, right: Type) -> Type:
     left_form, right_form = normalize_type(left), normalize_type(right)
-    if left_form == right_form:
+    if right_form in (left_form, VOID) or _is_record_without_members(right_form, left_form):
         return left
+    if left_form == VOID or _is_record_without_members(left_form, right_form):
+        return right
     if isinstance(left_form, Mapping) and isinstance(right_form, Mapping):
         if "fields" in left_form and "fields" in right_form:
             return {"fields": _union_fields(left["fields"], right["fields"])}
@@ -230,6 +266,10 @@ def _union_type(left: Type, right: Type) -> Type:
     ):
         return wider
     return _unite_types(left, right)
+
+
+def _is_record_without_members(kind: Type, other: Type) -> bool:
+    return kind == NO_MEMBERS and isinstance(other, Mapping) and "fields" in other
 
 
 def _unite_types(left: Type, right: Type) -> Type:
@@ -247,6 +287,8 @@ def _find_wider_type(left: str, right: str) -> str | None:
         return max(left, right, key=_NUMBERS.index)
     if left in _TEXTS and right in _TEXTS:
         return "string"
+    if left.removesuffix(_NANOS) == right.removesuffix(_NANOS):
+        return left.removesuffix(_NANOS)
     sizes = [_decimal_size(word) for word in (left, right)]
     if None in sizes:
         floats = {left, right} & {"float", "double"}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -17,11 +16,11 @@ from pyspark.sql.types import StructType
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
 from airflow_merge_provider.core.merge_record.plan import NewFiles
-from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field
+from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field, replace_void
 from airflow_merge_provider.jobs.merge_record.csv_facts import SortedFiles, sort_csv_files
 from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue, QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
-from airflow_merge_provider.jobs.merge_record.readers import containers, gather
+from airflow_merge_provider.jobs.merge_record.readers import containers, formats, gather
 from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
     ContainerReader,
     FileFacts,
@@ -32,13 +31,14 @@ from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
     TypedReader,
 )
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, find_reserved_name
-from airflow_merge_provider.jobs.merge_record.readers.json_numbers import build_lossy_finder
+from airflow_merge_provider.jobs.merge_record.readers.json_numbers import build_lossy_finder, has_fraction
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, inspect_files
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     TOO_DEEP,
     build_inferred_schema,
     find_repeated_name,
+    has_variants,
     is_too_deep,
     spark_schema,
 )
@@ -46,7 +46,9 @@ from airflow_merge_provider.jobs.merge_record.readers.unreadable import Unreadab
 
 _COLON = "its path contains a colon, which Hadoop does not support"
 _COUNT = "record.count"
-_OVERFULL = "a line has further text after its JSON object"
+_PACKED = "Spark rounds numbers of JSON arrays that are compressed so (decompress it, or write JSON lines)"
+# Compressions that Spark reads and Python does not.
+_SPARK_ONLY = (".deflate", ".snappy", ".lz4", ".zst")
 _FOOTERS = {
     "parquet": containers.parquet_footer,
     "orc": containers.orc_footer,
@@ -70,7 +72,7 @@ def find_arrivals(
         fact = facts.get(file.uri) or FileFacts(unreadable=file.wrong or _COLON)
         if reserved_name := find_reserved_name(fact.schema.names):
             fact = FileFacts(unreadable=fact.unreadable or f"the field name {reserved_name!r} is reserved")
-        if fact.records and config.output["schema"] is None:
+        if (fact.records or fact.schema.fields) and config.output["schema"] is None:
             unwritable = find_unwritable_field(fact.schema, config.output["format"])
             fact = replace(fact, unreadable=fact.unreadable or unwritable)
         key = fact.schema.build_key(config.schema_identity)
@@ -157,16 +159,16 @@ def _find_facts(
     if not files:
         return {}
     facts, sizes = _check_packed(source, files, config)
+    facts |= _refuse_packed_documents(records, source, files, config)
     remaining_files = [file for file in files if file.uri not in facts]
     readers, driver_facts = _sort_files(records, source, remaining_files, config)
     facts |= driver_facts
     trusted = _read_trusted_counts(remaining_files, config)
     is_late = config.validate == "on_merge" and config.knows_schema
     groups: list[FileGroup] = []
-    overfull: frozenset[str] = frozenset()
     if config.reader["format"] == "json" and not is_late:
         remaining_files = [file for file in remaining_files if file.uri not in trusted]
-        groups, readers, overfull = _gather_lines(records, source, remaining_files, readers, config)
+        groups, readers = _gather_lines(records, source, remaining_files, readers, config)
     for file_reader, uris in readers:
         pending_uris = tuple(uri for uri in uris if uri not in trusted)
         if isinstance(file_reader, SchemaReader):
@@ -174,11 +176,11 @@ def _find_facts(
             counts = file_reader.record_counts if is_late else {}
             facts |= {uri: file_reader.build_late_fact(counts[uri]) for uri in pending_uris if uri in counts}
             pending_uris = tuple(uri for uri in pending_uris if uri not in counts)
-        records.spool.copy_files(source, pending_uris)
+        records.copy_files(source, pending_uris, config.reader)
         if is_late and isinstance(file_reader, TypedReader):
             facts |= _count_records(records, file_reader, pending_uris)
         elif pending_uris:
-            reads_folder = is_whole and len(pending_uris) == len(files)
+            reads_folder = is_whole and len(pending_uris) == len(files) and not records.spool.has_unpacked
             locations = (
                 [records.spool.find_folder(source)]
                 if reads_folder
@@ -187,17 +189,21 @@ def _find_facts(
             groups.append(
                 FileGroup(file_reader, pending_uris, locations, sum(sizes[uri] for uri in pending_uris))
             )
-    facts |= inspect_files(records, groups, config, partial(_settle_numbers, source, config))
-    facts |= {uri: _refuse_overfull(facts[uri], config) for uri in overfull}
+    facts |= inspect_files(records, groups, config, partial(_settle_schemas, records, source, config))
+    facts |= _inspect_refused(records, source, groups, facts, config)
     if config.size_basis != "uncompressed":
         return facts
     return {uri: replace(fact, size=sizes[uri]) for uri, fact in facts.items()}
 
 
-def _settle_numbers(
-    source: Storage, config: MergeRecordConfig, facts: dict[str, FileFacts]
+def _settle_schemas(
+    records: Records, source: Storage, config: MergeRecordConfig, facts: dict[str, FileFacts]
 ) -> dict[str, FileFacts]:
-    """Return the facts of files, with decimals instead of doubles for the numbers of JSON that need them."""
+    """Return the facts of files, with decimals instead of doubles for the numbers of JSON that need them.
+
+    A file with numbers, lists or records beside texts is read again, because its parsed records have other
+    texts of them.
+    """
     doubtful = {
         uri.removeprefix(f"{source.location}/"): uri
         for uri, fact in facts.items()
@@ -206,15 +212,28 @@ def _settle_numbers(
     find_lossy = build_lossy_finder(is_array=config.reader["format"] == "json-array")
     settled = dict(facts)
     for name, lossy in containers.ask_files(source, list(doubtful), find_lossy).items():
-        fact = facts[doubtful[name]]
+        uri = doubtful[name]
+        fact = facts[uri]
+        struct = fact.inferred or StructType()
         try:
             if isinstance(lossy, UnreadableError):
                 raise lossy
-            schema = build_inferred_schema(fact.inferred or StructType(), lossy)
-            settled[doubtful[name]] = replace(fact, schema=schema, inferred=None)
+            schema = build_inferred_schema(struct, lossy)
+            settled[uri] = replace(fact, schema=schema, inferred=None)
+            if has_variants(struct):
+                records.copy_files(source, [uri], config.reader)
+                records.release_files([uri])
         except UnreadableError as error:
-            settled[doubtful[name]] = FileFacts(records=fact.records, unreadable=str(error))
-    return settled
+            settled[uri] = FileFacts(records=fact.records, unreadable=str(error))
+    return {uri: replace(fact, schema=_name_void(fact.schema, config)) for uri, fact in settled.items()}
+
+
+def _name_void(schema: Schema, config: MergeRecordConfig) -> Schema:
+    """Return a schema in which fields without values have a type, unless it comes from other files."""
+    if config.defragment or config.schema_merge == "union":
+        return schema
+    # The metadata of Parquet says int.
+    return replace_void(schema, "int" if config.reader["format"] == "parquet" else "string")
 
 
 def _gather_lines(
@@ -223,11 +242,10 @@ def _gather_lines(
     files: Sequence[QueuedFile],
     readers: list[tuple[FileReader, list[str]]],
     config: MergeRecordConfig,
-) -> tuple[list[FileGroup], list[tuple[FileReader, list[str]]], frozenset[str]]:
+) -> tuple[list[FileGroup], list[tuple[FileReader, list[str]]]]:
     """Read the files of JSON lines that the driver reads faster than Spark does.
 
-    :return: the groups of the gathered files, the readers of the remaining files with their URIs, and the
-        URIs of files that have a line with further text after its object.
+    :return: the groups of the gathered files, and the readers of the remaining files with their URIs.
     """
     options, is_near = list(config.reader["options"]), records.spool.is_near()
     raw = config.reader["schema"]
@@ -235,18 +253,29 @@ def _gather_lines(
     worth = gather.is_worth_it(files, options, is_near=is_near, has_schema=schema is not None)
     lines = gather.gather_objects(source, files, schema) if worth else None
     if lines is None:
-        return [], readers, frozenset()
+        return [], readers
     ((file_reader, uris),) = readers
     size = sum(file.entry.size for file in files)
     group = FileGroup(file_reader, tuple(lines.names), (), size, records.create_frame(lines))
-    return [group], [(file_reader, [uri for uri in uris if uri not in lines.names])], lines.overfull
+    return [group], [(file_reader, [uri for uri in uris if uri not in lines.names])]
 
 
-def _refuse_overfull(fact: FileFacts, config: MergeRecordConfig) -> FileFacts:
-    """Mark a file that has a line with further text after its object, like one with an unparsable record."""
-    if config.reader["schema"] is None:
-        return replace(fact, unreadable=fact.unreadable or _OVERFULL)
-    return replace(fact, malformed=fact.malformed or _OVERFULL)
+def _inspect_refused(
+    records: Records,
+    source: Storage,
+    groups: Sequence[FileGroup],
+    facts: Mapping[str, FileFacts],
+    config: MergeRecordConfig,
+) -> dict[str, FileFacts]:
+    """Inspect gathered files with a line that Spark refuses again, as files, of which each text is exact."""
+    refused = []
+    for group in groups:
+        uris = tuple(uri for uri in group.uris if facts[uri].malformed)
+        if group.lines is not None and uris:
+            records.copy_files(source, uris, config.reader)
+            records.release_files(uris)
+            refused.append(FileGroup(group.kind, uris, records.spool.find_locations(uris), group.size))
+    return inspect_files(records, refused, config)
 
 
 def _check_packed(
@@ -270,6 +299,24 @@ def _check_packed(
     return facts, sizes
 
 
+def _refuse_packed_documents(
+    records: Records, source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig
+) -> dict[str, FileFacts]:
+    """Return the facts of compressed JSON arrays whose numbers Spark does not keep.
+
+    A Spark on this machine reads decompressed copies, if Python can decompress the files.
+    """
+    if not formats.needs_plain_files(config.reader):
+        return {}
+    names = {file.entry.name: file.uri for file in files}
+    refused = [name for name in names if name.endswith(_SPARK_ONLY)]
+    if not records.spool.is_near():
+        packed = [name for name in names if containers.is_packed(name)]
+        answers = containers.ask_files(source, packed, has_fraction)
+        refused += [name for name, answer in answers.items() if answer is True]
+    return {names[name]: FileFacts(unreadable=_PACKED) for name in refused}
+
+
 def _sort_files(
     records: Records, source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig
 ) -> SortedFiles:
@@ -280,7 +327,7 @@ def _sort_files(
     reader, word = config.reader, config.reader["format"]
     explicit = None if reader["schema"] is None else Schema.from_json(reader["schema"])
     if word in _FOOTERS:
-        return _by_footer(source, files, reader, explicit)
+        return _by_footer(source, files, config, explicit)
     uris = [file.uri for file in files]
     if word == "csv":
         return sort_csv_files(records, source, uris, reader, explicit)
@@ -290,8 +337,9 @@ def _sort_files(
 
 
 def _by_footer(
-    source: Storage, files: Sequence[QueuedFile], reader: Mapping[str, Any], explicit: Schema | None
+    source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig, explicit: Schema | None
 ) -> SortedFiles:
+    reader = config.reader
     footers = containers.ask_files(source, [file.entry.name for file in files], _FOOTERS[reader["format"]])
     facts: dict[str, FileFacts] = {}
     schemas: dict[str, Schema] = {}
@@ -301,7 +349,7 @@ def _by_footer(
         if isinstance(answer, UnreadableError):
             facts[file.uri] = FileFacts(unreadable=str(answer))
             continue
-        schema, records = explicit or answer[0], answer[1]
+        schema, records = explicit or _name_void(answer[0], config), answer[1]
         if problem := _find_wrong_fields(schema):
             facts[file.uri] = FileFacts(unreadable=problem)
             continue

@@ -11,7 +11,6 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
@@ -43,7 +42,7 @@ from airflow_merge_provider.jobs.merge_record.files.listing import build_queue, 
 from airflow_merge_provider.jobs.merge_record.files.storage import Open, open_storage
 from airflow_merge_provider.jobs.merge_record.planning import Planner
 from airflow_merge_provider.jobs.merge_record.publishing import Publisher, PublishResult
-from airflow_merge_provider.jobs.merge_record.readers.spark_types import convert_schema, spark_schema
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import parse_schema, spark_schema
 from airflow_merge_provider.jobs.merge_record.report import (
     build_details,
     build_result,
@@ -359,7 +358,7 @@ def _resolve_config(request: JobRequest) -> MergeRecordConfig:
         described = getattr(config, name)
         if described is not None and described["schema"] is not None:
             try:
-                changes[name] = {**described, "schema": _resolve_schema(described["schema"])}
+                changes[name] = {**described, "schema": parse_schema(described["schema"])}
             except (PySparkException, ValueError) as error:
                 problems.append(Problem(f"{name}.schema", "schema", str(error).splitlines()[0]))
     if (writer := changes.get("writer")) is not None:
@@ -371,19 +370,6 @@ def _resolve_config(request: JobRequest) -> MergeRecordConfig:
     if problems:
         raise ConfigError.from_problems(problems)
     return config.model_copy(update=changes)
-
-
-def _resolve_schema(raw_schema: Any) -> dict[str, Any]:
-    """Convert a schema in DDL or JSON to JSON fields, and check that every type is known."""
-    struct = (
-        StructType.fromDDL(raw_schema)
-        if isinstance(raw_schema, str)
-        else spark_schema(Schema.from_json(raw_schema))
-    )
-    if not isinstance(struct, StructType):
-        raise ValueError(f"{raw_schema!r} is not a list of fields (use DDL such as 'id INT, v STRING')")  # noqa: TRY004 - the caller handles ValueError
-    schema = convert_schema(struct) if isinstance(raw_schema, str) else Schema.from_json(raw_schema)
-    return schema.as_json()
 
 
 def _to_raw_config(config: MergeRecordConfig) -> dict[str, Any]:

@@ -16,7 +16,11 @@ from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import PlannedMerge
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.partitions import PART, part_key
-from airflow_merge_provider.jobs.merge_record.projection.fields import describe_lost_value, project_fields
+from airflow_merge_provider.jobs.merge_record.projection.fields import (
+    describe_lost_value,
+    project_fields,
+    read_as_texts,
+)
 from airflow_merge_provider.jobs.merge_record.projection.format_limits import (
     describe_unwritable_value,
     or_null,
@@ -40,6 +44,25 @@ def group_placements(merges: Sequence[PlannedMerge]) -> dict[str, list[Placement
             if source.records:
                 placements.setdefault(source.schema, []).append((source, slot, seq))
     return placements
+
+
+def choose_read_schema(
+    records: Records,
+    placements: Sequence[Placement],
+    schema: Schema,
+    target: Schema,
+    config: MergeRecordConfig,
+) -> Schema:
+    """Return the schema by which sources are read for a merged file.
+
+    It is another one than that of the sources if values of JSON become texts.
+    """
+    if config.reader["schema"] is not None or config.reader["format"] not in ("json", "json-array"):
+        return schema
+    read_schema = read_as_texts(schema, target)
+    if read_schema != schema:
+        records.release_files(source.uri for source, _, _ in placements)
+    return read_schema
 
 
 def read_placements(
@@ -79,9 +102,10 @@ def find_lost_values(
             placed.setdefault((key, merges[placement[1]].schema.build_key()), []).append(placement)
     frames = []
     for (key, target), placements in placed.items():
-        frame = read_placements(records, placements, schemas[key], config)
-        lost = or_null(describe_lost_value(schemas[key], targets[target]))
-        fields = project_fields(schemas[key], targets[target])
+        schema = choose_read_schema(records, placements, schemas[key], targets[target], config)
+        frame = read_placements(records, placements, schema, config)
+        lost = or_null(describe_lost_value(schema, targets[target]))
+        fields = project_fields(schema, targets[target])
         unwritable = describe_unwritable_value(targets[target], config.output["format"])
         frame = frame.select(SLOT, SEQ, lost.alias(_LOST), *fields)
         problem = F.coalesce(_LOST, or_null(unwritable))

@@ -20,7 +20,13 @@ from airflow_merge_provider.core.merge_record.plan import PlannedMerge
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.spark_conf import count_cores
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
-from airflow_merge_provider.jobs.merge_record.placements import SEQ, SLOT, group_placements, read_placements
+from airflow_merge_provider.jobs.merge_record.placements import (
+    SEQ,
+    SLOT,
+    choose_read_schema,
+    group_placements,
+    read_placements,
+)
 from airflow_merge_provider.jobs.merge_record.projection.fields import describe_lost_value, project_fields
 from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, POSITION
@@ -92,11 +98,12 @@ def _write_merges(
     spark, schema = records.spark, merges[0].schema
     parts = []
     for key, placements in group_placements(merges).items():
-        frame = read_placements(records, placements, schemas[key], config)
+        read_schema = choose_read_schema(records, placements, schemas[key], schema, config)
+        frame = read_placements(records, placements, read_schema, config)
         # No record with such a value is planned: the counts differ if a file with one has changed.
-        lost = describe_lost_value(schemas[key], schema)
+        lost = describe_lost_value(read_schema, schema)
         fitting = frame if lost is None else frame.where(lost.isNull())
-        parts.append(fitting.select(SLOT, *_ORDER, *project_fields(schemas[key], schema)))
+        parts.append(fitting.select(SLOT, *_ORDER, *project_fields(read_schema, schema)))
     frame = reduce(DataFrame.unionByName, parts)
     observed = Observation("merge_record")
     losses = _list_losses(schema, config)
@@ -174,20 +181,20 @@ def _write_empty(
     staging: Storage,
     folder: str,
 ) -> dict[str, StagedFile]:
-    """Write a file without records for each merge: only a header, an empty array, or an empty file."""
+    """Write a file without records for each merge: only the fields, an empty array, or an empty file."""
     kind = config.output["format"]
     staged_files: dict[str, StagedFile] = {}
     content = _EMPTY.get(kind)
     suffix = f".{kind.removesuffix('-array')}"
-    if content is None and merges[0].schema.fields:
+    if content is None:
         frame = spark.createDataFrame([], spark_schema(merges[0].schema)).coalesce(1)
         _save_frame(frame, spark, config, staging.build_uri(folder))
         (part,) = _list_parts(staging, folder)
         content, suffix = staging.read_file(part.name) or b"", get_suffix(part.name)
     for merge in merges:
         name = f"{folder}/empty-{merge.id}"
-        staging.write_file(name, content or b"")
-        staged_files[merge.id] = StagedFile(name, suffix, len(content or b""))
+        staging.write_file(name, content)
+        staged_files[merge.id] = StagedFile(name, suffix, len(content))
     return staged_files
 
 

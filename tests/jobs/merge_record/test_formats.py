@@ -153,7 +153,7 @@ def test_a_union_holds_files_of_all_schemas(lean: SparkSession, tmp_path: Path) 
     (merged,) = landing.read_merged()
     assert [json.loads(line) for line in merged.splitlines()] == [
         {"id": 1, "m": "1", "n": 33.0, "w": None},
-        {"id": 2, "m": '{"x":1}', "n": 33.5, "w": None},
+        {"id": 2, "m": '{"x": 1}', "n": 33.5, "w": None},
         {"id": 3, "m": None, "n": None, "w": True},
     ]
 

@@ -22,6 +22,10 @@ from airflow_merge_provider.jobs.spark.session import is_local
 _NO_JAR = ("No FileSystem for scheme", "ClassNotFoundException")
 
 
+# The end of a name that denotes no compression.
+_UNPACKED = ".json"
+
+
 class LocalCopies:
     """Copies of the files of a run, for Spark on this machine; ``remove_copies`` removes them."""
 
@@ -32,6 +36,7 @@ class LocalCopies:
         self._reached: dict[str, bool] = {}
         self._copies: dict[str, LocalStorage] = {}
         self._places: dict[str, str] = {}
+        self._unpacked: dict[str, str] = {}
 
     def copy_files(self, source: Storage, uris: Iterable[str]) -> None:
         """Copy files that Spark cannot read at their location, unless they are already copied.
@@ -50,9 +55,28 @@ class LocalCopies:
         source.for_each(copy_file, names)
         self._places |= {source.build_uri(name): copies.build_uri(name) for name in names}
 
+    def unpack_files(self, source: Storage, uris: Iterable[str]) -> None:
+        """Copy files without their compression."""
+        packed = {uri.removeprefix(f"{source.location}/"): uri for uri in uris if uri not in self._unpacked}
+        if not packed:
+            return
+        copies = self.create_folder()
+
+        def unpack_file(name: str) -> None:
+            with source.open_unpacked(name) as content:
+                copies.write_stream(f"{name}{_UNPACKED}", content)
+
+        source.for_each(unpack_file, packed)
+        self._unpacked |= {uri: copies.build_uri(f"{name}{_UNPACKED}") for name, uri in packed.items()}
+
+    @property
+    def has_unpacked(self) -> bool:
+        """Whether Spark reads some files from other places than the rest of their folder."""
+        return bool(self._unpacked)
+
     def find_location(self, uri: str) -> str:
         """Return the location from which Spark reads a file."""
-        return self._places.get(uri, uri)
+        return self._unpacked.get(uri) or self._places.get(uri, uri)
 
     def find_locations(self, uris: Iterable[str]) -> list[str]:
         """Return the locations from which Spark reads several files."""
@@ -88,6 +112,7 @@ class LocalCopies:
         self._folder = None
         self._copies.clear()
         self._places.clear()
+        self._unpacked.clear()
 
     def _is_reachable(self, location: str) -> bool:
         if location.startswith("/"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, functions as F, types as T
 
+from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.text_values import is_text_of, trim_zeros
 
@@ -19,15 +20,14 @@ _INTEGERS: dict[type[T.DataType], int] = {
 }
 # The digits that each number of a type keeps: of all integers with so many digits.
 _FLOATS: dict[type[T.DataType], int] = {T.FloatType: 7, T.DoubleType: 15}
-_TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
-# Spark's times have six digits of a second; further digits of a text are cut.
-_NANOS = r"\.[0-9]{6}[0-9]*[1-9]"
+_MOMENTS = (T.TimestampType, T.TimestampNTZType)
+_TIMES = (T.DateType, *_MOMENTS)
 
 
 def cast_or_null(value: Column, source: T.DataType, kind: T.DataType) -> Column:
     """Return a value as another type; NULL if the type does not have it."""
     if isinstance(kind, T.StringType):
-        return cast_to(value, kind)
+        return cast_to(_format_time(value) if isinstance(source, _MOMENTS) else value, kind)
     return cast_to(value.try_cast(kind.simpleString()) if _can_cast(source, kind) else F.lit(None), kind)
 
 
@@ -44,22 +44,25 @@ def is_lost(value: Column, source: T.DataType, kind: T.DataType) -> Column | Non
         return F.lit(True)
     cast = value.try_cast(kind.simpleString())
     if isinstance(source, T.StringType):
-        text = F.trim(value)
-        is_text = F.lit(True) if isinstance(kind, T.BinaryType) else is_text_of(text, kind)
-        return cast.isNull() | ~(is_text & _is_same_text(text, cast, kind))
+        is_text = F.lit(True) if isinstance(kind, T.BinaryType) else is_text_of(value, kind)
+        return cast.isNull() | ~(is_text & _is_same_text(value, cast, kind))
     if isinstance(source, T.DoubleType) and isinstance(kind, T.FloatType):
-        return F.abs(cast).eqNullSafe(F.lit(float("inf"))) & (F.abs(value) != F.lit(float("inf")))
+        infinite = F.lit(float("inf"))
+        is_beyond = F.abs(cast).eqNullSafe(infinite) & (F.abs(value) != infinite)
+        return is_beyond | ((cast == 0) & (value != 0))
     return cast.isNull() | ~cast.try_cast(source.simpleString()).eqNullSafe(value)
+
+
+def _format_time(value: Column) -> Column:
+    """Return a time as a text like that of a time in a JSON file, with its time zone if it has one."""
+    return F.get_json_object(F.to_json(F.struct(value.alias("v")), JSON_OPTIONS), "$.v")
 
 
 def _is_same_text(text: Column, cast: Column, kind: T.DataType) -> Column:
     """Return whether a text has the digits of the value that Spark has made of it."""
-    if isinstance(kind, T.NumericType):
-        return trim_zeros(text).eqNullSafe(trim_zeros(cast.cast("string")))
-    if isinstance(kind, T.DateType):
-        time = text.try_cast("timestamp_ntz")
-        return time.isNull() | time.eqNullSafe(cast.cast("timestamp_ntz"))
-    return ~text.rlike(_NANOS) if isinstance(kind, _TIMES) else F.lit(True)
+    if not isinstance(kind, T.NumericType):
+        return F.lit(True)
+    return trim_zeros(text).eqNullSafe(trim_zeros(cast.cast("string")))
 
 
 def _holds_all(source: T.DataType, kind: T.DataType) -> bool:
@@ -80,14 +83,10 @@ def _count_digits(kind: T.DataType) -> tuple[int, int]:
 
 
 def _can_cast(source: T.DataType, kind: T.DataType) -> bool:
-    """Return whether Spark has a cast between two types, which it has no function to ask for."""
-    numbers = [isinstance(one, T.NumericType) for one in (source, kind)]
+    """Return whether values of one type may be values of another one: no number is a time or a boolean."""
+    numbers = (isinstance(one, T.NumericType) for one in (source, kind))
     if isinstance(source, T.StringType):
         return not isinstance(kind, T.ArrayType | T.MapType | T.StructType | T.VariantType)
     if all(isinstance(one, _TIMES) for one in (source, kind)):
         return True
-    if any(isinstance(one, T.TimestampType) for one in (source, kind)):
-        return any(numbers)
-    return all(
-        number or isinstance(one, T.BooleanType) for number, one in zip(numbers, (source, kind), strict=True)
-    )
+    return all(numbers)

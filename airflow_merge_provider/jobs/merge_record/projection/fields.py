@@ -6,11 +6,19 @@ Source: docs/semantics/merge_record.md, Schema union.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column, functions as F
 from pyspark.sql.types import StringType
 
-from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type, build_text_keys
+from airflow_merge_provider.core.merge_record.schema import (
+    NO_MEMBERS,
+    VOID,
+    Field,
+    Schema,
+    Type,
+    build_text_keys,
+)
 from airflow_merge_provider.jobs.merge_record.projection.exact_casts import cast_or_null, is_lost
 from airflow_merge_provider.jobs.merge_record.projection.format_limits import combine_problems, find_in_items
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_type
@@ -19,6 +27,8 @@ from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _ARRAY, _MAP = ("array", "items"), ("map", "values")
+# A record as a text has all of its fields.
+_RECORD_OPTIONS = {**JSON_OPTIONS, "ignoreNullFields": "false"}
 _EXAMPLE_MAX_LENGTH = 100
 # A field of the target with the value that it is filled from, and its type; None if there is no such value.
 _Pair = tuple[Field, Column, Type]
@@ -40,6 +50,35 @@ def describe_lost_value(schema: Schema, target: Schema) -> Column | None:
     return _describe_fields(_pair_fields(schema.fields, target.fields, quote_column), "")
 
 
+def read_as_texts(schema: Schema, target: Schema) -> Schema:
+    """Return a schema for reading JSON files, with the type STRING for values that are texts in the target.
+
+    A number may be written in several ways, and its text is that in the file, as for a list or a record.
+    """
+    fields = _read_as_text({"fields": schema.fields}, {"fields": target.fields})["fields"]
+    return replace(schema, fields=tuple(fields))
+
+
+def _read_as_text(source: Type, target: Type) -> Type:
+    if source == VOID or spark_type(source) == spark_type(target):
+        return source
+    if isinstance(spark_type(target), StringType):
+        return "string"
+    if source != NO_MEMBERS and (fields := _pair_inner(source, target, "fields")):
+        targets = {
+            name: field["type"]
+            for field in reversed(fields[1])
+            for name in (field["name"], *(field.get("aliases") or ()))
+        }
+        members = (
+            {**field, "type": _read_as_text(field["type"], targets.get(field["name"], field["type"]))}
+            for field in fields[0]
+        )
+        return {"fields": list(members)}
+    items = _pair_inner(source, target, *_ARRAY)
+    return {"array": _read_as_text(*items)} if items else source
+
+
 def _pair_fields(
     fields: Sequence[Field], targets: Sequence[Field], read: Callable[[str], Column]
 ) -> Iterator[_Pair]:
@@ -52,11 +91,12 @@ def _pair_fields(
 
 def _convert_field(field: Field, value: Column, source: Type) -> Column:
     kind = field["type"]
-    converted = cast_to(value, spark_type(kind)) if source is None else _convert_value(value, source, kind)
-    return converted.alias(str(field["name"]))
+    return _convert_value(value, source, kind).alias(str(field["name"]))
 
 
 def _convert_value(value: Column, source: Type, target: Type) -> Column:
+    if source in (None, VOID):
+        return cast_to(F.lit(None), spark_type(target))
     if spark_type(source) == spark_type(target):
         return value
     if fields := _pair_inner(source, target, "fields"):
@@ -69,7 +109,7 @@ def _convert_value(value: Column, source: Type, target: Type) -> Column:
         converted = F.transform_keys(value, lambda key, _: _convert_value(key, *keys))
         return F.transform_values(converted, lambda _, item: _convert_value(item, *values))
     if isinstance(source, Mapping) and isinstance(spark_type(target), StringType):
-        return F.to_json(_convert_value(value, source, build_text_keys(source)), JSON_OPTIONS)
+        return F.to_json(_convert_value(value, source, build_text_keys(source)), _RECORD_OPTIONS)
     return cast_or_null(value, spark_type(source), spark_type(target))
 
 
@@ -83,7 +123,7 @@ def _describe_fields(pairs: Iterable[_Pair], path: str) -> Column | None:
 
 def _describe_value(value: Column, source: Type, target: Type, path: str) -> Column | None:
     source_kind, kind = spark_type(source), spark_type(target)
-    if source_kind == kind:
+    if source_kind == kind or source == VOID:
         return None
     if fields := _pair_inner(source, target, "fields"):
         return _describe_fields(_pair_fields(*fields, lambda name: value[name]), f"{path}.")
@@ -98,10 +138,12 @@ def _describe_value(value: Column, source: Type, target: Type, path: str) -> Col
     if lost is None:
         return None
     names = source_kind.simpleString().upper(), kind.simpleString().upper()
+    # Each text is a value of BINARY, too.
+    remedy = "BINARY" if isinstance(kind, StringType) else "STRING"
     problem = F.concat(
         F.lit(f"field {path!r}: the {names[0]} "),
         F.left(F.make_valid_utf8(value.cast("string")), F.lit(_EXAMPLE_MAX_LENGTH)),
-        F.lit(f" is not a value of {names[1]} (set the field to STRING in the schema of the writer)"),
+        F.lit(f" is not a value of {names[1]} (set the field to {remedy} in the schema of the writer)"),
     )
     return F.when(value.isNotNull() & lost, problem)
 
@@ -113,6 +155,8 @@ def _describe_items(items: Column, source: Type, target: Type, path: str) -> Col
 
 def _pair_inner(source: Type, target: Type, *names: str) -> tuple[Type, Type] | None:
     """Return the types inside two types of the same kind; None if they are of two kinds."""
+    if source == NO_MEMBERS and "fields" in names:
+        source = {"fields": []}
     inner = [_find_inner(kind, *names) for kind in (source, target)]
     return None if None in inner else (inner[0], inner[1])
 

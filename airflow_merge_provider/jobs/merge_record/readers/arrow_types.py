@@ -14,12 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type
+from airflow_merge_provider.core.merge_record.schema import VOID, Field, Schema, Type
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 
 _WORDS: dict[pa.DataType, str] = {
-    # A column without values has no type of its own; the metadata of Parquet says int.
-    pa.null(): "int",
+    pa.null(): VOID,
     pa.bool_(): "boolean",
     # Narrow integers are one type, as in Avro: files with some of each share bins.
     pa.int8(): "int",

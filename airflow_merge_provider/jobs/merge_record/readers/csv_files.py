@@ -1,4 +1,4 @@
-"""The structure of CSV files, which Spark's parser does not check: header, line ends, and closed quotes.
+"""The structure of CSV files, which Spark's parser does not check, and the types of their texts.
 
 Source: docs/semantics/merge_record.md, Formats.
 """
@@ -9,11 +9,14 @@ import codecs
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
+from pyspark.sql import Column, functions as F
+
 from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.merge_record.schema import VOID
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 from airflow_merge_provider.jobs.spark.formats import find_option
 
@@ -22,6 +25,15 @@ _LINE_MAX_LENGTH = 1 << 30
 _NUL = "\0"
 # UTF-8 with or without a byte order mark.
 _UTF8 = "utf-8-sig"
+_NUMBER = "^-?[0-9]"
+# The types of columns by the kinds of their texts.
+_TYPES: tuple[tuple[set[str], str], ...] = (
+    (set(), VOID),
+    ({"int"}, "int"),
+    ({"int", "long"}, "long"),
+    ({"double"}, "double"),
+    ({"boolean"}, "boolean"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +153,27 @@ def _describe_error(error: csv.Error, line: int) -> str:
     elif "expected after" in reason:
         reason = "text follows the end of a quoted value (double the quotes in values)"
     return f"line {line}: {reason}"
+
+
+def classify_text(text: Column) -> Column:
+    """Return the kind of a text; NULL for NULL."""
+
+    def is_kept(kind: str) -> Column:
+        return text.rlike(_NUMBER) & text.try_cast(kind).cast("string").eqNullSafe(text)
+
+    return (
+        F.when(is_kept("int"), "int")
+        .when(is_kept("long"), "long")
+        .when(is_kept("double"), "double")
+        .when(text.isin("true", "false"), "boolean")
+        .when(text.isNotNull(), "string")
+    )
+
+
+def choose_type(kinds: Iterable[str]) -> str:
+    """Return the type of a column from the kinds of its texts."""
+    present_kinds = set(kinds)
+    return next(
+        (type_name for type_kinds, type_name in _TYPES if present_kinds <= type_kinds),
+        "string",
+    )

@@ -6,8 +6,8 @@ Source: docs/semantics/merge_record.md, Schema identity; Record counts and sizes
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,15 +17,18 @@ from pyspark.sql.types import StringType, StructField, StructType
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
-from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, FILE, PLACE
+from airflow_merge_provider.jobs.merge_record.readers.csv_files import choose_type, classify_text
+from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, BLOCK, FILE, PLACE, POSITION
 from airflow_merge_provider.jobs.merge_record.readers.invalid_texts import describe_invalid_text
 from airflow_merge_provider.jobs.merge_record.readers.json_numbers import find_long_number
-from airflow_merge_provider.jobs.merge_record.readers.json_texts import goes_on, has_half_pair
+from airflow_merge_provider.jobs.merge_record.readers.json_texts import describe_json_text
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     TOO_DEEP,
     build_inferred_schema,
     file_schema,
+    has_floats,
     has_fractions,
+    has_variants,
     is_too_deep,
     spark_schema,
     spark_type,
@@ -35,15 +38,12 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.text_values import TextValues, describe_text
 
 NOTHING = Schema()
-# Types of CSV texts that do not change when they are parsed and written again, by the kinds in a column.
-_NUMBER = "^-?[0-9]"
+_PROBLEM = "__merge_problem"
 _EXAMPLE_MAX_LENGTH = 100
-_MORE = "further text follows its JSON array"
 # Precedes the schema of a file with numbers that no DOUBLE equals.
 _DOUBT = "doubtful:"
 # The schemas of files by what Spark has inferred, with the struct if it may not hold each number.
 Inferred = dict[str, tuple[Schema, T.StructType | None]]
-_TYPES = (({"int"}, "int"), ({"int", "long"}, "long"), ({"double"}, "double"), ({"boolean"}, "boolean"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class FileSummary:
         """
         if self.wrong:
             example = f": {mask_text(' '.join(self.detail.split()))}" if self.detail else ""
-            return f"{self.wrong} of {self.records} records cannot be read{example}"
+            # A record may have two problems.
+            return f"{min(self.wrong, self.records) or 1} of {self.records} records cannot be read{example}"
         if records is None or self.records == records:
             return None
         return f"{self.records} of {records} records can be read"
@@ -143,22 +144,31 @@ class TypedReader(SchemaReader):
 
     def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
         texts = formats.read_leniently(spark, self._reader, self._text_schema, locations)
-        records = self._convert_texts(texts)
-        if self._reader["format"] != "json-array":
+        records = self._convert_texts(texts, self._values)
+        problems = formats.read_json_texts(spark, self._reader, locations)
+        if problems is None:
             return records
-        files = formats.read_texts(spark, locations, whole_files=True)
-        # A text that is not plain JSON, or has another encoding, is left to Spark's reader.
-        has_more = F.try_parse_json("value").isNotNull() & goes_on(F.col("value"))
-        problems = files.where(has_more).select(*PLACE, F.lit(_MORE).alias(BAD))
-        return records.unionByName(problems, allowMissingColumns=True)
+        # A problem is no record of its own, so it has no position.
+        position = F.lit(None).cast("long").alias(POSITION)
+        problems = problems.select(FILE, BLOCK, position, describe_json_text(F.col("value")).alias(BAD))
+        return records.unionByName(problems.where(F.col(BAD).isNotNull()), allowMissingColumns=True)
 
     def of_lines(self, lines: DataFrame) -> DataFrame:
-        """Parse gathered lines of JSON in the same way as ``read_raw`` parses files."""
+        """Parse gathered lines of JSON, whose numbers equal a DOUBLE if they are of this type.
+
+        Therefore, Spark's parser may read them. A line that it refuses may be valid: see ``read_raw``.
+        """
+        values = self._values
+        if not has_floats(spark_schema(self.schema)):
+            # Any option about numbers leaves them to Spark.
+            values = replace(values, options={**values.options, "nanValue": "NaN"})
+        schema = formats.with_bad(values.build_schema(spark_schema(self.schema)))
         options = {**self._reader["options"], "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
-        record = F.from_json("value", formats.with_bad(self._text_schema), options).alias("record")
-        half = F.when(has_half_pair(F.col("value")), F.col("value")).alias("half")
-        texts = lines.select(record, half, *PLACE).select("record.*", "half", *PLACE)
-        return self._convert_texts(texts.withColumn(BAD, F.coalesce(BAD, "half")).drop("half"))
+        record = F.from_json("value", schema, options).alias("record")
+        problem = describe_json_text(F.col("value")).alias(_PROBLEM)
+        texts = lines.select(record, problem, *PLACE).select("record.*", _PROBLEM, *PLACE)
+        records = self._convert_texts(texts, values)
+        return records.withColumn(BAD, F.coalesce(_PROBLEM, BAD)).drop(_PROBLEM)
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         return _aggregate_by_file(raw, F.col(BAD), _hash_columns(self.schema))
@@ -171,9 +181,9 @@ class TypedReader(SchemaReader):
     def _text_schema(self) -> StructType:
         return self._values.build_schema(spark_schema(self.schema))
 
-    def _convert_texts(self, texts: DataFrame) -> DataFrame:
+    def _convert_texts(self, texts: DataFrame, values: TextValues) -> DataFrame:
         """Return records with the values of their texts; ``BAD`` then describes what cannot be read."""
-        schema, values = spark_schema(self.schema), self._values
+        schema = spark_schema(self.schema)
         bad = F.coalesce(self._describe_bad(), *values.describe_columns(schema).values())
         return texts.withColumns({**values.convert_columns(schema), BAD: bad})
 
@@ -182,15 +192,11 @@ class TypedReader(SchemaReader):
         bad = F.col(BAD)
         if self._reader["format"] != "json":
             return _quote_record(bad)
-        pairs = zip(spark_schema(self.schema).fields, self._text_schema.fields, strict=True)
-        columns = (field for field, text in pairs if field.dataType == text.dataType)
-        problems = (
-            F.when(
-                quote_column(field.name).isNull(),
-                describe_text(F.get_json_object(bad, f"$['{field.name}']"), field.dataType, field.name),
-            )
-            for field in columns
-        )
+        problems = [
+            problem
+            for field in spark_schema(self.schema).fields
+            for problem in _describe_unread(quote_column(field.name), field.dataType, (field.name,))
+        ]
         return F.when(bad.isNotNull(), F.coalesce(*problems, _quote_record(bad)))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
@@ -235,12 +241,14 @@ class JsonLinesReader:
         return lines
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
-        record = F.try_parse_json("value")
-        is_text = F.is_valid_utf8("value") & F.ltrim("value").startswith("{")
-        is_object = record.isNotNull() & is_text & ~goes_on(F.col("value"))
-        number = find_long_number(F.col("value")).alias("number")
+        text, record = F.col("value"), F.try_parse_json("value")
+        is_object = record.isNotNull() & F.ltrim(text).startswith("{")
+        problem = F.coalesce(describe_json_text(text), F.when(~is_object, _quote_record(text)))
+        number = find_long_number(text)
         return _aggregate_variants(
-            raw.select(FILE, "value", record.alias("record"), is_object.alias("is_object"), number)
+            raw.select(
+                FILE, POSITION, record.alias("record"), problem.alias(_PROBLEM), number.alias("number")
+            )
         )
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
@@ -265,20 +273,19 @@ class JsonArraysReader:
         return formats.read_texts(spark, locations, whole_files=True).where(F.trim("value") != "")
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
-        # A text with invalid bytes is accepted here, and rejected when it is read again for writing.
-        text = F.when(F.is_valid_utf8("value"), F.col("value"))
-        number = find_long_number(text).alias("number")
-        record = F.when(~goes_on(text), F.try_parse_json(text))
-        example = F.when(record.isNull(), F.left(text, F.lit(_EXAMPLE_MAX_LENGTH))).alias("example")
-        documents = raw.select(FILE, record.alias("record"), number, example)
+        text = F.col("value")
+        problem = describe_json_text(text)
+        record = F.when(problem.isNull(), F.try_parse_json(text))
+        problem = F.coalesce(problem, F.when(record.isNull(), _quote_record(text)))
+        number = F.when(problem.isNull(), find_long_number(text)).alias("number")
+        documents = raw.select(FILE, POSITION, record.alias("record"), number, problem.alias(_PROBLEM))
         # A file may also contain a single object.
         members = F.coalesce(F.try_variant_get("record", "$", "array<variant>"), F.array("record"))
-        records = documents.select(FILE, "number", "example", F.explode(members).alias("record"))
-        is_object = F.schema_of_variant("record").startswith("OBJECT")
-        value = F.coalesce(F.to_json("record"), "example").alias("value")
-        return _aggregate_variants(
-            records.select(FILE, value, "record", is_object.alias("is_object"), "number")
-        )
+        records = documents.select(FILE, POSITION, "number", _PROBLEM, F.explode(members).alias("record"))
+        is_object = F.coalesce(F.schema_of_variant("record").startswith("OBJECT"), F.lit(False))
+        member = _quote_record(F.coalesce(F.to_json("record"), F.lit("null")))
+        problem = F.coalesce(_PROBLEM, F.when(~is_object, member)).alias(_PROBLEM)
+        return _aggregate_variants(records.select(FILE, POSITION, "record", problem, "number"))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
         return _build_inferred_fact(summary, self._schemas)
@@ -301,7 +308,7 @@ class CsvColumnsReader:
         return formats.read_leniently(spark, self._reader, texts, locations)
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
-        kinds = F.array(*[F.collect_set(_classify_text(quote_column(name))) for name in self._names])
+        kinds = F.array(*[F.collect_set(classify_text(quote_column(name))) for name in self._names])
         return _aggregate_by_file(raw, _quote_record(F.col(BAD)), F.to_json(kinds))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
@@ -309,7 +316,7 @@ class CsvColumnsReader:
             return FileFacts(records=summary.records, unreadable=problem)
         kind_lists = json.loads(summary.detail) if summary.detail else [()] * len(self._names)
         pairs = zip(self._names, kind_lists, strict=True)
-        fields = ({"name": name, "type": _choose_type(kinds), "nullable": True} for name, kinds in pairs)
+        fields = ({"name": name, "type": choose_type(kinds), "nullable": True} for name, kinds in pairs)
         return FileFacts(Schema(tuple(fields)), summary.records)
 
     def parse_records(self, raw: DataFrame, schema: Schema) -> DataFrame:
@@ -321,8 +328,19 @@ class CsvColumnsReader:
 
 def _aggregate_by_file(frame: DataFrame, bad: Column, detail: Column) -> DataFrame:
     """Aggregate records by file; ``bad`` describes a record that cannot be read, and is the detail then."""
-    counts = F.count(F.lit(1)).alias("records"), F.count(bad).alias("wrong")
+    counts = F.count(POSITION).alias("records"), F.count(bad).alias("wrong")
     return frame.groupBy(FILE).agg(*counts, F.coalesce(F.min(bad), detail.cast("string")).alias("detail"))
+
+
+def _describe_unread(value: Column, kind: T.DataType, names: tuple[str, ...]) -> Iterator[Column]:
+    """Yield columns that describe a value of the record in ``BAD`` that has become NULL, or a value in it."""
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from _describe_unread(value[field.name], field.dataType, (*names, field.name))
+    if not isinstance(kind, StringType):
+        path = "".join(f"['{name}']" for name in names)
+        text = F.get_json_object(F.col(BAD), f"${path}")
+        yield F.when(value.isNull(), describe_text(text, kind, ".".join(names)))
 
 
 def _quote_record(text: Column) -> Column:
@@ -347,12 +365,10 @@ def _hash_columns(schema: Schema) -> Column:
 def _aggregate_variants(records: DataFrame) -> DataFrame:
     """Aggregate records by file.
 
-    :param records: each record as a VARIANT that must be an object, its text, and a number in it that no
-        DOUBLE equals.
+    :param records: each record as a VARIANT, what is wrong with it, and a number in it that no DOUBLE equals.
     """
-    wrong = ~F.coalesce("is_object", F.lit(False))
-    schema = F.schema_of_variant_agg(F.when(~wrong, F.col("record")))
-    bad = F.when(wrong, _quote_record(F.coalesce("value", F.lit("null"))))
+    bad = F.col(_PROBLEM)
+    schema = F.schema_of_variant_agg(F.when(bad.isNull(), F.col("record")))
     doubt = F.when(F.count("number") > 0, F.lit(_DOUBT)).otherwise("")
     return _aggregate_by_file(records, bad, F.concat(doubt, schema))
 
@@ -371,28 +387,7 @@ def _build_inferred_fact(summary: FileSummary, schemas: Inferred) -> FileFacts:
         row = T.StructType.fromDDL(f"record {ddl.replace('OBJECT<', 'STRUCT<')}")
         struct = row["record"].dataType if isinstance(row, StructType) else None
         struct = struct if isinstance(struct, StructType) else StructType()
-        is_doubtful = summary.detail.startswith(_DOUBT) and has_fractions(struct)
+        is_doubtful = (summary.detail.startswith(_DOUBT) and has_fractions(struct)) or has_variants(struct)
         schemas[summary.detail] = build_inferred_schema(struct), struct if is_doubtful else None
     schema, inferred = schemas[summary.detail]
     return FileFacts(schema, summary.records, inferred=inferred)
-
-
-def _classify_text(text: Column) -> Column:
-    def is_kept(kind: str) -> Column:
-        return text.rlike(_NUMBER) & text.try_cast(kind).cast("string").eqNullSafe(text)
-
-    return (
-        F.when(is_kept("int"), "int")
-        .when(is_kept("long"), "long")
-        .when(is_kept("double"), "double")
-        .when(text.isin("true", "false"), "boolean")
-        .when(text.isNotNull(), "string")
-    )
-
-
-def _choose_type(kinds: Iterable[str]) -> str:
-    present_kinds = set(kinds)
-    return next(
-        (type_name for type_kinds, type_name in _TYPES if present_kinds and present_kinds <= type_kinds),
-        "string",
-    )

@@ -5,11 +5,12 @@ Source: docs/semantics/merge_record.md, Formats; Writing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_merge_provider.core.dataset import escape_pattern
@@ -22,6 +23,7 @@ from airflow_merge_provider.jobs.spark.formats import (
     build_reader_options,
     build_writer_options,
     complete_options,
+    find_option,
     spark_format,
 )
 from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
@@ -32,6 +34,8 @@ PLACE = (FILE, BLOCK, POSITION)
 _OURS = "__merge_"
 BAD = CORRUPT
 _DEFAULTS = {"csv": {"header": "true"}}
+_JSON = ("json", "json-array")
+_BOM, _UTF8 = "\ufeff", "UTF-8"
 _NANOS_PER_MICRO = 1000
 # Characters that java.net.URI does not escape in a path.
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!~'()*,;:$&+=@/")
@@ -133,12 +137,52 @@ def convert_nanos(frame: DataFrame, schema: Schema, *, is_strict: bool) -> DataF
     return frame.withColumns(columns)
 
 
-def read_texts(spark: SparkSession, uris: Sequence[str], *, whole_files: bool) -> DataFrame:
+def read_texts(
+    spark: SparkSession, uris: Sequence[str], *, whole_files: bool, line_end: str = ""
+) -> DataFrame:
     """Read lines, or whole files, as the column ``value``, with the columns ``PLACE``."""
-    reader = (
-        spark.read.format("text").option("wholetext", whole_files).option("recursiveFileLookup", value=True)
-    )
-    return _add_place(reader.load([*map(escape_pattern, uris)]))
+    options = {"wholetext": str(whole_files).lower(), "recursiveFileLookup": "true"}
+    options |= {"lineSep": line_end} if line_end else {}
+    texts = _add_place(spark.read.format("text").options(**options).load([*map(escape_pattern, uris)]))
+    if not whole_files:
+        return texts
+    # Spark leaves out a byte order mark in front of lines, and its parser of JSON one in front of a document.
+    return texts.withColumn("value", _strip_mark(F.col("value")))
+
+
+def _strip_mark(text: Column) -> Column:
+    return F.when(text.startswith(_BOM), F.substr(text, F.lit(2))).otherwise(text)
+
+
+def read_json_texts(spark: SparkSession, reader: Mapping[str, Any], uris: Sequence[str]) -> DataFrame | None:
+    """Read the texts of the records of JSON files, like ``read_texts``; return None for other formats."""
+    if reader["format"] not in _JSON:
+        return None
+    options = read_options(reader)
+    encoding, line_end = find_option(options, "encoding", _UTF8), find_option(options, "lineSep")
+    if encoding == _UTF8:
+        return read_texts(spark, uris, whole_files=is_document(reader), line_end=line_end)
+    files = spark.read.format("binaryFile").option("recursiveFileLookup", value=True)
+    texts = _add_place(files.load([*map(escape_pattern, uris)]))
+    text = _strip_mark(F.decode("content", encoding))
+    if not is_document(reader):
+        text = F.explode(F.split(text, re.escape(line_end) if line_end else r"\r?\n"))
+    return texts.select(text.alias("value"), *PLACE)
+
+
+def needs_plain_files(reader: Mapping[str, Any]) -> bool:
+    """Return whether Spark has to read decompressed copies of compressed files.
+
+    It takes the text of a number in a compressed JSON array from a DOUBLE, and decodes only texts in UTF-8.
+    """
+    is_encoded = find_option(read_options(reader), "encoding", _UTF8) != _UTF8
+    return reader["format"] in _JSON and (is_document(reader) or is_encoded)
+
+
+def is_document(reader: Mapping[str, Any]) -> bool:
+    """Return whether each file of a reader is one JSON text, instead of one in each line."""
+    is_whole = find_option(read_options(reader), "multiLine").lower() == "true"
+    return is_whole and reader["format"] in _JSON
 
 
 def with_bad(schema: StructType) -> StructType:

@@ -5,7 +5,6 @@ Spark needs milliseconds to open each file, regardless of its size.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +25,7 @@ from airflow_merge_provider.jobs.merge_record.readers.json_numbers import (
 
 LINE = "value"
 # The driver reads files up to this average size in bytes, if their total size is not too large for it. Spark
-# reads larger files faster, but reports lines with further text after their object only without a schema.
+# reads larger files faster; with a schema, it reads each of them twice.
 _SMALL, _SMALL_WITH_SCHEMA = 1 << 16, 1 << 20
 _MOST = 256 << 20
 # The maximum number of bytes that are sent with the plan if Spark runs on another machine.
@@ -39,15 +38,10 @@ _LINE_OPTIONS = {"linesep", "encoding", "charset", "multiline", "wholetext", "co
 
 @dataclass(frozen=True, slots=True)
 class GatheredLines:
-    """Lines with the columns ``PLACE``; ``names`` maps each URI to its value in ``FILE``.
-
-    ``overfull`` contains the URIs of files that have a line with further text after its object, which Spark
-    would not report, whether their lines are in the table or are left to Spark because of their numbers.
-    """
+    """Lines with the columns ``PLACE``; ``names`` maps each URI to its value in ``FILE``."""
 
     table: pa.Table
     names: dict[str, str]
-    overfull: frozenset[str]
 
 
 def is_worth_it(
@@ -65,29 +59,25 @@ def gather_objects(
 ) -> GatheredLines | None:
     """Read the lines of files that contain only JSON objects; skip other files and compressed files.
 
-    With a schema, files whose numbers would change are skipped, too: Spark takes the text of a number
-    in a line from a DOUBLE, and that of one in a file as it is. Return None if no file qualifies.
+    With a schema, files whose numbers would change are skipped, too: Spark takes a number in a line, and its
+    text, from a DOUBLE, and the text of one in a file as it is. Return None if no file qualifies.
     """
     plain = [file for file in files if not is_packed(file.entry.name)]
     tables: list[pa.Table] = []
     names: dict[str, str] = {}
-    overfull: set[str] = set()
     first = 0
     for batch in _batch_files(plain):
         contents = source.for_each(lambda file: source.read_file(file.entry.name), batch)
-        table, file_names, overfull_uris = _split_lines(batch, contents, first, schema)
+        table, file_names = _split_lines(batch, contents, first, schema)
         tables.append(table)
         names |= file_names
-        overfull |= overfull_uris
         first += len(batch)
     if not names:
         return None
     all_lines = pa.concat_tables(tables)
     position = pa.array(range(all_lines.num_rows), pa.int64())
     block = pa.nulls(all_lines.num_rows, pa.int64()).fill_null(0)
-    return GatheredLines(
-        all_lines.append_column(BLOCK, block).append_column(POSITION, position), names, frozenset(overfull)
-    )
+    return GatheredLines(all_lines.append_column(BLOCK, block).append_column(POSITION, position), names)
 
 
 def _batch_files(files: Sequence[QueuedFile]) -> list[list[QueuedFile]]:
@@ -104,11 +94,10 @@ def _batch_files(files: Sequence[QueuedFile]) -> list[list[QueuedFile]]:
 
 def _split_lines(
     batch: Sequence[QueuedFile], contents: Sequence[bytes | None], first: int, schema: StructType | None
-) -> tuple[pa.Table, dict[str, str], set[str]]:
+) -> tuple[pa.Table, dict[str, str]]:
     """Split contents into lines, without the lines of files that contain more than JSON objects.
 
-    :return: the lines, the value of ``FILE`` for each kept URI, and the URIs of files of objects in which a
-        line has further text after its object.
+    :return: the lines, and the value of ``FILE`` for each kept URI.
     """
     texts = [_decode_text(content) for content in contents]
     lists = pc.split_pattern(pa.array(texts, pa.string()), "\n")
@@ -118,7 +107,6 @@ def _split_lines(
     wrong = pc.and_(is_line, pc.invert(pc.starts_with(trimmed, "{")))
     invalid_indexes = {int(index) for index in pc.unique(owners.filter(wrong)).to_pylist()}
     invalid_indexes |= {index for index, text in enumerate(texts) if text is None}
-    overfull_indexes = _find_overfull(trimmed, owners, is_line) - invalid_indexes
     if schema is not None:
         invalid_indexes |= _find_owners(trimmed, owners, LONG_FRACTION, has_lossy_fraction)
         invalid_indexes |= _find_owners(trimmed, owners, build_number_pattern(schema), bool)
@@ -128,14 +116,7 @@ def _split_lines(
     file_names = {
         file.uri: str(first + index) for index, file in enumerate(batch) if index not in invalid_indexes
     }
-    return pa.table(columns), file_names, {batch[index].uri for index in overfull_indexes}
-
-
-def _find_overfull(lines: Any, owners: Any, is_line: Any) -> set[int]:
-    """Return the owners of lines that do not end with their object, or that contain a second object."""
-    cut = pc.and_(is_line, pc.invert(pc.ends_with(lines, "}")))
-    overfull_owners = set(pc.unique(owners.filter(cut)).to_pylist())
-    return overfull_owners | _find_owners(lines, owners, r"\}\s*\{", _is_two)
+    return pa.table(columns), file_names
 
 
 def _find_owners(lines: Any, owners: Any, pattern: str, is_found: Callable[[str], bool]) -> set[int]:
@@ -143,15 +124,6 @@ def _find_owners(lines: Any, owners: Any, pattern: str, is_found: Callable[[str]
     doubtful = pc.match_substring_regex(lines, pattern)
     pairs = zip(lines.filter(doubtful).to_pylist(), owners.filter(doubtful).to_pylist(), strict=True)
     return {owner for line, owner in pairs if is_found(line)}
-
-
-def _is_two(line: str) -> bool:
-    """Return whether text follows the first JSON value; False for invalid JSON, which other checks detect."""
-    try:
-        _, end = json.JSONDecoder().raw_decode(line)
-    except ValueError:
-        return False
-    return end < len(line)
 
 
 def _decode_text(content: bytes | None) -> str | None:

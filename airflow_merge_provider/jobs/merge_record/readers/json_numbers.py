@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, BinaryIO
 
 from pyspark.sql import Column, functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import DataType, DoubleType, StringType, StructType
 
 from airflow_merge_provider.jobs.spark.text_values import trim_zeros
 
@@ -28,12 +28,14 @@ _NUMBERS = r"[\[:,]\s*(-?[0-9][0-9.eE+-]*)\s*(?=[,\]}])"
 
 # Numbers with a fraction or an exponent that may have more digits than a DOUBLE holds, and words such as NaN;
 # for RE2 and Python.
-LONG_FRACTION = r"[\[:,]\s*[-+]?(?:[0-9]+\.[0-9]{8,}|[0-9]{8,}\.[0-9]|[0-9.]+[eE]|NaN|I)"
-_FRACTION = re.compile(r"[\[:,]\s*([-+]?(?:[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)|NaN|I))")
-
-
+_WORDS = r"NaN\b|I[nN][fF]"
+LONG_FRACTION = rf"[\[:,]\s*[-+]?(?:[0-9]+\.[0-9]{{8,}}|[0-9]{{8,}}\.[0-9]|[0-9.]+[eE]|{_WORDS})"
 # A number with a fraction or an exponent, or a zero with a sign.
 _FRACTIONAL = r"-?[0-9]+[.eE]|-0"
+# A whole number that may be beyond those of which a DOUBLE has each one.
+_LONG_INTEGER = r"-?[0-9]{16}"
+_ANY_FRACTION = re.compile(rb"[\s\[:,]-?[0-9]+[.eE]")
+_CHUNK, _OVERLAP = 1 << 20, 1 << 10
 _NEVER = r"[^\s\S]"
 
 
@@ -53,31 +55,43 @@ def find_long_number(text: Column) -> Column:
 
 
 def build_number_pattern(schema: StructType) -> str:
-    r"""Return a pattern of lines in which a value of type STRING may be, or contain, a number that changes.
+    r"""Return a pattern of lines with a number that Spark changes when it parses the line by a schema.
 
-    >>> print(build_number_pattern(StructType().add("id", "integer").add("v", "string").add("w", "string")))
-    "(?:v|w)"\s*:\s*(?:-?[0-9]+[.eE]|-0|[\[{])
+    This is a number of which it makes a text, or a whole number of which it makes a DOUBLE.
+
+    >>> print(build_number_pattern(StructType().add("id", "integer").add("v", "string")))
+    (?:"(?:v)"|\\.[^"\\]*")\s*:\s*(?:-?[0-9]+[.eE]|-0|[\[{])
     """
-    names, is_anywhere = _list_texts(schema)
+    patterns = (
+        *_build_patterns(schema, StringType(), _FRACTIONAL, rf"{_FRACTIONAL}|[\[{{]"),
+        *_build_patterns(schema, DoubleType(), _LONG_INTEGER, _LONG_INTEGER),
+    )
+    return "|".join(patterns) or _NEVER
+
+
+def _build_patterns(schema: StructType, kind: DataType, number: str, value: str) -> Iterator[str]:
+    """Yield a pattern of the values of fields of a type, or of numbers anywhere."""
+    names, is_anywhere = _list_fields(schema, kind)
     if is_anywhere:
-        return rf"[\[:,]\s*(?:{_FRACTIONAL})"
-    quoted = "|".join(map(re.escape, names))
-    return rf'"(?:{quoted})"\s*:\s*(?:{_FRACTIONAL}|[\[{{])' if names else _NEVER
+        yield rf"[\[:,]\s*(?:{number})"
+    elif names:
+        # A name with an escape, such as \u00e9, may be any of them.
+        yield rf'(?:"(?:{"|".join(map(re.escape, names))})"|\\.[^"\\]*")\s*:\s*(?:{value})'
 
 
-def _list_texts(schema: StructType) -> tuple[list[str], bool]:
-    """Return the names of the fields of type STRING, and whether arrays or maps have values of this type."""
+def _list_fields(schema: StructType, kind: DataType) -> tuple[list[str], bool]:
+    """Return the names of the fields of a type, and whether arrays or maps have values of this type."""
     names, is_anywhere = [], False
     for field in schema.fields:
-        kind = field.dataType
-        if isinstance(kind, StringType):
+        if field.dataType == kind:
             names.append(field.name)
-        elif isinstance(kind, StructType):
-            inner, is_inside = _list_texts(kind)
+        elif isinstance(field.dataType, StructType):
+            inner, is_inside = _list_fields(field.dataType, kind)
             names += inner
             is_anywhere = is_anywhere or is_inside
         else:
-            is_anywhere = is_anywhere or "string" in kind.simpleString().removeprefix("map<string")
+            description = field.dataType.simpleString().removeprefix("map<string")
+            is_anywhere = is_anywhere or kind.simpleString() in description
     return names, is_anywhere
 
 
@@ -87,8 +101,26 @@ def has_lossy_fraction(line: str) -> bool:
     >>> has_lossy_fraction('{"v": 0.30000000000000004}'), has_lossy_fraction('{"v": [1, 1e400]}')
     (False, True)
     """
-    numbers = _FRACTION.findall(line)
-    return not all(number[-1].isdigit() and _is_double(number) for number in numbers)
+    try:
+        numbers = list(_list_numbers(line))
+    except (ValueError, RecursionError):
+        return True
+    return not all(number.lstrip("-").isdigit() or _is_double(number) for _, number in numbers)
+
+
+def has_fraction(file: BinaryIO) -> bool:
+    """Return whether a JSON file has a number with a fraction or an exponent; one in a text counts, too.
+
+    >>> has_fraction(io.BytesIO(b'[{"v": 12.5}]')), has_fraction(io.BytesIO(b'[{"v": 125, "e": "x.5"}]'))
+    (True, False)
+    """
+    end = b""
+    while chunk := file.read(_CHUNK):
+        content = end + chunk
+        if _ANY_FRACTION.search(content):
+            return True
+        end = content[-_OVERLAP:]
+    return False
 
 
 def build_lossy_finder(*, is_array: bool) -> Callable[[BinaryIO], dict[str, str]]:
@@ -107,7 +139,9 @@ def build_lossy_finder(*, is_array: bool) -> Callable[[BinaryIO], dict[str, str]
 
 
 def _list_numbers(document: str) -> Iterator[tuple[str, _Number]]:
-    return _walk_value(json.loads(document, parse_int=_Number, parse_float=_Number), "")
+    # Spark accepts control characters in texts, too.
+    value = json.loads(document, parse_int=_Number, parse_float=_Number, parse_constant=_Number, strict=False)
+    return _walk_value(value, "")
 
 
 def _walk_value(value: Any, path: str) -> Iterator[tuple[str, _Number]]:
@@ -124,9 +158,12 @@ def _walk_value(value: Any, path: str) -> Iterator[tuple[str, _Number]]:
 
 
 def _is_double(number: str) -> bool:
-    double, exact = float(number), Decimal(number)
-    if math.isinf(double):
+    double = float(number)
+    if math.isinf(double) or math.isnan(double):
         return False
+    if repr(double) == number:
+        return True
+    exact = Decimal(number)
     # Programs write the smallest numbers with different digits: 4.9E-324 in Java is 5e-324 in Python.
     digits = len(exact.as_tuple().digits) if abs(double) < sys.float_info.min else 0
     return exact in (Decimal(repr(double)), Decimal(f"{double:.{max(digits - 1, 0)}e}"))

@@ -18,7 +18,7 @@ from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.files.local_copies import LocalCopies
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.readers import formats
-from airflow_merge_provider.jobs.merge_record.readers.containers import ask_files
+from airflow_merge_provider.jobs.merge_record.readers.containers import ask_files, is_packed
 from airflow_merge_provider.jobs.merge_record.readers.csv_files import CsvFile, CsvScanner
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, PLACE
 from airflow_merge_provider.jobs.merge_record.readers.gather import GatheredLines
@@ -52,6 +52,7 @@ class Records:
         self._cached: list[DataFrame] = []
         self._gathered: dict[str, str] = {}
         self._line_ends: dict[str, str] = {}
+        self._released: set[str] = set()
 
     def cache_frame(self, raw: DataFrame, size: int) -> tuple[DataFrame, bool]:
         """Cache a frame unless its files are too large.
@@ -80,21 +81,28 @@ class Records:
         remaining_uris = dict.fromkeys(uris)
         frames = []
         for cached_frame in self._kept.get(key, ()):
-            cached_uris = [uri for uri in remaining_uris if uri in cached_frame.uris]
+            uris_in_cache = cached_frame.uris - self._released
+            cached_uris = [uri for uri in remaining_uris if uri in uris_in_cache]
             if cached_uris:
-                raw = (
-                    self.select_rows(cached_frame.raw, cached_uris)
-                    if cached_frame.is_shared
-                    else cached_frame.raw
-                )
+                is_shared = cached_frame.is_shared or len(uris_in_cache) < len(cached_frame.uris)
+                raw = self.select_rows(cached_frame.raw, cached_uris) if is_shared else cached_frame.raw
                 frames.append(cached_frame.parse(raw))
-                remaining_uris = {uri: None for uri in remaining_uris if uri not in cached_frame.uris}
+                remaining_uris = {uri: None for uri in remaining_uris if uri not in uris_in_cache}
         for line_end, group in self.group_by_line_end(remaining_uris).items():
             described = formats.set_line_end(reader, line_end)
             locations = self.spool.find_locations(group)
             frames.append(formats.read_strictly(self.spark, described, schema, locations))
         names = [quote_column(name) for name in (*schema.names, *PLACE)]
         return reduce(DataFrame.unionByName, (frame.select(*names) for frame in frames))
+
+    def release_files(self, uris: Iterable[str]) -> None:
+        """Read files from their locations from now on, whose parsed records do not have each text as it is.
+
+        The files must have been copied.
+        """
+        for uri in uris:
+            self._gathered.pop(uri, None)
+            self._released.add(uri)
 
     def group_by_line_end(self, uris: Iterable[str]) -> dict[str, list[str]]:
         """Return URIs by how the lines of the files end: an empty string for files that are no CSV files."""
@@ -117,9 +125,15 @@ class Records:
         self._line_ends |= {uri: file.line_end for uri, file in files.items() if isinstance(file, CsvFile)}
         return files
 
+    def copy_files(self, source: Storage, uris: Sequence[str], reader: Mapping[str, Any]) -> None:
+        """Copy files that Spark cannot read where they are, or whose texts it would change there."""
+        self.spool.copy_files(source, uris)
+        if formats.needs_plain_files(reader) and self.spool.is_near():
+            self.spool.unpack_files(source, [uri for uri in uris if is_packed(uri)])
+
     def prepare_files(self, source: Storage, uris: Sequence[str], reader: Mapping[str, Any]) -> None:
         """Make it possible to read the records of files that earlier runs have inspected."""
-        self.spool.copy_files(source, uris)
+        self.copy_files(source, uris, reader)
         if reader["format"] == "csv":
             # A file that has become unreadable fails when Spark reads it.
             self.scan_csv(source, [uri for uri in uris if uri not in self._line_ends], reader)
@@ -151,4 +165,5 @@ class Records:
         """Release all cached frames, names and local copies."""
         self.unpersist_frames()
         self._gathered.clear()
+        self._released.clear()
         self.spool.remove_copies()

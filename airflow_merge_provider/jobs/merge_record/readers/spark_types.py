@@ -10,7 +10,15 @@ from typing import Any
 from pyspark.sql import types as T
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
-from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type, is_choice, normalize_type
+from airflow_merge_provider.core.merge_record.schema import (
+    VOID,
+    Field,
+    Schema,
+    Type,
+    is_choice,
+    normalize_type,
+    replace_void,
+)
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import NANOS, NANOS_NTZ
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 
@@ -29,12 +37,16 @@ _WORDS: dict[str, T.DataType] = {
     "timestamp_ntz": T.TimestampNTZType(),
     "byte": T.ByteType(),
     "short": T.ShortType(),
-    "void": T.StringType(),
+    # Each reader has an INT for the NULLs of a column without values.
+    VOID: T.IntegerType(),
     "variant": T.VariantType(),
     NANOS: T.TimestampType(),
     NANOS_NTZ: T.TimestampNTZType(),
 }
-_NAMES = {type(kind): word for word, kind in reversed(_WORDS.items())}
+_NAMES: dict[type[T.DataType], str] = {
+    **{type(kind): word for word, kind in reversed(_WORDS.items())},
+    T.NullType: VOID,
+}
 # Every decimal of so many digits equals a DOUBLE when it is written with them.
 _DOUBLE_DIGITS = 15
 # Protocol Buffers read types of up to 100 nested messages: three for each record, two for each list or map.
@@ -79,6 +91,19 @@ def spark_type(kind: Type) -> T.DataType:
     return _WORDS[word]
 
 
+def parse_schema(raw_schema: Any) -> dict[str, Any]:
+    """Convert a schema in DDL or JSON to JSON fields, and check that every type is known."""
+    struct = (
+        T.StructType.fromDDL(raw_schema)
+        if isinstance(raw_schema, str)
+        else spark_schema(Schema.from_json(raw_schema))
+    )
+    if not isinstance(struct, T.StructType):
+        raise ValueError(f"{raw_schema!r} is not a list of fields (use DDL such as 'id INT, v STRING')")  # noqa: TRY004 - the caller handles ValueError
+    schema = convert_schema(struct) if isinstance(raw_schema, str) else Schema.from_json(raw_schema)
+    return replace_void(schema, "string").as_json()
+
+
 def convert_schema(struct: T.StructType) -> Schema:
     """Return the schema of a Spark struct."""
     return Schema(tuple(_build_field(field) for field in struct.fields))
@@ -102,6 +127,24 @@ def has_fractions(kind: T.DataType) -> bool:
     if isinstance(kind, T.DecimalType):
         return kind.scale > 0 and kind.precision > _DOUBLE_DIGITS
     return isinstance(kind, T.DoubleType | T.VariantType)
+
+
+def has_floats(kind: T.DataType) -> bool:
+    """Return whether a type is, or contains, a FLOAT."""
+    if isinstance(kind, T.StructType):
+        return any(has_floats(field.dataType) for field in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return has_floats(kind.elementType)
+    return has_floats(kind.valueType) if isinstance(kind, T.MapType) else isinstance(kind, T.FloatType)
+
+
+def has_variants(kind: T.DataType) -> bool:
+    """Return whether a type that was inferred from text has values of several types."""
+    if isinstance(kind, T.StructType):
+        return any(has_variants(field.dataType) for field in kind.fields)
+    return (
+        has_variants(kind.elementType) if isinstance(kind, T.ArrayType) else isinstance(kind, T.VariantType)
+    )
 
 
 def is_too_deep(ddl: str) -> bool:
@@ -171,7 +214,7 @@ def _widen_field(field: T.StructField, path: str, lossy: Mapping[str, str]) -> T
 def _widen_type(kind: T.DataType, path: str, lossy: Mapping[str, str]) -> T.DataType:
     if isinstance(kind, T.StructType) and not kind.fields:
         # Spark cannot write a struct without fields; a map without entries has the same JSON text.
-        return T.MapType(T.StringType(), T.StringType())
+        return T.MapType(T.StringType(), T.NullType())
     if isinstance(kind, T.StructType):
         return T.StructType([_widen_field(field, path, lossy) for field in kind.fields])
     if isinstance(kind, T.ArrayType):
@@ -179,23 +222,10 @@ def _widen_type(kind: T.DataType, path: str, lossy: Mapping[str, str]) -> T.Data
     if isinstance(kind, T.DecimalType):
         exact = kind if kind.scale else T.DecimalType(38, 0)
         return T.DoubleType() if kind.scale and path not in lossy else exact
-    is_text = isinstance(kind, T.NullType | T.VariantType)
-    if (is_text or isinstance(kind, T.DoubleType)) and (number := _find_within(lossy, path)):
+    if isinstance(kind, T.DoubleType) and (number := lossy.get(path)):
         raise UnreadableError(
             f"field {path[1:]!r}: no number type holds {mask_text(str(number))} and the other values "
             "(set a schema of the reader, in which the field is a STRING or a DECIMAL)"
         )
-    # A string can hold values of several types, and the nulls of a field without values.
-    return T.StringType() if is_text else kind
-
-
-def _find_within(lossy: Mapping[str, str], path: str) -> str | None:
-    """Return a lossy number of a field or of the fields in it."""
-    return next(
-        (
-            number
-            for name, number in lossy.items()
-            if name == path or name.startswith((f"{path}.", f"{path}["))
-        ),
-        None,
-    )
+    # A string can hold values of several types.
+    return T.StringType() if isinstance(kind, T.VariantType) else kind

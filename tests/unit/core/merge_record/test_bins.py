@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -221,6 +222,20 @@ def test_a_malformed_file_fails_alone_where_asked() -> None:
 
     assert [[source.name for source in failure.sources] for failure in plan.failures] == [["bad"]]
     assert [[source.name for source in merge.sources] for merge in plan.merges] == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("json", "FLUSH"), ("json-array", "FLUSH"), ("parquet", "UNWRITABLE")]
+)
+def test_a_file_without_fields_is_json(kind: str, code: str) -> None:
+    """A bin without fields fails by name unless files of the format may have none."""
+    empty = replace(build_file("a", 0), schema=Schema().build_key())
+
+    plan = run_plan(State(), empty, flush=True, writer=kind)
+
+    (reason,) = (ended.reason for ended in (*plan.merges, *plan.failures))
+    assert reason.code == code
+    assert code == "FLUSH" or "there are no fields" in reason.text
 
 
 def test_a_file_that_changed_leaves_its_bin() -> None:

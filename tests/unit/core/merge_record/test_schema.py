@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.merge_record.plan import project_record
-from airflow_merge_provider.core.merge_record.schema import Schema, unite_schemas
+from airflow_merge_provider.core.merge_record.schema import (
+    Schema,
+    complete_schema,
+    replace_void,
+    unite_schemas,
+)
+
+_RECORD = {"fields": [{"name": "x", "type": "int"}]}
 
 
 def build_schema(*fields: Any, text: Any = None) -> Any:
@@ -75,6 +82,14 @@ def test_identity_by_text_compares_characters() -> None:
         (["int", "string"], "string", ["int", "string"]),
         ({"array": "int"}, {"array": "long"}, {"array": "long"}),
         ({"map": "int"}, {"array": "int"}, [{"map": "int"}, {"array": "int"}]),
+        ("void", "timestamp", "timestamp"),
+        ("void", ["int", "string"], ["int", "string"]),
+        ({"array": "void"}, {"array": {"map": "int"}}, {"array": {"map": "int"}}),
+        ({"map": "void"}, {"map": "int"}, {"map": "int"}),
+        ({"map": "void"}, _RECORD, _RECORD),
+        ("timestamp_nanos", "timestamp", "timestamp"),
+        ("timestamp_ntz", "timestamp_ntz_nanos", "timestamp_ntz"),
+        ("timestamp", "timestamp_ntz", ["timestamp", "timestamp_ntz"]),
     ],
 )
 def test_a_union_of_types_holds_both(left: Any, right: Any, both: Any) -> None:
@@ -85,6 +100,16 @@ def test_a_union_of_types_holds_both(left: Any, right: Any, both: Any) -> None:
     (field,) = unite_schemas([build_schema(("a", left)), build_schema(("a", right))]).fields
 
     assert field["type"] == both
+
+
+def test_only_values_without_type_take_that_of_others() -> None:
+    """Other fields keep their types, also if others have wider ones; without others, a word replaces it."""
+    first = build_schema(("a", "void"), ("l", {"array": "void"}), ("n", "int"), ("z", "void"))
+    other = build_schema(("n", "long"), ("a", "date"), ("l", {"array": "double"}), ("b", "int"))
+
+    completed = replace_void(complete_schema(first, [first, other]), "string")
+
+    assert completed == build_schema(("a", "date"), ("l", {"array": "double"}), ("n", "int"), ("z", "string"))
 
 
 def test_a_union_keeps_the_first_order_and_matches_by_alias() -> None:

@@ -1,0 +1,173 @@
+"""Test JSON files of which Spark's parser leaves out or changes something in silence, whoever reads them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.jobs.merge_record.landing import Landing
+
+_MORE = "further text follows the JSON value in '"
+_HALF = r"column 'v' has '\ud83d', half of a surrogate pair"
+_NO_UTF8 = "is not UTF-8 (set the option encoding and a schema of the reader)"
+# Files that fail, with what the reason says.
+_LINES = {
+    '{"id":1} {"id":2}': _MORE,
+    '{"id":1},{"id":2}': _MORE,
+    '{"id":1} garbage': _MORE,
+    '{"id":1} x {"id":2}': _MORE,
+    '{"id":1}]{"id":2}': _MORE,
+    '{"id":1}]': _MORE,
+    '{"id":1,"v":{"a":{}}} {"id":2}': _MORE,
+    r'{"id":1,"v":"\ud83dx"}': _HALF,
+    '{"id":1,"v":"\xe9"}': _NO_UTF8,
+}
+_ARRAYS = {
+    '[{"id":1}] [{"id":2}]': _MORE,
+    '[{"id":1}]]': _MORE,
+    '[{"id":1}] garbage': _MORE,
+    '{"id":1} {"id":2}': _MORE,
+    r'[{"id":1,"v":"\ud83dx"}]': _HALF,
+    '[{"id":1,"v":"\xe9"}]': _NO_UTF8,
+}
+_GOOD = [r'{"id":1,"v":"\ud83d\ude00"}', '{"id":1,"v":"} x {"}', r'{"id":1,"v":"{\"a\":1} {\"a\":2}"}']
+_TYPES = (
+    "`größe` STRING, n DECIMAL(38,18), d DOUBLE, i INT, s STRUCT<a: INT, b: BINARY, t: STRING>, "
+    "l ARRAY<DOUBLE>"
+)
+# Records with what comes out: the text of a value that is a STRING, else the same number.
+_EXACT: dict[str, dict[str, Any]] = {
+    r'{"gr\u00f6\u00dfe": 1.10}': {"größe": "1.10"},
+    '{"größe": [1.0, {"x": 1E400}]}': {"größe": '[1.0, {"x": 1E400}]'},
+    '{"n": 0.123456789012345678}': {"n": Decimal("0.123456789012345678")},
+    '{"d": 0.30000000000000004}': {"d": Decimal("0.30000000000000004")},
+    '{"d": 1e3}': {"d": Decimal(1000)},
+    '{"d": "1.5"}': {"d": Decimal("1.5")},
+    '{"l": [0.1, 1e-7, null]}': {"l": [Decimal("0.1"), Decimal("1e-7"), None]},
+    '{"s": {"a": 1, "t": -0}}': {"s": {"a": 1, "b": None, "t": "-0"}},
+}
+_WRONG = {
+    '{"d": 9007199254740993}': "column 'd': '9007199254740993' is not a valid DOUBLE",
+    '{"d": 1e400}': "column 'd': '1e400' is not a valid DOUBLE",
+    '{"d": "x"}': "column 'd': 'x' is not a valid DOUBLE",
+    '{"l": [1, 9007199254740993]}': "column 'l.element': '9007199254740993' is not a valid DOUBLE",
+    '{"l": 5}': "column 'l': '5' is not a valid ARRAY<DOUBLE>",
+    '{"i": "x"}': "column 'i': 'x' is not a valid INT",
+    '{"s": {"a": "z"}}': "column 's.a': 'z' is not a valid INT",
+    '{"s": {"a": 1, "b": "A?"}}': "column 's.b': 'A?' is not a valid BINARY",
+    '{"s": 7}': "column 's': '7' is not a valid STRUCT<A:INT,B:BINARY,T:STRING>",
+}
+
+
+def put_in_all_ways(landing: Landing, name: str, text: str, encoding: str = "utf-8") -> tuple[str, str]:
+    """Put a plain and a compressed file, of which the driver gathers lines only of the first.
+
+    :return: their names.
+    """
+    content = text.encode(encoding)
+    landing.put_file(f"{name}.json", content)
+    landing.put_file(f"{name}.json.gz", gzip.compress(content))
+    return f"{name}.json", f"{name}.json.gz"
+
+
+def list_reasons(landing: Landing) -> dict[str, str]:
+    """Return why files have failed, by their names."""
+    lines = [line for line in landing.read_ledger() if line["outcome"] == "failed"]
+    return {line["sources"][0]["uri"].rpartition("/")[2]: line["reason"] for line in lines}
+
+
+def read_records(landing: Landing) -> list[dict[str, Any]]:
+    lines = [line for content in landing.read_merged() for line in content.splitlines()]
+    return [json.loads(line, parse_float=Decimal) for line in lines]
+
+
+@pytest.mark.parametrize("kind", ["json", "json-array"])
+@pytest.mark.parametrize("schema", ["id BIGINT, v STRING", None])
+def test_nothing_is_left_out(lean: SparkSession, tmp_path: Path, kind: str, schema: str | None) -> None:
+    """Further text, half characters and other bytes fail their file by name, and nothing else does."""
+    landing = Landing(
+        tmp_path, lean, reader={"format": kind, "schema": schema}, writer="json", failure_scope="flowfile",
+        max_records="unlimited",
+    )  # fmt: skip
+    is_array = kind == "json-array"
+    expected: dict[str, str] = {}
+    for number, (text, reason) in enumerate((_ARRAYS if is_array else _LINES).items()):
+        expected |= dict.fromkeys(put_in_all_ways(landing, f"{number}", text, "latin-1"), reason)
+    good = f"[{','.join(_GOOD)}]" if is_array else "\n".join(_GOOD)
+    put_in_all_ways(landing, "good", f"\ufeff{good}")
+
+    landing.run_job(at=1, flush=True)
+
+    reasons = list_reasons(landing)
+    assert reasons.keys() == expected.keys()
+    for name, reason in expected.items():
+        assert "1 of 1 records cannot be read: " in reasons[name]
+        assert reason in reasons[name]
+    assert read_records(landing) == [json.loads(line) for line in _GOOD] * 2
+
+
+@pytest.mark.parametrize("is_packed", [False, True], ids=["gathered", "read by Spark"])
+def test_numbers_with_a_schema(lean: SparkSession, tmp_path: Path, is_packed: bool) -> None:
+    """Numbers come out as they are, in whatever way a file is read, or fail their file by name."""
+    landing = Landing(
+        tmp_path, lean, reader={"format": "json", "schema": _TYPES}, failure_scope="flowfile",
+        max_records="unlimited", arrival_order="path",
+    )  # fmt: skip
+    suffix = ".json.gz" if is_packed else ".json"
+    for index, text in enumerate((*_EXACT, *_WRONG)):
+        content = f"{text}\n".encode()
+        landing.put_file(f"{index:02}{suffix}", gzip.compress(content) if is_packed else content)
+
+    landing.run_job(at=1, flush=True)
+
+    reasons = list_reasons(landing)
+    assert sorted(reasons) == [f"{len(_EXACT) + index:02}{suffix}" for index in range(len(_WRONG))]
+    for reason, text in zip((reasons[name] for name in sorted(reasons)), _WRONG.values(), strict=True):
+        assert f"{text} (correct it, or set another type for it in the schema" in reason
+    records = [
+        {name: value for name, value in record.items() if value is not None}
+        for record in read_records(landing)
+    ]
+    assert records == list(_EXACT.values())
+
+
+def test_numbers_of_compressed_arrays(lean: SparkSession, tmp_path: Path) -> None:
+    """Texts and decimals have all digits of the file, which Spark would take from a DOUBLE."""
+    schema = "b STRING, d DECIMAL(38,18), f DOUBLE"
+    landing = Landing(tmp_path, lean, reader={"format": "json-array", "schema": schema}, writer="json")
+    landing.put_file("a.json.zst", b"any")
+    put_in_all_ways(landing, "a", '[{"b":1.10,"d":0.123456789012345678,"f":0.30000000000000004}]')
+
+    landing.run_job(at=1)
+
+    expected = {"b": "1.10", "d": Decimal("0.123456789012345678"), "f": Decimal("0.30000000000000004")}
+    assert read_records(landing) == [expected] * 2
+    ((_, reason),) = list_reasons(landing).items()
+    assert "Spark rounds numbers of JSON arrays that are compressed so (decompress it" in reason
+
+
+def test_further_text_in_other_encodings(lean: SparkSession, tmp_path: Path) -> None:
+    """It fails its file as in UTF-8, and other files are read."""
+    for kind, encoding in {"json": "latin-1", "json-array": "UTF-16"}.items():
+        options = {"encoding": encoding, **({"lineSep": "\n"} if kind == "json" else {})}
+        landing = Landing(
+            tmp_path / kind, lean, writer="json", failure_scope="flowfile",
+            reader={"format": kind, "schema": "id INT, v STRING", "options": options},
+        )  # fmt: skip
+        good, bad = '{"id":1,"v":"\xe9"}', '{"id":2,"v":"\xe9"} {"id":3}'
+        texts = (good, bad) if kind == "json" else (f"[{good}]", f"[{bad.replace('} {', '}] [{')}]")
+        put_in_all_ways(landing, "good", texts[0], encoding)
+        expected = put_in_all_ways(landing, "bad", texts[1], encoding)
+
+        landing.run_job(at=1, flush=True)
+
+        assert read_records(landing) == [{"id": 1, "v": "\xe9"}] * 2
+        reasons = list_reasons(landing)
+        assert sorted(reasons) == sorted(expected)
+        assert all(_MORE in reason for reason in reasons.values())
