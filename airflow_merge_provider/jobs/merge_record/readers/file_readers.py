@@ -17,9 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, FILE, PLACE
-from airflow_merge_provider.jobs.merge_record.readers.invalid_texts import describe_invalid_text
 from airflow_merge_provider.jobs.merge_record.readers.json_numbers import find_long_number
-from airflow_merge_provider.jobs.merge_record.readers.json_texts import goes_on, has_half_pair
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     TOO_DEEP,
     build_inferred_schema,
@@ -30,6 +28,8 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     spark_type,
 )
 from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.files.json_texts import goes_on, has_half_pair
+from airflow_merge_provider.jobs.spark.files.value_problems import describe_invalid_text
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.text_values import TextValues, describe_text
 
