@@ -6,9 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -20,7 +18,7 @@ NUMBERS = '{"id": 1, "v": 9007199254740993}\n{"id": 2, "v": 1.5}\n'
 HEADER = {"header": "true"}
 XML = {"rowTag": "r"}
 # The format, the options and the files of a dataset, and its rows.
-READ: dict[str, tuple[str, dict[str, str], dict[str, str], list[tuple[Any, ...]]]] = {
+READ: dict[str, tuple[str, dict[str, str], dict[str, Any], list[tuple[Any, ...]]]] = {
     "decimals": ("json", {"prefersDecimal": "true"}, {"a": NUMBERS},
                  [(1, Decimal("9007199254740993.0")), (2, Decimal("1.5"))]),
     "texts": ("json", {"primitivesAsString": "true"}, {"a": NUMBERS},
@@ -41,8 +39,20 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, str], list[tuple[Any, ...]]
     "no header": ("csv", {}, {"a": "1,x\r\n", "b": "2,y\n"}, [("1", "x"), ("2", "y")]),
     "inferred": ("csv", {**HEADER, "inferSchema": "true"}, {"a": "id,v\n1,1.50\n2,3\n"},
                  [(1, 1.5), (2, 3.0)]),
+    "brackets in texts": ("json", {}, {"a": '\ufeff{"id": {"v": 1}, "t": "}{"}\n\n{"t": "ok"}\r\n'},
+                          [(None, "ok"), ((1,), "}{")]),
+    "pairs": ("json", {}, {"a": r'{"v": "\\ud83d \ud83d\ude00"}'}, [("\\ud83d \U0001f600",)]),
+    "lenient": ("json", {"allowComments": "true"}, {"a": "{'id': {'v': 1}} // one\n"}, [((1,),)]),
+    "array": ("json", {}, {"a": '[{"id": 1}, {"id": 2}]'}, [(1,), (2,)]),
+    "documents": ("json", {"multiLine": "true"}, {"a": '[{"id": 1},\n{"id": 2}]\n', "b": '{\n"id": 3}'},
+                  [(1,), (2,), (3,)]),
+    "latin": ("json", {"encoding": "latin-1"}, {"a": b'{"v": "\xe9", "id": {"v": 1}}\r\n{"v": "e"}'},
+              [(None, "e"), ((1,), "é")]),
+    "wide": ("json", {"encoding": "utf-16-le", "lineSep": "\n"},
+             {"a": '{"v": "é", "s": {"v": 1}}'.encode("utf-16-le")}, [((1,), "é")]),
 }  # fmt: skip
-REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str], str]] = {
+RECORDS = r"/a has text that is not one JSON record and nothing else: "
+REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
     "number": ("json", {}, {"a": NUMBERS},
                r"/a: column 'v': '9007199254740993' is not a valid DOUBLE .*prefersDecimal"),
     "infinity": ("json", {}, {"a": '{"l": [{"v": 1e400}]}\n'},
@@ -53,19 +63,39 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str], str]] = {
                  "'9007199254740993' is not a valid DOUBLE .*inferSchema"),
     "other columns": ("csv", HEADER, {"a": "id,v\n1,x\n", "b": "id,w\n2,y\n"},
                       r"/b has the columns id, w, but .*/a has id, v"),
+    "two records": ("json", {}, {"a": '{"id": 1} {"id": 2}\n'}, RECORDS + r".*write a record on each line"),
+    "more text": ("json", {}, {"a": '{"id": {"v": 1}} garbage\n'}, RECORDS + ".*garbage"),
+    "two in quotes": ("json", {}, {"a": "{'id': 1} {'id': 2}"}, RECORDS),
+    "two arrays": ("json", {}, {"a": '[{"id": 1}] [{"id": 2}]'}, RECORDS),
+    "between brackets": ("json", {}, {"a": '{"id": 1}] [{"id": 2}'}, RECORDS),
+    "two documents": ("json", {"multiLine": "true"}, {"a": '{"id": 1}\n{"id": 2}'}, RECORDS),
+    "two if permissive": ("json", {"mode": "PERMISSIVE"}, {"a": '{"id"\n{"id": 1} {"id": 2}'}, RECORDS),
+    "two in UTF-16": ("json", {"encoding": "utf-16", "multiLine": "true"},
+                      {"a": '{"id": 1} {"id": 2}'.encode("utf-16")}, RECORDS),
+    "half a pair": ("json", {}, {"a": '{"v": "\\ud83dx"}'}, r"/a has half of a surrogate pair.*ud83dx"),
+    "bytes of JSON": ("json", {}, {"a": b'{"v": "\xff"}'}, "/a has bytes that are not UTF-8: .*encoding"),
+    "bytes of CSV": ("csv", HEADER, {"a": b"v\n\xe9\n"}, "/a has bytes that are not UTF-8"),
+    "bytes of XML": ("xml", XML, {"a": b"<a><r><v>\xe9</v></r></a>"}, "/a has bytes that are not UTF-8"),
+    "bytes of text": ("text", {}, {"a": b"\xe9"}, "/a has bytes that are not UTF-8"),
+    "twice": ("json", {}, {"a": '{"v": 1, "v": 2}'}, "have the field 'v' twice, or .*different names"),
+    "other case": ("json", {}, {"a": '{"v": 1, "V": 2}'}, "fields whose names differ in case only"),
+    "case of records": ("json", {}, {"a": '{"s": {"v": 1}}\n{"s": {"V": 2}}\n'},
+                        r"/a has a field whose name differs in case only .* another record: '[vV]'"),
+    "options": ("json", {"encoding": "utf-16"}, {"a": '{"v": 1}'.encode("utf-16")},
+                "cannot read the files with these options: .*UTF-16"),
 }  # fmt: skip
 
 
 def read_rows(
-    spark: SparkSession, folder: Path, kind: str, options: dict[str, str], files: dict[str, str]
+    spark: SparkSession, folder: Path, kind: str, options: dict[str, str], files: dict[str, Any]
 ) -> Any:
     """Write the files of a dataset, and return its rows in the order of their first column."""
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
-        (folder / name).write_bytes(text.encode())
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     dataset = resolve_dataset({"dataset": str(folder), "format": kind, "options": options}, None)
     rows = read_dataset(spark, pin_dataset(spark, dataset)).collect()
-    return sorted(tuple(row) for row in rows)
+    return sorted((tuple(row) for row in rows), key=repr)
 
 
 @pytest.mark.parametrize("case", READ)
@@ -83,15 +113,6 @@ def test_values_that_would_change_are_refused(spark: SparkSession, tmp_path: Pat
 
     with pytest.raises((PySparkException, DataError), match=reason):
         read_rows(spark, tmp_path / "f", kind, options, files)
-
-
-def test_columns_that_one_file_lacks_are_read(spark: SparkSession, tmp_path: Path) -> None:
-    """A folder of Parquet files has the columns of all of them."""
-    (tmp_path / "f").mkdir()
-    parquet.write_table(pa.table({"id": [1]}), tmp_path / "f" / "a.parquet")
-    parquet.write_table(pa.table({"id": [2], "v": ["x"]}), tmp_path / "f" / "b.parquet")
-
-    assert read_rows(spark, tmp_path / "f", "parquet", {}, {}) == [(1, None), (2, "x")]
 
 
 def test_tables_of_text_files_are_read_by_their_types(spark: SparkSession, tmp_path: Path) -> None:

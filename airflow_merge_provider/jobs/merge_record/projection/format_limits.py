@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pyspark.sql import Column, functions as F, types as T
 
 from airflow_merge_provider.core.merge_record.schema import NAME_PATTERNS, Schema
-from airflow_merge_provider.jobs.merge_record.readers.arrow_types import GREGORIAN_START
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
+from airflow_merge_provider.jobs.spark.files.foreign_times import GREGORIAN_START
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _EXAMPLE_MAX_LENGTH = 100

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from airflow_merge_provider.core.merge_record.schema import VOID, Field, Schema, Type
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
+from airflow_merge_provider.jobs.spark.files.foreign_times import GREGORIAN_START, is_written_by_spark
 
 _WORDS: dict[pa.DataType, str] = {
     pa.null(): VOID,
@@ -52,9 +53,6 @@ _HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 )
 # Spark's own name of a type, in the metadata of ORC files.
 _CATALYST = b"spark.sql.catalyst.type"
-# ORC's Java library, and so Spark, takes earlier days in files of others for those of the Julian calendar.
-GREGORIAN_START = date(1582, 10, 15)
-_NANOS_MAX = 2**63 - 1
 _SECONDS_BEFORE = (GREGORIAN_START - date(1970, 1, 1)).days * 24 * 60 * 60
 # How pyarrow refuses a time of ORC before 1677 or after 2262, which it reads as nanoseconds.
 _BEYOND = re.compile(r"ORC timestamp \((-?[0-9]+)s")
@@ -65,7 +63,6 @@ _SPARK_HINTS = {
     "variant": "write it as text, with to_json",
     "void": "write it as another type",
 }
-_WRITTEN_BY_SPARK = b"org.apache.spark.version"
 NANOS = "timestamp_nanos"
 NANOS_NTZ = "timestamp_ntz_nanos"
 
@@ -102,7 +99,7 @@ def describe_old_day(schema: pa.Schema, read: Callable[[str], pa.Table]) -> str 
 
     :param read: returns the values of a column.
     """
-    if _WRITTEN_BY_SPARK in (schema.metadata or {}):
+    if is_written_by_spark(schema.metadata):
         return None
     problems = (_describe_old_value(field, read) for field in schema if _has_days(field.type))
     return next((problem for problem in problems if problem), None)
@@ -121,21 +118,6 @@ def _describe_old_value(field: pa.Field, read: Callable[[str], pa.Table]) -> str
         is_old = beyond is not None and int(beyond[1]) < _SECONDS_BEFORE
         return f"column {field.name!r} has a time" if is_old else None
     return f"column {path!r} has a date" if path else None
-
-
-def find_odd_nanos(columns: Iterable[str], read: Callable[[str, str], pa.ChunkedArray]) -> str | None:
-    """Return a column of INT96 that has a time with nanoseconds, which Spark cuts, or None.
-
-    :param read: returns the times of a column with a unit, as pyarrow reads them.
-    """
-    for name in columns:
-        nanos, micros = (read(name, unit).cast(pa.int64()) for unit in ("ns", "us"))
-        # Times beyond the years that nanoseconds hold come out as others.
-        is_held = pc.less(pc.abs(micros), _NANOS_MAX // 1000)
-        is_odd = pc.not_equal(nanos, pc.multiply(pc.if_else(is_held, micros, 0), 1000))
-        if pc.any(pc.and_(is_held, is_odd)).as_py():
-            return name
-    return None
 
 
 def _find_old_item(values: pa.ChunkedArray, path: str) -> str | None:

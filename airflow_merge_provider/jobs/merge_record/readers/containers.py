@@ -13,20 +13,22 @@ from pyarrow import orc, parquet
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.files.storage import PACKED, Storage
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import (
-    GREGORIAN_START,
     convert_orc_schema,
     convert_parquet_schema,
     describe_old_day,
-    find_odd_nanos,
 )
 from airflow_merge_provider.jobs.merge_record.readers.avro_types import convert_avro_schema
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
+from airflow_merge_provider.jobs.spark.files.foreign_times import (
+    GREGORIAN_START,
+    find_odd_nanos,
+    is_written_by_spark,
+)
 
 _CHUNK = 1 << 20
 # The limit of uncompressed content, so that every read ends.
 _MOST_UNPACKED = 64 << 30
 _INT96 = "INT96"
-_SPARK_VERSION = b"org.apache.spark.version"
 
 
 FileMetadata = tuple[Schema, int]
@@ -79,7 +81,7 @@ def parquet_footer(file: BinaryIO) -> FileMetadata:
     def read_times(name: str, unit: str) -> pa.ChunkedArray:
         return parquet.ParquetFile(file, coerce_int96_timestamp_unit=unit).read(columns=[name]).column(0)
 
-    is_foreign = _SPARK_VERSION not in (footer.metadata.metadata or {})
+    is_foreign = not is_written_by_spark(footer.metadata.metadata)
     flat = sorted(int96.intersection(footer.schema_arrow.names)) if is_foreign else []
     if (name := find_odd_nanos(flat, read_times)) is not None:
         raise UnreadableError(

@@ -19,7 +19,6 @@ from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.csv_files import choose_type, classify_text
 from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, BLOCK, FILE, PLACE, POSITION
-from airflow_merge_provider.jobs.merge_record.readers.invalid_texts import describe_invalid_text
 from airflow_merge_provider.jobs.merge_record.readers.json_numbers import find_long_number
 from airflow_merge_provider.jobs.merge_record.readers.json_texts import describe_json_text
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
@@ -34,6 +33,7 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     spark_type,
 )
 from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.files.value_problems import describe_invalid_text
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.text_values import TextValues, describe_text
 

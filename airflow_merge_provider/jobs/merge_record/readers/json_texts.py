@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from pyspark.sql import Column, functions as F
 
-_HALF = (
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-)
-_FIELD_OF_HALF = rf'"([^"\\]*)"\s*:\s*"[^"]*?(?:{_HALF})'
+from airflow_merge_provider.jobs.spark.files.json_texts import HALF_PAIR, has_half_pair
+
+_FIELD_OF_HALF = rf'"([^"\\]*)"\s*:\s*"[^"]*?(?:{HALF_PAIR})'
 _EXAMPLE_MAX_LENGTH = 100
 _NO_UTF8 = "' is not UTF-8 (set the option encoding and a schema of the reader)"
 
@@ -23,7 +21,7 @@ def describe_json_text(text: Column) -> Column:
     half = F.concat(
         F.when(field != "", F.concat(F.lit("column '"), field, F.lit("'"))).otherwise("a text"),
         F.lit(" has '"),
-        F.regexp_extract(text, _HALF, 0),
+        F.regexp_extract(text, HALF_PAIR, 1),
         F.lit("', half of a surrogate pair (correct it)"),
     )
     return (
@@ -43,7 +41,7 @@ def describe_json_text(text: Column) -> Column:
                 F.lit("' (write one record in each line, or all in one array)"),
             ),
         )
-        .when(_has_half_pair(text), half)
+        .when(has_half_pair(text), half)
     )
 
 
@@ -54,8 +52,3 @@ def _goes_on(text: Column) -> Column:
     lengths = (F.json_array_length(F.concat(F.lit("["), text, F.lit(end))) for end in ("]", ",0]"))
     is_one = [length.eqNullSafe(F.lit(number)) for number, length in enumerate(lengths, 1)]
     return ~is_flat & ~(is_one[0] & is_one[1]) & F.get_json_object(text, "$").isNotNull()
-
-
-def _has_half_pair(text: Column) -> Column:
-    """Return whether a text has half of a surrogate pair, of which Spark makes a question mark."""
-    return text.contains("\\u") & text.rlike(_HALF)

@@ -1,0 +1,225 @@
+"""Facts of Parquet, ORC and Avro files that are in their headers and footers, and that Spark does not report.
+
+The driver reads them if it sees the files that Spark reads.
+
+Source: docs/values.md, Files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+from urllib.parse import unquote
+
+import fastavro
+import pyarrow as pa
+from pyarrow import orc, parquet
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.dataset import parse_hadoop_path
+from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.file_store.folder import open_folder
+from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
+from airflow_merge_provider.jobs.spark.files.foreign_times import (
+    find_odd_nanos,
+    has_fraction_before_1970,
+    is_written_by_spark,
+)
+from airflow_merge_provider.jobs.spark.session import is_local
+from airflow_merge_provider.jobs.spark.storage import build_arguments
+
+Header = TypeVar("Header")
+_THREADS = 16
+_INT96 = "INT96"
+# How pyarrow refuses a time of ORC before 1677 that is not a whole second.
+_BEYOND = re.compile(r"ORC timestamp \(-[0-9]+s \+ -[0-9]+ns\)")
+_DECIMAL_MAX_DIGITS = 38
+# Types of Arrow that Spark does not read, and what to do.
+Unreadable = tuple[Callable[[pa.DataType], bool], str]
+_UNREADABLE: tuple[Unreadable, ...] = (
+    (
+        lambda kind: pa.types.is_timestamp(kind) and kind.unit == "ns",
+        "write it with microseconds, with coerce_timestamps='us' in pandas and pyarrow",
+    ),
+    (pa.types.is_time, "write it as text"),
+    (pa.types.is_float16, "write it as float32"),
+    (
+        lambda kind: pa.types.is_decimal(kind) and kind.precision > _DECIMAL_MAX_DIGITS,
+        f"Spark has up to {_DECIMAL_MAX_DIGITS} digits: write it as text",
+    ),
+)
+# Spark reads a number without its unit.
+_UNKNOWN: Unreadable = pa.types.is_duration, "write it as a number with its unit in the name"
+# Logical types of Avro that Spark reads as numbers or bytes without their meaning.
+_AVRO_UNREADABLE = {
+    "time-millis": "write it as text",
+    "time-micros": "write it as text",
+    "timestamp-nanos": "write it with microseconds",
+    "local-timestamp-nanos": "write it with microseconds",
+    "duration": "write it as text",
+}
+
+
+def describe_difference(name: str, first: tuple[Any, str], second: tuple[Any, str]) -> FileProblem:
+    """Return the problem of a column that has different types in two files.
+
+    :param first: the type and the location of a file.
+    """
+    message = f"column {name!r} has the type {first[0]} in {first[1]}, but {second[0]} in {second[1]}"
+    return FileProblem(message, "write the files with one type, or read them as separate datasets")
+
+
+def find_location(uri: str) -> str:
+    """Return the location of a file as Spark names it."""
+    return parse_hadoop_path(unquote(uri))
+
+
+def read_headers(
+    spark: SparkSession, uris: Sequence[str], read: Callable[[BinaryIO], Header]
+) -> dict[str, Header | None] | None:
+    """Return what a function reads from each file, by its URI; None if the driver does not see the files.
+
+    The header of a file that cannot be read is None.
+    """
+    locations = {uri: find_location(uri) for uri in uris}
+    first = next(iter(locations.values()), "/")
+    if first.startswith("/"):
+        if not is_local(spark):
+            return None
+        open_file: Callable[[str], BinaryIO] = _open_local
+    else:
+        try:
+            store, _ = open_folder(first, build_arguments(spark, first))
+        except SetupError:
+            return None
+        open_file = partial(_open_remote, store)
+
+    def read_file(location: str) -> Header | None:
+        with suppress(OSError, ValueError), open_file(location) as file:
+            return read(file)
+        return None
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return dict(zip(locations, pool.map(read_file, locations.values()), strict=True))
+
+
+def _open_local(location: str) -> BinaryIO:
+    return Path(location).open("rb")
+
+
+def _open_remote(store: Any, location: str) -> BinaryIO:
+    return cast("BinaryIO", store.open(store._strip_protocol(location), "rb"))  # noqa: SLF001
+
+
+def read_orc_writer(file: BinaryIO) -> tuple[bool, FileProblem | None]:
+    """Return whether Spark has written an ORC file, or else a column with a time that Spark cannot read."""
+    content = orc.ORCFile(file)
+    if is_written_by_spark(content.schema.metadata):
+        return True, None
+    names = [field.name for field in content.schema if "timestamp" in str(field.type)]
+    for name in names:
+        if _has_fraction_before_1970(content, name):
+            message = f"column {name!r} has a TIMESTAMP before 1970 with a fraction of a second"
+            return False, FileProblem(f"{message}, which Spark cannot read in this file", "write Parquet")
+    return False, None
+
+
+def _has_fraction_before_1970(content: orc.ORCFile, name: str) -> bool:
+    try:
+        return has_fraction_before_1970(content.read(columns=[name]).column(0))
+    except pa.ArrowInvalid as error:
+        return _BEYOND.search(str(error)) is not None
+
+
+def find_parquet_problem(file: BinaryIO) -> FileProblem | None:
+    """Return a column of a Parquet file whose type or times Spark changes, or None."""
+    footer = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    if is_written_by_spark(footer.metadata.metadata):
+        return None
+    schema = footer.schema_arrow
+    problems = (_find_unreadable(field.type, field.name, (*_UNREADABLE, _UNKNOWN)) for field in schema)
+    if problem := next((problem for problem in problems if problem), None):
+        return problem
+    columns = [footer.schema.column(number) for number in range(len(footer.schema))]
+    names = {column.path for column in columns if column.physical_type == _INT96}
+
+    def read_times(name: str, unit: str) -> pa.ChunkedArray:
+        return parquet.ParquetFile(file, coerce_int96_timestamp_unit=unit).read(columns=[name]).column(0)
+
+    name = find_odd_nanos(sorted(names.intersection(schema.names)), read_times)
+    if name is None:
+        return None
+    message = f"column {name!r} has a time with nanoseconds (INT96), which Spark cuts"
+    return FileProblem(message, "write it with microseconds")
+
+
+def read_arrow_schema(format_name: str, file: BinaryIO) -> pa.Schema:
+    """Return the schema of a Parquet or ORC file."""
+    if format_name == "orc":
+        return orc.ORCFile(file).schema
+    return parquet.ParquetFile(file, coerce_int96_timestamp_unit="us").schema_arrow
+
+
+def read_avro_schema(file: BinaryIO) -> tuple[str, Any]:
+    """Return the schema of an Avro file as it is written, and parsed."""
+    blocks = fastavro.block_reader(file)
+    return blocks.metadata["avro.schema"], blocks.writer_schema
+
+
+def find_type_problem(schemas: Mapping[str, pa.Schema | None], format_name: str) -> FileProblem | None:
+    """Return a column that Spark cannot read, or whose type differs between files.
+
+    :param schemas: the schemas of files by their URIs, or None for a file that cannot be read.
+    """
+    # ORC has no unit of time; pyarrow always reports nanoseconds.
+    find_unreadable = _find_unreadable if format_name == "parquet" else lambda _kind, _path: None
+    first_types: dict[str, tuple[pa.DataType, str]] = {}
+    for uri, schema in schemas.items():
+        location = find_location(uri)
+        if schema is None:
+            return FileProblem(f"{location} cannot be read as {format_name}", "remove or replace the file")
+        for field in schema:
+            if problem := find_unreadable(field.type, field.name):
+                return FileProblem(f"{location}: {problem.message}", problem.hint)
+            kind, first = first_types.setdefault(field.name.casefold(), (field.type, location))
+            if kind != field.type:
+                return describe_difference(field.name, (kind, first), (field.type, location))
+    return None
+
+
+def _find_unreadable(
+    kind: pa.DataType, path: str, unreadable: Iterable[Unreadable] = _UNREADABLE
+) -> FileProblem | None:
+    for is_kind, hint in unreadable:
+        if is_kind(kind):
+            return FileProblem(f"column {path!r} has the type {kind}, which Spark cannot read", hint)
+    members = (kind.field(number) for number in range(kind.num_fields))
+    problems = (_find_unreadable(member.type, f"{path}.{member.name}", unreadable) for member in members)
+    return next((problem for problem in problems if problem), None)
+
+
+def find_avro_problem(schema: Any) -> FileProblem | None:
+    """Return the first field of an Avro file whose logical type Spark does not know."""
+    for path, logical in _list_logical_types(schema, ""):
+        if hint := _AVRO_UNREADABLE.get(logical):
+            return FileProblem(f"column {path!r} has the type {logical}, which Spark cannot read", hint)
+    return None
+
+
+def _list_logical_types(kind: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the logical types in a type, with the paths of their fields."""
+    if isinstance(kind, Mapping):
+        if logical := kind.get("logicalType"):
+            yield path, logical
+        for field in kind.get("fields", ()):
+            yield from _list_logical_types(field["type"], f"{path}.{field['name']}".removeprefix("."))
+        for inner in ("items", "values", "type"):
+            yield from _list_logical_types(kind.get(inner), path)
+    elif isinstance(kind, Sequence) and not isinstance(kind, str):
+        for member in kind:
+            yield from _list_logical_types(member, path)

@@ -1,0 +1,222 @@
+"""Read datasets of Parquet, ORC and Avro files, so that each value comes out or is refused.
+
+Source: docs/values.md, Files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import partial
+
+from pyspark.errors import IllegalArgumentException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StructField,
+    StructType,
+)
+
+from airflow_merge_provider.core.dataset import Dataset, escape_pattern
+from airflow_merge_provider.jobs.spark.errors import error_condition, first_line
+from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.files.container_files import (
+    describe_difference,
+    find_avro_problem,
+    find_location,
+    find_parquet_problem,
+    find_type_problem,
+    read_arrow_schema,
+    read_avro_schema,
+    read_headers,
+    read_orc_writer,
+)
+from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
+from airflow_merge_provider.jobs.spark.files.raw_texts import select_file_options
+from airflow_merge_provider.jobs.spark.files.value_problems import (
+    Rule,
+    describe_value,
+    find_invalid_text,
+    find_old_day,
+)
+from airflow_merge_provider.jobs.spark.formats import find_option, spark_format
+from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
+from airflow_merge_provider.jobs.spark.sql import quote_column
+
+CONTAINERS = ("parquet", "orc", "avro")
+# With this option, the user says which calendar the files have.
+_CALENDAR = "orc.proleptic.gregorian.default"
+_AVRO_SCHEMAS = ("avroSchema", "avroSchemaUrl")
+_OPTIONS = "correct the options of the dataset"
+_FILE_SCHEME = "^file:/+"
+_NOT_NULL = re.compile(r'(?<!\\)"(nullable|containsNull|valueContainsNull)":false')
+# Pairs of types of which the second has all values of the first.
+_WIDER: dict[tuple[type[DataType], type[DataType]], DataType] = {
+    (IntegerType, LongType): LongType(),
+    (FloatType, DoubleType): DoubleType(),
+}
+
+
+def read_containers(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> DataFrame:
+    """Return the rows of the files of a folder.
+
+    :raises DataError: if Spark does not read a type, or if a column has different types in two files.
+    """
+    location = escape_pattern(str(dataset.path))
+    reader = spark.read.format(spark_format(spark, dataset.format)).options(**options)
+    if dataset.format == "avro" and (schema := _find_avro_schema(spark, dataset, options)) is not None:
+        reader = reader.schema(schema)
+    rows = reader.load(location)
+    try:
+        rows.schema  # noqa: B018 - finds the columns
+    except PySparkException as error:
+        problem = explain_error(error) or _explain_types(spark, dataset)
+        if problem is None:
+            raise
+        raise problem.build_error(dataset) from error
+    return check_values(spark, dataset, options, rows)
+
+
+def check_values(
+    spark: SparkSession, dataset: Dataset, options: Mapping[str, str], rows: DataFrame
+) -> DataFrame:
+    """Return the rows of files, in which a value that Spark would change is an error.
+
+    :raises DataError: if a column of INT96 has such a value.
+    """
+    if dataset.format == "parquet":
+        for uri, problem in (read_headers(spark, rows.inputFiles(), find_parquet_problem) or {}).items():
+            _refuse_problem(dataset, uri, problem)
+    file_path = rows.metadataColumn("_metadata").getField("file_path")
+    rules: dict[Rule, Column] = {find_invalid_text: F.lit(True)}
+    if dataset.format == "orc" and not find_option(options, _CALENDAR):
+        rules[find_old_day] = _has_unknown_calendar(spark, dataset, rows)
+    prefix = F.concat(F.lit(f"{dataset.id}: "), file_path, F.lit(": "))
+    return rows.select(*[_check_column(field, rules, prefix) for field in rows.schema.fields])
+
+
+def _check_column(field: StructField, rules: Mapping[Rule, Column], prefix: Column) -> Column:
+    value = quote_column(field.name)
+    described = {rule: describe_value(value, field.dataType, field.name, rule) for rule in rules}
+    problems = [F.when(rules[rule], text) for rule, text in described.items() if text is not None]
+    if not problems:
+        return value
+    problem = F.coalesce(*problems)
+    error = cast_to(F.raise_error(F.concat(prefix, problem)), field.dataType)
+    return F.when(problem.isNull(), value).otherwise(error).alias(field.name, metadata=field.metadata)
+
+
+def _has_unknown_calendar(spark: SparkSession, dataset: Dataset, rows: DataFrame) -> Column:
+    """Return whether a row is from an ORC file that Spark has not written."""
+    if not any(name in rows.schema.simpleString() for name in ("date", "timestamp")):
+        return F.lit(False)
+    headers = read_headers(spark, rows.inputFiles(), read_orc_writer)
+    if headers is None:
+        return F.lit(True)
+    foreign = []
+    for uri, header in headers.items():
+        is_of_spark, problem = header or (False, None)
+        _refuse_problem(dataset, uri, problem)
+        if not is_of_spark:
+            foreign.append(_normalize_uri(uri))
+    file_path = rows.metadataColumn("_metadata").getField("file_path")
+    is_foreign = F.regexp_replace(file_path, _FILE_SCHEME, "file:/").isin(foreign)
+    return F.lit(True) if len(foreign) == len(headers) else is_foreign
+
+
+def _refuse_problem(dataset: Dataset, uri: str, problem: FileProblem | None) -> None:
+    if problem is not None:
+        message = f"{find_location(uri)}: {problem.message}"
+        raise FileProblem(message, problem.hint).build_error(dataset)
+
+
+def _normalize_uri(uri: str) -> str:
+    """Return the URI of a file as ``_metadata.file_path`` has it."""
+    return re.sub(_FILE_SCHEME, "file:/", uri)
+
+
+def explain_error(error: PySparkException) -> FileProblem | None:
+    """Return the problem of options that Spark refuses, or of a record that has two fields of one name."""
+    if isinstance(error, IllegalArgumentException):
+        return FileProblem(f"Spark cannot read the files with these options: {first_line(error)}", _OPTIONS)
+    if not error_condition(error).startswith("COLUMN_ALREADY_EXISTS"):
+        return None
+    name = (error.getMessageParameters() or {}).get("columnName", "").strip("`")
+    message = f"records have the field {name!r} twice, or fields whose names differ in case only"
+    return FileProblem(message, "give the fields different names")
+
+
+def _explain_types(spark: SparkSession, dataset: Dataset) -> FileProblem | None:
+    """Return which file has a column that Spark cannot read, or cannot read with those of other files."""
+    if dataset.format not in ("parquet", "orc"):
+        return None
+    uris = _list_files(spark, dataset)
+    schemas = read_headers(spark, uris, partial(read_arrow_schema, dataset.format))
+    return find_type_problem(schemas or {}, dataset.format)
+
+
+def _list_files(spark: SparkSession, dataset: Dataset) -> list[str]:
+    reader = spark.read.format("binaryFile").options(**select_file_options(dataset))
+    return sorted(reader.load(escape_pattern(str(dataset.path))).inputFiles())
+
+
+def _find_avro_schema(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> StructType | None:
+    """Return the columns of all Avro files of a folder; None if Spark finds them itself.
+
+    By itself, Spark takes those of one file, and leaves out the others.
+
+    :raises DataError: if a column has different types, or a type that Spark does not know.
+    """
+    if any(find_option(options, name) for name in _AVRO_SCHEMAS):
+        return None
+    uris = _list_files(spark, dataset)
+    headers = read_headers(spark, uris, read_avro_schema) or {}
+    for uri, header in headers.items():
+        _refuse_problem(dataset, uri, find_avro_problem(header[1]) if header else None)
+    # One file of each schema; if the driver does not see the files, all of them.
+    texts = {uri: header[0] for uri, header in headers.items() if header}
+    examples = {texts.get(uri, uri): uri for uri in reversed(uris)}
+    if len(examples) <= 1:
+        return None
+    kind = spark_format(spark, dataset.format)
+
+    def read_schema(uri: str) -> StructType:
+        reader = spark.read.format(kind).options(**options)
+        return _allow_nulls(reader.load(escape_pattern(find_location(uri))).schema)
+
+    example_uris = sorted(examples.values())
+    schemas = run_in_parallel(spark, read_schema, example_uris)
+    return _merge_schemas(dataset, dict(zip(example_uris, schemas, strict=True)))
+
+
+def _allow_nulls(schema: StructType) -> StructType:
+    return StructType.fromJson(json.loads(_NOT_NULL.sub(r'"\1":true', schema.json())))
+
+
+def _merge_schemas(dataset: Dataset, schemas: Mapping[str, StructType]) -> StructType:
+    fields: dict[str, tuple[StructField, str]] = {}
+    for uri, schema in schemas.items():
+        for field in schema.fields:
+            first, first_uri = fields.setdefault(field.name.casefold(), (field, uri))
+            kind = _widen_type(first.dataType, field.dataType)
+            if kind is None:
+                pairs = (
+                    (one.dataType.simpleString().upper(), find_location(path))
+                    for one, path in ((first, first_uri), (field, uri))
+                )
+                raise describe_difference(field.name, *pairs).build_error(dataset)
+            fields[field.name.casefold()] = StructField(first.name, kind), first_uri
+    return StructType([field for field, _ in fields.values()])
+
+
+def _widen_type(first: DataType, second: DataType) -> DataType | None:
+    """Return the type that has all values of two types; None if none of them has."""
+    if first == second:
+        return first
+    pair = type(first), type(second)
+    return _WIDER.get(pair) or _WIDER.get(pair[::-1])

@@ -1,0 +1,169 @@
+"""Test that datasets of Parquet, ORC and Avro files come out with every value, or are refused by name."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyarrow import orc, parquet
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
+
+CALENDAR = "orc.proleptic.gregorian.default"
+OLD, NEW = date(1500, 1, 1), date(2024, 2, 29)
+BEFORE_1970 = datetime(1960, 1, 1, 0, 0, 0, 500)  # noqa: DTZ001 - of a column without a zone
+
+
+def write_parquet(table: pa.Table, **options: Any) -> bytes:
+    """Return a Parquet file."""
+    file = io.BytesIO()
+    parquet.write_table(table, file, **options)
+    return file.getvalue()
+
+
+def write_orc(table: pa.Table) -> bytes:
+    """Return an ORC file of pyarrow."""
+    sink = pa.BufferOutputStream()
+    orc.write_table(table, sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def write_avro(fields: Mapping[str, Any], *rows: dict[str, Any]) -> bytes:
+    """Return an Avro file with fields of some types."""
+    schema = {"type": "record", "name": "r", "fields": [{"name": key, "type": fields[key]} for key in fields]}
+    file = io.BytesIO()
+    fastavro.writer(file, fastavro.parse_schema(schema), rows)
+    return file.getvalue()
+
+
+def build_column(value: Any, kind: pa.DataType | None = None, name: str = "v") -> pa.Table:
+    """Return a table of one value."""
+    return pa.table({name: pa.array([value], kind)})
+
+
+def build_int96(nanos: int) -> bytes:
+    """Return a Parquet file with a time as INT96."""
+    return write_parquet(build_column(nanos, pa.timestamp("ns")), use_deprecated_int96_timestamps=True)
+
+
+INVALID_TEXT = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xffx"]).buffers())
+INNER = {"type": "record", "name": "s", "fields": [{"name": "n", "type": "int"}]}
+# The format, the options and the files of a dataset, and its rows.
+READ: dict[str, tuple[str, dict[str, str], dict[str, bytes], list[tuple[Any, ...]]]] = {
+    "columns of Parquet": ("parquet", {}, {"a": write_parquet(pa.table({"id": [1]})),
+                                           "b": write_parquet(pa.table({"id": [2], "v": ["x"]}))},
+                           [(1, None), (2, "x")]),
+    "order of Parquet": ("parquet", {}, {"a": write_parquet(pa.table({"id": [1], "v": [2]})),
+                                         "b": write_parquet(pa.table({"V": [20], "ID": [10]}))},
+                         [(1, 2), (10, 20)]),
+    "order of ORC": ("orc", {}, {"a": write_orc(pa.table({"v": [1], "w": [2]})),
+                                 "b": write_orc(pa.table({"w": [20], "v": [10]}))},
+                     [(1, 2), (10, 20)]),
+    "columns of Avro": ("avro", {}, {"a": write_avro({"id": "int"}, {"id": 1}),
+                                     "b": write_avro({"id": "int", "v": "string"}, {"id": 2, "v": "x"})},
+                        [(1, None), (2, "x")]),
+    "order of Avro": ("avro", {}, {"a": write_avro({"id": "int", "v": "int"}, {"id": 1, "v": 2}),
+                                   "b": write_avro({"V": "int", "ID": "int"}, {"ID": 10, "V": 20})},
+                      [(1, 2), (10, 20)]),
+    "wider in Avro": ("avro", {}, {"a": write_avro({"id": "int", "v": "double"}, {"id": 1, "v": 0.1}),
+                                   "b": write_avro({"id": ["null", "long"], "v": "float"},
+                                                   {"id": 2**40, "v": 0.5})},
+                      [(1, 0.1), (2**40, 0.5)]),
+    "INT96": ("parquet", {}, {"a": build_int96(1_714_521_600_123_456_000)},
+              [(datetime(2024, 5, 1, 0, 0, 0, 123456),)]),  # noqa: DTZ001
+    "calendar": ("orc", {CALENDAR: "true"}, {"a": write_orc(build_column(OLD))}, [(OLD,)]),
+    "recent days": ("orc", {}, {"a": write_orc(build_column(NEW))}, [(NEW,)]),
+}  # fmt: skip
+REFUSED: dict[str, tuple[str, dict[str, bytes], str]] = {
+    "old day": ("orc", {"a": write_orc(build_column(OLD))},
+                f"/a: column 'v' has a DATE before 1582-10-15.*write Parquet, or set the option {CALENDAR}"),
+    "old day within": ("orc", {"a": write_orc(build_column([{"d": OLD}]))}, r"'v\.element\.d' has a DATE"),
+    "before 1970": ("orc", {"a": write_orc(build_column(BEFORE_1970))},
+                    r"/a: column 'v' has a TIMESTAMP before 1970 with a fraction .*\(write Parquet\)"),
+    "before 1970 within": ("orc", {"a": write_orc(build_column([BEFORE_1970]))}, "'v' has a TIMESTAMP"),
+    "before 1677": ("orc", {"a": write_orc(build_column(BEFORE_1970.replace(year=1600)))},
+                    "'v' has a TIMESTAMP before 1970"),
+    "INT96": ("parquet", {"a": build_int96(1_714_521_600_123_456_789)},
+              r"/a: column 'v' has a time with nanoseconds \(INT96\).*write it with microseconds"),
+    "nanoseconds": ("parquet", {"a": write_parquet(build_column(1, pa.timestamp("ns")))},
+                    r"/a: column 'v' has the type timestamp\[ns\].*coerce_timestamps"),
+    "nanoseconds within": ("parquet", {"a": write_parquet(build_column([1], pa.list_(pa.timestamp("ns"))))},
+                           r"column 'v\.element' has the type timestamp\[ns\]"),
+    "time": ("parquet", {"a": write_parquet(build_column(time(1)))}, r"'v' has the type time64\[us\]"),
+    "decimal": ("parquet", {"a": write_parquet(build_column(Decimal(1), pa.decimal256(50, 0)))},
+                r"'v' has the type decimal256\(50, 0\).*write it as text"),
+    "half": ("parquet", {"a": write_parquet(build_column(1.0, pa.float16()))}, "'v' has the type halffloat"),
+    "duration": ("parquet", {"a": write_parquet(build_column(timedelta(1)))}, r"'v' has the type duration"),
+    "text of Parquet": ("parquet", {"a": write_parquet(pa.table({"v": INVALID_TEXT}))},
+                        r"/a: column 'v' has a text that is not UTF-8 \(write it as binary\), such as"),
+    "text of Avro": ("avro", {"a": write_avro({"v": "string"}, {"v": "QQQ"}).replace(b"QQQ", b"\xffQQ")},
+                     "column 'v' has a text that is not UTF-8"),
+    "types of Parquet": ("parquet", {"a": write_parquet(build_column(1, pa.int32())),
+                                     "b": write_parquet(build_column(2, pa.int64()))},
+                         "column 'v' has the type int32 in .*/a, but int64 in .*/b .write the files"),
+    "types of ORC": ("orc", {"a": write_orc(build_column(1)), "b": write_orc(build_column("x"))},
+                     "column 'v' has the type int64 in .*/a, but string in .*/b"),
+    "types of Avro": ("avro", {"a": write_avro({"v": "int"}, {"v": 1}),
+                               "b": write_avro({"v": "string"}, {"v": "x"})},
+                      "column 'v' has the type INT in .*/a, but STRING in .*/b"),
+    "records of Avro": ("avro", {"a": write_avro({"v": INNER}, {"v": {"n": 1}}),
+                                 "b": write_avro({"v": "int"}, {"v": 1})}, "column 'v' has the type STRUCT"),
+    "time of Avro": ("avro", {"a": write_avro({"v": {"type": "long", "logicalType": "time-micros"}},
+                                              {"v": time(1)})},
+                     "/a: column 'v' has the type time-micros, which Spark cannot read .write it as text"),
+    "twice": ("parquet", {"a": write_parquet(pa.table([[1], [2]], ["v", "V"]))}, "have the field 'v' twice"),
+    "damaged": ("orc", {"a": write_orc(build_column(1)), "b": b"ORC?"}, "/b cannot be read as orc"),
+}  # fmt: skip
+
+
+def read_rows(
+    spark: SparkSession, folder: Path, kind: str, options: dict[str, str], files: dict[str, bytes]
+) -> Any:
+    """Write the files of a dataset, and return its rows in their order."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    dataset = resolve_dataset({"dataset": str(folder), "format": kind, "options": options}, None)
+    rows = read_dataset(spark, pin_dataset(spark, dataset))
+    return sorted(tuple(row) for row in rows.select(sorted(rows.columns, key=str.lower)).collect())
+
+
+@pytest.mark.parametrize("case", READ)
+def test_values_of_files_come_out(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    """Files of a dataset may differ in their columns and in the order of these."""
+    kind, options, files, expected = READ[case]
+
+    assert read_rows(spark, tmp_path / "f", kind, options, files) == expected
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_values_that_spark_would_change_are_refused(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    """The error names the file, the column, its type and the remedy."""
+    kind, files, reason = REFUSED[case]
+
+    with pytest.raises((PySparkException, DataError), match=reason):
+        read_rows(spark, tmp_path / "f", kind, {}, files)
+
+
+def test_old_days_of_spark_come_out(spark: SparkSession, tmp_path: Path) -> None:
+    """ORC files of Spark are read as they are, also beside those of programs whose days are checked."""
+    old = "SELECT DATE'1500-01-01' AS v, TIMESTAMP'1500-01-01 00:00:00.5' AS w"
+    spark.sql(old).coalesce(1).write.orc(str(tmp_path / "my+f%20"))
+    folder = tmp_path / "my+f%20"
+
+    assert len(read_rows(spark, folder, "orc", {}, {})) == 1
+    assert len(read_rows(spark, folder, "orc", {}, {"b+c.orc": write_orc(build_column(NEW))})) == 2
+    with pytest.raises(PySparkException, match=r"/b\+c\.orc: column 'v' has a DATE before"):
+        read_rows(spark, folder, "orc", {}, {"b+c.orc": write_orc(build_column(OLD))})
