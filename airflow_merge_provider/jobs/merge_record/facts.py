@@ -230,7 +230,7 @@ def _settle_schemas(
 
 def _name_void(schema: Schema, config: MergeRecordConfig) -> Schema:
     """Return a schema in which fields without values have a type, unless it comes from other files."""
-    if config.defragment or config.schema_merge == "union":
+    if config.reader["schema"] is not None or config.defragment or config.schema_merge == "union":
         return schema
     # The metadata of Parquet says int.
     return replace_void(schema, "int" if config.reader["format"] == "parquet" else "string")
