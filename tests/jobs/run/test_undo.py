@@ -355,8 +355,8 @@ def test_an_undo_needs_the_files_of_the_version_before(lake: Lake) -> None:
     lake.change_rows()
     lake.run()
     lake.execute_sql("REORG TABLE {t} APPLY (PURGE)")
-    rows, version = lake.read_tables(), lake.version
     DeltaTable(str(lake.folder / "t")).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    rows, version = lake.read_tables(), lake.version
 
     with pytest.raises(DataError, match="because VACUUM has removed them"):
         lake.undo()
