@@ -168,8 +168,9 @@ def _keep_bad_records(options: Mapping[str, str]) -> dict[str, str]:
     """Return options by which Spark puts a record that it cannot read in a column."""
     if find_option(options, "mode").upper() != "FAILFAST":
         return dict(options)
-    others = {name: value for name, value in options.items() if name.lower() != "mode"}
-    return {**others, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "columnPruning": "false"}
+    other_options = {name: value for name, value in options.items() if name.lower() != "mode"}
+    own_options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "columnPruning": "false"}
+    return {**other_options, **own_options}
 
 
 def _find_structures(
