@@ -114,7 +114,7 @@ class FoldDecision(RunDecision):
         batches = _read_batches(state) | ({self.batch: self.request.started_at} if self.batch else {})
         names = sorted(batches, key=lambda name: batches[name])
         former_names, stored_names = names[:-_BATCHES_MAX], names[-_BATCHES_MAX:]
-        dropped_until = max([state.get(_DROPPED) or 0, *(batches[name] for name in dropped)])
+        dropped_until = max([state.get(_DROPPED) or 0, *(batches[name] for name in former_names)])
         return {
             _BATCHES: {name: batches[name] for name in stored_names},
             **({_DROPPED: dropped_until} if dropped_until else {}),
