@@ -1,4 +1,4 @@
-"""Test what datasets of files have of each type in the files of many programs: an equal value, or a refusal."""
+"""Test what datasets have of each type in the files of many programs: an equal value, or a refusal."""
 
 from __future__ import annotations
 

@@ -168,8 +168,13 @@ def _keep_bad_records(options: Mapping[str, str]) -> dict[str, str]:
     """Return options by which Spark puts a record that it cannot read in a column."""
     if find_option(options, "mode").upper() != "FAILFAST":
         return dict(options)
-    others = {name: value for name, value in options.items() if name.lower() != "mode"}
-    return {**others, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "columnPruning": "false"}
+    without_mode = {name: value for name, value in options.items() if name.lower() != "mode"}
+    return {
+        **without_mode,
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": CORRUPT,
+        "columnPruning": "false",
+    }
 
 
 def _find_structures(

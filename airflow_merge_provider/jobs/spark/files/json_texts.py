@@ -28,8 +28,8 @@ def find_other_case(text: Column, schema: StructType) -> Column:
     names = _list_names(schema)
     fields = F.regexp_extract_all(F.regexp_replace(text, r"\\.", "_"), F.lit(_NAME), F.lit(1))
     lower_names = [name.lower() for name in names]
-    others = F.filter(fields, lambda name: F.lower(name).isin(lower_names) & ~name.isin(names))
-    return F.get(others, F.lit(0))
+    other_names = F.filter(fields, lambda name: F.lower(name).isin(lower_names) & ~name.isin(names))
+    return F.get(other_names, F.lit(0))
 
 
 def _list_names(kind: DataType) -> list[str]:
