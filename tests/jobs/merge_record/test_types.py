@@ -88,7 +88,7 @@ def build_refused() -> dict[str, tuple[pa.Array, str]]:
         "duration": (pa.array([1], pa.duration("us")), "column 'c' has the type duration[us]"),
         "nested time": (pa.array([[{"t": None}]], nested), "column 'c.element.t'"),
         "odd nanoseconds": (nanos, "column 'c' has a time with nanoseconds"),
-        "invalid text": (build_invalid_text(), "column 'c.value' has a text that is not UTF-8"),
+        "invalid text": (build_invalid_text(), "column 'c' has a text that is not UTF-8"),
         "nested invalid text": (
             pa.MapArray.from_arrays([0, 1], pa.array(["k"]), build_invalid_text()),
             "column 'c.value' has a text that is not UTF-8",
