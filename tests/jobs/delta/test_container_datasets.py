@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
+from airflow_merge_provider.jobs.spark.files import container_files
 
 CALENDAR = "orc.proleptic.gregorian.default"
 OLD, NEW = date(1500, 1, 1), date(2024, 2, 29)
@@ -81,6 +82,9 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, bytes], list[tuple[Any, ...
                                    "b": write_avro({"id": ["null", "long"], "v": "float"},
                                                    {"id": 2**40, "v": 0.5})},
                       [(1, 0.1), (2**40, 0.5)]),
+    "wider decimals": ("parquet", {}, {"a": write_parquet(build_column(Decimal("1.2"), pa.decimal128(5, 1))),
+                                       "b": write_parquet(build_column(Decimal("2.2"), pa.decimal128(8, 1)))},
+                       [(Decimal("1.2"),), (Decimal("2.2"),)]),
     "INT96": ("parquet", {}, {"a": build_int96(1_714_521_600_123_456_000)},
               [(datetime(2024, 5, 1, 0, 0, 0, 123456),)]),  # noqa: DTZ001
     "calendar": ("orc", {CALENDAR: "true"}, {"a": write_orc(build_column(OLD))}, [(OLD,)]),
@@ -167,3 +171,17 @@ def test_old_days_of_spark_come_out(spark: SparkSession, tmp_path: Path) -> None
     assert len(read_rows(spark, folder, "orc", {}, {"b+c.orc": write_orc(build_column(NEW))})) == 2
     with pytest.raises(PySparkException, match=r"/b\+c\.orc: column 'v' has a DATE before"):
         read_rows(spark, folder, "orc", {}, {"b+c.orc": write_orc(build_column(OLD))})
+
+
+def test_files_that_only_spark_sees_are_read_or_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark finds the columns of Avro files; old days of ORC files need the option for their calendar."""
+    monkeypatch.setattr(container_files, "is_local", lambda _: False)
+    spark.sql("SELECT DATE'1500-01-01' AS v").coalesce(1).write.orc(str(tmp_path / "orc"))
+    _, options, files, expected = READ["columns of Avro"]
+
+    assert read_rows(spark, tmp_path / "avro", "avro", options, files) == expected
+    assert read_rows(spark, tmp_path / "orc", "orc", {CALENDAR: "false"}, {}) == [(OLD,)]
+    with pytest.raises(PySparkException, match="column 'v' has a DATE before"):
+        read_rows(spark, tmp_path / "orc", "orc", {}, {})

@@ -91,7 +91,7 @@ def build_refused() -> dict[str, tuple[pa.Array, str]]:
         "invalid text": (build_invalid_text(), "column 'c' has a text that is not UTF-8"),
         "nested invalid text": (
             pa.MapArray.from_arrays([0, 1], pa.array(["k"]), build_invalid_text()),
-            "column 'c' has a text that is not UTF-8",
+            "column 'c.value' has a text that is not UTF-8",
         ),
     }
 
