@@ -181,6 +181,9 @@ def _build_cast(kind: KeyType, goal: str) -> str:
     if kind.family == "float" and goal in _INTEGER_DIGITS:
         # A cast alone cuts the fraction, and then 1.5 equals 1.
         return f"IF({{0}} % 1 = 0, CAST({{0}} AS {goal}), NULL)"
+    if kind.family == "boolean" and goal.startswith("DECIMAL"):
+        # A decimal without integral digits has no 1, and integers are compared with all decimals.
+        return "CAST({0} AS INT)"
     # Blanks at the end of a CHAR are padding.
     name, value = ("STRING", "RTRIM({0})") if kind.family == "char" else (kind.name, "{0}")
     return value if name == goal else f"CAST({value} AS {goal})"
