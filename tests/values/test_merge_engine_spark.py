@@ -55,10 +55,8 @@ def test_types_are_refused_by_name(name: str, use: str) -> None:
     assert "column 'v'" in refusal
 
 
-@pytest.mark.parametrize(
-    "use",
-    [pytest.param(use, marks=[] if use == "key" else pytest.mark.long) for use in OUTCOMES.uses],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("use", OUTCOMES.uses)
 def test_collated_texts_are_compared_by_their_bytes(spark: SparkSession, tmp_path: Path, use: str) -> None:
     """A collation that ignores case makes no two texts equal, and the target has plain texts."""
     (kind,) = (kind for kind in SPARK_ONLY if kind.name == "collated")

@@ -41,7 +41,11 @@ from tests.values.test_loads import list_problems
 pytestmark = pytest.mark.spark
 
 OUTCOMES = read_outcomes("merge_load")
-CELLS = [(kind.name, use) for kind in SPARK_ONLY for use in OUTCOMES.uses]
+CELLS = [
+    pytest.param(kind.name, use, marks=() if use in {"key", "payload"} else pytest.mark.long)
+    for kind in SPARK_ONLY
+    for use in OUTCOMES.uses
+]
 
 
 class SpecialSteps(Steps):

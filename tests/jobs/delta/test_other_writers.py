@@ -29,6 +29,7 @@ from airflow_merge_provider.jobs.delta.writer import (
     restore_table,
 )
 from airflow_merge_provider.jobs.run.retry import commit_run
+from tests.long import all_long_but
 from tests.tables import read_rows
 
 pytestmark = pytest.mark.spark
@@ -150,7 +151,7 @@ def test_a_table_that_was_created_again_is_not_changed(target: Target) -> None:
     assert target.list_ids() == [9]
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
+@pytest.mark.parametrize("name", all_long_but(STATEMENTS, "append", "merge"))
 def test_a_commit_without_knowledge_of_another_one_is_reverted(target: Target, name: str) -> None:
     """The last moment is the one before Delta reads the version that a statement changes."""
     statement = target.build_statement(name)
@@ -186,7 +187,7 @@ def test_a_commit_that_others_follow_is_not_reverted(target: Target) -> None:
     assert target.list_ids() == [1, 2, 3, 9, 10]
 
 
-@pytest.mark.parametrize("name", ["append", "merge", "overwrite"])
+@pytest.mark.parametrize("name", all_long_but(["append", "merge", "overwrite"], "append"))
 def test_delta_refuses_a_commit_after_another_one(target: Target, tmp_path: Path, name: str) -> None:
     """A statement is refused if another process commits while it executes, even if it reads no row."""
     rows = run_in_worker(target.build_rows(3), tmp_path / "marker", partial(append_other, target.path))

@@ -9,6 +9,7 @@ from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.test_runs import KINDS, SUM
 
 
+@pytest.mark.long
 def test_a_run_that_changes_too_much_writes_nothing(make_stream: MakeStream) -> None:
     """With one changed, one new and one removed key of two, a dry run warns and a run fails.
 

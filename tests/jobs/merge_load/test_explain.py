@@ -71,6 +71,7 @@ def test_a_replaced_group_is_explained(loads: MakeLoads, capsys: pytest.CaptureF
     check_examples("delete_insert.md", lines.folder, capsys)
 
 
+@pytest.mark.long
 def test_a_history_is_explained(loads: MakeLoads, capsys: pytest.CaptureFixture[str]) -> None:
     """The page's example: each version with the loads that opened, closed and repaired it."""
     customers = loads(

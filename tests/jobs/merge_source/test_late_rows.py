@@ -81,6 +81,7 @@ def test_late_rows_are_found(pipe: LatePipe) -> None:
     assert pipe.report["warnings"] == []
 
 
+@pytest.mark.long
 def test_late_rows_are_found_in_files_that_commits_moved(pipe: LatePipe) -> None:
     """Files that a commit compacts, marks or restores hide no late row, and lead to no other result."""
     start(pipe, NUMBERS)
@@ -99,6 +100,7 @@ def test_late_rows_are_found_in_files_that_commits_moved(pipe: LatePipe) -> None
     assert "the highest sequence value of dataset 'A' is lower" in pipe.report["run_mode_reason"]
 
 
+@pytest.mark.long
 def test_many_late_rows_are_compared_with_all(pipe: LatePipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """If most rows are late, all rows are compared, which also finds those that vanished."""
     start(pipe, NUMBERS)

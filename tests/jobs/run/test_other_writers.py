@@ -100,7 +100,7 @@ class Lake:
         return write_after_step
 
 
-@pytest.mark.parametrize("name", all_long_but(CASES, "upsert", "merge_engine", "merge_source", "joiner"))
+@pytest.mark.parametrize("name", all_long_but(CASES, "upsert", "merge_engine"))
 def test_a_run_does_not_overwrite_another_writer(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """The run fails and writes nothing; its retry starts from the rows that the other writer has left."""
     lake = Lake(spark, tmp_path, name)

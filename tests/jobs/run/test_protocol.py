@@ -110,6 +110,7 @@ def run_model(lake: Lake, process: Process, *, steps: int = 9) -> tuple[Process,
     return process, lake
 
 
+@pytest.mark.long
 def test_runs_commit_what_the_model_says(spark: SparkSession, tmp_path: Path) -> None:
     """A run dies before its commit, another is overtaken, one is undone; a writer changes the target."""
     delta, lake = DeltaLake(spark, tmp_path), Lake()

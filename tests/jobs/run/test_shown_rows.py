@@ -30,6 +30,7 @@ from airflow_merge_provider.operators.merge_record import MergeRecordOperator
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
 from airflow_merge_provider.operators.scd2 import Scd2Operator
 from airflow_merge_provider.operators.upsert import UpsertOperator
+from tests.long import all_long_but
 
 pytestmark = pytest.mark.spark
 
@@ -194,7 +195,7 @@ def worker(
     return Worker(tmp_path, {}, questions, read_output)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", all_long_but(RUNS, "merge_engine", "merge_record"))
 def test_a_run_that_shows_no_rows_leaves_no_value(
     worker: Worker, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +209,7 @@ def test_a_run_that_shows_no_rows_leaves_no_value(
     assert KEY not in left
 
 
-@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize("name", all_long_but(ERRORS, "duplicates", "cast", "expectation"))
 def test_an_error_has_no_value_but_those_of_keys(worker: Worker, name: str) -> None:
     """By default, the text of an error and its stack have no value of a column that is not a key."""
     left = worker.run_task(ERRORS[name])
