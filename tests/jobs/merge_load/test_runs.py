@@ -116,7 +116,11 @@ def test_a_load_without_news_commits_nothing(
 
 @pytest.mark.parametrize(
     ("strategy", "settings"),
-    [("upsert", KEY), ("delete-insert", KEY), ("delete-insert", {"merge_key": "id"})],
+    [
+        ("upsert", KEY),
+        pytest.param("delete-insert", KEY, marks=pytest.mark.long),
+        ("delete-insert", {"merge_key": "id"}),
+    ],
     ids=["upsert", "by key", "by group"],
 )
 def test_a_load_that_was_loaded_is_not_read_again(

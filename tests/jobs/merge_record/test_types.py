@@ -118,6 +118,7 @@ def list_reasons(landing: Landing, suffix: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 def test_parquet_files_of_pyarrow(lean: SparkSession, tmp_path: Path) -> None:
     """Every type comes out equal, also times in nanoseconds, unless a time has nanoseconds."""
     landing = Landing(tmp_path, lean, reader="parquet", max_records=1, max_bins="unlimited")
@@ -182,6 +183,7 @@ def test_old_days_in_orc_files_are_refused(kind: pa.DataType, value: Any, proble
     assert orc_footer(later)[1] == 3
 
 
+@pytest.mark.long
 def test_orc_and_avro_files(lean: SparkSession, tmp_path: Path) -> None:
     """ORC of Spark and of pyarrow, and Avro with named types, unions and logical types."""
     landing = Landing(tmp_path, lean, reader="orc", writer="parquet", max_records=1, max_bins="unlimited")

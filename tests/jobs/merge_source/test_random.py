@@ -261,7 +261,7 @@ def outcomes(
             yield results
 
 
-@pytest.mark.parametrize("seed", all_long_but(SEEDS, *SEEDS[:2]))
+@pytest.mark.parametrize("seed", all_long_but(SEEDS, *SEEDS[:1]))
 def test_random_runs_are_those_of_the_oracle(seed: int, outcomes: Outcomes) -> None:
     """A first run and two changes write the numbered rows of the oracle in order, or fail as it does."""
     workload = Workload(seed)

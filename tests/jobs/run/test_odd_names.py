@@ -123,7 +123,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     return Lake(spark, tmp_path / "root")
 
 
-@pytest.mark.parametrize("name", all_long_but(CONFIGS, "source", "engine", "scd2"))
+@pytest.mark.parametrize("name", all_long_but(CONFIGS, "engine"))
 def test_a_table_in_a_folder_with_an_odd_name(
     lake: Lake, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

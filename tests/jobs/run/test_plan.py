@@ -161,6 +161,7 @@ def test_an_approved_plan_is_applied_although_another_one_was_saved(runs: Planne
     assert runs.version == report["target"]["version"]
 
 
+@pytest.mark.long
 def test_a_plan_is_outdated_if_rows_that_it_keeps_have_changed(runs: PlannedRuns) -> None:
     """Its changes are still the same ones, but a person has approved the table that they lead to."""
     runs.run(1)

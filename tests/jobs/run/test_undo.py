@@ -147,7 +147,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     return Lake(spark, tmp_path)
 
 
-@pytest.mark.parametrize("name", all_long_but(CONFIGS, "upsert", "compacted"))
+@pytest.mark.parametrize("name", all_long_but(CONFIGS, "compacted"))
 def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """An undo returns the rows of all tables as they were, its undo those of the run, and the next run too.
 
@@ -247,6 +247,7 @@ def _die(*_: Any) -> None:
     raise MemoryError
 
 
+@pytest.mark.long
 def test_undos_go_back_run_by_run(lake: Lake) -> None:
     """A second undo undoes the run before, and an undo of an undo brings its run back."""
     contents = []
