@@ -152,7 +152,7 @@ def _config_section() -> dict[str, Any]:
                 "example": "3600",
                 "default": "120",
             },
-            **_shown_rows_options(),
+            **_build_shown_rows_options(),
             "show_task_tab": {
                 "description": (
                     "Whether task instances have a tab with their merge report. Airflow shows the tab on "
@@ -193,7 +193,7 @@ def _cluster_options() -> dict[str, Any]:
     }
 
 
-def _shown_rows_options() -> dict[str, Any]:
+def _build_shown_rows_options() -> dict[str, Any]:
     """Return the settings of what logs, XComs and pages show of rows."""
     return {
         "show_rows": {

@@ -64,7 +64,7 @@ class LoadDecision(RunDecision):
     @property
     def is_repeatable(self) -> bool:
         """Whether loading the same rows again is safe; it is not for appended rows."""
-        return not self.config.appends
+        return not self.config.is_append
 
     @property
     def has_repairs(self) -> bool:

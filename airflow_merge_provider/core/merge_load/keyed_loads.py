@@ -53,10 +53,10 @@ class DeleteInsertConfig(LoadConfig):
 
     @property
     def is_idempotent(self) -> bool:
-        return not self.appends and is_timeless(self, self.destination_scope)
+        return not self.is_append and is_timeless(self, self.destination_scope)
 
     @property
-    def appends(self) -> bool:
+    def is_append(self) -> bool:
         """Whether the load only appends, as it has no key by which stored rows could be replaced."""
         return not (self.primary_key or self.merge_key or self.destination_scope)
 
@@ -159,7 +159,7 @@ def list_warnings(config: DeleteInsertConfig | UpsertConfig) -> list[str]:
 
 def _delete_insert_warnings(config: DeleteInsertConfig) -> list[str]:
     warnings = []
-    if config.appends:
+    if config.is_append:
         warnings.append("the load is appended: primary_key, merge_key and destination_scope are not set")
     if config.merge_key is not None and config.destination_scope is not None:
         warnings.append("merge_key: has no effect with destination_scope")

@@ -202,7 +202,7 @@ class LoadConfig(Config):
         return False
 
     @property
-    def appends(self) -> bool:
+    def is_append(self) -> bool:
         """Whether the load adds its rows to those of earlier loads, whatever these contain."""
         return False
 

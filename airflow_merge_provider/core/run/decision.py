@@ -11,7 +11,7 @@ from airflow_merge_provider.core.errors import DataError, Problem, UnrevertedErr
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.other_writers import describe_change, describe_unreverted
-from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
+from airflow_merge_provider.core.run.previous_run import RESULT, VERSION_BEFORE, PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
@@ -65,7 +65,7 @@ class RunDecision(ABC):
             return None
         own, overlooked = self.last.own_commit, self.last.overlooked
         if own is not None and own.version == self.last.run_version and overlooked is not None:
-            since, state = overlooked.version - 1, describe_unreverted(own.version)
+            since, state = own.state[RESULT][VERSION_BEFORE], describe_unreverted(own.version)
             problem = describe_change(self.reporter.target, since, overlooked, state)
             raise UnrevertedError.from_problems([problem])
         if own is not None or self.is_repeatable:

@@ -31,7 +31,7 @@ def find_changes(
     load: StagedLoad, stored: DataFrame | None, config: DeleteInsertConfig, held: ExitStack
 ) -> CountedChanges:
     """Compare the load with the stored rows that it replaces, and count the differences."""
-    if stored is None or config.appends:
+    if stored is None or config.is_append:
         return insert_all(load, load.target_rows, load.layout.names, "inserted", held)
     return count_load(load, compare_rows(load, stored, config), held)
 

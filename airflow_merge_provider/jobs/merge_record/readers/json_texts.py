@@ -27,11 +27,7 @@ def describe_json_text(text: Column) -> Column:
     return (
         F.when(
             ~F.is_valid_utf8(text),
-            F.concat(
-                F.lit("'"),
-                example,
-                F.lit("' is not UTF-8 (set the option encoding and a schema of the reader)"),
-            ),
+            F.concat(F.lit("'"), example, F.lit(_NO_UTF8)),
         )
         .when(
             _goes_on(text),
