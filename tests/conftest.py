@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,9 +31,8 @@ os.environ["AIRFLOW__MERGE__LOCAL_SPARK"] = "process"
 collect_ignore = ["e2e/approval_dags", "e2e/lineage_dags", "e2e/object_store_dags", "e2e/signalling_dags"]
 
 _TESTS = Path(__file__).parent
-_FORGET_AFTER = 10
-_COLLECT_AFTER = 100
-_turns = count(1)
+_COLLECT_AFTER_SECONDS = 30
+_collections = [time.monotonic()]
 
 # Python collects in any thread. A Spark Connect client that is collected in a thread of gRPC waits for ever,
 # as in the drivers of jobs; so garbage is collected only between tests, in the main thread.
@@ -97,13 +96,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def _forget_tables(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Collect DataFrame plans in cycles between tests, and let Delta forget tables, from time to time."""
+    """Collect DataFrame plans in cycles between tests, and let Delta forget tables, from time to time.
+
+    Time stands for garbage: tests of many cells look at one run, and leave none.
+    """
     yield
-    with_spark = "spark" in request.fixturenames
-    if next(_turns) % (_FORGET_AFTER if with_spark else _COLLECT_AFTER):
+    if time.monotonic() - _collections[-1] < _COLLECT_AFTER_SECONDS:
         return
     gc.collect()
-    if with_spark:
+    if "spark" in request.fixturenames:
         from tests.conformance.lean import forget_tables
 
         forget_tables(request.getfixturevalue("spark"))
+    _collections[-1] = time.monotonic()
