@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,13 @@ _LEFT_OUT: dict[str, Callable[[Kind], bool]] = {
     # Names in objects are texts.
     "avro": lambda kind: _has_typed_names(kind.arrow),
     "json": lambda kind: _has_typed_names(kind.arrow),
-    # Dates before 1582-10-15 are refused.
-    "orc": lambda kind: "date" in kind.name,
+    # Spark keeps one entry of a map whose keys are dates.
+    "orc": lambda kind: "map_date" in kind.name,
 }
 # ORC takes the times of this second for those of the one after.
 _LAST_SECOND = (datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC))
+# ORC refuses earlier dates; after so many years the days of all months are the same.
+_FIRST_DAY, _CYCLE = date(1582, 10, 15), 1600
 FORMATS = tuple(f"merge_record_{name}" for name in _LEFT_OUT)
 # The number of tables whose files have only their own columns.
 _UNITED = 8
@@ -56,7 +58,7 @@ def try_format(
     rows = {1: _blank_rows(tables, tables.rows), 2: _blank_rows(tables, tables.changes)}
     before = set[Path]()
     if suffix == "orc":
-        rows = {step: [row for row in some if not _is_before_1970(row)] for step, some in rows.items()}
+        rows = {step: list(map(_move_times, some)) for step, some in rows.items()}
     for step in (1, 2):
         _put_files(landing, tables, rows[step], names, step)
         before = set(landing.list_outputs())
@@ -84,14 +86,18 @@ def try_format(
         yield f"undo: {landing.list_outputs()}, {landing.list_names('in')}"
 
 
-def _is_before_1970(value: Any) -> bool:
-    """Return whether a row, or a value in it, has a time in the last second before 1970."""
+def _move_times(value: Any) -> Any:
+    """Return a row, or a value in it, whose times that ORC lacks are 1,600 years later."""
     if isinstance(value, dict):
-        return any(map(_is_before_1970, value.values()))
+        return {name: _move_times(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return any(map(_is_before_1970, value))
+        return type(value)(map(_move_times, value))
+    if not isinstance(value, date):
+        return value
     is_instant = isinstance(value, datetime) and value.tzinfo is not None
-    return is_instant and _LAST_SECOND[0] < value < _LAST_SECOND[1]
+    is_last = is_instant and _LAST_SECOND[0] < value < _LAST_SECOND[1]
+    day = value.date() if isinstance(value, datetime) else value
+    return value.replace(year=value.year + _CYCLE) if is_last or day < _FIRST_DAY else value
 
 
 def _blank_rows(tables: RandomTables, rows: Rows) -> Rows:
