@@ -85,7 +85,7 @@ def test_a_day_loaded_again_leaves_the_deletion_before_it_marked(memory_loads: M
 @pytest.mark.parametrize(
     ("stays", "moved"),
     [
-        (False, [(10, 13, ("z",)), (13, None, ("y",))]),
+        pytest.param(False, [(10, 13, ("z",)), (13, None, ("y",))], marks=pytest.mark.long),
         (True, [(10, 13, ("z",)), (13, 24, ("y",)), (24, None, ("z",))]),
     ],
 )

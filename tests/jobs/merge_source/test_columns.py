@@ -17,6 +17,7 @@ from airflow_merge_provider.explain.merge_source import explain_output
 from tests.conformance.merge_source import SCHEMA
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import Pipe, build_table
+from tests.long import all_long_but
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.k", "b.k"]]}
 COLUMNS = {**RULE, "values": "columns"}
@@ -200,8 +201,17 @@ def write_drawn(pipe: Pipe, shape: str, dataset: str, rows: Sequence[Row]) -> No
     pipe.write_rows(dataset, table, "overwrite")
 
 
-@pytest.mark.parametrize("rules", [SURVIVORSHIP, WITH_DEFAULT], ids=["named", "default"])
-@pytest.mark.parametrize("shape", ["columns", "entity", "whole"])
+@pytest.mark.parametrize(
+    ("shape", "rules"),
+    [
+        pytest.param("columns", SURVIVORSHIP, id="columns-named"),
+        pytest.param("entity", WITH_DEFAULT, id="entity-default"),
+        pytest.param("whole", SURVIVORSHIP, id="whole-named"),
+        pytest.param("columns", WITH_DEFAULT, id="columns-default", marks=pytest.mark.long),
+        pytest.param("entity", SURVIVORSHIP, id="entity-named", marks=pytest.mark.long),
+        pytest.param("whole", WITH_DEFAULT, id="whole-default", marks=pytest.mark.long),
+    ],
+)
 def test_what_survives_is_what_is_defined(
     make_memory_pipe: MakePipe, shape: str, rules: dict[str, Any]
 ) -> None:
@@ -251,7 +261,7 @@ def test_what_survives_is_what_is_defined(
     assert pipe.run_job("full", full_refresh=True)["changed"] is False
 
 
-@pytest.mark.parametrize("values", ["columns", "entity"])
+@pytest.mark.parametrize("values", all_long_but(["columns", "entity"], "columns"))
 def test_a_default_rule_covers_a_column_that_a_dataset_gains(make_memory_pipe: MakePipe, values: str) -> None:
     """A new column has the default rule from its first run on; another default rule computes all outputs."""
     pipe = make_memory_pipe("AB", **RULE, values=values, survivorship={"*": "first", "k": "latest"})

@@ -178,23 +178,21 @@ def test_maps_without_names_are_refused(
         pipe.run_job(values="columns")
 
 
-@pytest.mark.parametrize("number", ["1e400", "1.5e-400", f"1.{'2' * 40}", "1" * 39, "12345678901234567891e1"])
-def test_numbers_that_would_be_rounded_are_refused(make_memory_pipe: MakePipe, number: str) -> None:
+def test_numbers_that_would_be_rounded_are_refused(make_memory_pipe: MakePipe) -> None:
     """A number in JSON that VARIANT would round is refused with the entity and the number."""
     pipe = make_memory_pipe("A", entity_column="entity")
+    numbers = ["1e400", "1.5e-400", f"1.{'2' * 40}", "1" * 39, "12345678901234567891e1"]
     exact = f"[-1e308, 1e-300, {'1' * 38}, 0.{'0' * 37}1, 1{'0' * 40}]"
-    texts = [
-        f'{{"_id": "a0", "s": "{number} [{number}", "x": {exact}}}',
-        f'{{"_id": "a1", "x": [{{"y": {number}}}]}}',
-    ]
-    pipe.write_json("A", texts[:1])
+    text = f'{{"_id": "a0", "s": "{numbers} [{numbers}", "x": {exact}}}'
+    pipe.write_json("A", [text])
     pipe.run_job()
-    pipe.write_json("A", texts)
 
-    with pytest.raises(
-        DataError, match=f"dataset 'A': entity 'a1' has the number {number}, .*round.*as text"
-    ):
-        pipe.run_job()
+    for number in numbers:
+        pipe.write_json("A", [text, f'{{"_id": "a1", "x": [{{"y": {number}}}]}}'], "overwrite")
+        with pytest.raises(
+            DataError, match=f"dataset 'A': entity 'a1' has the number {number}, .*round.*as text"
+        ):
+            pipe.run_job()
 
 
 def test_a_text_that_becomes_a_date_is_a_change(make_pipe: MakePipe) -> None:
