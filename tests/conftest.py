@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,9 +31,9 @@ os.environ["AIRFLOW__MERGE__LOCAL_SPARK"] = "process"
 collect_ignore = ["e2e/approval_dags", "e2e/lineage_dags", "e2e/object_store_dags", "e2e/signalling_dags"]
 
 _TESTS = Path(__file__).parent
-_FORGET_AFTER = 10
-_COLLECT_AFTER = 100
-_turns = count(1)
+# A collection takes half a second: thousands of tests that only look at a column of one run need none.
+_COLLECT_SECONDS = 15.0
+_collected = {"at": time.monotonic()}
 
 # Python collects in any thread. A Spark Connect client that is collected in a thread of gRPC waits for ever,
 # as in the drivers of jobs; so garbage is collected only between tests, in the main thread.
@@ -99,11 +99,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def _forget_tables(request: pytest.FixtureRequest) -> Iterator[None]:
     """Collect DataFrame plans in cycles between tests, and let Delta forget tables, from time to time."""
     yield
-    with_spark = "spark" in request.fixturenames
-    if next(_turns) % (_FORGET_AFTER if with_spark else _COLLECT_AFTER):
+    if time.monotonic() - _collected["at"] < _COLLECT_SECONDS:
         return
     gc.collect()
-    if with_spark:
+    _collected["at"] = time.monotonic()
+    if "spark" in request.fixturenames:
         from tests.conformance.lean import forget_tables
 
         forget_tables(request.getfixturevalue("spark"))
