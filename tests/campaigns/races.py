@@ -40,6 +40,7 @@ from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.spark.errors import convert_error
 from tests.campaigns.faults.processes import open_session
 from tests.campaigns.faults.server import ConnectServer
+from tests.campaigns.rounds import add_seed, choose_seed
 from tests.s3_server import S3Server, run_s3
 
 # Delta's own log stores.
@@ -286,18 +287,21 @@ def main() -> int:
     )
     parser.add_argument("--races", type=int, default=100, help="the number of races (%(default)s)")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no further table after these")
-    parser.add_argument("--seed", type=int, default=1, help="of the order of the loaders (%(default)s)")
+    add_seed(parser)
     parser.add_argument("--store", choices=("provider", "delta"), default="provider", help="(%(default)s)")
     parser.add_argument("--writer", choices=("load", "append"), default="load", help="(%(default)s)")
     parser.add_argument("--delay", type=float, default=0.4, help="at most, in seconds (%(default)s)")
     parser.add_argument("--tables", type=int, default=3, help="at once (%(default)s)")
     parser.add_argument("--place", choices=("s3", "local"), default="s3", help="(%(default)s)")
     options = parser.parse_args()
+    options.seed = choose_seed(options.seed)
     tally = race_on_s3(options) if options.place == "s3" else race_on_disk(options)
     print(f"{options.writer} races on {options.place} with {options.store} log store: {_describe(tally)}")
     for line in tally.lost[:20]:
         print(f"    {line}")
-    return 1 if tally.lost else 0
+    if not tally.races:
+        print("  the time did not suffice for a race (use more --minutes)")
+    return 0 if tally.races and not tally.lost else 1
 
 
 if __name__ == "__main__":

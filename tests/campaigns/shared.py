@@ -28,6 +28,7 @@ import psutil
 
 from airflow_merge_provider.capabilities import CAPABILITIES
 from airflow_merge_provider.local_spark.administration import list_servers, stop_servers
+from tests.campaigns.rounds import Rounds, add_seed, choose_seed
 from tests.campaigns.snapshot import Content, compare_folders, count_commits, read_folder
 from tests.campaigns.workloads import Workload, build_workload
 
@@ -147,14 +148,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--calm", type=int, default=0, help="tasks before the first of them (%(default)s)")
     parser.add_argument("--minutes", type=float, default=math.inf, help="how long at most (no limit)")
     parser.add_argument("--at-once", type=int, default=3, help="tasks at the same time (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first workloads (%(default)s)")
+    add_seed(parser)
     options = parser.parse_args(argv)
     folder = Path(tempfile.mkdtemp(prefix="shared-"))
     # The servers of this campaign are those of its folder.
     os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
     tally, began = SharedTally(), time.monotonic()
+    seed = choose_seed(options.seed)
+    rounds = Rounds(list(CAPABILITIES), seed, options.minutes, complete=options.complete)
     try:
-        run_tasks(folder, tally, options)
+        run_tasks(folder, tally, options, rounds, Random(seed))  # noqa: S311 - repeatable
     finally:
         stop_servers()
     ended = len(tally.memory) - 1 - tally.tried["killed servers"]
@@ -163,12 +166,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     print_report(tally, time.monotonic() - began)
     if not tally.failed:
         shutil.rmtree(folder)
-    return 1 if tally.failed else 0
+    return rounds.get_exit_code(len(tally.failed))
 
 
-def run_tasks(folder: Path, tally: SharedTally, options: argparse.Namespace) -> None:
+def run_tasks(
+    folder: Path, tally: SharedTally, options: argparse.Namespace, rounds: Rounds, random: Random
+) -> None:
     """Run the tasks of one workload after another, and kill the server at regular numbers of tasks."""
-    random = Random(options.seed)  # noqa: S311 - repeatable
     every = max((options.tasks - options.calm) // options.kills, 1) if options.kills else 0
     started, lock = count(1), threading.Lock()
     remaining, end = options.tasks, time.monotonic() + 60 * options.minutes
@@ -184,9 +188,7 @@ def run_tasks(folder: Path, tally: SharedTally, options: argparse.Namespace) -> 
         observe_memory(tally)
         return True
 
-    names = ((seed, name) for seed in count(options.seed) for name in CAPABILITIES)
-    while remaining > 0 and time.monotonic() < end:
-        seed, name = next(names)
+    for seed, name in rounds:
         trials = Trials(build_workload(name, seed), folder / f"{name}-{seed}")
         trials.prepare()
         seeds = [random.random() for _ in range(min(remaining, _TASKS_OF_A_WORKLOAD))]
@@ -200,6 +202,8 @@ def run_tasks(folder: Path, tally: SharedTally, options: argparse.Namespace) -> 
             print(f"    {line[:2000]}", flush=True)
         if len(tally.failed) == failed:
             shutil.rmtree(trials.folder)
+        if remaining <= 0:
+            break
 
 
 def kill_servers(tally: SharedTally) -> None:

@@ -28,6 +28,7 @@ from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from tests.campaigns.faults.processes import open_session
 from tests.campaigns.faults.server import ConnectServer
+from tests.campaigns.rounds import Rounds, add_seed, choose_seed
 from tests.campaigns.values_files import FORMATS, try_format
 from tests.campaigns.values_oracles import CASES, Case, build_case
 from tests.reports import check_report
@@ -122,19 +123,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--tables", type=int, default=1_000_000, help="how many at most")
     parser.add_argument("--minutes", type=float, default=60, help="how long at most (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first tables (%(default)s)")
+    add_seed(parser)
     parser.add_argument("--batch", type=int, default=_BATCH, help="tables side by side (%(default)s)")
     names = (*CASES, *FORMATS)
     parser.add_argument("--only", choices=names, nargs="+", default=names, help="capabilities and formats")
     options = parser.parse_args(arguments)
-    end, tally, seeds = time.monotonic() + 60 * options.minutes, ValueTally(), set[int]()
-    folder = Path(mkdtemp(prefix="values-"))
+    tally, folder = ValueTally(), Path(mkdtemp(prefix="values-"))
+    rounds = Rounds(options.only, choose_seed(options.seed), options.minutes, complete=options.complete)
     with ConnectServer() as server:
         spark = open_session(server.get_url())
-        for tables, name in _list_cases(options.seed, options.tables, options.batch, options.only):
-            if time.monotonic() > end or (tally.failed and tables.seed not in seeds):
-                break
-            seeds.add(tables.seed)
+        for tables, name in _list_cases(rounds, options.tables, options.batch, tally):
             failures = len(tally.failed)
             try_tables(spark, tables, folder / str(tables.seed), tally, [name])
             gc.collect()  # sessions of Spark Connect collect nothing on their own
@@ -143,22 +141,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for line in tally.failed[failures:][:_SHOWN]:
                 print(f"    {line[:4000]}", flush=True)
         spark.stop()
-    print(f"values, seeds {sorted(seeds)}, rows compared: {dict(tally.rows)}")
+    print(f"values, {rounds.describe_seeds()}, rows compared: {dict(tally.rows)}")
     for name in options.only:
         print(f"  {name}: {tally.tables[name]} tables in {tally.seconds[name]:.0f} s")
     print(f"  {len(tally.failed)} differences")
     if not tally.failed:
         shutil.rmtree(folder)
-    return 1 if tally.failed else 0
+    return rounds.get_exit_code(len(tally.failed))
 
 
 def _list_cases(
-    seed: int, count: int, batch: int, names: Sequence[str]
+    rounds: Rounds, count: int, batch: int, tally: ValueTally
 ) -> Iterator[tuple[RandomTables, str]]:
-    """Return tables with each capability; each seed begins with another one, for campaigns of a minute."""
-    for number, done in enumerate(range(0, count, batch), seed):
-        tables, turn = RandomTables(number, min(batch, count - done)), number % len(names)
-        yield from ((tables, name) for name in (*names[turn:], *names[:turn]))
+    """Yield tables with each capability, until there are enough, or a seed has differences."""
+    tables: RandomTables | None = None
+    for seed, name in rounds:
+        if tables is None or tables.seed != seed:
+            if tally.failed or count <= 0:
+                return
+            tables = RandomTables(seed, min(batch, count))
+            count -= batch
+        yield tables, name
 
 
 if __name__ == "__main__":

@@ -50,6 +50,12 @@ def _list_blocks(lines: list[str]) -> Iterator[str]:
             block.append(" ".join(_ITEM.sub("", content, count=1).split()))
 
 
+def find_page(table: Path) -> Path:
+    """Return the page of a table: a page of the documentation, or one beside the README."""
+    name = table.relative_to(CLAIMS).with_suffix(".md")
+    return next(page for page in (ROOT / "docs" / name, ROOT / name) if page.is_file())
+
+
 def read_claims(table: Path) -> list[tuple[str, str]]:
     """Return the sentences of a table with the tests that would fail if they were false."""
     with table.open(encoding="utf-8", newline="") as file:
@@ -93,8 +99,9 @@ No sentence.
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.stem)
 def test_each_sentence_of_a_page_has_a_row(table: Path) -> None:
     """A page and its table have the same sentences, in the same order."""
-    name = table.relative_to(CLAIMS).with_suffix(".md")
-    sentences = list_sentences((ROOT / "docs" / name).read_text(encoding="utf-8"))
+    page = find_page(table)
+    name = page.relative_to(ROOT)
+    sentences = list_sentences(page.read_text(encoding="utf-8"))
     rows = [sentence for sentence, _ in read_claims(table)]
     problems = [
         *(
@@ -103,7 +110,7 @@ def test_each_sentence_of_a_page_has_a_row(table: Path) -> None:
             if sentence not in rows
         ),
         *(
-            f"remove from {table.relative_to(ROOT)}, it is no longer in docs/{name}: {sentence}"
+            f"remove from {table.relative_to(ROOT)}, it is no longer in {name}: {sentence}"
             for sentence in rows
             if sentence not in sentences
         ),

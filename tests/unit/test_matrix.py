@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix.__main__ import main
 from tests.matrix.combinations import Combination, find_java_homes, find_python, list_combinations
 
 
@@ -38,6 +39,22 @@ def test_a_link_to_a_python_that_is_not_installed_is_passed_over(
 
     assert find_python(version) == str(good / f"python{version}")
     assert find_python("2.7") is None
+
+
+def test_a_missing_version_is_a_success_only_at_home(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A build machine that lacks a version has tested nothing with it, so its run fails."""
+    missing = ["--python", "2.7", "--java", "17", "--spark", "4.2"]
+    monkeypatch.delenv("CI", raising=False)
+    assert main(missing) == 0
+    assert (
+        "| Python 2.7 is not on this machine | Python 2.7 is not on this machine |" in capsys.readouterr().out
+    )
+
+    monkeypatch.setenv("CI", "true")
+
+    assert main(missing) == 1
 
 
 def test_the_java_of_the_tests_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

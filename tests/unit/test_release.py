@@ -142,3 +142,19 @@ def test_workflows_run_targets_of_the_makefile(path: Any) -> None:
     assert commands
     own = [command for command in commands if command.removeprefix("make ") not in targets]
     assert [command for command in own if not command.startswith("gh release create ")] == []
+
+
+def test_long_tests_and_campaigns_run_each_night_with_new_seeds() -> None:
+    """Nothing cancels the run of a night; a campaign whose time did not suffice for all has failed."""
+    text = (ROOT / ".github/workflows/nightly.yml").read_text(encoding="utf-8")
+    workflow = yaml.load(text, Loader=yaml.BaseLoader)
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    settings = {step["run"]: step.get("env", {}) for step in steps}
+
+    assert workflow["on"]["schedule"]
+    assert workflow["concurrency"]["cancel-in-progress"] == "false"
+    assert workflow["env"] == {"MERGE_RANDOM_SEED": "${{ github.run_number }}"}
+    assert {"make test-long", "make test", "make quick"} <= settings.keys()
+    # The default profile of Hypothesis draws new examples, that of CI does not.
+    assert settings["make quick"] == {"ARGS": "--hypothesis-profile=default"}
+    assert settings["make campaign"]["ARGS"] == "--complete"

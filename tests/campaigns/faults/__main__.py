@@ -6,14 +6,13 @@ On S3, the server is on this machine, behind a proxy that delays each write of a
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
@@ -24,6 +23,7 @@ from tests.campaigns.faults.lakes import LocalLakes, S3Lakes
 from tests.campaigns.faults.processes import import_jobs
 from tests.campaigns.faults.server import ConnectServer
 from tests.campaigns.faults.trials import FaultTally, FaultTrials, RefusedError
+from tests.campaigns.rounds import Rounds, add_seed, choose_seed
 from tests.s3_server import run_s3
 
 _TRIALS_OF_A_WORKLOAD = 30
@@ -37,28 +37,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the campaign, and print the failures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5, help="how long (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first workloads (%(default)s)")
+    add_seed(parser)
     parser.add_argument(
         "--trials", type=int, default=_TRIALS_OF_A_WORKLOAD, help="of each workload (%(default)s)"
     )
-    parser.add_argument("--only", choices=CAPABILITIES, nargs="*", default=list(CAPABILITIES))
+    parser.add_argument("--only", choices=CAPABILITIES, nargs="+", default=list(CAPABILITIES))
     parser.add_argument("--kinds", choices=_DRAWS, default="all", help="of trials (%(default)s)")
     parser.add_argument("--workloads", type=int, help="how many seeds, whatever time it takes")
     parser.add_argument("--remote", help="a Spark Connect server on this machine; otherwise one is started")
     parser.add_argument("--store", choices=("local", "s3"), default="local", help="(%(default)s)")
     options = parser.parse_args(argv)
     tally = FaultTally()
-    end = time.monotonic() + 60 * options.minutes
+    first, minutes = choose_seed(options.seed), options.minutes if options.workloads is None else math.inf
+    rounds = Rounds(options.only, first, minutes, complete=options.complete)
     folder = Path(mkdtemp(prefix="faults-"))
-    seeds = (
-        count(options.seed)
-        if options.workloads is None
-        else range(options.seed, options.seed + options.workloads)
-    )
     with _open_lakes(options.store) as (lakes, conf), ConnectServer(options.remote, conf) as server:
         import_jobs(server.get_url())
-        for seed, capability in ((seed, name) for seed in seeds for name in options.only):
-            if options.workloads is None and time.monotonic() > end:
+        for seed, capability in rounds:
+            if options.workloads is not None and seed >= first + options.workloads:
                 break
             trials_folder = folder / f"{capability}-{seed}"
             fault_trials = FaultTrials(capability, seed, trials_folder, server, tally, lakes)
@@ -66,9 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print_report(tally)
     if not tally.failed:
         shutil.rmtree(folder)
-        return 0
-    print(f"  the folders of what failed are in {folder}")
-    return 1
+    else:
+        print(f"  the folders of what failed are in {folder}")
+    return rounds.get_exit_code(len(tally.failed))
 
 
 @contextmanager

@@ -40,6 +40,7 @@ class LaunchedRun:
         end = time.monotonic() + _SECONDS_MAX
         while self._process.poll() is None and not launcher.children() and time.monotonic() < end:
             time.sleep(0.01)
+        assert self._process.poll() is not None or launcher.children(), "the child process does not start"
         time.sleep(seconds)
         try:
             family = launcher.children(recursive=True)

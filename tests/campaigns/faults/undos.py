@@ -24,6 +24,7 @@ from airflow_merge_provider.core.protocol import JobFailure, JobRequest
 from tests.campaigns.faults.processes import RunEnd, RunProcess, call_in_process, import_jobs
 from tests.campaigns.faults.server import ConnectServer
 from tests.campaigns.faults.steps import Fault
+from tests.campaigns.rounds import Rounds, add_seed, choose_seed
 from tests.campaigns.snapshot import (
     NUMBERS_OF_IDS,
     NUMBERS_OF_RUNS,
@@ -213,25 +214,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--sequences", type=int, default=20, help="how many (%(default)s)")
     parser.add_argument("--minutes", type=float, default=60, help="how long at most (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first workloads (%(default)s)")
-    parser.add_argument("--only", choices=CAPABILITIES, nargs="*", default=list(CAPABILITIES))
+    add_seed(parser)
+    parser.add_argument("--only", choices=CAPABILITIES, nargs="+", default=list(CAPABILITIES))
     parser.add_argument("--remote", help="a Spark Connect server on this machine; otherwise one is started")
     options = parser.parse_args(argv)
     tally, folder = UndoTally(), Path(mkdtemp(prefix="undos-"))
     began = time.monotonic()
+    rounds = Rounds(options.only, choose_seed(options.seed), options.minutes, complete=options.complete)
     with ConnectServer(options.remote) as server:
         import_jobs(server.get_url())
-        for seed, capability in ((seed, name) for seed in count(options.seed) for name in options.only):
-            is_late = time.monotonic() - began > 60 * options.minutes
-            if tally.tried["sequences"] >= options.sequences or is_late:
-                break
+        for seed, capability in rounds:
             UndoSequence(capability, seed, folder / f"{capability}-{seed}", server, tally).try_sequence()
+            if tally.tried["sequences"] >= options.sequences:
+                break
     for kind, number in sorted(tally.tried.items()):
         print(f"  {kind}: {number}")
     print(f"  {(time.monotonic() - began) / 60:.1f} minutes, {len(tally.failed)} failed")
     if not tally.failed:
         shutil.rmtree(folder)
-    return 1 if tally.failed else 0
+    return rounds.get_exit_code(len(tally.failed))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -27,9 +26,9 @@ from airflow_merge_provider.jobs.joiner.unmatched import find_unmatched
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 from tests.conformance.lean import lean_session
 from tests.conformance.oracles import joiner as oracle
+from tests.random_seeds import list_seeds
 
-FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "50")))
+SEEDS = list_seeds(50)
 
 NAMES = ("k", "K", "key two", "a.b", "ключ", "select")
 # Few values, so that keys match; similar values of one type that differ.

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
@@ -21,9 +20,9 @@ from tests.conformance.oracles.merge_engine import Oracle
 from tests.conformance.oracles.merge_engine_functions import RefusedError
 from tests.conformance.oracles.merge_engine_workloads import draw_workload
 from tests.long import all_long_but
+from tests.random_seeds import list_seeds
 
-FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "8")))
+SEEDS = list_seeds(8)
 
 
 @pytest.mark.parametrize("seed", all_long_but(SEEDS, SEEDS[0]))

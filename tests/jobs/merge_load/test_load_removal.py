@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import ExitStack
 from random import Random
 from typing import Any
@@ -21,9 +20,10 @@ from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Loads, MemoryLoads
 from tests.jobs.merge_load.test_random import build_history, format_day, read_history
 from tests.long import all_long_but
+from tests.random_seeds import list_seeds
 
 # Each key is a case of its own; a longer run is requested by a number of seeds.
-SEEDS = range(int(os.environ.get("MERGE_LOAD_SEEDS", "1")))
+SEEDS = list_seeds(1)
 KEYS = range(60)
 
 

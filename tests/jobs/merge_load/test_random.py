@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 from typing import Any
 
@@ -13,9 +12,10 @@ import pytest
 from tests.conformance.oracles import merge_load as oracle
 from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Loads, sort_rows
+from tests.random_seeds import list_seeds
 
 # Each key is a case of its own; a longer run is requested by a number of seeds.
-SEEDS = range(int(os.environ.get("MERGE_LOAD_SEEDS", "1")))
+SEEDS = list_seeds(1)
 KEYS = range(60)
 
 

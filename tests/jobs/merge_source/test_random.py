@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import random
 from collections.abc import Iterator
 from decimal import Decimal
@@ -25,9 +24,9 @@ from tests.conformance.outcomes import Outcomes, run_selected
 from tests.conformance.test_merge_source import to_comparable
 from tests.jobs.merge_source.pipe import JSON, FeedPipe, MemoryPipe
 from tests.long import all_long_but
+from tests.random_seeds import list_seeds
 
-FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "8")))
+SEEDS = list_seeds(8)
 
 STEPS = 3
 ALIASES = "abcd"

@@ -163,14 +163,17 @@ def test_an_expectation_on_another_source_is_an_error(make_lake: MakeLake, name:
 def test_a_warning_writes_all_rows(make_lake: MakeLake, name: str) -> None:
     """The report counts the rows, and a retry reports the same counts."""
     lake = make_lake(name)
-    expect = {"positive": {**POSITIVE, "action": "warn"}, "known": {"not_null": "_id", "source": "a"}}
+    large = {"condition": "coalesce(n, 0) > 100", "source": "a", "action": "warn"}
+    identified = {"not_null": "_id", "source": "a"}
+    expect = {"positive": {**POSITIVE, "action": "warn"}, "known": identified, "large": large}
 
     report = lake.run(expect, "one")
 
     results = {item["name"]: item for item in report["expectations"]}
     assert {name: (item["rows"], item["failed"]) for name, item in results.items()} == {
-        "positive": (3, 1), "known": (3, 0),
+        "positive": (3, 1), "known": (3, 0), "large": (3, 3),
     }  # fmt: skip
+    assert len(results["large"]["examples"]) == 2
     assert results["positive"]["examples"][0]["_id"] == "2"
     assert [text for text in report["warnings"] if text.startswith("expect.positive: 1 of 3 rows")]
     assert lake.list_ids() == ["1", "2", "3"]
@@ -178,6 +181,7 @@ def test_a_warning_writes_all_rows(make_lake: MakeLake, name: str) -> None:
     assert [(item["name"], item["failed"]) for item in retried["expectations"]] == [
         ("positive", 1),
         ("known", 0),
+        ("large", 3),
     ]
 
 

@@ -17,7 +17,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import TaskAwaitingInput
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
-from deltalake import write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
@@ -207,6 +207,9 @@ def test_a_run_that_shows_no_rows_leaves_no_value(
     assert "run_mode_reason" in left, left
     assert VALUE not in left
     assert KEY not in left
+    if name == "scd2":
+        plan = QueryBuilder().register("plan", DeltaTable(worker.folder / "lake/h__plan"))
+        assert VALUE in str(pa.table(plan.execute("SELECT after FROM plan").read_all()).to_pylist())
 
 
 @pytest.mark.parametrize("name", all_long_but(ERRORS, "duplicates", "cast", "expectation"))

@@ -7,11 +7,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_merge_provider import cli
 from airflow_merge_provider.airflow_cli.connections import check_connections
 from airflow_merge_provider.airflow_cli.settings import apply_settings
 from airflow_merge_provider.commands.registry import COMMANDS
@@ -20,13 +22,32 @@ from airflow_merge_provider.get_provider_info import get_provider_info
 PROGRAM = Path(sys.executable).with_name("airflow")
 SECRET = "secret-of-the-test"  # noqa: S105 - no secret
 _UNSET = ("AIRFLOW__MERGE__", "AIRFLOW_CONN_", "AWS_")
+# Most of the time of a command is the start of Airflow, so commands that change nothing share one.
+_COMMANDS = """
+import contextlib, io, json, sys
+from airflow.__main__ import main
+
+ends = []
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["airflow", *arguments]
+    code, out, err = 0, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+    ends.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(ends))
+"""
 
 
-def run_airflow(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_airflow(
+    home: Path, *arguments: str, program: Sequence[str | Path] = (PROGRAM,), **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run Airflow's command line with a home of its own, without a metadata database."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith(_UNSET)}
     return subprocess.run(
-        [PROGRAM, *arguments],
+        [*program, *arguments],
         env={**variables, "AIRFLOW_HOME": str(home), "COLUMNS": "200", **environment},
         capture_output=True,
         text=True,
@@ -41,36 +62,40 @@ def write_settings(home: Path, **settings: str) -> None:
 
 
 def test_the_group_lists_every_command(tmp_path: Path) -> None:
-    """`airflow merge --help` has the same commands, and their help the same arguments and examples."""
-    process = run_airflow(tmp_path, "merge", "--help")
+    """`airflow merge --help` has the same commands, and their help the same arguments and examples.
+
+    Exit codes are the same, too; a wrong combination of options is refused.
+    """
+    commands = [
+        ["merge", "--help"],
+        ["merge", "undo", "--help"],
+        ["merge", "history", str(tmp_path / "none")],
+        ["merge", "undo", "t", "--run", "1", "--to-version", "2"],
+    ]
+
+    process = run_airflow(tmp_path, json.dumps(commands), program=(sys.executable, "-c", _COMMANDS))
 
     assert process.returncode == 0, process.stderr
+    group, undo, missing, wrong = json.loads(process.stdout.splitlines()[-1])
+    assert (group[0], undo[0], missing[0], wrong[0]) == (0, 0, 3, 2)
     for command in COMMANDS:
-        assert command.name in process.stdout
+        assert command.name in group[1]
+    assert "--to-version N" in undo[1]
+    assert "airflow merge undo golden --warehouse /lake --dry-run" in undo[1]
+    assert "airflow_merge_provider" not in undo[1]
+    assert "not allowed with argument" in wrong[2]
 
-    process = run_airflow(tmp_path, "merge", "undo", "--help")
-    assert "--to-version N" in process.stdout
-    assert "airflow merge undo golden --warehouse /lake --dry-run" in process.stdout
-    assert "airflow_merge_provider" not in process.stdout
 
-
-def test_a_command_prints_what_the_plain_one_prints(write_run: Any, tmp_path: Path) -> None:
-    """The output and the exit code are the same; a wrong combination of options is refused."""
+def test_a_command_prints_what_the_plain_one_prints(
+    write_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program of Airflow has the command, with the same output."""
     target = write_run("orders", [{"id": 1}])
 
     process = run_airflow(tmp_path, "merge", "history", target)
 
-    plain = subprocess.run(
-        [sys.executable, "-m", "airflow_merge_provider", "history", target],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert (process.returncode, process.stdout) == (0, plain.stdout)
-    assert run_airflow(tmp_path, "merge", "history", str(tmp_path / "none")).returncode == 3
-    wrong = run_airflow(tmp_path, "merge", "undo", "t", "--run", "1", "--to-version", "2")
-    assert wrong.returncode == 2
-    assert "not allowed with argument" in wrong.stderr
+    assert cli.main(["history", target]) == 0
+    assert (process.returncode, process.stdout) == (0, capsys.readouterr().out)
 
 
 @pytest.mark.long

@@ -35,7 +35,7 @@ if os.environ.get("SPARK_FAKE") == "broken":
     sys.exit(7)
 (folder / f"{{os.getpid()}}.environment").write_text("\\n".join(os.environ))
 (folder / f"{{os.getpid()}}.properties").write_text(properties)
-time.sleep(0.3)
+time.sleep(0.05)
 while os.environ.get("SPARK_FAKE") == "hanging":
     time.sleep(1)
 server = socket.create_server(("127.0.0.1", int(settings["spark.connect.grpc.binding.port"])))
@@ -63,6 +63,8 @@ if not config.get("silent") or (folder / "answers").exists():
 (folder / "answers").touch()
 (folder / f"job-{{request['run']['run_id']}}").write_text(str(os.getpid()))
 time.sleep(config.get("seconds", 0))
+while config.get("until") and not (folder / config["until"]).exists():
+    time.sleep(0.02)
 result.with_suffix(".part").write_text(json.dumps({{"ok": True, "report": {{"settings": settings}}}}))
 result.with_suffix(".part").rename(result)
 """
@@ -88,7 +90,7 @@ class FakeMachine:
         on_line: Callable[[str], object] = print,
         **config: object,
     ) -> SharedSparkProcess:
-        """Build one run; ``config`` has the seconds that it takes."""
+        """Build one run; ``config`` has the seconds that it takes, or the file that ends it (``until``)."""
         settings = LocalSparkSettings(memory=memory, idle_seconds=idle_seconds, warm_up=False)
         request = probe.build_request("s", "t", run_id, **config)
         return SharedSparkProcess(request, settings=settings, conf=conf, script=self.job, on_line=on_line)

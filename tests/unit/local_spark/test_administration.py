@@ -11,6 +11,7 @@ import pytest
 
 from airflow_merge_provider import cli
 from airflow_merge_provider.core.errors import JobError
+from airflow_merge_provider.local_spark import server_run
 from tests.unit.local_spark.conftest import FakeMachine, is_running, wait_until
 
 
@@ -35,8 +36,11 @@ def test_servers_are_listed_and_stopped(machine: FakeMachine, capsys: pytest.Cap
     assert machine.list_folders() == []
 
 
-def test_a_run_of_a_stopped_server_says_so(machine: FakeMachine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_a_stopped_server_says_so(
+    machine: FakeMachine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run whose server is stopped fails with a retryable error."""
+    monkeypatch.setattr(server_run, "_RESULT_SECONDS", 0.3)
     errors: list[Any] = []
 
     def run_job() -> None:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 import socket
 from pathlib import Path
 
 import pytest
 
+from airflow_merge_provider.commands.servers import add_server_arguments
 from airflow_merge_provider.connect_server import ConnectServer
+from airflow_merge_provider.connect_token import LOOPBACK
 from airflow_merge_provider.core.child_process import write_server_answer
 from airflow_merge_provider.core.errors import SetupError
 from tests.unit.local_spark.conftest import FakeMachine
+
+
+def test_a_server_listens_on_this_machine_by_default() -> None:
+    """Other machines reach a server only if its user chooses an address that they reach."""
+    parser = argparse.ArgumentParser()
+    add_server_arguments(parser)
+
+    assert parser.parse_args([]).host == LOOPBACK[0] == "127.0.0.1"
 
 
 def test_a_server_holds_its_port_on_both_loopback_addresses(machine: FakeMachine) -> None:

@@ -60,10 +60,10 @@ def script(tmp_path: Path) -> Any:
 
 def test_an_idle_server_is_withdrawn(machine: FakeMachine) -> None:
     """The server ends after the idle time, but not while a slot is held."""
-    running = SupervisorThread(machine, idle_seconds=0.5)
+    running = SupervisorThread(machine, idle_seconds=0.2)
     wait_until(running.folder.read_state)
     slot = try_slot(running.folder, 1)
-    time.sleep(1.5)
+    time.sleep(0.8)
     assert running.folder.read_state() is not None
 
     slot.release()
@@ -79,7 +79,7 @@ def test_a_run_that_looks_for_the_server_keeps_it(machine: FakeMachine) -> None:
     with running.folder.try_start_lock() as held:
         assert held
         wait_until(running.folder.read_state)
-        time.sleep(1)
+        time.sleep(0.8)
         assert running.folder.read_state() is not None
 
     running.wait_for_end()
@@ -87,7 +87,7 @@ def test_a_run_that_looks_for_the_server_keeps_it(machine: FakeMachine) -> None:
 
 def test_a_server_whose_folder_was_removed_ends(machine: FakeMachine) -> None:
     """No run finds a server without its folder, so it ends after the idle time, too."""
-    running = SupervisorThread(machine, idle_seconds=0.5)
+    running = SupervisorThread(machine, idle_seconds=0.2)
     wait_until(running.folder.read_state)
 
     shutil.rmtree(running.folder.path)

@@ -26,7 +26,7 @@ RIGHT = {"inputs": {"a": "A", "b": "B"}, "join_keys": "a.x = b.x", "join_type": 
 SCHEMAS = {"a": {"x": "int", "y": "string?"}, "b": {"x": "int", "y": "string?"}}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4))
 def test_nothing_that_is_written_breaks_the_check(changed: dict[str, Any]) -> None:
     """Every value of every property is either parsed or rejected with a ConfigError."""

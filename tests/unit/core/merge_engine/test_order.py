@@ -34,7 +34,7 @@ def set_sequences(vector: dict[str, Any], commit: list[list[Any]], first: int, r
             record[names.index("free")] = None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 1_000_000), st.randoms(use_true_random=False))
 def test_a_batch_gives_one_result_whatever_the_order_of_its_rows(seed: int, random: Random) -> None:
     """Rows and recorded removals are equal for shuffled batches, or each of them is refused."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,9 +20,9 @@ from tests.conformance.flink_types import parse_column
 from tests.conformance.oracles.merge_engine import Oracle
 from tests.conformance.oracles.merge_engine_functions import RefusedError
 from tests.conformance.oracles.merge_engine_workloads import draw_workload
+from tests.random_seeds import list_seeds
 
-FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
-RUNS = int(os.environ.get("MERGE_RANDOM_RUNS", "600"))
+SEEDS = list_seeds(600)
 
 
 def plan_vector(vector: Mapping[str, Any]) -> Plan:
@@ -98,7 +97,7 @@ def to_plain(row: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     return {name: dict(value) if name in maps and value is not None else value for name, value in row.items()}
 
 
-@pytest.mark.parametrize("start", range(FIRST, FIRST + RUNS, 100))
+@pytest.mark.parametrize("start", SEEDS[::100])
 def test_the_fold_is_the_definition(start: int) -> None:
     """After every commit the rows equal those of the oracle, or both reject it.
 
