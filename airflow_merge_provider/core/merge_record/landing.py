@@ -32,8 +32,9 @@ _MICROSECONDS = 1_000_000
 class FileEntry:
     """One file of a listing; ``modified`` is in microseconds since 1970 UTC.
 
-    ``version`` changes whenever the content does: it is the store's tag, or size and time. ``is_link`` is
-    True if the name is a symbolic link, which is not followed.
+    ``version`` changes whenever the content does: it is the store's tag, or size and time. It may change
+    without the content, and a copy may have another one. ``digest`` is that of the content, if the store has
+    one. ``is_link`` is True if the name is a symbolic link, which is not followed.
     """
 
     name: str
@@ -41,6 +42,11 @@ class FileEntry:
     modified: int
     version: str
     is_link: bool = False
+    digest: str | None = None
+
+    def has_content_of(self, version: str, digest: str | None) -> bool:
+        """Return whether a file is the one of a version, or has the same content."""
+        return self.version == version or (self.digest is not None and self.digest == digest)
 
     @classmethod
     def from_stat(cls, name: str, stat: Mapping[str, Any]) -> FileEntry:
@@ -49,7 +55,10 @@ class FileEntry:
         seconds = modified.timestamp() if hasattr(modified, "timestamp") else float(modified)
         size = int(stat.get("size") or 0)
         version = str(stat.get("ETag") or stat.get("etag") or f"{size}-{seconds!r}").strip('"')
-        return cls(name, size, int(seconds * _MICROSECONDS), version)
+        md5 = stat.get("md5Hash") or (stat.get("content_settings") or {}).get("content_md5")
+        # Azure does not update the digest of a file that grows.
+        digest = f"{size}-{md5 if isinstance(md5, str) else md5.hex()}" if md5 else None
+        return cls(name, size, int(seconds * _MICROSECONDS), version, digest=digest)
 
     @classmethod
     def of_file(cls, name: str, stat: os.stat_result) -> FileEntry:

@@ -246,8 +246,8 @@ class _Run:
         self.uris |= {id_: str(manifest["uri"]) for id_, manifest in published.manifests.items()}
         with self.progress.time_step("move"):
             self.journal.lease.check_lease()
-            routing.route_sources(plan, folders, config)
-            lines = routing.build_ledger(plan, self.uris, config, self.request.run.model_dump())
+            moved = routing.route_sources(plan, folders, config)
+            lines = routing.build_ledger(plan, self.uris, moved, config, self.request.run.model_dump())
             ledger_uri = self.journal.write_ledger(plan.state.generation, lines)
         result = self._build_result(previous_state, new_file_count, ledger=ledger_uri)
         written = (sum(manifest[name] for manifest in manifests) for name in ("records", "bytes"))
