@@ -54,6 +54,11 @@ class TaggedFileSystem(MemoryFileSystem):  # type: ignore[misc]
         entries = super().find(path, *args, detail=detail, **kwargs)
         return {name: self._add_tag(entry) for name, entry in entries.items()} if detail else entries
 
+    def change_tags(self, path: str) -> None:
+        """Give the files below a path other tags, as a change of their metadata does on some stores."""
+        for name in self.find(path):
+            self._set_tag(name, is_copy=True)
+
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         return self._add_tag(super().info(path, **kwargs))
 

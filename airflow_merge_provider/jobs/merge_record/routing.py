@@ -32,13 +32,12 @@ _SHORT = 20
 
 @dataclass(frozen=True, slots=True)
 class MovedFile:
-    """Where a source was moved, its version and digest there, and the UUID of the FlowFile in its sidecar."""
+    """Where a source was moved, the UUID in its sidecar there, and the version of the file there."""
 
     folder: str
     name: str
     uuid: str
     version: str
-    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,6 @@ def _commit_output(
         "bytes": entry.size,
         # An undo deletes this file, and no other one with its name.
         "version": entry.version,
-        "digest": entry.digest,
         "reason": merge.reason.text,
         "code": merge.reason.code,
         "attributes": _describe_output(merge, entry.name),
@@ -272,9 +270,7 @@ def _move_source(
         with suppress(FileNotFoundError):
             folders.source.move_file(claimed, target, target_name)
     entry = target.find_entry(target_name)
-    if entry is None:
-        return None
-    return MovedFile(target.location, target_name, source.uuid, entry.version, entry.digest)
+    return None if entry is None else MovedFile(target.location, target_name, source.uuid, entry.version)
 
 
 def build_unique_name(name: str, uuid: str) -> str:

@@ -97,7 +97,7 @@ class FileSearch:
             is_unchanged = (
                 entry is not None
                 and entry.size == manifest.get("bytes")
-                and entry.has_content_of(manifest.get("version", entry.version), manifest.get("digest"))
+                and entry.has_version(manifest.get("version", entry.version))
             )
             if manifest.get(WITHDRAWN) or not is_unchanged:
                 return None
@@ -167,7 +167,7 @@ def _find_location(
     )
     file = next((moved for folder, moved in candidates if _has_file(folder, moved)), None)
     if file is None:
-        return _Location(is_in_place=entry is not None and entry.version == version[1])
+        return _Location(is_in_place=entry is not None and entry.has_version(version[1]))
     has_sidecar = source.find_entry(f"{name}{SIDECAR}") is not None
     returned = ReturnedFile(file.folder, file.name, source.location, name, file.uuid, version[1])
     return _Location(is_taken=entry is not None or has_sidecar, file=returned)
@@ -190,4 +190,4 @@ def _list_moved(folder: Storage, name: str, part: Mapping[str, Any]) -> list[dic
 
 def _has_file(folder: Storage, moved: MovedFile) -> bool:
     entry = folder.find_entry(moved.name)
-    return entry is not None and entry.has_content_of(moved.version, moved.digest)
+    return entry is not None and entry.has_version(moved.version)

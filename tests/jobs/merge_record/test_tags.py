@@ -21,11 +21,13 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import flowfile_uuid
-from airflow_merge_provider.core.merge_record.landing import SIDECAR
+from airflow_merge_provider.core.merge_record.landing import SIDECAR, sort_listing
 from airflow_merge_provider.core.merge_record.plan import NewFiles, PlannedMerge
 from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.state import update_files
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open_storage
 from airflow_merge_provider.jobs.merge_record.job import _resolve_config, run_with
@@ -102,12 +104,18 @@ class Lake:
 
     def run_job(self, run_id: str = "") -> dict[str, Any]:
         """Run the task."""
-        folders = {name: self.folders[name] for name in _FOLDERS}
-        config = {**folders, "state_path": self.folders["state"], "reader": "json", **self.settings}
-        request = self._build_request("merge_record", config, run_id)
+        request = self.build_run(run_id)
         return check_report(
             run_with(self.engine, open_storage, _resolve_config(request), request, Progress(out=str))
         )
+
+    def build_run(self, run_id: str = "") -> JobRequest:
+        """Return the request of a run."""
+        folders = {name: self.folders[name] for name in _FOLDERS}
+        config = {**folders, "state_path": self.folders["state"], "reader": "json", **self.settings}
+        if config.get("original_action", "move") != "move":
+            del config["original"]
+        return self._build_request("merge_record", config, run_id)
 
     def undo_run(self, run_id: str = "", **changes: Any) -> dict[str, Any]:
         """Undo the newest run."""
@@ -254,6 +262,36 @@ def test_a_file_whose_parts_fail_is_moved_once() -> None:
 
     assert list(lake.count_inputs().values()) == [1]
     assert len(lake.read_folder("failure")) == 3
+
+
+@pytest.mark.parametrize("action", ["keep", "move"])
+def test_a_change_of_metadata_is_not_a_change_of_the_file(action: str) -> None:
+    """Where a store has a digest of the content, merged and waiting files are not merged again.
+
+    A plan that was made before the change is carried out. Tags of an earlier release are known.
+    """
+    lake = Lake(make_bucket("generation"), original_action=action)
+    for name in "abc":
+        lake.put_file(f"{name}.json", {"id": name})
+    lake.run_job()
+    files: Any = lake.open_folder("source")
+    state, _ = Journal(lake.open_folder("state")).read_state()
+    listing = sort_listing(files.list_files(), files.location, _resolve_config(lake.build_run()), 2**52)
+    tags = {uri: entry.tag for uri, entry in listing.files.items()}
+    old_state = replace(update_files(state, lambda file: replace(file, version=tags[file.uri])), done=tags)
+    assert listing.find_new_files(old_state) == {}
+    files.fs.change_tags(files.resolve_path(""))
+
+    assert lake.run_job()["run_mode"] == "noop"
+    lake.put_file("d.json", {"id": "d"})
+    TaggedFileSystem.dies_before(3)
+    assert _is_killed(lake.run_job)
+    files.fs.change_tags(files.resolve_path(""))
+    report = lake.run_job()
+
+    assert lake.read_merged() == [["a", "b"], ["c", "d"]]
+    assert not report["warnings"]
+    assert len(lake.read_folder("source")) == (8 if action == "keep" else 0)
 
 
 @pytest.mark.parametrize("tags", [*TAGS, "local"])
