@@ -311,6 +311,9 @@ class Store:
         return Answer(headers={"Location": address, "X-GUploader-UploadID": upload})
 
     def _continue_upload(self, request: Request) -> Answer:
+        if request.method == "DELETE":
+            del self._uploads[request.query["upload_id"]]
+            return Answer(HTTPStatus.NO_CONTENT)
         start, bucket, content = self._uploads[request.query["upload_id"]]
         content += request.body
         total = request.headers.get("content-range", "").rpartition("/")[2]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.hooks._exchange import RunFolder
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
+from airflow_merge_provider.jobs.merge_record.files.storage import RemoteStorage
 
 Submit = Callable[[JobRequest], JobResult | JobFailure]
 
@@ -49,6 +52,34 @@ def check_three_runs(warehouse: str, options: Mapping[str, str], submit: Submit)
     assert "session" in reports[0]["seconds"]
     assert "session" not in reports[1]["seconds"], "a run without work needs no Spark"
     assert DeltaTable(f"{warehouse}/target", storage_options=store).version() == 1
+
+
+class BrokenStream(io.BytesIO):
+    """A file that cannot be read to its end."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell() > 6 << 20:
+            raise OSError("the connection is lost")
+        return super().read(size)
+
+
+def check_copies(location: str, arguments: Mapping[str, Any]) -> None:
+    """Check that a copy is recognized by its content, also one of several parts, and is never partial.
+
+    :param arguments: those of fsspec.
+    """
+    source, other = (RemoteStorage(f"{location}/{name}", arguments) for name in ("source", "other"))
+    source.write_stream("parts", io.BytesIO(bytes(11 << 20)))
+    source.write_file("small", b"content")
+    for name in ("parts", "small"):
+        assert [source.copy_new(name, other, name) for _ in range(2)] == [True, True]
+    other.write_file("small", b"another")
+    assert not source.copy_new("small", other, "small")
+    assert other.read_file("small") == b"another"
+    with pytest.raises(OSError, match="connection is lost"):
+        source.write_stream("broken", BrokenStream(bytes(12 << 20)))
+    listed = {entry.name: entry for entry in source.list_files()}
+    assert listed == {name: source.find_entry(name) for name in ("parts", "small")}
 
 
 def check_exchange(warehouse: str, files: Any) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.object_store.clients import complete_arguments
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from tests.azurite import KEY, Azurite, run_azurite
-from tests.e2e.store_runs import build_request, check_exchange, check_three_runs
+from tests.e2e.store_runs import build_request, check_copies, check_exchange, check_three_runs
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,13 @@ def test_first_unchanged_and_changed_run(
 def test_files_are_exchanged_through_the_container(azurite: Azurite, warehouse: str) -> None:
     """The worker writes the request, reads a result, and removes both."""
     check_exchange(warehouse, azurite.open_files())
+
+
+# Clients of stores send large requests.
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+def test_copies_are_recognized_by_their_content(azurite: Azurite, warehouse: str) -> None:
+    """A copy has another tag on Azure."""
+    check_copies(warehouse, complete_arguments(warehouse, azurite.settings))
 
 
 def test_a_container_that_does_not_exist(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResu
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.jobs.merge_record.files.storage import RemoteStorage
-from tests.e2e.store_runs import build_request, check_exchange, check_three_runs
+from tests.e2e.store_runs import build_request, check_copies, check_exchange, check_three_runs
 from tests.gcs_server import GcsServer, run_gcs
 
 
@@ -113,6 +113,13 @@ def test_a_file_is_created_once(gcs: GcsServer, warehouse: str) -> None:
     assert storage.create_file("lease.json", b"first")
     assert not storage.create_file("lease.json", b"second")
     assert storage.read_file("lease.json") == b"first"
+
+
+# Clients of stores send large requests.
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+def test_copies_are_recognized_by_their_content(gcs: GcsServer, warehouse: str) -> None:
+    """A copy has another tag on Google Cloud Storage."""
+    check_copies(warehouse, complete_arguments(warehouse, WarehouseHook().store_settings))
 
 
 def test_a_bucket_that_does_not_exist(gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> None:

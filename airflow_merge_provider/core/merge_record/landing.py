@@ -32,8 +32,9 @@ _MICROSECONDS = 1_000_000
 class FileEntry:
     """One file of a listing; ``modified`` is in microseconds since 1970 UTC.
 
-    ``version`` changes whenever the content does: it is the store's tag, or size and time. ``is_link`` is
-    True if the name is a symbolic link, which is not followed.
+    ``version`` changes whenever the content does: it is the digest or the tag of the store, or size and time.
+    Some stores change the ``tag`` without the content, and for each copy. ``is_link`` is True if the name is
+    a symbolic link, which is not followed.
     """
 
     name: str
@@ -41,15 +42,24 @@ class FileEntry:
     modified: int
     version: str
     is_link: bool = False
+    tag: str = ""
+
+    def has_version(self, version: str) -> bool:
+        """Return whether a file has a version; an earlier release took the tag where there is a digest."""
+        return version in (self.version, self.tag)
 
     @classmethod
     def from_stat(cls, name: str, stat: Mapping[str, Any]) -> FileEntry:
-        """Build the entry from fsspec's metadata; an object store's tag is the most reliable version."""
+        """Build the entry from fsspec's metadata; a digest of the content is the most reliable version."""
         modified = next((stat[key] for key in _TIMES if stat.get(key)), 0)
         seconds = modified.timestamp() if hasattr(modified, "timestamp") else float(modified)
         size = int(stat.get("size") or 0)
-        version = str(stat.get("ETag") or stat.get("etag") or f"{size}-{seconds!r}").strip('"')
-        return cls(name, size, int(seconds * _MICROSECONDS), version)
+        tag = str(stat.get("ETag") or stat.get("etag") or f"{size}-{seconds!r}").strip('"')
+        # Google Cloud Storage has a digest of most files, and Azure of small ones.
+        md5 = stat.get("md5Hash") or (stat.get("content_settings") or {}).get("content_md5")
+        # Azure does not update the digest of a file that grows.
+        version = f"{size}-{md5 if isinstance(md5, str) else md5.hex()}" if md5 else tag
+        return cls(name, size, int(seconds * _MICROSECONDS), version, tag=tag)
 
     @classmethod
     def of_file(cls, name: str, stat: os.stat_result) -> FileEntry:
@@ -79,14 +89,14 @@ def _stat_entry(entry: os.DirEntry[str], name: str) -> Iterator[FileEntry]:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of the source folder: all of them by URI with their version, and those that have settled.
+    """The files of the source folder: all of them by URI, and those that have settled.
 
     ``sidecars`` holds the versions of sidecars by their names. ``other_files`` are names that are not
     files to merge, but that a reader of the whole folder would read; ``links`` are those of them that are
     symbolic links.
     """
 
-    versions: Mapping[str, str]
+    files: Mapping[str, FileEntry]
     settled: Mapping[str, FileEntry]
     sidecars: Mapping[str, str]
     unsettled: int
@@ -96,7 +106,19 @@ class Listing:
     def find_new_files(self, state: State) -> dict[str, FileEntry]:
         """Return the settled files that no run has read in their current version, by URI."""
         known_versions = {**state.done, **state.waiting}
-        return {uri: entry for uri, entry in self.settled.items() if known_versions.get(uri) != entry.version}
+        return {
+            uri: entry
+            for uri, entry in self.settled.items()
+            if uri not in known_versions or not entry.has_version(known_versions[uri])
+        }
+
+    def find_changed(self, versions: Mapping[str, str]) -> list[str]:
+        """Return the URIs of files that have another version now, or no longer exist."""
+        return [
+            uri
+            for uri, version in versions.items()
+            if uri not in self.files or not self.files[uri].has_version(version)
+        ]
 
 
 def sort_listing(entries: Iterable[FileEntry], location: str, config: MergeRecordConfig, now: int) -> Listing:
@@ -108,7 +130,7 @@ def sort_listing(entries: Iterable[FileEntry], location: str, config: MergeRecor
     settle = config.settle_time.microseconds if config.settle_time else 0
     names = {entry.name for entry in files.values()}
     return Listing(
-        versions={uri: entry.version for uri, entry in files.items()},
+        files=files,
         settled={uri: entry for uri, entry in files.items() if not settle or now - entry.modified >= settle},
         sidecars=sidecars,
         unsettled=sum(bool(settle) and now - entry.modified < settle for entry in files.values()),
@@ -125,9 +147,7 @@ def find_reason_to_run(state: State, listing: Listing, now: int, config: MergeRe
     """Return why a run has work to do (new files, changed files, bins that expire), or None."""
     if new_files := listing.find_new_files(state):
         return f"{len(new_files)} new files"
-    if changed_uris := [
-        uri for uri, version in state.waiting.items() if listing.versions.get(uri) != version
-    ]:
+    if changed_uris := listing.find_changed(state.waiting):
         return f"{len(changed_uris)} files of open bins have changed or no longer exist"
     reasons = plan_merges(state, NewFiles(), now, config).reasons
     return ", ".join(f"{count} bins are due ({code})" for code, count in reasons.items()) or None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -160,6 +160,16 @@ def remove_files(state: State, uris: Iterable[str]) -> State:
     )
     returned = tuple(source for source in state.returned if source.uri not in removed_uris)
     return replace(state, bins=tuple(bin_ for bin_ in bins if bin_.sources), returned=returned)
+
+
+def update_files(state: State, update: Callable[[FlowFile], FlowFile]) -> State:
+    """Return the state with other locations and versions of the files that wait."""
+    partial = dict(state.partial)
+    for source in state.sources:
+        if source.uri in partial:
+            partial[update(source).uri] = partial.pop(source.uri)
+    bins = tuple(replace(bin_, sources=[update(source) for source in bin_.sources]) for bin_ in state.bins)
+    return replace(state, bins=bins, partial=partial, returned=tuple(map(update, state.returned)))
 
 
 def _bin_json(bin_: Bin) -> dict[str, Any]:

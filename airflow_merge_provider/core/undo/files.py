@@ -9,11 +9,12 @@ Source: docs/undo.md, Files.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.state import FOLDERS, UNDOABLE_RUNS, State
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.previous_run import RESULT
@@ -28,8 +29,12 @@ from airflow_merge_provider.core.table_history import (
 from airflow_merge_provider.core.undo.choice import UndoChoice, build_refusal, choose_undo, describe_run
 from airflow_merge_provider.core.undo.config import UndoConfig
 
+# The key of the URI and the versions of a file that an undo has moved back, in the ledger.
+RETURNED = "returned"
 _CAPABILITY = "merge_record"
 _NAMED = 3
+# The URI and the version of a file.
+FileKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,8 @@ class WithdrawnOutput:
 class ReturnedFile:
     """A source file that an undo moves back: the folder and name where it is, and its own.
 
-    ``uuid`` is that of the FlowFile in the sidecar that the run gave the file.
+    ``uuid`` is that of the FlowFile in the sidecar that the run gave the file, and ``version`` that of the
+    source file; plans of an earlier release do not have it.
     """
 
     folder: str
@@ -53,6 +59,12 @@ class ReturnedFile:
     source: str
     source_name: str
     uuid: str
+    version: str = ""
+
+    @property
+    def key(self) -> FileKey:
+        """The URI and the version that the source file had in the run."""
+        return f"{self.source}/{self.source_name}", self.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +104,38 @@ class FilesUndo:
             files=tuple(ReturnedFile(**file) for file in raw["files"]),
             report_data=raw["report_data"],
         )
+
+
+class ReturnedVersions:
+    """The versions that files have got when undos moved them back: in some stores, a copy has another one."""
+
+    def __init__(self) -> None:
+        self._versions: dict[FileKey, Mapping[str, Any]] = {}
+
+    def add_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Add the files of the ledger of an undo; undos are added in their order."""
+        for source in (source for line in lines for source in line["sources"]):
+            if returned := source.get(RETURNED):
+                self._versions[source["uri"], source["version"]] = returned
+
+    def find_key(self, uri: str, version: str) -> FileKey:
+        """Return the URI and the version that a file has now, from those that it had in a run."""
+        returned = self._find_returned((uri, version)) or {"uri": uri, "version": version}
+        return returned["uri"], returned["version"]
+
+    def update_file(self, file: FlowFile) -> FlowFile:
+        """Return a file with its present location and versions, from those that it had in a run."""
+        returned = self._find_returned((file.uri, file.version))
+        return file if returned is None else replace(file, **returned)
+
+    def _find_returned(self, key: FileKey) -> Mapping[str, Any] | None:
+        """Follow the returns of a file; with a tag of its content, it has the same version again."""
+        returned, visited = None, set()
+        while key in self._versions and key not in visited:
+            visited.add(key)
+            returned = self._versions[key]
+            key = returned["uri"], returned["version"]
+        return returned
 
 
 def choose_files_undo(config: UndoConfig, report_data: Mapping[int, Mapping[str, Any]]) -> UndoChoice | None:
@@ -149,12 +193,22 @@ def build_files_result(choice: UndoChoice, *, records: int, outputs: int, files:
 
 
 def build_undone_lines(
-    lines: Sequence[Mapping[str, Any]], now: int, token: Mapping[str, Any]
+    lines: Iterable[Mapping[str, Any]],
+    returned_files: Mapping[FileKey, Mapping[str, Any] | None],
+    now: int,
+    token: Mapping[str, Any],
 ) -> Iterator[dict[str, Any]]:
-    """Yield the ledger lines of an undo: those of the undone merges and failures, with its own run."""
+    """Yield the ledger lines of an undo: those of the undone merges and failures, with its own run.
+
+    :param returned_files: the new URIs and versions of the files that were moved back.
+    """
     for line in lines:
         if line["outcome"] in ("merged", "failed"):
-            yield {**line, "outcome": "undone", "at": now, "run": dict(token)}
+            sources = [
+                {**source, RETURNED: returned_files.get((source["uri"], source["version"]))}
+                for source in line["sources"]
+            ]
+            yield {**line, "outcome": "undone", "at": now, "run": dict(token), "sources": sources}
 
 
 def _list_entries(report_data: Mapping[int, Mapping[str, Any]]) -> Iterator[HistoryEntry]:

@@ -27,6 +27,7 @@ from airflow_merge_provider.core.merge_record.state import (
     compute_fingerprint,
     dissolve_bins,
     remove_files,
+    update_files,
 )
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
@@ -197,16 +198,22 @@ class _Run:
 
         :return: the new state, and the URIs of the missing files.
         """
-        changed_uris = [uri for uri, version in state.waiting.items() if listing.versions.get(uri) != version]
-        lost = [uri for uri in changed_uris if uri not in listing.versions]
+        changed_uris = listing.find_changed(state.waiting)
+        lost = [uri for uri in changed_uris if uri not in listing.files]
         if changed_uris:
             self.reporter.add_warnings(
                 [f"{len(changed_uris)} files of open bins have changed or no longer exist: removed from bins"]
             )
         state = remove_files(state, changed_uris)
         partial = {uri: ids for uri, ids in state.partial.items() if uri not in changed_uris}
-        done = {uri: version for uri, version in state.done.items() if uri in listing.versions}
-        state = replace(state, partial=partial, done=done)
+        done = {uri: version for uri, version in state.done.items() if uri in listing.files}
+        changed_done = set(listing.find_changed(done))
+        # Tags that an earlier release has stored become digests.
+        done |= {uri: listing.files[uri].version for uri in done if uri not in changed_done}
+        state = update_files(
+            replace(state, partial=partial, done=done),
+            lambda file: replace(file, version=listing.files[file.uri].version),
+        )
         regrouped = bool(state.bins) and state.fingerprint != compute_fingerprint(self.config)
         if regrouped:
             self.reporter.add_warnings(
@@ -246,8 +253,8 @@ class _Run:
         self.uris |= {id_: str(manifest["uri"]) for id_, manifest in published.manifests.items()}
         with self.progress.time_step("move"):
             self.journal.lease.check_lease()
-            routing.route_sources(plan, folders, config)
-            lines = routing.build_ledger(plan, self.uris, config, self.request.run.model_dump())
+            moved = routing.route_sources(plan, folders, config)
+            lines = routing.build_ledger(plan, self.uris, moved, config, self.request.run.model_dump())
             ledger_uri = self.journal.write_ledger(plan.state.generation, lines)
         result = self._build_result(previous_state, new_file_count, ledger=ledger_uri)
         written = (sum(manifest[name] for manifest in manifests) for name in ("records", "bytes"))
@@ -274,7 +281,7 @@ class _Run:
             config,
             self.progress,
             self.opened,
-            lambda: self._list_files(folders, config).versions,
+            lambda: self._list_files(folders, config),
         )
         published = publisher.publish_plan(plan, is_resumed=is_resumed)
         if published.changed:

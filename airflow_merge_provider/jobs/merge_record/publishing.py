@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.landing import Listing
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedMerge
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_record import routing
@@ -44,7 +45,7 @@ class Publisher:
     config: MergeRecordConfig
     progress: Progress
     opened: Callable[[str], Storage]
-    list_versions: Callable[[], Mapping[str, str]]
+    list_files: Callable[[], Listing]
 
     def publish_plan(self, plan: Plan, *, is_resumed: bool) -> PublishResult:
         """Publish every merge that is neither published nor withdrawn and whose files have not changed.
@@ -116,13 +117,8 @@ class Publisher:
 
     def _split_off_changed(self, merges: Sequence[PlannedMerge]) -> tuple[list[PlannedMerge], list[str]]:
         """Return the merges whose files have not changed since planning, and the changed files (URIs)."""
-        versions = self.list_versions()
-        changed = {
-            source.uri
-            for merge in merges
-            for source in merge.sources
-            if versions.get(source.uri) != source.version
-        }
+        versions = {source.uri: source.version for merge in merges for source in merge.sources}
+        changed = set(self.list_files().find_changed(versions))
         unchanged_merges = [
             merge for merge in merges if changed.isdisjoint(source.uri for source in merge.sources)
         ]

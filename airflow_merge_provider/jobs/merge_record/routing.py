@@ -9,22 +9,35 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR
+from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR, FileEntry
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedFailure, PlannedMerge
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal, to_json
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.writing import StagedFile
 
+# The key of the place to which a run has moved a source, in the ledger.
+MOVED = "moved"
 _PREFIX = "merged"
 # Where the folders of originals and failures keep the sidecars that their files arrived with, for an undo.
 _ARRIVED = "_sidecars"
 # The number of characters that remain of the stem, and of the ending, of a name that is too long.
 _SHORT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class MovedFile:
+    """Where a source was moved, the UUID in its sidecar there, and the version of the file there."""
+
+    folder: str
+    name: str
+    uuid: str
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,12 @@ def _publish_merge(
     folders.merged.write_file(f"{name}{SIDECAR}", _write_json(_describe_output(merge, name)))
     journal.lease.check_lease()
     staging.move_file(staged.name, folders.merged, name)
-    return _commit_output(merge, name, staged.size, folders, journal)
+    entry = folders.merged.find_entry(name)
+    if entry is None or entry.size != staged.size:
+        raise JobError(
+            f"{folders.merged.build_uri(name)}: another program has changed the new file: retry the task"
+        )
+    return _commit_output(merge, entry, folders, journal)
 
 
 def find_output(merge: PlannedMerge, folders: Folders, journal: Journal) -> dict[str, Any] | None:
@@ -67,20 +85,22 @@ def find_output(merge: PlannedMerge, folders: Folders, journal: Journal) -> dict
     prefixed_names = folders.merged.list_prefixed(f"{_PREFIX}-{merge.id}")
     names = [name for name in prefixed_names if not name.endswith(SIDECAR)]
     entry = folders.merged.find_entry(names[0]) if names else None
-    return None if entry is None else _commit_output(merge, names[0], entry.size, folders, journal)
+    return None if entry is None else _commit_output(merge, entry, folders, journal)
 
 
 def _commit_output(
-    merge: PlannedMerge, name: str, size: int, folders: Folders, journal: Journal
+    merge: PlannedMerge, entry: FileEntry, folders: Folders, journal: Journal
 ) -> dict[str, Any]:
     manifest = {
         "merge_id": merge.id,
-        "uri": folders.merged.build_uri(name),
+        "uri": folders.merged.build_uri(entry.name),
         "records": merge.records,
-        "bytes": size,
+        "bytes": entry.size,
+        # An undo deletes this file, and no other one with its name.
+        "version": entry.version,
         "reason": merge.reason.text,
         "code": merge.reason.code,
-        "attributes": _describe_output(merge, name),
+        "attributes": _describe_output(merge, entry.name),
         "sources": [source.uri for source in merge.sources],
     }
     journal.publish_merge(merge.id, manifest)
@@ -91,35 +111,43 @@ def _describe_output(merge: PlannedMerge, name: str) -> dict[str, str]:
     return {"filename": name, "path": "./", **merge.attributes, "uuid": merge.id}
 
 
-def route_sources(plan: Plan, folders: Folders, config: MergeRecordConfig) -> None:
-    """Move finished and failed sources out of the source folder.
+def route_sources(plan: Plan, folders: Folders, config: MergeRecordConfig) -> dict[str, MovedFile]:
+    """Move finished and failed sources out of the source folder; return where they are, by URI.
 
     Failed sources go to the failure folder, merged ones to the original folder, unless ``original_action``
     deletes or keeps them. A new file that has replaced a source under the same name stays in the source
     folder, and the next run merges it.
     """
     merged = {source.uri: source for merge in plan.merges for source in merge.sources}
-    steps: list[Callable[[], None]] = []
+    steps: dict[str, Callable[[], MovedFile | None]] = {}
     if config.original_action != "keep":
-        steps += [
-            _build_original_step(merged[uri], ids, folders, config) for uri, ids in plan.finished.items()
-        ]
+        for uri, ids in plan.finished.items():
+            steps[uri] = _build_original_step(merged[uri], ids, folders, config)
     for failure in plan.failures:
-        steps += [_build_failure_step(source, failure, folders) for source in failure.sources]
-    folders.source.for_each(lambda step: step(), steps)
+        for source in failure.sources:
+            # A file with several parts is moved once.
+            steps.setdefault(source.uri, _build_failure_step(source, failure, folders))
+    moved_files = folders.source.for_each(lambda step: step(), steps.values())
+    return {uri: moved for uri, moved in zip(steps, moved_files, strict=True) if moved is not None}
 
 
 def build_ledger(
-    plan: Plan, uris: Mapping[str, str], config: MergeRecordConfig, token: Mapping[str, Any]
+    plan: Plan,
+    uris: Mapping[str, str],
+    moved_files: Mapping[str, MovedFile],
+    config: MergeRecordConfig,
+    token: Mapping[str, Any],
 ) -> Iterator[dict[str, Any]]:
     """Yield a ledger line for each bin that ended, and for each file of a bin that no longer exists.
 
+    :param uris: the merged files by merge ID.
+    :param moved_files: where the sources were moved, by URI.
     :param token: the run that executed the plan.
     """
     run = {"run": dict(token)}
     for merge in plan.merges:
         yield {
-            **_build_line(merge, plan.now),
+            **_build_line(merge, plan.now, moved_files),
             **run,
             "outcome": "merged",
             "uri": uris[merge.id],
@@ -132,13 +160,15 @@ def build_ledger(
             "attributes": dict(merge.attributes),
         }
     for failure in plan.failures:
-        line = {**_build_line(failure, plan.now), **run}
+        line = {**_build_line(failure, plan.now, moved_files), **run}
         yield {**line, "outcome": "failed", "culprit": _find_culprit(failure)}
     for uri in plan.lost:
         yield {"merge_id": None, "at": plan.now, **run, "outcome": "lost", "sources": [{"uri": uri}]}
 
 
-def _build_line(ended: PlannedMerge | PlannedFailure, now: int) -> dict[str, Any]:
+def _build_line(
+    ended: PlannedMerge | PlannedFailure, now: int, moved_files: Mapping[str, MovedFile]
+) -> dict[str, Any]:
     return {
         "merge_id": ended.id,
         "at": now,
@@ -153,6 +183,7 @@ def _build_line(ended: PlannedMerge | PlannedFailure, now: int) -> dict[str, Any
                 "part": source.part,
                 "version": source.version,
                 "size": source.size,
+                **({MOVED: asdict(moved)} if (moved := moved_files.get(source.uri)) else {}),
             }
             for source in ended.sources
         ],
@@ -161,22 +192,25 @@ def _build_line(ended: PlannedMerge | PlannedFailure, now: int) -> dict[str, Any
 
 def _build_original_step(
     source: FlowFile, ids: Iterable[str], folders: Folders, config: MergeRecordConfig
-) -> Callable[[], None]:
+) -> Callable[[], MovedFile | None]:
     name = _build_name(source, folders)
     target = None if config.original_action == "delete" else folders.original
 
-    def route_original() -> None:
-        if claimed := folders.source.claim_file(name, source.version):
-            if target is None:
-                folders.source.delete_path(claimed)
-            else:
-                _move_claimed(source, claimed, folders, target, {"merge.uuid": ",".join(ids)})
+    def route_original() -> MovedFile | None:
+        moved = None
+        if target is not None:
+            moved = _move_source(source, folders, target, {"merge.uuid": ",".join(ids)})
+        elif claimed := folders.source.claim_file(name, source.version):
+            folders.source.delete_path(claimed)
         _route_sidecar(source, name, folders, target)
+        return moved
 
     return route_original
 
 
-def _build_failure_step(source: FlowFile, failure: PlannedFailure, folders: Folders) -> Callable[[], None]:
+def _build_failure_step(
+    source: FlowFile, failure: PlannedFailure, folders: Folders
+) -> Callable[[], MovedFile | None]:
     name = _build_name(source, folders)
     added = {
         "failure.reason": failure.reason.text,
@@ -186,10 +220,10 @@ def _build_failure_step(source: FlowFile, failure: PlannedFailure, folders: Fold
     if culprit := _find_culprit(failure):
         added["failure.culprit"] = culprit
 
-    def route_failure() -> None:
-        if claimed := folders.source.claim_file(name, source.version):
-            _move_claimed(source, claimed, folders, folders.failure, added)
+    def route_failure() -> MovedFile | None:
+        moved = _move_source(source, folders, folders.failure, added)
         _route_sidecar(source, name, folders, folders.failure)
+        return moved
 
     return route_failure
 
@@ -214,22 +248,29 @@ def build_arrived_name(uuid: str) -> str:
     return f"{_ARRIVED}/{uuid}{SIDECAR}"
 
 
-def _move_claimed(
-    source: FlowFile, claimed: str, folders: Folders, target: Storage, added: Mapping[str, str]
-) -> None:
-    """Move a claimed file to the target folder under its own name, with its sidecar.
+def _move_source(
+    source: FlowFile, folders: Folders, target: Storage, added: Mapping[str, str]
+) -> MovedFile | None:
+    """Move a source to the target folder under its own name, with its sidecar; return where it is.
 
-    If the name is taken or too long, the UUID of the FlowFile becomes part of the name. A claimed file that
-    no longer exists has already been moved.
+    If the name is taken or too long, the UUID of the FlowFile becomes part of the name. A copy that an
+    attempt has left is replaced: its sidecar, which is written before, has the IDs of the same merges. A
+    source that no longer exists has already been moved.
     """
-    target_name = _build_name(source, folders)
-    if _is_too_long(target_name) or target.find_entry(target_name) is not None:
-        target_name = build_unique_name(target_name, source.uuid)
-    target.write_sidecar(
-        f"{target_name}{SIDECAR}", _write_json({**source.attributes, "uuid": source.uuid, **added})
-    )
-    with suppress(FileNotFoundError):
-        folders.source.move_file(claimed, target, target_name)
+    name = _build_name(source, folders)
+    sidecar = _write_json({**source.attributes, "uuid": source.uuid, **added})
+
+    def is_taken(target_name: str) -> bool:
+        is_used = target.find_entry(target_name) is not None
+        return is_used and target.read_file(f"{target_name}{SIDECAR}") != sidecar
+
+    target_name = build_unique_name(name, source.uuid) if _is_too_long(name) or is_taken(name) else name
+    if claimed := folders.source.claim_file(name, source.version):
+        target.write_sidecar(f"{target_name}{SIDECAR}", sidecar)
+        with suppress(FileNotFoundError):
+            folders.source.move_file(claimed, target, target_name)
+    entry = target.find_entry(target_name)
+    return None if entry is None else MovedFile(target.location, target_name, source.uuid, entry.version)
 
 
 def build_unique_name(name: str, uuid: str) -> str:

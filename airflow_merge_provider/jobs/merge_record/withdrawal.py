@@ -6,14 +6,22 @@ Source: docs/undo.md, Files.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
+from airflow_merge_provider.core.errors import ConflictError
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
+from airflow_merge_provider.core.merge_record.state import update_files
 from airflow_merge_provider.core.run.previous_run import TOKEN
 from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.table_history import UNDO
 from airflow_merge_provider.core.undo.files import (
+    RETURNED,
+    FileKey,
     FilesUndo,
     ReturnedFile,
+    ReturnedVersions,
     WithdrawnOutput,
     build_undone_lines,
 )
@@ -56,26 +64,81 @@ def carry_out_undo(undo: FilesUndo, journal: Journal, opened: Open, progress: Pr
             find_folder(folder).for_each(withdraw_output, outputs)
     with progress.time_step("move"):
         journal.lease.check_lease()
-        for folder in {file.folder for file in undo.files}:
-            files = [file for file in undo.files if file.folder == folder]
-            find_folder(folder).for_each(lambda file: _return_file(file, find_folder), files)
-    lines = (line for generation in undo.undone for line in journal.read_ledger(generation) or ())
-    journal.write_ledger(undo.state.generation, build_undone_lines(list(lines), undo.now, token))
-    journal.save_state(journal.read_state()[0], undo.state, undo.report_data)
+        # The ledger ends the copying: files that were copied are compared with those that still exist.
+        if (lines := journal.read_ledger(undo.state.generation)) is None:
+            lines = _copy_files(undo, journal, find_folder)
+        sources = (source for line in lines for source in line["sources"])
+        returned_files = {(source["uri"], source["version"]): source.get(RETURNED) for source in sources}
+        for folder, files in _group_files(undo).items():
+            find_folder(folder).for_each(lambda file: _delete_moved(file, returned_files, find_folder), files)
+    versions = read_returned_versions(journal)
+    versions.add_lines(lines)
+    state = update_files(undo.state, versions.update_file)
+    journal.save_state(journal.read_state()[0], state, undo.report_data)
 
 
-def _return_file(file: ReturnedFile, find_folder: Open) -> None:
-    """Move a file back to the source folder, then the sidecar that it arrived with.
+def read_returned_versions(journal: Journal) -> ReturnedVersions:
+    """Return the versions of the files that the undos of a journal have moved back."""
+    versions = ReturnedVersions()
+    for generation, run_data in sorted(journal.list_report_data().items()):
+        if UNDO in run_data:
+            versions.add_lines(journal.read_ledger(generation) or ())
+    return versions
+
+
+def _copy_files(undo: FilesUndo, journal: Journal, find_folder: Open) -> list[dict[str, Any]]:
+    """Copy the source files back, and write and return the ledger lines, with the versions of the copies."""
+    returned_files: dict[FileKey, dict[str, Any] | None] = {}
+    for folder, files in _group_files(undo).items():
+        copies = find_folder(folder).for_each(lambda file: _copy_back(file, find_folder), files)
+        returned_files |= {file.key: copy for file, copy in zip(files, copies, strict=True)}
+    undone_lines = (line for generation in undo.undone for line in journal.read_ledger(generation) or ())
+    lines = list(build_undone_lines(undone_lines, returned_files, undo.now, undo.report_data[TOKEN]))
+    journal.write_ledger(undo.state.generation, lines)
+    return lines
+
+
+def _group_files(undo: FilesUndo) -> dict[str, list[ReturnedFile]]:
+    folders: dict[str, list[ReturnedFile]] = {}
+    for file in undo.files:
+        folders.setdefault(file.folder, []).append(file)
+    return folders
+
+
+def _copy_back(file: ReturnedFile, find_folder: Open) -> dict[str, Any] | None:
+    """Copy a file back to the source folder, then the sidecar that it arrived with; return their versions.
 
     If a new file has taken its name since the plan was made, its name gets the UUID of the FlowFile. No run
     reads the file before its sidecar is there, because the undo holds the lease of the journal.
+
+    :raises ConflictError: when another file has that name, too.
     """
     folder, source = find_folder(file.folder), find_folder(file.source)
-    unique_name = build_unique_name(file.source_name, file.uuid)
-    if folder.find_entry(file.name) is not None and not folder.move_new(file.name, source, file.source_name):
-        folder.move_new(file.name, source, unique_name)
-    name = file.source_name if source.find_entry(unique_name) is None else unique_name
-    arrived_name = build_arrived_name(file.uuid)
-    if folder.find_entry(arrived_name) is not None:
-        folder.move_new(arrived_name, source, f"{name}{SIDECAR}")
-    folder.delete_path(f"{file.name}{SIDECAR}")
+    if folder.find_entry(file.name) is None:
+        # An undo of an earlier release has moved it, or somebody has removed it since the plan was made.
+        return None
+    names = (file.source_name, build_unique_name(file.source_name, file.uuid))
+    name = next((name for name in names if folder.copy_new(file.name, source, name)), None)
+    entry = None if name is None else source.find_entry(name)
+    if name is None or entry is None:
+        uri = source.build_uri(names[-1])
+        raise ConflictError(f"{uri}: another program uses the name of a file to move back: retry the task")
+    sidecar_name, arrived_name = f"{name}{SIDECAR}", build_arrived_name(file.uuid)
+    has_arrived = folder.find_entry(arrived_name) is not None
+    is_copied = has_arrived and folder.copy_new(arrived_name, source, sidecar_name)
+    sidecar = source.find_entry(sidecar_name) if is_copied else None
+    return {
+        "uri": source.build_uri(name),
+        "version": entry.version,
+        "sidecar": sidecar and sidecar.version,
+    }
+
+
+def _delete_moved(
+    file: ReturnedFile, returned_files: Mapping[FileKey, Mapping[str, Any] | None], find_folder: Open
+) -> None:
+    """Delete a file that was copied back from the folder to which a run had moved it, with its sidecars."""
+    returned = returned_files.get(file.key) or {}
+    arrived_names = [build_arrived_name(file.uuid)] if returned.get("sidecar") else []
+    for name in (file.name, f"{file.name}{SIDECAR}", *arrived_names):
+        find_folder(file.folder).delete_path(name)

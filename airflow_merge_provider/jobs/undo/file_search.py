@@ -5,7 +5,6 @@ Source: docs/undo.md, Files.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,13 +13,16 @@ from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.merge_record.state import FOLDERS
 from airflow_merge_provider.core.run.previous_run import RunCommit
 from airflow_merge_provider.core.run.reporter import RunResult
-from airflow_merge_provider.core.undo.files import ReturnedFile, WithdrawnOutput, refuse_files
+from airflow_merge_provider.core.undo.files import (
+    FileKey,
+    ReturnedFile,
+    ReturnedVersions,
+    WithdrawnOutput,
+    refuse_files,
+)
 from airflow_merge_provider.jobs.merge_record.files.journal import WITHDRAWN, Journal
-from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, Open, Storage
-from airflow_merge_provider.jobs.merge_record.routing import build_unique_name
-
-# The URI and the version of a file.
-_Version = tuple[str, str]
+from airflow_merge_provider.jobs.merge_record.files.storage import Open, Storage
+from airflow_merge_provider.jobs.merge_record.routing import MOVED, MovedFile, build_unique_name
 
 
 @dataclass
@@ -29,9 +31,10 @@ class FileSearch:
 
     journal: Journal
     opened: Open
+    returned_versions: ReturnedVersions
     outputs: list[WithdrawnOutput] = field(default_factory=list)
     files: list[ReturnedFile] = field(default_factory=list)
-    sources: set[_Version] = field(default_factory=set)
+    sources: set[FileKey] = field(default_factory=set)
     records: int = 0
     missing_failures: list[str] = field(default_factory=list)
     _changed_outputs: list[str] = field(default_factory=list)
@@ -64,7 +67,7 @@ class FileSearch:
             [
                 (
                     "outputs that were changed or removed since, whose records may be in use",
-                    "put them back, or move their originals to the source folder by hand",
+                    "put them back with their times, or move their originals to the source folder by hand",
                     self._changed_outputs,
                 ),
                 (
@@ -90,7 +93,12 @@ class FileSearch:
             manifest = self.journal.read_manifest(line["merge_id"]) or {}
             name = str(line["uri"]).removeprefix(f"{folder.location}/")
             entry = folder.find_entry(name)
-            is_unchanged = entry is not None and entry.size == manifest.get("bytes")
+            # Manifests of an earlier release have no version.
+            is_unchanged = (
+                entry is not None
+                and entry.size == manifest.get("bytes")
+                and entry.has_version(manifest.get("version", entry.version))
+            )
             if manifest.get(WITHDRAWN) or not is_unchanged:
                 return None
             return WithdrawnOutput(line["merge_id"], folder.location, name)
@@ -110,12 +118,13 @@ class FileSearch:
         missing: list[str],
     ) -> None:
         """Find the sources of merges or failures: in place, or in the folders to which they were moved."""
-        parts: dict[_Version, list[Mapping[str, Any]]] = {}
+        parts: dict[FileKey, list[Mapping[str, Any]]] = {}
         for part in (part for line in lines for part in line["sources"]):
-            parts.setdefault((part["uri"], part["version"]), []).append(part)
+            version = self.returned_versions.find_key(part["uri"], part["version"])
+            parts.setdefault(version, []).append(part)
         versions = [version for version in parts if version not in self.sources]
 
-        def find_location(version: _Version) -> _Location:
+        def find_location(version: FileKey) -> _Location:
             return _find_location(version, parts[version], source, folders)
 
         names = {(file.source, file.source_name) for file in self.files}
@@ -144,45 +153,41 @@ class _Location:
 
 
 def _find_location(
-    version: _Version, parts: Sequence[Mapping[str, Any]], source: Storage, folders: Sequence[Storage]
+    version: FileKey, parts: Sequence[Mapping[str, Any]], source: Storage, folders: Sequence[Storage]
 ) -> _Location:
     """Find a source file that was merged or has failed, from its parts in the ledger."""
     name = version[0].removeprefix(f"{source.location}/")
     entry = source.find_entry(name)
-    if entry is not None and entry.version == version[1]:
-        return _Location(is_in_place=True)
     candidates = (
-        ReturnedFile(folder.location, moved_name, source.location, name, part["uuid"])
+        (folder, MovedFile(**moved))
         for folder in folders
         for part in parts
-        for moved_name in (name, build_unique_name(name, part["uuid"]))
-        if _is_moved_file(folder, moved_name, part)
+        for moved in _list_moved(folder, name, part)
+        if moved["folder"] == folder.location
     )
-    file = next(candidates, None)
+    file = next((moved for folder, moved in candidates if _has_file(folder, moved)), None)
+    if file is None:
+        return _Location(is_in_place=entry is not None and entry.has_version(version[1]))
     has_sidecar = source.find_entry(f"{name}{SIDECAR}") is not None
-    return _Location(is_taken=file is not None and (entry is not None or has_sidecar), file=file)
+    returned = ReturnedFile(file.folder, file.name, source.location, name, file.uuid, version[1])
+    return _Location(is_taken=entry is not None or has_sidecar, file=returned)
 
 
-def _is_moved_file(folder: Storage, name: str, part: Mapping[str, Any]) -> bool:
-    """Return whether a file is the one that a run has moved, and unchanged since.
+def _list_moved(folder: Storage, name: str, part: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return where a run may have moved a file; an earlier release has not recorded it.
 
-    A local file keeps its version when it is moved; in an object store, its copy may have another tag.
+    A file that was moved by an earlier release is recognized where its version is still the same.
     """
-    if _read_uuid(folder, name) != part["uuid"]:
-        return False
-    entry = folder.find_entry(name)
-    if entry is None or entry.version == part["version"]:
-        return entry is not None
-    return not isinstance(folder, LocalStorage) and entry.size == part["size"]
+    if MOVED in part:
+        return [part[MOVED]]
+    version, uuid = part["version"], part["uuid"]
+    names = (name, build_unique_name(name, uuid))
+    return [
+        {"folder": folder.location, "name": moved_name, "version": version, "uuid": uuid}
+        for moved_name in names
+    ]
 
 
-def _read_uuid(folder: Storage, name: str) -> str | None:
-    """Return the UUID of the FlowFile in the sidecar of a file that a run has moved."""
-    content = folder.read_file(f"{name}{SIDECAR}")
-    if content is None:
-        return None
-    try:
-        attributes = json.loads(content)
-    except ValueError:
-        return None
-    return attributes.get("uuid") if isinstance(attributes, dict) else None
+def _has_file(folder: Storage, moved: MovedFile) -> bool:
+    entry = folder.find_entry(moved.name)
+    return entry is not None and entry.has_version(moved.version)

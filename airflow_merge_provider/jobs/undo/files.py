@@ -28,7 +28,12 @@ from airflow_merge_provider.core.undo.files import (
 )
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.storage import Open, Storage
-from airflow_merge_provider.jobs.merge_record.withdrawal import UNDO_PLAN, carry_out_undo, finish_undo
+from airflow_merge_provider.jobs.merge_record.withdrawal import (
+    UNDO_PLAN,
+    carry_out_undo,
+    finish_undo,
+    read_returned_versions,
+)
 from airflow_merge_provider.jobs.undo.file_search import FileSearch
 
 
@@ -112,7 +117,7 @@ def _plan_undo(
     if choice is None:
         return None
     with reporter.progress.time_step("check files"):
-        search = FileSearch(journal, opened)
+        search = FileSearch(journal, opened, read_returned_versions(journal))
         for run in choice.undone:
             search.add_run(run)
     search.refuse_problems()

@@ -179,12 +179,14 @@ class Landing:
         return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
     def read_everything(self) -> dict[str, bytes]:
-        """Return the bytes of every file that a run leaves, except content with the run's name."""
+        """Return the bytes of every file that a run leaves, except names of runs and times of outputs."""
         contents = {}
         for path in sorted(self.root.rglob("*")):
             if path.is_file() and not path.name.startswith("state-"):
                 content = path.read_bytes()
                 if path.parent.name == "ledger":
                     content = re.sub(rb'"run":\{[^}]*\},?', b"", content)
+                if path.parent.name == "manifests":
+                    content = re.sub(rb'"version":"[^"]*",', b"", content)
                 contents[str(path.relative_to(self.root))] = content
         return contents

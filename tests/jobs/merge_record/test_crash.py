@@ -18,10 +18,7 @@ from airflow_merge_provider.core.errors import ConflictError, DataError
 from airflow_merge_provider.jobs.merge_record.files.lease import identify_process
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, Storage
 from tests.jobs.merge_record.landing import Landing, PlainEngine
-
-
-class Killed(BaseException):
-    """An exception that stands for the end of the process; no handler of the package catches it."""
+from tests.tagged_store import Killed
 
 
 class Mortal(LocalStorage):
@@ -74,6 +71,10 @@ class Mortal(LocalStorage):
 
     def move_file(self, name: str, target: Storage, target_name: str) -> None:
         self._change_file(super().move_file, name, target, target_name)
+
+    def copy_new(self, name: str, target: Storage, target_name: str) -> bool:
+        copied: bool = self._change_file(super().copy_new, name, target, target_name)
+        return copied
 
 
 def build_landing(root: Path) -> Landing:

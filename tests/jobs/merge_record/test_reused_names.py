@@ -16,7 +16,8 @@ import pytest
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, open_storage
 from tests.jobs.merge_record.landing import Landing
-from tests.jobs.merge_record.test_crash import Killed, Mortal
+from tests.jobs.merge_record.test_crash import Mortal
+from tests.tagged_store import Killed
 
 ACTIONS = ("move", "delete", "keep")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
 
 import pytest
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.jobs.merge_record.files.storage import open_storage as opened
+from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, open_storage as opened
+from tests.e2e.store_runs import BrokenStream
 from tests.odd_names import ODD
 
 
@@ -84,6 +86,32 @@ def test_files_move_within_a_store_and_between_stores(storage: Any, tmp_path: Pa
         storage.move_file("a[1]", other, "x/b*")
 
         assert (storage.find_entry("a[1]"), other.read_file("x/b*")) == (None, b"content")
+
+
+def test_files_move_to_another_disk_complete_and_with_their_time(tmp_path: Path) -> None:
+    """A copy on another disk has the version of the file, and is never partial."""
+
+    class Broken(LocalStorage):
+        def open_file(self, name: str) -> BinaryIO:
+            return BrokenStream(bytes(12 << 20))
+
+    source = opened(str(tmp_path))
+    with TemporaryDirectory(dir="/dev/shm") as other_disk:
+        assert Path(other_disk).stat().st_dev != tmp_path.stat().st_dev
+        target = opened(other_disk)
+        source.write_file("a", b"content")
+        entry = source.find_entry("a")
+        assert entry is not None
+        assert [source.copy_new("a", target, "b") for _ in range(2)] == [True, True]
+        source.move_file("a", target, "x/a")
+        versions = {copy.name: copy.version for copy in target.list_files()}
+        assert versions == {"b": entry.version, "x/a": entry.version}
+        assert source.find_entry("a") is None
+        source.write_file("c", b"content")
+        with pytest.raises(OSError, match="connection is lost"):
+            Broken(str(tmp_path)).move_file("c", target, "c")
+        assert target.find_entry("c") is None
+        assert source.find_entry("c") is not None
 
 
 def test_a_location_of_an_unknown_kind_is_an_error_of_the_setup() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from airflow_merge_provider.jobs.merge_record.job import _resolve_config, run_wi
 from airflow_merge_provider.jobs.undo import job as undo
 from airflow_merge_provider.jobs.undo.files import find_journal, undo_files
 from tests.jobs.merge_record.landing import Landing, PlainEngine
-from tests.jobs.merge_record.test_crash import Killed, Mortal
+from tests.jobs.merge_record.test_crash import Mortal
+from tests.tagged_store import Killed, make_bucket
 
 
 def build_landing(root: Path, **settings: Any) -> Landing:
@@ -179,8 +179,8 @@ def test_a_retry_of_an_undo_undoes_nothing_more(tmp_path: Path) -> None:
 
 
 def test_files_of_a_store_are_moved_back() -> None:
-    """An undo moves the files of an object store, which has no atomic moves."""
-    root = f"memory://{uuid.uuid4().hex}"
+    """An undo moves the files of an object store, also an original that was put back from a backup."""
+    root = make_bucket("generation")
     folders = {name: f"{root}/{name}" for name in ("source", "merged", "failure", "original")}
     token = RunToken(dag_id="d", run_id="r", task_id="t")
     config = {**folders, "state_path": f"{root}/state", "reader": "json", "min_records": 2, "max_records": 2}

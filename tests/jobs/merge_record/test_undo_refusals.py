@@ -10,8 +10,9 @@ import pytest
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.merge_record.state import UNDOABLE_RUNS
-from tests.jobs.merge_record.test_crash import Killed, Mortal
+from tests.jobs.merge_record.test_crash import Mortal
 from tests.jobs.merge_record.test_undo import build_landing, put_files
+from tests.tagged_store import Killed
 
 
 def test_an_undo_is_not_undone(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open_storage
+from tests.e2e.store_runs import check_copies
 from tests.jobs.object_store.runs import Lake
+from tests.s3_server import S3Server
 
 
 def _open_folder(lake: Lake, name: str) -> Storage:
@@ -40,6 +42,13 @@ def test_a_name_is_created_once_on_s3(lake: Lake) -> None:
     assert state.create_file("lease.json", b"first") is True
     assert state.create_file("lease.json", b"second") is False
     assert state.read_file("lease.json") == b"first"
+
+
+def test_copies_are_recognized_by_their_content(server: S3Server) -> None:
+    """A copy of a file of several parts has another tag on S3."""
+    server.change_behaviour()
+    options = {"use_listings_cache": False, "default_block_size": 5 << 20}
+    check_copies(server.make_bucket(), {**server.settings.as_fsspec(), **options})
 
 
 @pytest.mark.long

@@ -157,9 +157,11 @@ class Journal:
         if content is None:
             return None
         lines = [self._parse_json(_ledger_name(generation), line) for line in content.splitlines()]
-        state_name = state_file(generation)
-        state = self._parse_json(state_name, self._storage.read_file(state_name) or b"{}")
-        return [self._relocate_content(line, state.get(LOCATION)) for line in lines]
+        # A ledger without a state is that of a plan that is not completed.
+        names = (state_file(generation), plan_file(generation))
+        contents = ((name, self._storage.read_file(name)) for name in names)
+        written = next((self._parse_json(name, raw) for name, raw in contents if raw is not None), {})
+        return [self._relocate_content(line, written.get(LOCATION)) for line in lines]
 
     def _find_state_file(self) -> str | None:
         return find_state_file(self._storage.list_prefixed(STATE_PREFIX))

@@ -75,7 +75,7 @@ def build_queue(
         for entry in entries
     ]
     files.sort(key=lambda file: _build_order(file, config.arrival_order))
-    return FileQueue(tuple(files), len(files) == len(listing.versions) and not listing.other_files)
+    return FileQueue(tuple(files), len(files) == len(listing.files) and not listing.other_files)
 
 
 def _read_sidecars(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from stat import S_IMODE
 from typing import Any, BinaryIO, TypeVar, cast
 
 from airflow_merge_provider.core.merge_record.landing import FileEntry, walk_folder
@@ -23,6 +24,7 @@ from airflow_merge_provider.jobs.spark.storage import remove_busy_folder
 _UNPACKERS: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 PACKED = tuple(_UNPACKERS)
 _THREADS = 16
+_CHUNK_BYTES = 1 << 20
 _CLAIMED = ".claimed-"
 _MARK_LENGTH = 32
 # Keeps a name with a mark within the maximum length, even if its characters take several bytes.
@@ -84,7 +86,10 @@ class Storage(ABC):
 
     @abstractmethod
     def move_file(self, name: str, target: Storage, target_name: str) -> None:
-        """Move a file to another folder; the move is atomic within one file system.
+        """Move a file to another folder, and replace an existing one; readers never see partial content.
+
+        The move is atomic within one file system. Elsewhere an attempt that was killed leaves the file, or a
+        copy and the file, and may be repeated.
 
         :raises FileNotFoundError: when there is no such file.
         """
@@ -101,19 +106,31 @@ class Storage(ABC):
         """Call a function for each item, in any order, and return the results in the order of the items."""
         return [call(item) for item in items]
 
-    def move_new(self, name: str, target: Storage, target_name: str) -> bool:
-        """Move a file to a name that is not in use; return False if another file has it.
+    def copy_new(self, name: str, target: Storage, target_name: str) -> bool:
+        """Copy a file to a name that is not in use, and return whether the name has its content then.
 
-        An attempt that was killed in between may be repeated.
+        The version of a copy may differ from that of the file, and that of another file may be the same. So
+        the copy of an attempt that was killed is recognized by its content.
+
+        :raises FileNotFoundError: when there is no such file.
         """
-        entry, target_entry = self.find_entry(name), target.find_entry(target_name)
-        if target_entry is None:
-            self.move_file(name, target, target_name)
-            return True
-        is_same = entry is not None and entry.version == target_entry.version
-        if is_same:
-            self.delete_path(name)
-        return is_same
+        is_free = target.find_entry(target_name) is None
+        return (is_free and self._copy_file(name, target, target_name)) or self._has_content_of(
+            name, target, target_name
+        )
+
+    def _copy_file(self, name: str, target: Storage, target_name: str) -> bool:
+        """Copy a file; return False if the name was taken meanwhile and the target could tell."""
+        with self.open_file(name) as content:
+            target.write_stream(target_name, content)
+        return True
+
+    def _has_content_of(self, name: str, target: Storage, target_name: str) -> bool:
+        with self.open_file(name) as file, target.open_file(target_name) as other_file:
+            while chunk := file.read(_CHUNK_BYTES):
+                if other_file.read(len(chunk)) != chunk:
+                    return False
+            return not other_file.read(1)
 
     def write_sidecar(self, name: str, content: bytes) -> None:
         """Write a sidecar, not necessarily atomically.
@@ -204,25 +221,44 @@ class LocalStorage(Storage):
 
     def move_file(self, name: str, target: Storage, target_name: str) -> None:
         if not isinstance(target, LocalStorage):
-            _move_between_stores(self, name, target, target_name)
+            super()._copy_file(name, target, target_name)
+            self.delete_path(name)
             return
         source_path, target_path = Path(self.resolve_path(name)), Path(target.resolve_path(target_name))
+        target_path.parent.mkdir(parents=True, exist_ok=True)
         try:
             source_path.replace(target_path)
         except OSError:
-            # The target folder does not exist yet, or is on another disk.
-            os.lstat(source_path)
-            target_path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(source_path, target_path)
+            # The target folder is on another disk.
+            with self._copy_contents(name, target_path) as new:
+                new.link_replacing()
+            source_path.unlink()
 
-    def move_new(self, name: str, target: Storage, target_name: str) -> bool:
-        if isinstance(target, LocalStorage):
-            new_path = Path(target.resolve_path(target_name))
-            new_path.parent.mkdir(parents=True, exist_ok=True)
-            # If the target is on another disk, or has no hard links, the name is checked before the move.
-            with contextlib.suppress(OSError):
-                os.link(self.resolve_path(name), new_path, follow_symlinks=False)
-        return super().move_new(name, target, target_name)
+    def _copy_file(self, name: str, target: Storage, target_name: str) -> bool:
+        if not isinstance(target, LocalStorage):
+            return super()._copy_file(name, target, target_name)
+        target_path = Path(target.resolve_path(target_name))
+        target_path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(self.resolve_path(name), target_path, follow_symlinks=False)
+        except FileExistsError:
+            return False
+        except OSError:
+            # The target is on another disk, or has no hard links.
+            with self._copy_contents(name, target_path) as new:
+                return new.link_new()
+        return True
+
+    @contextlib.contextmanager
+    def _copy_contents(self, name: str, target_path: Path) -> Iterator[NewFile]:
+        """Copy a file with its time, which is a part of its version, to a file that has no name yet."""
+        with self.open_file(name) as content, NewFile(target_path) as new:
+            shutil.copyfileobj(content, new.file)
+            new.file.flush()
+            stat = os.fstat(content.fileno())
+            os.fchmod(new.file.fileno(), S_IMODE(stat.st_mode))
+            os.utime(new.file.fileno(), ns=(stat.st_atime_ns, stat.st_mtime_ns))
+            yield new
 
     def write_stream(self, name: str, content: BinaryIO) -> None:
         with NewFile(Path(self.resolve_path(name))) as new:
@@ -302,7 +338,7 @@ class RemoteStorage(Storage):
     def claim_file(self, name: str, version: str) -> str | None:
         # Object stores have no rename: the file keeps its name, and the caller deletes or moves it at once.
         entry = self.find_entry(name)
-        return name if entry is not None and entry.version == version else None
+        return name if entry is not None and entry.has_version(version) else None
 
     def write_file(self, name: str, content: bytes) -> None:
         self.fs.pipe_file(self.resolve_path(name), content)
@@ -311,7 +347,8 @@ class RemoteStorage(Storage):
         try:
             self.fs.pipe_file(self.resolve_path(name), content, mode="create")
         except FileExistsError:
-            return False
+            # If the answer of the store is lost, the client writes again, and its own file has the name.
+            return self.read_file(name) == content
         return True
 
     def delete_path(self, name: str) -> None:
@@ -319,15 +356,31 @@ class RemoteStorage(Storage):
             remove_path(self.fs, self.resolve_path(name))
 
     def move_file(self, name: str, target: Storage, target_name: str) -> None:
-        if isinstance(target, RemoteStorage) and self.fs is target.fs:
-            self.fs.cp_file(self.resolve_path(name), target.resolve_path(target_name))
-            self.fs.rm_file(self.resolve_path(name))
-        else:
-            _move_between_stores(self, name, target, target_name)
+        self._copy_file(name, target, target_name)
+        self.fs.rm_file(self.resolve_path(name))
+
+    def _copy_file(self, name: str, target: Storage, target_name: str) -> bool:
+        if not isinstance(target, RemoteStorage) or not self._is_same_store(target):
+            return super()._copy_file(name, target, target_name)
+        self.fs.cp_file(self.resolve_path(name), target.resolve_path(target_name))
+        return True
+
+    def _is_same_store(self, other: RemoteStorage) -> bool:
+        # fsspec has another client for each thread.
+        own, options = type(self.fs), self.fs.storage_options
+        return own is type(other.fs) and options == other.fs.storage_options
 
     def write_stream(self, name: str, content: BinaryIO) -> None:
-        with self.fs.open(self.resolve_path(name), "wb") as sink:
+        sink = self.fs.open(self.resolve_path(name), "wb")
+        try:
             shutil.copyfileobj(content, sink)
+        except BaseException:
+            sink.discard()
+            # Else the file would be completed with a part of its content.
+            with contextlib.suppress(AttributeError):
+                sink.closed = True
+            raise
+        sink.close()
 
     def resolve_path(self, name: str) -> str:
         """Return the path of a file within its file system."""
@@ -344,10 +397,3 @@ def open_storage(location: str, options: Mapping[str, Any] | None = None) -> Sto
     :raises SetupError: when no library for this kind of location is installed.
     """
     return LocalStorage(location) if location.startswith("/") else RemoteStorage(location, options)
-
-
-def _move_between_stores(source: Storage, name: str, target: Storage, target_name: str) -> None:
-    """Move a file between different stores: it is copied completely before the source is deleted."""
-    with source.open_file(name) as content:
-        target.write_stream(target_name, content)
-    source.delete_path(name)

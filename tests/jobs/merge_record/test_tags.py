@@ -1,0 +1,369 @@
+"""Test runs and undos over stores whose copies have other tags, killed before any request.
+
+Every input file is at one location afterwards, and no record is merged twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import flowfile_uuid
+from airflow_merge_provider.core.merge_record.landing import SIDECAR, sort_listing
+from airflow_merge_provider.core.merge_record.plan import NewFiles, PlannedMerge
+from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.state import update_files
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.jobs.merge_record.files.journal import Journal
+from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open_storage
+from airflow_merge_provider.jobs.merge_record.job import _resolve_config, run_with
+from airflow_merge_provider.jobs.merge_record.writing import StagedFile
+from airflow_merge_provider.jobs.undo.files import find_journal, undo_files
+from tests.jobs.merge_record.landing import PlainEngine
+from tests.reports import check_report
+from tests.tagged_store import TAGS, Killed, TaggedFileSystem, make_bucket
+
+_FOLDERS = ("source", "merged", "failure", "original")
+
+
+class PartEngine(PlainEngine):
+    """An engine that splits each file into one part for each of its lines, named by its ``p``."""
+
+    def find_arrivals(
+        self, source: Storage, queue: FileQueue, config: MergeRecordConfig, now: int
+    ) -> NewFiles:
+        arrivals = super().find_arrivals(source, queue, config, now)
+        parts = []
+        for file in arrivals.flowfiles:
+            for line in _read_lines(source, file.uri):
+                part = line["p"]
+                own = {"uuid": flowfile_uuid(file.uri, file.version, part), "part": part, "records": 1}
+                parts.append(replace(file, **own, bytes=1, attributes={**file.attributes, "p": part}))
+        return replace(arrivals, flowfiles=tuple(parts))
+
+    def stage_merges(
+        self,
+        source: Storage,
+        merges: Sequence[PlannedMerge],
+        schemas: Mapping[str, Schema],
+        config: MergeRecordConfig,
+        staging: Storage,
+    ) -> dict[str, StagedFile]:
+        staged = {}
+        for merge in merges:
+            lines = [
+                line
+                for file in merge.sources
+                for line in _read_lines(source, file.uri)
+                if line["p"] == file.part
+            ]
+            content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+            staging.write_file(merge.id, content)
+            staged[merge.id] = StagedFile(merge.id, ".json", len(content))
+        return staged
+
+
+def _read_lines(source: Storage, uri: str) -> list[dict[str, Any]]:
+    content = source.read_file(uri.removeprefix(f"{source.location}/")) or b""
+    return [json.loads(line) for line in content.splitlines()]
+
+
+class Lake:
+    """The folders of a task in a store or on the disk, with its runs and undos."""
+
+    def __init__(self, root: str, engine: PlainEngine | None = None, **settings: Any) -> None:
+        self.root, self.engine = root, engine or PlainEngine()
+        self.folders = {name: f"{root}/{name}" for name in (*_FOLDERS, "state")}
+        sizes = {"min_records": 2, "max_records": 2, "max_bin_age": "1 day", "bin_age_from": "first_seen"}
+        self.settings = {**sizes, "attribute_sources": ["sidecar"], **settings}
+        TaggedFileSystem.dies_before(-1)
+
+    def open_folder(self, name: str) -> Storage:
+        """Open one of the folders."""
+        return open_storage(self.folders[name])
+
+    def put_file(self, name: str, *records: Any, **attributes: str) -> None:
+        """Write a file into the source folder, and a sidecar."""
+        source = self.open_folder("source")
+        source.write_file(f"{name}{SIDECAR}", json.dumps(attributes).encode())
+        source.write_file(name, "".join(json.dumps(record) + "\n" for record in records).encode())
+
+    def run_job(self, run_id: str = "") -> dict[str, Any]:
+        """Run the task."""
+        request = self.build_run(run_id)
+        return check_report(
+            run_with(self.engine, open_storage, _resolve_config(request), request, Progress(out=str))
+        )
+
+    def build_run(self, run_id: str = "") -> JobRequest:
+        """Return the request of a run."""
+        folders = {name: self.folders[name] for name in _FOLDERS}
+        config = {**folders, "state_path": self.folders["state"], "reader": "json", **self.settings}
+        if config.get("original_action", "move") != "move":
+            del config["original"]
+        return self._build_request("merge_record", config, run_id)
+
+    def undo_run(self, run_id: str = "", **changes: Any) -> dict[str, Any]:
+        """Undo the newest run."""
+        target = {"target": self.folders["state"], **changes}
+        journal = find_journal(resolve_dataset(self.folders["state"], None), open_storage)
+        assert journal is not None
+        request = self._build_request("undo", target, run_id)
+        return check_report(undo_files(journal, open_storage, request, Progress(out=str)))
+
+    def read_folder(self, name: str) -> dict[str, bytes | None]:
+        """Return the contents of the files of a folder."""
+        folder = self.open_folder(name)
+        return {entry.name: folder.read_file(entry.name) for entry in folder.list_files()}
+
+    def count_inputs(self) -> dict[str, int]:
+        """Return how often the content of each input file is in the folders of inputs."""
+        return dict(Counter(self.list_inputs()))
+
+    def read_merged(self) -> list[list[Any]]:
+        """Return the ids of the records of each merged file."""
+        contents = (text or b"" for name, text in self.read_folder("merged").items() if SIDECAR not in name)
+        return sorted(sorted(json.loads(line)["id"] for line in content.splitlines()) for content in contents)
+
+    def read_files(self) -> dict[str, bytes | None]:
+        """Return the contents of all files outside the state."""
+        return {f"{name}/{file}": text for name in _FOLDERS for file, text in self.read_folder(name).items()}
+
+    def list_inputs(self) -> list[str]:
+        """Return the contents of the files in the folders of inputs."""
+        folders = [self.read_folder(folder) for folder in ("source", "original", "failure")]
+        contents = ((name, text) for folder in folders for name, text in folder.items())
+        return [text.decode() for name, text in contents if SIDECAR not in name and text is not None]
+
+    def _build_request(self, job: Any, config: Any, run_id: str) -> JobRequest:
+        token = RunToken(dag_id="d", run_id=run_id or uuid.uuid4().hex, task_id="t")
+        return JobRequest(job=job, config=config, run=token, started_at=2**52)
+
+
+def build_lake(tags: str) -> Lake:
+    """Build a lake in which a run has archived two files whose names the next run archives again.
+
+    The next run merges two files, one of which waits in a bin already, fails one, and leaves one in a bin.
+    """
+    lake = Lake(make_bucket(tags), correlation_attribute_name="k")
+    for name in ("a", "b"):
+        lake.put_file(f"{name}.json", {"id": f"{name}1"}, k="old")
+    lake.put_file("c.json", {"id": "c2"}, k="new")
+    lake.run_job()
+    lake.put_file("a.json", {"id": "a2"}, k="new")
+    lake.put_file("b.json", {"bad": "b2"}, k="bad")
+    lake.put_file("e.json", {"id": "e2"}, k="alone")
+    return lake
+
+
+@pytest.mark.parametrize("tags", TAGS)
+def test_a_run_killed_at_any_request_leaves_each_file_once(tags: str) -> None:
+    """The next run completes it, and its undo gives back every file with its sidecar."""
+    for request in itertools.count(1):
+        lake = build_lake(tags)
+        before = lake.read_files()
+        TaggedFileSystem.dies_before(request)
+        is_killed = _is_killed(lambda lake=lake: lake.run_job("r"))
+        lake.run_job("r")
+
+        assert lake.read_merged() == [["a1", "b1"], ["a2", "c2"]], request
+        assert set(lake.count_inputs().values()) == {1}, request
+        assert len(lake.count_inputs()) == 6
+        lake.undo_run()
+        assert lake.read_files() == before, request
+        if not is_killed:
+            break
+    assert request > 20
+
+
+@pytest.mark.parametrize("by", ["undo", "run"])
+@pytest.mark.parametrize("tags", TAGS)
+def test_an_undo_killed_at_any_request_leaves_each_file_once(tags: str, by: str) -> None:
+    """Its retry, or the next run, completes it: the next run merges each record once."""
+    for request in itertools.count(1):
+        lake = build_lake(tags)
+        before = lake.read_files()
+        lake.run_job()
+        TaggedFileSystem.dies_before(request)
+        is_killed = _is_killed(lambda lake=lake: lake.undo_run("u"))
+        if by == "undo":
+            lake.undo_run("u")
+            assert lake.read_files() == before, request
+        report = lake.run_job()
+
+        assert lake.read_merged() == [["a1", "b1"], ["a2", "c2"]], request
+        assert set(lake.count_inputs().values()) == {1}, request
+        assert not [text for text in report["warnings"] if "have changed" in text], request
+        if not is_killed:
+            break
+    assert request > 15
+
+
+def _is_killed(call: Any) -> bool:
+    try:
+        call()
+    except Killed:
+        return True
+    finally:
+        TaggedFileSystem.dies_before(-1)
+    return False
+
+
+@pytest.mark.parametrize("tags", TAGS)
+def test_parts_that_a_run_before_has_merged_are_not_merged_again(tags: str) -> None:
+    """A file of which one part waited before the undone run is not a new file, although its copy has a tag.
+
+    Its sidecar goes with it again, also after a second undo.
+    """
+    lake = Lake(make_bucket(tags), PartEngine(), correlation_attribute_name="p")
+    lake.put_file("a.json", {"id": 1, "p": "x"}, {"id": 2, "p": "y"})
+    lake.put_file("b.json", {"id": 3, "p": "x"})
+    lake.run_job()
+    lake.put_file("c.json", {"id": 4, "p": "y"})
+    before, inputs = lake.read_files(), lake.list_inputs()
+    for to_version in (None, 1):
+        lake.run_job()
+        lake.undo_run(to_version=to_version)
+        assert lake.read_files() == before
+
+    report = lake.run_job()
+
+    assert lake.read_merged() == [[1, 3], [2, 4]]
+    assert not report["warnings"]
+    assert lake.read_folder("source") == {}
+    assert set(lake.count_inputs().values()) == {1}
+    for _ in range(2):
+        lake.undo_run()
+    assert sorted(lake.list_inputs()) == sorted(inputs)
+    assert lake.read_folder("original") == {}
+    assert len(lake.read_folder("source")) == 6
+
+
+def test_a_file_whose_parts_fail_is_moved_once() -> None:
+    """Parts of one file in several failed bins move one file."""
+    lake = Lake(make_bucket("write"), PartEngine(), correlation_attribute_name="p")
+    lake.put_file("a.json", *({"bad": 1, "p": part} for part in "abcdefgh"))
+
+    lake.run_job()
+
+    assert list(lake.count_inputs().values()) == [1]
+    assert len(lake.read_folder("failure")) == 3
+
+
+@pytest.mark.parametrize("action", ["keep", "move"])
+def test_a_change_of_metadata_is_not_a_change_of_the_file(action: str) -> None:
+    """Where a store has a digest of the content, merged and waiting files are not merged again.
+
+    A plan that was made before the change is carried out. Tags of an earlier release are known.
+    """
+    lake = Lake(make_bucket("generation"), original_action=action)
+    for name in "abc":
+        lake.put_file(f"{name}.json", {"id": name})
+    lake.run_job()
+    files: Any = lake.open_folder("source")
+    state, _ = Journal(lake.open_folder("state")).read_state()
+    listing = sort_listing(files.list_files(), files.location, _resolve_config(lake.build_run()), 2**52)
+    tags = {uri: entry.tag for uri, entry in listing.files.items()}
+    old_state = replace(update_files(state, lambda file: replace(file, version=tags[file.uri])), done=tags)
+    assert listing.find_new_files(old_state) == {}
+    files.fs.change_tags(files.resolve_path(""))
+
+    assert lake.run_job()["run_mode"] == "noop"
+    lake.put_file("d.json", {"id": "d"})
+    TaggedFileSystem.dies_before(3)
+    assert _is_killed(lake.run_job)
+    files.fs.change_tags(files.resolve_path(""))
+    report = lake.run_job()
+
+    assert lake.read_merged() == [["a", "b"], ["c", "d"]]
+    assert not report["warnings"]
+    assert len(lake.read_folder("source")) == (8 if action == "keep" else 0)
+
+
+@pytest.mark.parametrize("tags", [*TAGS, "local"])
+@pytest.mark.parametrize("folder", ["merged", "original", "failure"])
+def test_another_file_of_the_same_size_is_not_undone(tmp_path: Path, tags: str, folder: str) -> None:
+    """An undo neither deletes an output that was replaced, nor moves another file back."""
+    lake = Lake(str(tmp_path) if tags == "local" else make_bucket(tags))
+    lake.put_file("a.json", {"id": 1})
+    lake.put_file("b.json", {"id": 2})
+    lake.put_file("c.json", {"bad": 3})
+    lake.run_job()
+    storage = lake.open_folder(folder)
+    name = next(name for name in lake.read_folder(folder) if SIDECAR not in name)
+    content = storage.read_file(name)
+    assert content is not None
+    storage.write_file(name, content.replace(b"{", b"["))
+    files = lake.read_files()
+
+    if folder == "failure":
+        report = lake.undo_run()
+        assert "are not in the failure folder any more" in report["warnings"][0]
+        assert len(lake.read_folder("failure")) == 3
+    else:
+        with pytest.raises(DataError, match="changed"):
+            lake.undo_run()
+        assert lake.read_files() == files
+
+
+def test_a_new_file_of_the_same_size_and_time_is_not_lost(tmp_path: Path) -> None:
+    """A file that takes the name after the plan of the undo is another file: its content tells."""
+    lake = Lake(str(tmp_path))
+    for name in "ab":
+        lake.put_file(f"{name}.json", {"id": name})
+    lake.run_job()
+    original = tmp_path / "original" / "a.json"
+    stat = original.stat()
+    TaggedFileSystem.dies_before(-1)
+
+    class Racing(type(open_storage(str(tmp_path)))):  # type: ignore[misc]
+        def delete_path(self, name: str) -> None:
+            super().delete_path(name)
+            if name.startswith("merged-"):
+                new = tmp_path / "source" / "a.json"
+                new.write_bytes(original.read_bytes().replace(b"a", b"z"))
+                os.utime(new, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    journal = find_journal(resolve_dataset(lake.folders["state"], None), Racing)
+    assert journal is not None
+    undo_files(
+        journal,
+        Racing,
+        lake._build_request("undo", {"target": lake.folders["state"]}, "u"),
+        Progress(out=str),
+    )
+
+    texts = [
+        json.loads(text or b"") for name, text in lake.read_folder("source").items() if SIDECAR not in name
+    ]
+    assert sorted(record["id"] for record in texts) == ["a", "b", "z"]
+
+
+def test_files_of_a_store_are_archived_on_the_disk(tmp_path: Path) -> None:
+    """Originals on another store have other versions than the sources, and are moved back."""
+    lake = Lake(make_bucket("write"))
+    lake.folders |= {name: f"{tmp_path}/{name}" for name in ("original", "failure")}
+    for name in "ab":
+        lake.put_file(f"{name}.json", {"id": name})
+    lake.put_file("c.json", {"bad": "c"})
+    before = lake.read_folder("source")
+    lake.run_job()
+    assert lake.read_folder("source") == {}
+
+    lake.undo_run()
+
+    assert lake.read_folder("source") == before
