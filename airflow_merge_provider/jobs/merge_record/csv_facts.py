@@ -11,7 +11,6 @@ from typing import Any
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.readers import formats
-from airflow_merge_provider.jobs.merge_record.readers.csv_files import CsvFile
 from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
     CsvColumnsReader,
     FileFacts,
@@ -21,6 +20,7 @@ from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
 from airflow_merge_provider.jobs.merge_record.readers.formats import find_reserved_name
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
+from airflow_merge_provider.jobs.spark.files.csv_structure import CsvFile, find_repeated_name
 from airflow_merge_provider.jobs.spark.formats import find_option
 
 SortedFiles = tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]
@@ -83,8 +83,8 @@ def _find_fact(
 
 def _find_wrong_header(columns: tuple[str, ...], schema: Schema | None, *, has_header: bool) -> str | None:
     """Return why a file's columns cannot be bound to names, or None."""
-    if len(set(columns)) < len(columns):
-        return "its header contains a column more than once"
+    if problem := find_repeated_name(columns, is_case_sensitive=True):
+        return problem
     if reserved_name := find_reserved_name(columns):
         return f"the field name {reserved_name!r} is reserved"
     if has_header and not columns:

@@ -53,6 +53,7 @@ from airflow_merge_provider.jobs.merge_record.report import (
 )
 from airflow_merge_provider.jobs.merge_record.routing import Folders
 from airflow_merge_provider.jobs.merge_record.withdrawal import finish_undo
+from airflow_merge_provider.jobs.spark.formats import find_option
 from airflow_merge_provider.jobs.spark.storage import build_arguments
 
 _NAMED = 3
@@ -371,6 +372,10 @@ def _resolve_config(request: JobRequest) -> MergeRecordConfig:
     if (writer := changes.get("writer")) is not None:
         wrong = find_unwritable_field(Schema.from_json(writer["schema"]), writer["format"])
         problems += [] if wrong is None else [Problem("writer.schema", "schema", wrong)]
+    encoding = find_option(config.output["options"], "encoding")
+    if config.output["format"] == "json-array" and encoding.upper().startswith(("UTF-16", "UTF-32")):
+        message = f"json-array files cannot be written in {encoding}"
+        problems.append(Problem("writer.options", "options", message, "use UTF-8, or the format json"))
     for name in PLACES:
         if getattr(config, name) is not None:
             changes[name] = resolve_dataset(getattr(config, name), request.warehouse, at=name).path

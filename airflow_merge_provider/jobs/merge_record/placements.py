@@ -23,11 +23,11 @@ from airflow_merge_provider.jobs.merge_record.projection.fields import (
 )
 from airflow_merge_provider.jobs.merge_record.projection.format_limits import (
     describe_unwritable_value,
-    or_null,
 )
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
+from airflow_merge_provider.jobs.spark.files.value_problems import or_null
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 SLOT, SEQ = "__merge_slot", "__merge_seq"
@@ -106,7 +106,7 @@ def find_lost_values(
         frame = read_placements(records, placements, schema, config)
         lost = or_null(describe_lost_value(schema, targets[target]))
         fields = project_fields(schema, targets[target])
-        unwritable = describe_unwritable_value(targets[target], config.output["format"])
+        unwritable = describe_unwritable_value(targets[target], config.output)
         frame = frame.select(SLOT, SEQ, lost.alias(_LOST), *fields)
         problem = F.coalesce(_LOST, or_null(unwritable))
         frames.append(frame.groupBy(SLOT, SEQ).agg(F.min(problem).alias(_LOST)).where(f"{_LOST} IS NOT NULL"))
@@ -118,7 +118,6 @@ def list_narrowing_merges(
     merges: Sequence[PlannedMerge], schemas: Mapping[str, Schema], config: MergeRecordConfig
 ) -> list[PlannedMerge]:
     """Return the merges whose files do not hold every value of their sources."""
-    format_name = config.output["format"]
 
     @cache
     def is_narrowing(key: str, target_key: str) -> bool:
@@ -126,7 +125,7 @@ def list_narrowing_merges(
         is_same = schema.fields == target.fields
         problems = (
             None if is_same else describe_lost_value(schema, target),
-            describe_unwritable_value(target, format_name),
+            describe_unwritable_value(target, config.output),
         )
         return any(problem is not None for problem in problems)
 

@@ -32,7 +32,6 @@ from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, POSITION
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
-from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
 from airflow_merge_provider.jobs.spark.formats import find_option, spark_format
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
@@ -112,9 +111,9 @@ def _write_merges(
     tasks = min(len(merges), 2 * count_cores())
     frame = frame.repartition(tasks, SLOT)
     if config.output["format"] == "json-array":
-        frame = _as_arrays(spark, frame, schema, merges)
+        frame = _as_arrays(spark, frame, schema, merges, config)
     elif not schema.fields:
-        frame = frame.withColumn(_LINE, _build_json_text(schema))
+        frame = frame.withColumn(_LINE, _build_json_text(schema, config))
     ordered = frame.sortWithinPartitions(SLOT, *_ORDER).drop(*_ORDER)
     is_text = config.output["format"] == "json-array" or not schema.fields
     _save_frame(ordered, spark, config, staging.build_uri(folder), is_text=is_text)
@@ -142,25 +141,29 @@ def _list_losses(schema: Schema, config: MergeRecordConfig) -> list[tuple[Column
 
 
 def _as_arrays(
-    spark: SparkSession, frame: DataFrame, schema: Schema, merges: Sequence[PlannedMerge]
+    spark: SparkSession,
+    frame: DataFrame,
+    schema: Schema,
+    merges: Sequence[PlannedMerge],
+    config: MergeRecordConfig,
 ) -> DataFrame:
     """Convert the records of each bin to the lines of one JSON array."""
     slots = pa.array(range(len(merges)), pa.int32())
     last = create_dataframe(spark, pa.table({SLOT: slots, _LAST: [merge.records for merge in merges]}))
     position = F.row_number().over(Window.partitionBy(SLOT).orderBy(*_ORDER))
-    text = _build_json_text(schema)
+    text = _build_json_text(schema, config)
     prefix = F.when(position == 1, "[").otherwise("")
     suffix = F.when(position == F.col(_LAST), "]").otherwise(",")
     line = F.concat(prefix, text, suffix).alias(_LINE)
     return frame.join(F.broadcast(last), SLOT).select(SLOT, *_ORDER, line)
 
 
-def _build_json_text(schema: Schema) -> Column:
+def _build_json_text(schema: Schema, config: MergeRecordConfig) -> Column:
     """Build the JSON text of a record, also for a schema without fields, which Spark cannot write."""
     if not schema.fields:
         return F.lit("{}")
-    options = {**JSON_OPTIONS, "ignoreNullFields": "false"}
-    return F.to_json(F.struct(*[quote_column(name) for name in schema.names]), options)
+    record = F.struct(*[quote_column(name) for name in schema.names])
+    return F.to_json(record, formats.write_options(config.output))
 
 
 def _save_frame(

@@ -35,11 +35,15 @@ _READING = {
     # Spark infers numbers from texts such as 007, and trims texts.
     "xml": {**_STRICT, "inferSchema": "false", "ignoreSurroundingSpaces": "false"},
 }
+_WRITE_JSON = {"ignoreNullFields": "false", **JSON_OPTIONS}
 _WRITING = {
     "csv": {**_CSV, "nullValue": "", "emptyValue": '""', **JSON_OPTIONS},
-    "json": {"ignoreNullFields": "false", **JSON_OPTIONS},
+    "json": _WRITE_JSON,
+    "json-array": _WRITE_JSON,
     "xml": JSON_OPTIONS,
 }
+# Characters that an encoding lacks, for which Spark writes a question mark.
+LACKING = {"US-ASCII": r"[^\u0000-\u007f]", "ISO-8859-1": r"[^\u0000-\u00ff]"}
 # Spark's names of encodings, by those of Python.
 _ENCODINGS = {
     "ascii": "US-ASCII",
@@ -74,6 +78,9 @@ def build_reader_options(kind: str, options: Mapping[str, str]) -> dict[str, str
     {'columnNameOfCorruptRecord': '__merge_bad', 'mode': 'FAILFAST', 'MULTILINE': 'false'}
     """
     defaults = _READING.get(kind, {}) | _double_quotes(kind, options)
+    if kind == "json" and find_option(options, "encoding"):
+        # Spark finds the ends of lines in UTF-8 only. Values of JSON have no line breaks.
+        defaults["lineSep"] = "\n"
     chosen = complete_options(defaults, _name_encoding(options))
     # Otherwise, a field with Spark's own name of this column would be NULL.
     names = (
@@ -84,7 +91,14 @@ def build_reader_options(kind: str, options: Mapping[str, str]) -> dict[str, str
 
 def build_writer_options(kind: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return the options to write files of a format: the given ones, and those with which values survive."""
-    return complete_options(_WRITING.get(kind, {}) | _double_quotes(kind, options), _name_encoding(options))
+    named = _name_encoding(options)
+    defaults = _WRITING.get(kind, {}) | _double_quotes(kind, options)
+    encoding = find_option(named, "encoding")
+    if encoding and kind == "xml":
+        defaults["declaration"] = f'version="1.0" encoding="{encoding}" standalone="yes"'
+    if encoding in LACKING and kind in ("json", "json-array"):
+        defaults["writeNonAsciiCharacterAsCodePoint"] = "true"
+    return complete_options(defaults, named)
 
 
 def complete_options(defaults: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:

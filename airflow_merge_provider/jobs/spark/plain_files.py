@@ -5,7 +5,6 @@ Source: docs/values.md, Types of text files.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,14 +19,17 @@ from pyspark.sql.types import StringType, StructField, StructType
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import add_columns
+from airflow_merge_provider.jobs.spark.files.container_files import find_location
 from airflow_merge_provider.jobs.spark.files.containers import (
     CONTAINERS,
     check_values,
     explain_error,
     read_containers,
 )
+from airflow_merge_provider.jobs.spark.files.csv_files import scan_csv_files
+from airflow_merge_provider.jobs.spark.files.csv_structure import find_repeated_name
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
-from airflow_merge_provider.jobs.spark.files.raw_texts import check_texts, select_file_options
+from airflow_merge_provider.jobs.spark.files.raw_texts import check_texts
 from airflow_merge_provider.jobs.spark.formats import (
     CORRUPT,
     build_reader_options,
@@ -47,9 +49,9 @@ _HINTS = {
 _SAME_COLUMNS = "give the files the same columns, or read them separately"
 _TABLE_HINT = " (correct it, or set another type for it in the table, such as STRING)"
 _EXAMPLE_MAX_LENGTH = 100
-_BOM = "\ufeff"
-# The end of a file's lines, empty if Spark has to find it, and its header.
-_Structure = tuple[str, str]
+_NO_COLUMN = "__merge_none"
+# The end of a file's lines, and its header.
+_Structure = tuple[str, tuple[str, ...]]
 
 
 def read_files(spark: SparkSession, dataset: Dataset) -> DataFrame:
@@ -62,20 +64,22 @@ def read_files(spark: SparkSession, dataset: Dataset) -> DataFrame:
     if dataset.format in CONTAINERS:
         return read_containers(spark, dataset, options)
     if dataset.format != "csv":
-        # Spark finds the ends of lines in UTF-8 only. Values of JSON have no line breaks.
-        line_end = "\n" if dataset.format == "json" and find_option(options, "encoding") else ""
-        return _read_part(spark, dataset, _set_line_end(options, line_end), [location])
+        return _read_part(spark, dataset, options, [location])
     check_texts(spark, dataset, options)
     structures = _find_structures(spark, dataset, options)
     if len(structures) <= 1:
-        line_end = next((line_end for line_end, _ in structures), "")
-        return _read_part(spark, dataset, _set_line_end(options, line_end), [location])
-    _check_columns(dataset, structures, options)
+        line_end, header = next(iter(structures), ("", ()))
+        return _read_part(spark, dataset, _set_line_end(options, line_end), [location], header)
+    _check_columns(dataset, structures)
     parts = [
         _read_part(
-            spark, dataset, {**_set_line_end(options, line_end), "basePath": str(dataset.path)}, locations
+            spark,
+            dataset,
+            {**_set_line_end(options, line_end), "basePath": str(dataset.path)},
+            locations,
+            header,
         )
-        for (line_end, _), locations in structures.items()
+        for (line_end, header), locations in structures.items()
     ]
     if len({frozenset((field.name, field.dataType) for field in part.schema) for part in parts}) > 1:
         message = "Spark infers different types from files with different headers or line ends"
@@ -100,30 +104,69 @@ def read_catalog_table(spark: SparkSession, dataset: Dataset) -> DataFrame:
     values = TextValues(kind, table_options, hint=_TABLE_HINT)
     reader = spark.read.format(kind).options(**_keep_bad_records(options))
     path = parse_hadoop_path(unquote(location))
-    check_texts(spark, replace(dataset, format=kind, path=path), options)
-    return _read_texts(reader, [escape_pattern(path)], rows.schema, values, options, dataset)
+    files = replace(dataset, format=kind, path=path)
+    check_texts(spark, files, options)
+    groups = {"": [escape_pattern(path)]}
+    if kind == "csv":
+        partitions = table.get("partition_columns", [])
+        names = tuple(name for name in rows.columns if name not in partitions)
+        groups = _check_headers(files, _find_structures(spark, files, options), names) or groups
+    parts = [
+        _read_texts(
+            reader.options(basePath=path, **_set_line_end({}, line_end)),
+            locations,
+            rows.schema,
+            values,
+            options,
+            dataset,
+        )
+        for line_end, locations in groups.items()
+    ]
+    return reduce(DataFrame.unionAll, parts)
 
 
 def _read_part(
-    spark: SparkSession, dataset: Dataset, options: Mapping[str, str], locations: Sequence[str]
+    spark: SparkSession,
+    dataset: Dataset,
+    options: Mapping[str, str],
+    locations: Sequence[str],
+    header: tuple[str, ...] = (),
 ) -> DataFrame:
-    """Return the rows of text files that are read in one way."""
+    """Return the rows of text files that are read in one way.
+
+    :param header: the columns of CSV files, if they are known.
+    """
     reader = spark.read.format(spark_format(spark, dataset.format)).options(**_keep_bad_records(options))
     if dataset.format in ("xml", "text"):
         check_texts(spark, dataset, options)
-    try:
-        schema = reader.load([*locations]).schema
-    except PySparkException as error:
-        if (problem := explain_error(error)) is None:
-            raise
-        raise problem.build_error(dataset) from error
+    schema = _name_columns(options, header) or _infer_schema(reader, locations, dataset)
     if dataset.format == "json":
         check_texts(spark, dataset, options, schema)
+    if set(schema.names) <= {CORRUPT}:
+        raise _find_bad_record(reader, locations).build_error(dataset)
     if dataset.format not in TEXT_FORMATS:
         return reader.load([*locations])
     values = TextValues(dataset.format, dataset.options, is_inferred=True, hint=_HINTS[dataset.format])
     schema = StructType([field for field in schema.fields if field.name != CORRUPT])
     return _read_texts(reader, [*locations], schema, values, options, dataset)
+
+
+def _name_columns(options: Mapping[str, str], header: tuple[str, ...]) -> StructType | None:
+    """Return the texts of a CSV file by their names; None if Spark has to find names or types."""
+    if not find_option(options, "lineSep") or find_option(options, "inferSchema").lower() == "true":
+        return None
+    # Spark's own name of a column without one.
+    names = (name or f"_c{index}" for index, name in enumerate(header))
+    return StructType([StructField(name, StringType()) for name in names]) if header else None
+
+
+def _infer_schema(reader: DataFrameReader, locations: Sequence[str], dataset: Dataset) -> StructType:
+    try:
+        return reader.load([*locations]).schema
+    except PySparkException as error:
+        if (problem := explain_error(error)) is None:
+            raise
+        raise problem.build_error(dataset) from error
 
 
 def _read_texts(
@@ -151,6 +194,20 @@ def _read_texts(
     return values.convert_strictly(records.drop(CORRUPT), schema, prefix)
 
 
+def _find_bad_record(reader: DataFrameReader, locations: Sequence[str]) -> FileProblem:
+    """Return the problem of files in which Spark finds no column, with the first of their records."""
+    names = (CORRUPT, _NO_COLUMN)
+    texts = reader.schema(StructType([StructField(name, StringType()) for name in names])).load([*locations])
+    file_path = texts.metadataColumn("_metadata").getField("file_path")
+    row = texts.select(file_path, *names).where(F.col(CORRUPT).isNotNull()).first()
+    if row is None:
+        return FileProblem(
+            "its files have no columns and no records", "write records, or correct the options"
+        )
+    example = f"{parse_hadoop_path(unquote(row[0]))}: the record {row[1][:_EXAMPLE_MAX_LENGTH]!r}"
+    return FileProblem(f"{example} cannot be read, and no other one", "correct them, or the options")
+
+
 def _describe_record(schema: StructType) -> Column:
     """Return the text of a record that cannot be read, and the columns that are empty in it."""
     names = (F.when(quote_column(name).isNull(), F.lit(name)) for name in schema.names)
@@ -176,53 +233,49 @@ def _keep_bad_records(options: Mapping[str, str]) -> dict[str, str]:
 def _find_structures(
     spark: SparkSession, dataset: Dataset, options: Mapping[str, str]
 ) -> dict[_Structure, list[str]]:
-    """Return the locations of CSV files by how their first line ends and which header it is.
+    """Return the locations of CSV files by how their lines end and by their columns.
 
     Spark would find the line end of each file, but change those in values, and bind the columns of all files
     by the header of one.
+
+    :raises DataError: if a file has a column twice, or a value whose quotes or line breaks are wrong.
     """
-    texts = (
-        spark.read.options(**select_file_options(dataset))
-        .option("lineSep", "\n")
-        .text(escape_pattern(str(dataset.path)))
-    )
-    metadata = texts.metadataColumn("_metadata")
-    row_id = F.monotonically_increasing_id()  # noqa: TID251 - compared within one file of one scan
-    lines = texts.select(
-        "value",
-        metadata.getField("file_path").alias("path"),
-        F.struct(metadata.getField("file_block_start"), row_id).alias("position"),
-    ).where(~F.col("value").isin("", "\r"))
-    if comment := find_option(options, "comment"):
-        lines = lines.where(~F.startswith("value", F.lit(comment)))
-    if len(texts.inputFiles()) == 1:
-        lines = lines.limit(1)
-    files = lines.groupBy("path").agg(F.min_by("value", "position").alias("line")).collect()
     has_header = find_option(options, "header", "false").lower() == "true"
     structures: dict[_Structure, list[str]] = {}
-    for path, line in sorted(map(tuple, files)):
-        line_end = "\r\n" if line.endswith("\r") else ""
-        header = line.removesuffix("\r").removeprefix(_BOM) if has_header else ""
-        location = escape_pattern(parse_hadoop_path(unquote(path)))
-        structures.setdefault((line_end, header), []).append(location)
+    for uri, file in sorted(scan_csv_files(spark, dataset, options).items()):
+        problem = find_repeated_name(file.cells, is_case_sensitive=False) if has_header else None
+        if problem := problem or file.problem:
+            raise FileProblem(f"{find_location(uri)}: {problem}").build_error(dataset)
+        if file.cells:
+            location = escape_pattern(find_location(uri))
+            header = file.cells if has_header else ()
+            structures.setdefault((file.line_end, header), []).append(location)
     return structures
 
 
-def _check_columns(
-    dataset: Dataset, structures: Mapping[_Structure, Sequence[str]], options: Mapping[str, str]
-) -> None:
+def _check_columns(dataset: Dataset, structures: Mapping[_Structure, Sequence[str]]) -> None:
     """Refuse CSV files that have not the same columns; their order may differ."""
-    quote = find_option(options, "quote", '"')
-    dialect = {"delimiter": find_option(options, "sep", ","), "quotechar": quote or None}
-    headers = {header: paths[0] for (_, header), paths in structures.items()}
-    (first, path), *other_headers = (
-        (next(csv.reader([header], **dialect), []), path)  # type: ignore[arg-type] # the names of its parameters
-        for header, path in headers.items()
-    )
+    (first, path), *other_headers = {header: paths[0] for (_, header), paths in structures.items()}.items()
     for names, other_path in other_headers:
         if sorted(names) != sorted(first):
             message = f"{other_path} has the columns {', '.join(names)}, but {path} has {', '.join(first)}"
             raise FileProblem(message, _SAME_COLUMNS).build_error(dataset)
+
+
+def _check_headers(
+    dataset: Dataset, structures: Mapping[_Structure, list[str]], names: Sequence[str]
+) -> dict[str, list[str]]:
+    """Return the files of a table by how their lines end.
+
+    :raises DataError: if a file has not the columns of the table in its order: Spark takes them by position.
+    """
+    groups: dict[str, list[str]] = {}
+    for (line_end, header), paths in structures.items():
+        if header and [*map(str.casefold, header)] != [*map(str.casefold, names)]:
+            message = f"{paths[0]} has the columns {', '.join(header)}, but the table has {', '.join(names)}"
+            raise FileProblem(message, "write the columns of the table, in its order").build_error(dataset)
+        groups.setdefault(line_end, []).extend(paths)
+    return groups
 
 
 def _set_line_end(options: Mapping[str, str], line_end: str) -> dict[str, str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import tempfile
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import fastavro
 import pyarrow as pa
 import pytest
@@ -59,6 +61,14 @@ def build_int96(nanos: int) -> bytes:
     return write_parquet(build_column(nanos, pa.timestamp("ns")), use_deprecated_int96_timestamps=True)
 
 
+def build_interval() -> bytes:
+    """Return a Parquet file of DuckDB with an interval."""
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+        duckdb.sql(f"COPY (SELECT INTERVAL 3 MONTH AS v) TO '{file.name}' (FORMAT parquet)")
+        return Path(file.name).read_bytes()
+
+
+INTERVAL = build_interval()
 INVALID_TEXT = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xffx"]).buffers())
 INNER = {"type": "record", "name": "s", "fields": [{"name": "n", "type": "int"}]}
 # The format, the options and the files of a dataset, and its rows.
@@ -95,12 +105,12 @@ REFUSED: dict[str, tuple[str, dict[str, bytes], str]] = {
                 f"/a: column 'v' has a DATE before 1582-10-15.*write Parquet, or set the option {CALENDAR}"),
     "old day within": ("orc", {"a": write_orc(build_column([{"d": OLD}]))}, r"'v\.element\.d' has a DATE"),
     "before 1970": ("orc", {"a": write_orc(build_column(BEFORE_1970))},
-                    r"/a: column 'v' has a TIMESTAMP before 1970 with a fraction .*\(write Parquet\)"),
+                    r"/a: column 'v' has a TIMESTAMP before 1970 with a fraction .*\(write Parquet"),
     "before 1970 within": ("orc", {"a": write_orc(build_column([BEFORE_1970]))}, "'v' has a TIMESTAMP"),
     "before 1677": ("orc", {"a": write_orc(build_column(BEFORE_1970.replace(year=1600)))},
                     "'v' has a TIMESTAMP before 1970"),
     "INT96": ("parquet", {"a": build_int96(1_714_521_600_123_456_789)},
-              r"/a: column 'v' has a time with nanoseconds \(INT96\).*write it with microseconds"),
+              r"/a: column 'v' has a time with nanoseconds, which .*INT96.*write it with microseconds"),
     "nanoseconds": ("parquet", {"a": write_parquet(build_column(1, pa.timestamp("ns")))},
                     r"/a: column 'v' has the type timestamp\[ns\].*coerce_timestamps"),
     "nanoseconds within": ("parquet", {"a": write_parquet(build_column([1], pa.list_(pa.timestamp("ns"))))},
@@ -108,6 +118,14 @@ REFUSED: dict[str, tuple[str, dict[str, bytes], str]] = {
     "time": ("parquet", {"a": write_parquet(build_column(time(1)))}, r"'v' has the type time64\[us\]"),
     "decimal": ("parquet", {"a": write_parquet(build_column(Decimal(1), pa.decimal256(50, 0)))},
                 r"'v' has the type decimal256\(50, 0\).*write it as text"),
+    "nanoseconds of ORC": ("orc", {"a": write_orc(build_column([1_714_521_600_000_000_001],
+                                                               pa.list_(pa.timestamp("ns"))))},
+                           r"/a: column 'v' has a time with nanoseconds, which Spark cuts .write Parquet"),
+    "large decimal": ("avro", {"a": write_avro({"v": {"type": "bytes", "logicalType": "decimal",
+                                                      "precision": 50}}, {"v": Decimal(1)})},
+                      "/a: column 'v' has the type decimal of 50 digits, .*write it as text"),
+    "uuid": ("parquet", {"a": write_parquet(build_column(b"0" * 16, pa.uuid()))}, "/a: column 'v' .*uuid"),
+    "interval": ("parquet", {"a": INTERVAL}, "/a: column 'v' has the type interval, .*write it as text"),
     "half": ("parquet", {"a": write_parquet(build_column(1.0, pa.float16()))}, "'v' has the type halffloat"),
     "duration": ("parquet", {"a": write_parquet(build_column(timedelta(1)))}, r"'v' has the type duration"),
     "text of Parquet": ("parquet", {"a": write_parquet(pa.table({"v": INVALID_TEXT}))},

@@ -36,6 +36,11 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, Any], list[tuple[Any, ...]]
                          [("1", "x"), ("2", "y")]),
     "comments": ("csv", {**HEADER, "comment": "#"}, {"a": "#1\nid,v\n1,x\n", "b": "#2\n\nid,v\n2,y\n"},
                  [("1", "x"), ("2", "y")]),
+    "carriage returns": ("csv", HEADER, {"a": "id,v\r1,x\r2,y\r"}, [("1", "x"), ("2", "y")]),
+    "wide separator": ("csv", {**HEADER, "sep": "||"}, {"a": "id||v\n1||x\n"}, [("1", "x")]),
+    "quotes inside": ("csv", HEADER, {"a": 'id,v\n1,5" pipe\n2,"x\n"\n3,""""\n'},
+                      [("1", '5" pipe'), ("2", "x\n"), ("3", '"')]),
+    "a name of none": ("csv", HEADER, {"a": ",v\n1,x\n"}, [("1", "x")]),
     "no header": ("csv", {}, {"a": "1,x\r\n", "b": "2,y\n"}, [("1", "x"), ("2", "y")]),
     "inferred": ("csv", {**HEADER, "inferSchema": "true"}, {"a": "id,v\n1,1.50\n2,3\n"},
                  [(1, 1.5), (2, 3.0)]),
@@ -63,6 +68,17 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
                  "'9007199254740993' is not a valid DOUBLE .*inferSchema"),
     "other columns": ("csv", HEADER, {"a": "id,v\n1,x\n", "b": "id,w\n2,y\n"},
                       r"/b has the columns id, w, but .*/a has id, v"),
+    "column twice": ("csv", HEADER, {"a": "id,id\n1,2\n"}, "/a: its header has the column 'id' more"),
+    "other case of CSV": ("csv", HEADER, {"a": "id,ID\n1,2\n"},
+                          r"/a: its header has columns whose names differ in case only, 'id'"),
+    "open quote": ("csv", HEADER, {"a": 'id,v\n1,"x\n2,y\n'}, "/a: line 3: a quoted value does not end"),
+    "text after a quote": ("csv", HEADER, {"a": 'id,v\n1,"x" \n'}, "/a: line 2: text follows"),
+    "line ends": ("csv", HEADER, {"a": "id,v\r\n1,x\n"}, "/a: line 2: it ends in another way than the first"),
+    "NUL in CSV": ("csv", HEADER, {"a": "id,v\n1,\0\n"}, "/a: a value has the character NUL"),
+    "no name": ("json", {}, {"a": '{"s": {"": 1, "b": 2}}\n'},
+                "/a has a field without a name, which Spark leaves out: .*give the field a name"),
+    "no record": ("json", {}, {"a": '{"v": +1}\n'}, r"""/a: the record '{"v": \+1}' cannot be read"""),
+    "no header": ("csv", HEADER, {"a": "\n\n"}, "its files have no columns and no records"),
     "two records": ("json", {}, {"a": '{"id": 1} {"id": 2}\n'}, RECORDS + r".*write a record on each line"),
     "more text": ("json", {}, {"a": '{"id": {"v": 1}} garbage\n'}, RECORDS + ".*garbage"),
     "two in quotes": ("json", {}, {"a": "{'id': 1} {'id': 2}"}, RECORDS),
@@ -115,23 +131,38 @@ def test_values_that_would_change_are_refused(spark: SparkSession, tmp_path: Pat
         read_rows(spark, tmp_path / "f", kind, options, files)
 
 
+def read_table(spark: SparkSession, folder: Path, columns: str, **files: str) -> Any:
+    """Return the rows of a table in the catalog that has these files, in no defined order."""
+    kind = columns.partition("USING ")[2].partition(" ")[0]
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_is_", "=")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, newline="")
+    spark.sql(f"CREATE TABLE default.texts {columns} LOCATION '{folder}'")
+    try:
+        if "PARTITIONED" in columns:
+            spark.sql("ALTER TABLE default.texts RECOVER PARTITIONS")
+        dataset = resolve_dataset({"dataset": "default.texts", "format": kind}, None)
+        return sorted(tuple(row) for row in read_dataset(spark, pin_dataset(spark, dataset)).collect())
+    finally:
+        spark.sql("DROP TABLE default.texts")
+
+
 def test_tables_of_text_files_are_read_by_their_types(spark: SparkSession, tmp_path: Path) -> None:
-    """A text that is no value of the type of its column is an error, not a rounded value and not NULL."""
-    (tmp_path / "t").mkdir()
-    spark.sql(
-        "CREATE TABLE default.texts (id INT, v DECIMAL(10,2), day DATE) USING csv "
-        f"OPTIONS (header 'true', sep ';') LOCATION '{tmp_path / 't'}'"
-    )
-    dataset = resolve_dataset({"dataset": "default.texts", "format": "csv"}, None)
+    """Texts are values of the types, in columns by name, also in partitions; others are an error."""
+    typed = "(id INT, v DECIMAL(10,2)) USING csv OPTIONS (header 'true', sep ';')"
+    parted = "(id INT, v STRING, s STRING) USING csv OPTIONS (header 'true') PARTITIONED BY (s)"
+    texts = "(id STRING, v STRING) USING csv OPTIONS (header 'true')"
+    numbers = "(id INT, v DECIMAL(10,2)) USING json"
 
-    def read() -> list[Any]:
-        spark.sql("REFRESH TABLE default.texts")
-        rows = read_dataset(spark, pin_dataset(spark, dataset)).select("id", "v")
-        return [tuple(row) for row in rows.collect()]
-
-    (tmp_path / "t" / "a.csv").write_text("id;v;day\n1;1.20;2024-05-01\n")
-    assert read() == [(1, Decimal("1.20"))]
-    (tmp_path / "t" / "a.csv").write_text("id;v;day\n1;1.239;2024-05-01\n")
+    assert read_table(spark, tmp_path / "a", typed, x="id;v\n1;1.20\n") == [(1, Decimal("1.20"))]
+    values = {"s_is_a__x": 'id,v\n1,"p\r\nq"\n', "s_is_b__y": "id,v\r\n2,z\r\n"}
+    assert read_table(spark, tmp_path / "b", parted, **values) == [(1, "p\r\nq", "a"), (2, "z", "b")]
     with pytest.raises(PySparkException, match=r"column 'v': '1\.239' is not a valid DECIMAL\(10,2\)"):
-        read()
-    spark.sql("DROP TABLE default.texts")
+        read_table(spark, tmp_path / "c", typed, x="id;v\n1;1.239\n")
+    with pytest.raises(PySparkException, match=r"column 'v': '1\.239' is not a valid DECIMAL\(10,2\)"):
+        read_table(spark, tmp_path / "d", numbers, x='{"id": 1, "v": 1.239}\n')
+    with pytest.raises(DataError, match=r"/e/x has the columns v, id, but the table has id, v .write"):
+        read_table(spark, tmp_path / "e", texts, x="v,id\nx,1\n")
+    with pytest.raises(DataError, match="/f/x: its header has the column 'id' more than once"):
+        read_table(spark, tmp_path / "f", texts, x="id,id\n1,2\n")

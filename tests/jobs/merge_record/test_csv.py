@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 import pytest
 from pyarrow import csv
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.errors import ConfigError, DataError
 from tests.jobs.merge_record.landing import Landing
 
 BIG = "x" * 10_000_000
@@ -46,9 +48,13 @@ BAD = {
     "ragged": (b"a,b\n1\n1,2,3\n1,2\n", "2 of 3 records cannot be read"),
     "encoding": (b"a,b\n1,\xe9\n", "it is not valid UTF-8 (set the option encoding of the reader)"),
     "nul": (b'a,b\n1,"x\x00y"\n', "a value has the character NUL"),
-    "line ends of two kinds": (b"a,b\r\n1,2\n3,4\r\n", "1 of 1 records cannot be read"),
+    "line ends of two kinds": (b"a,b\r\n1,2\n3,4\r\n", "line 2: it ends in another way"),
+    "another last end": (b"a,b\n1,2\r\n", "line 2: it ends in another way than the first one"),
     "no header": (b"", "it has no header"),
-    "column twice": (b"a,a\n1,2\n", "its header contains a column more than once"),
+    "column twice": (
+        b"a,a\n1,2\n",
+        "its header has the column 'a' more than once",
+    ),
 }
 
 
@@ -128,6 +134,40 @@ def test_files_in_other_encodings_are_read_by_option(
 
     (output,) = landing.list_outputs()
     assert output.read_bytes().decode(encoding) == 'id,v\n1,"é\r\n"\n2,ü\n'
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "json-array", "xml"])
+def test_characters_that_an_encoding_lacks_are_kept(lean: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Formats with escapes write them so; a file of CSV that would lose one fails by name."""
+    options = {"encoding": "latin-1", "rowTag": "r"}
+    landing = Landing(tmp_path, lean, writer={"format": kind, "options": options}, max_records=1)
+    landing.put_records("a.json", {"v": "é"})
+    landing.put_records("b.json", {"v": "é€"})
+
+    landing.run_job(at=1)
+
+    contents = sorted(path.read_bytes().decode("latin-1") for path in landing.list_outputs())
+    failed = [line["reason"] for line in landing.read_ledger() if line["outcome"] == "failed"]
+    if kind == "csv":
+        assert contents == ["v\né\n"]
+        assert "the STRING 'é€' has a character that ISO-8859-1 lacks (set another encoding" in failed[0]
+    elif kind == "xml":
+        assert failed == []
+        roots = [ET.fromstring(content.encode("latin-1")) for content in contents]  # noqa: S314
+        assert {root.findtext("r/v") for root in roots} == {"é", "é€"}
+    else:
+        assert failed == []
+        assert [json.loads(content) for content in contents] == (
+            [{"v": "é"}, {"v": "é€"}] if kind == "json" else [[{"v": "é"}], [{"v": "é€"}]]
+        )
+
+
+def test_json_arrays_are_not_written_in_utf_16(lean: SparkSession, tmp_path: Path) -> None:
+    """Spark would write UTF-8."""
+    writer = {"format": "json-array", "options": {"encoding": "UTF-16"}}
+
+    with pytest.raises(ConfigError, match=r"writer\.options: json-array files cannot be written in UTF-16"):
+        Landing(tmp_path, lean, writer=writer).run_job(at=1)
 
 
 def test_another_quote_is_doubled_too(lean: SparkSession, tmp_path: Path) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
+from pyarrow import orc, parquet
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.jobs.merge_record.readers import containers
@@ -296,3 +300,28 @@ def test_an_output_ends_as_its_part_does(part: Any, suffix: Any) -> None:
     One in 65 UUIDs ends with the same digits as its counter.
     """
     assert get_suffix(f"write-0/__merge_slot=0/{part}") == suffix
+
+
+def test_nanoseconds_of_orc_and_intervals_of_parquet_are_refused(tmp_path: Path) -> None:
+    """Spark cuts the ones, and takes the others for bytes."""
+    sink = io.BytesIO()
+    orc.write_table(
+        pa.table({"c": pa.array([[1_714_521_600_000_000_001]], pa.list_(pa.timestamp("ns")))}), sink
+    )
+    path = tmp_path / "a.parquet"
+    duckdb.sql(f"COPY (SELECT INTERVAL 3 MONTH AS c) TO '{path}' (FORMAT parquet)")
+
+    with pytest.raises(UnreadableError, match=r"column 'c' has a time with nanoseconds.* .write Parquet"):
+        containers.orc_footer(sink)
+    with pytest.raises(UnreadableError, match=r"column 'c' has the type interval, .*\(write it as text\)"):
+        containers.parquet_footer(io.BytesIO(path.read_bytes()))
+
+
+def test_list_views_of_parquet_are_lists() -> None:
+    """The file has a list, whatever type of pyarrow its metadata names."""
+    sink = io.BytesIO()
+    parquet.write_table(pa.table({"c": pa.array([[1], None], pa.list_view(pa.int64()))}), sink)
+
+    schema, records = containers.parquet_footer(sink)
+
+    assert (schema.fields[0]["type"], records) == ({"array": "long"}, 2)

@@ -112,16 +112,17 @@ def test_nothing_is_left_out(lean: SparkSession, tmp_path: Path, kind: str, sche
     assert read_records(landing) == [json.loads(line) for line in _GOOD] * 2
 
 
-@pytest.mark.parametrize("is_packed", [False, True], ids=["gathered", "read by Spark"])
-def test_numbers_with_a_schema(lean: SparkSession, tmp_path: Path, is_packed: bool) -> None:
+@pytest.mark.parametrize("mode", ["gathered", "read by Spark", "array"])
+def test_numbers_with_a_schema(lean: SparkSession, tmp_path: Path, mode: str) -> None:
     """Numbers come out as they are, in whatever way a file is read, or fail their file by name."""
     landing = Landing(
-        tmp_path, lean, reader={"format": "json", "schema": _TYPES}, failure_scope="flowfile",
-        max_records="unlimited", arrival_order="path",
+        tmp_path, lean, reader={"format": "json-array" if mode == "array" else "json", "schema": _TYPES},
+        writer="json", failure_scope="flowfile", max_records="unlimited", arrival_order="path",
     )  # fmt: skip
+    is_packed = mode == "read by Spark"
     suffix = ".json.gz" if is_packed else ".json"
     for index, text in enumerate((*_EXACT, *_WRONG)):
-        content = f"{text}\n".encode()
+        content = (f"[{text}]" if mode == "array" else f"{text}\n").encode()
         landing.put_file(f"{index:02}{suffix}", gzip.compress(content) if is_packed else content)
 
     landing.run_job(at=1, flush=True)
@@ -135,6 +136,23 @@ def test_numbers_with_a_schema(lean: SparkSession, tmp_path: Path, is_packed: bo
         for record in read_records(landing)
     ]
     assert records == list(_EXACT.values())
+
+
+def test_numbers_that_no_variant_holds_fail(lean: SparkSession, tmp_path: Path) -> None:
+    """Spark would make DOUBLEs of them, without their digits or infinite; other numbers have all digits."""
+    landing = Landing(
+        tmp_path, lean, reader={"format": "json", "schema": "v VARIANT"}, failure_scope="flowfile"
+    )
+    landing.put_file("good.json", '{"v": [123456789.123456789012, 1e3]}\n')
+    texts = ("1E400", f"0.{'123456789' * 5}")
+    for index, text in enumerate(texts):
+        landing.put_file(f"{index}.json", f'{{"v": [{text}]}}\n')
+
+    landing.run_job(at=1)
+
+    assert read_records(landing) == [{"v": [Decimal("123456789.123456789012"), Decimal(1000)]}]
+    for (_, reason), text in zip(sorted(list_reasons(landing).items()), texts, strict=True):
+        assert f"no VARIANT holds the number {text} (set another type" in reason
 
 
 def test_numbers_of_compressed_arrays(lean: SparkSession, tmp_path: Path) -> None:
@@ -154,8 +172,8 @@ def test_numbers_of_compressed_arrays(lean: SparkSession, tmp_path: Path) -> Non
 
 def test_further_text_in_other_encodings(lean: SparkSession, tmp_path: Path) -> None:
     """It fails its file as in UTF-8, and other files are read."""
-    for kind, encoding in {"json": "latin-1", "json-array": "UTF-16"}.items():
-        options = {"encoding": encoding, **({"lineSep": "\n"} if kind == "json" else {})}
+    for kind, encoding in {"json": "UTF-16LE", "json-array": "UTF-16"}.items():
+        options = {"encoding": encoding}
         landing = Landing(
             tmp_path / kind, lean, writer="json", failure_scope="flowfile",
             reader={"format": kind, "schema": "id INT, v STRING", "options": options},

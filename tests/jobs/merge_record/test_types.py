@@ -74,20 +74,20 @@ def build_arrays() -> dict[str, pa.Array]:
         "lists": pa.array([[{"a": [1, None]}], []]),
         "dictionary": pa.array(["x"]).dictionary_encode(),
         "boolean": pa.array([True, None]),
+        "json": pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}'])),
     }
 
 
 def build_refused() -> dict[str, tuple[pa.Array, str]]:
     """Return a column of each type that Spark cannot read, and what the reason says."""
     nested = pa.list_(pa.struct([("t", pa.time32("ms"))]))
-    nanos = pa.array([1714521600123456789], pa.timestamp("ns"))
     return {
         "decimal256": (pa.array([Decimal("1.5")], pa.decimal256(50, 2)), "the type decimal256(50, 2)"),
         "time": (pa.array([1], pa.time64("us")), "column 'c' has the type time64[us], which Spark cannot"),
         "float16": (pa.array([1.5], pa.float16()), "column 'c' has the type halffloat"),
         "duration": (pa.array([1], pa.duration("us")), "column 'c' has the type duration[us]"),
         "nested time": (pa.array([[{"t": None}]], nested), "column 'c.element.t'"),
-        "odd nanoseconds": (nanos, "column 'c' has a time with nanoseconds"),
+        "odd nanoseconds": (pa.array([10**18 + 1], pa.timestamp("ns")), "column 'c' has a time with nano"),
         "invalid text": (build_invalid_text(), "column 'c' has a text that is not UTF-8"),
         "nested invalid text": (
             pa.MapArray.from_arrays([0, 1], pa.array(["k"]), build_invalid_text()),

@@ -20,10 +20,10 @@ from airflow_merge_provider.core.merge_record.schema import (
     build_text_keys,
 )
 from airflow_merge_provider.jobs.merge_record.projection.exact_casts import cast_or_null, is_lost
-from airflow_merge_provider.jobs.merge_record.projection.format_limits import combine_problems, find_in_items
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_type
 from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
 from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.files.value_problems import combine_problems, find_in_items
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _ARRAY, _MAP = ("array", "items"), ("map", "values")

@@ -5,84 +5,56 @@ Source: docs/semantics/merge_record.md, Types of files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 from pyspark.sql import Column, functions as F, types as T
 
 from airflow_merge_provider.core.merge_record.schema import NAME_PATTERNS, Schema
+from airflow_merge_provider.jobs.merge_record.readers.formats import write_options
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
 from airflow_merge_provider.jobs.spark.files.foreign_times import GREGORIAN_START
+from airflow_merge_provider.jobs.spark.files.value_problems import Rule, combine_problems, describe_value
+from airflow_merge_provider.jobs.spark.formats import LACKING, find_option
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _EXAMPLE_MAX_LENGTH = 100
 _HINT = " (set the field to STRING in the schema of the writer, or another format)"
+_ENCODING_HINT = " (set another encoding of the writer, such as UTF-8)"
 # All characters but those of XML 1.0.
 _NO_XML = r"[^\t\n\r\x{20}-\x{D7FF}\x{E000}-\x{FFFD}\x{10000}-\x{10FFFF}]"
 # In microseconds. ORC stores seconds and a fraction, of which neither is negative there.
 _LAST_SECOND = (-999_999, -1)
-# Returns what is wrong with a value, which is not NULL; None if each value of the type can be written.
-Rule = Callable[[Column, T.DataType], Column | None]
 
 
-def describe_unwritable_value(schema: Schema, format_name: str) -> Column | None:
-    """Return the field and the value of a record that files of a format cannot hold, or else NULL.
+def describe_unwritable_value(schema: Schema, output: Mapping[str, Any]) -> Column | None:
+    """Return the field and the value of a record that the merged file cannot hold, or else NULL.
 
     :return: None if the files hold every record of the schema.
     """
-    rule = _RULES.get(format_name)
+    rule = _RULES.get(output["format"])
+    encoding = find_option(write_options(output), "encoding")
+    if output["format"] == "csv" and encoding in LACKING:
+        if lost := next((name for name in schema.names if re.search(LACKING[encoding], name)), None):
+            return F.lit(f"field {lost!r}: its name has a character that {encoding} lacks{_ENCODING_HINT}")
+        rule = partial(_check_encoding, encoding)
     if rule is None:
         return None
     fields = spark_schema(schema).fields
     return combine_problems(
-        _describe_value(quote_column(field.name), field.dataType, field.name, rule) for field in fields
+        describe_value(quote_column(field.name), field.dataType, field.name, rule, "field {!r}: ")
+        for field in fields
     )
 
 
-def combine_problems(problems: Iterable[Column | None]) -> Column | None:
-    """Return the first problem of a record; None if there are none to look for."""
-    columns = [problem for problem in problems if problem is not None]
-    return F.coalesce(*columns) if columns else None
-
-
-def find_in_items(items: Column, describe_item: Callable[[Column], Column | None]) -> Column | None:
-    """Return the first problem of the items of a list; None if there is none to look for."""
-    if describe_item(F.lit(None)) is None:
+def _check_encoding(encoding: str, value: Column, kind: T.DataType) -> Column | None:
+    if not isinstance(kind, T.StringType):
         return None
-    problems = F.transform(items, lambda item: or_null(describe_item(item)))
-    return F.get(F.filter(problems, F.isnotnull), F.lit(0))
-
-
-def or_null(problem: Column | None) -> Column:
-    """Return the column of a problem, with NULL if there is none to look for."""
-    return F.lit(None).cast("string") if problem is None else problem
-
-
-def _describe_value(value: Column, kind: T.DataType, path: str, rule: Rule) -> Column | None:
-    own = rule(value, kind)
-    problem = None if own is None else F.when(value.isNotNull() & own.isNotNull(), _build_text(path, own))
-    return combine_problems([problem, *_describe_inner(value, kind, path, rule)])
-
-
-def _describe_inner(value: Column, kind: T.DataType, path: str, rule: Rule) -> list[Column | None]:
-    if isinstance(kind, T.StructType):
-        return [
-            _describe_value(value[field.name], field.dataType, f"{path}.{field.name}", rule)
-            for field in kind.fields
-        ]
-    parts: list[tuple[Column, T.DataType, str]] = []
-    if isinstance(kind, T.ArrayType):
-        parts = [(value, kind.elementType, "element")]
-    elif isinstance(kind, T.MapType):
-        parts = [(F.map_keys(value), kind.keyType, "key"), (F.map_values(value), kind.valueType, "value")]
-    return [find_in_items(items, _bind_rule(inner, f"{path}.{name}", rule)) for items, inner, name in parts]
-
-
-def _bind_rule(kind: T.DataType, path: str, rule: Rule) -> Callable[[Column], Column | None]:
-    return lambda item: _describe_value(item, kind, path, rule)
-
-
-def _build_text(path: str, problem: Column) -> Column:
-    return F.concat(F.lit(f"field {path!r}: "), problem)
+    problem = f"' has a character that {encoding} lacks{_ENCODING_HINT}"
+    text = F.concat(F.lit("the STRING '"), F.left(value, F.lit(_EXAMPLE_MAX_LENGTH)), F.lit(problem))
+    return F.when(value.rlike(LACKING[encoding]), text)
 
 
 def _check_orc(value: Column, kind: T.DataType) -> Column | None:

@@ -43,13 +43,22 @@ _BYTES = (
     pa.types.is_binary_view,
     pa.types.is_fixed_size_binary,
 )
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+# Types of pyarrow that Spark reads as they are stored.
+_STORED = ("arrow.json",)
 _DECIMAL_MAX_DIGITS = 38
 _HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_decimal, f"Spark has up to {_DECIMAL_MAX_DIGITS} digits: write it as text"),
     (pa.types.is_timestamp, "write it with microseconds, with coerce_timestamps='us' in pandas and pyarrow"),
     (pa.types.is_float16, "write it as float32"),
     (pa.types.is_time, "write it as text"),
+    (pa.types.is_duration, "write it as a number with its unit in the name"),
 )
 # Spark's own name of a type, in the metadata of ORC files.
 _CATALYST = b"spark.sql.catalyst.type"
@@ -158,6 +167,8 @@ def convert_type(kind: pa.DataType, path: str) -> Type:
         return "timestamp" if kind.tz else "timestamp_ntz"
     if pa.types.is_dictionary(kind):
         return convert_type(kind.value_type, path)
+    if getattr(kind, "extension_name", "") in _STORED:
+        return convert_type(kind.storage_type, path)
     return _convert_nested_type(kind, path, lambda field, name: convert_type(field.type, name))
 
 

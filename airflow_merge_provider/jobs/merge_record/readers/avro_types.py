@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
+from airflow_merge_provider.jobs.spark.files.container_files import AVRO_UNREADABLE
 
 _PLAIN = {"enum": "string", "fixed": "bytes"}
 _LOGICAL = {
@@ -19,14 +20,6 @@ _LOGICAL = {
     "timestamp-micros": "timestamp",
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
-}
-# Logical types that Spark reads as numbers or bytes without their meaning.
-_HINTS = {
-    "time-millis": "write it as text",
-    "time-micros": "write it as text",
-    "timestamp-nanos": "write it with microseconds",
-    "local-timestamp-nanos": "write it with microseconds",
-    "duration": "write it as text",
 }
 # Unions of these types that Spark reads as the last one.
 _WIDENED = (("int", "long"), ("float", "double"))
@@ -130,8 +123,10 @@ class _AvroTypes:
                 f"field {path!r} is a decimal of {kind['precision']} digits, and Spark has up to "
                 f"{_DECIMAL_MAX_DIGITS} (write it as text)"
             )
-        if logical in _HINTS:
+        if logical in AVRO_UNREADABLE:
             raise UnreadableError(
-                f"field {path!r} has the type {logical}, which Spark cannot read ({_HINTS[logical]})"
+                f"field {path!r} has the type {logical}, which Spark cannot read ({AVRO_UNREADABLE[logical]})"
             )
+        if kind["type"] == "fixed":
+            return "bytes"
         return _LOGICAL[logical] if logical in _LOGICAL else self._convert_type(kind["type"], path)[0]

@@ -19,6 +19,11 @@ from airflow_merge_provider.jobs.merge_record.readers.arrow_types import (
 )
 from airflow_merge_provider.jobs.merge_record.readers.avro_types import convert_avro_schema
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
+from airflow_merge_provider.jobs.spark.files.container_files import (
+    find_interval,
+    list_columns,
+    read_orc_writer,
+)
 from airflow_merge_provider.jobs.spark.files.foreign_times import (
     GREGORIAN_START,
     find_odd_nanos,
@@ -75,7 +80,11 @@ def measure_length(file: BinaryIO) -> int:
 def parquet_footer(file: BinaryIO) -> FileMetadata:
     """Return the schema and the number of records of a Parquet file."""
     footer = parquet.ParquetFile(file)
-    columns = (footer.schema.column(number) for number in range(len(footer.schema)))
+    columns = list_columns(footer)
+    if interval := find_interval(columns):
+        raise UnreadableError(
+            f"column {interval!r} has the type interval, which Spark cannot read (write it as text)"
+        )
     int96 = {column.path for column in columns if column.physical_type == _INT96}
 
     def read_times(name: str, unit: str) -> pa.ChunkedArray:
@@ -99,6 +108,10 @@ def orc_footer(file: BinaryIO) -> FileMetadata:
         raise UnreadableError(
             f"{problem} before {GREGORIAN_START}, which Spark takes for another day (write Parquet)"
         )
+    file.seek(0)
+    _, lost = read_orc_writer(file)
+    if lost is not None:
+        raise UnreadableError(f"{lost.message} ({lost.hint})")
     return convert_orc_schema(footer.schema), footer.nrows
 
 

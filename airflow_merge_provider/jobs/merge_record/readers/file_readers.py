@@ -6,7 +6,7 @@ Source: docs/semantics/merge_record.md, Schema identity; Record counts and sizes
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
@@ -17,10 +17,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
-from airflow_merge_provider.jobs.merge_record.readers.csv_files import choose_type, classify_text
+from airflow_merge_provider.jobs.merge_record.readers.csv_types import choose_type, classify_text
 from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, BLOCK, FILE, PLACE, POSITION
 from airflow_merge_provider.jobs.merge_record.readers.json_numbers import find_long_number
-from airflow_merge_provider.jobs.merge_record.readers.json_texts import describe_json_text
+from airflow_merge_provider.jobs.merge_record.readers.json_texts import (
+    describe_json_text,
+    describe_unread_values,
+)
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     TOO_DEEP,
     build_inferred_schema,
@@ -35,7 +38,7 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.files.value_problems import describe_invalid_text
 from airflow_merge_provider.jobs.spark.sql import quote_column
-from airflow_merge_provider.jobs.spark.text_values import TextValues, describe_text
+from airflow_merge_provider.jobs.spark.text_values import TextValues
 
 NOTHING = Schema()
 _PROBLEM = "__merge_problem"
@@ -150,7 +153,9 @@ class TypedReader(SchemaReader):
             return records
         # A problem is no record of its own, so it has no position.
         position = F.lit(None).cast("long").alias(POSITION)
-        problems = problems.select(FILE, BLOCK, position, describe_json_text(F.col("value")).alias(BAD))
+        problems = problems.select(
+            FILE, BLOCK, position, describe_json_text(F.col("value"), spark_schema(self.schema)).alias(BAD)
+        )
         return records.unionByName(problems.where(F.col(BAD).isNotNull()), allowMissingColumns=True)
 
     def of_lines(self, lines: DataFrame) -> DataFrame:
@@ -165,7 +170,7 @@ class TypedReader(SchemaReader):
         schema = formats.with_bad(values.build_schema(spark_schema(self.schema)))
         options = {**self._reader["options"], "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
         record = F.from_json("value", schema, options).alias("record")
-        problem = describe_json_text(F.col("value")).alias(_PROBLEM)
+        problem = describe_json_text(F.col("value"), spark_schema(self.schema)).alias(_PROBLEM)
         texts = lines.select(record, problem, *PLACE).select("record.*", _PROBLEM, *PLACE)
         records = self._convert_texts(texts, values)
         return records.withColumn(BAD, F.coalesce(_PROBLEM, BAD)).drop(_PROBLEM)
@@ -190,13 +195,11 @@ class TypedReader(SchemaReader):
     def _describe_bad(self) -> Column:
         """Return which value of a record Spark cannot parse; NULL for a valid record."""
         bad = F.col(BAD)
-        if self._reader["format"] != "json":
+        if self._reader["format"] not in ("json", "json-array"):
             return _quote_record(bad)
-        problems = [
-            problem
-            for field in spark_schema(self.schema).fields
-            for problem in _describe_unread(quote_column(field.name), field.dataType, (field.name,))
-        ]
+        problems = describe_unread_values(
+            spark_schema(self.schema), is_array=self._reader["format"] != "json"
+        )
         return F.when(bad.isNotNull(), F.coalesce(*problems, _quote_record(bad)))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
@@ -330,17 +333,6 @@ def _aggregate_by_file(frame: DataFrame, bad: Column, detail: Column) -> DataFra
     """Aggregate records by file; ``bad`` describes a record that cannot be read, and is the detail then."""
     counts = F.count(POSITION).alias("records"), F.count(bad).alias("wrong")
     return frame.groupBy(FILE).agg(*counts, F.coalesce(F.min(bad), detail.cast("string")).alias("detail"))
-
-
-def _describe_unread(value: Column, kind: T.DataType, names: tuple[str, ...]) -> Iterator[Column]:
-    """Yield columns that describe a value of the record in ``BAD`` that has become NULL, or a value in it."""
-    if isinstance(kind, StructType):
-        for field in kind.fields:
-            yield from _describe_unread(value[field.name], field.dataType, (*names, field.name))
-    if not isinstance(kind, StringType):
-        path = "".join(f"['{name}']" for name in names)
-        text = F.get_json_object(F.col(BAD), f"${path}")
-        yield F.when(value.isNull(), describe_text(text, kind, ".".join(names)))
 
 
 def _quote_record(text: Column) -> Column:

@@ -35,6 +35,8 @@ _FRACTIONAL = r"-?[0-9]+[.eE]|-0"
 # A whole number that may be beyond those of which a DOUBLE has each one.
 _LONG_INTEGER = r"-?[0-9]{16}"
 _ANY_FRACTION = re.compile(rb"[\s\[:,]-?[0-9]+[.eE]")
+# A VARIANT has other numbers, of up to 38 digits, as decimals.
+NO_VARIANT = r"[eE]|([0-9]\.?){39}"
 _CHUNK, _OVERLAP = 1 << 20, 1 << 10
 _NEVER = r"[^\s\S]"
 
@@ -45,11 +47,15 @@ class _Number(str):
     __slots__ = ()
 
 
-def find_long_number(text: Column) -> Column:
-    """Return a number of a JSON text that no DOUBLE equals; NULL if there is none."""
+def find_long_number(text: Column, pattern: str = "") -> Column:
+    """Return a number of a JSON text that matches a pattern and no DOUBLE equals; NULL if there is none."""
     numbers = F.regexp_extract_all(text, F.lit(_NUMBERS), F.lit(1))
     lossy = F.filter(
-        numbers, lambda number: trim_zeros(number) != trim_zeros(number.try_cast("double").cast("string"))
+        numbers,
+        lambda number: (
+            number.rlike(pattern)
+            & (trim_zeros(number) != trim_zeros(number.try_cast("double").cast("string")))
+        ),
     )
     return F.when(text.rlike(_LONG), F.get(lossy, F.lit(0)))
 

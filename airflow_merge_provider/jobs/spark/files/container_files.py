@@ -21,15 +21,17 @@ import pyarrow as pa
 from pyarrow import orc, parquet
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.dataset import parse_hadoop_path
+from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.file_store.folder import open_folder
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
 from airflow_merge_provider.jobs.spark.files.foreign_times import (
+    ODD_NANOS,
+    find_lost_time,
     find_odd_nanos,
-    has_fraction_before_1970,
     is_written_by_spark,
 )
+from airflow_merge_provider.jobs.spark.files.raw_texts import select_file_options
 from airflow_merge_provider.jobs.spark.session import is_local
 from airflow_merge_provider.jobs.spark.storage import build_arguments
 
@@ -48,6 +50,7 @@ _UNREADABLE: tuple[Unreadable, ...] = (
     ),
     (pa.types.is_time, "write it as text"),
     (pa.types.is_float16, "write it as float32"),
+    (lambda kind: getattr(kind, "extension_name", "") == "arrow.uuid", "write it as text"),
     (
         lambda kind: pa.types.is_decimal(kind) and kind.precision > _DECIMAL_MAX_DIGITS,
         f"Spark has up to {_DECIMAL_MAX_DIGITS} digits: write it as text",
@@ -56,12 +59,13 @@ _UNREADABLE: tuple[Unreadable, ...] = (
 # Spark reads a number without its unit.
 _UNKNOWN: Unreadable = pa.types.is_duration, "write it as a number with its unit in the name"
 # Logical types of Avro that Spark reads as numbers or bytes without their meaning.
-_AVRO_UNREADABLE = {
+AVRO_UNREADABLE = {
     "time-millis": "write it as text",
     "time-micros": "write it as text",
     "timestamp-nanos": "write it with microseconds",
     "local-timestamp-nanos": "write it with microseconds",
     "duration": "write it as text",
+    "big-decimal": "write it as decimal or text",
 }
 
 
@@ -77,6 +81,12 @@ def describe_difference(name: str, first: tuple[Any, str], second: tuple[Any, st
 def find_location(uri: str) -> str:
     """Return the location of a file as Spark names it."""
     return parse_hadoop_path(unquote(uri))
+
+
+def list_files(spark: SparkSession, dataset: Dataset) -> list[str]:
+    """Return the URIs of the files of a dataset."""
+    reader = spark.read.format("binaryFile").options(**select_file_options(dataset))
+    return sorted(reader.load(escape_pattern(str(dataset.path))).inputFiles())
 
 
 def read_headers(
@@ -117,23 +127,22 @@ def _open_remote(store: Any, location: str) -> BinaryIO:
 
 
 def read_orc_writer(file: BinaryIO) -> tuple[bool, FileProblem | None]:
-    """Return whether Spark has written an ORC file, or else a column with a time that Spark cannot read."""
+    """Return whether Spark has written an ORC file, or else a column with a time that Spark does not read."""
     content = orc.ORCFile(file)
     if is_written_by_spark(content.schema.metadata):
         return True, None
-    names = [field.name for field in content.schema if "timestamp" in str(field.type)]
-    for name in names:
-        if _has_fraction_before_1970(content, name):
-            message = f"column {name!r} has a TIMESTAMP before 1970 with a fraction of a second"
-            return False, FileProblem(f"{message}, which Spark cannot read in this file", "write Parquet")
+    for field in content.schema:
+        if "timestamp" in str(field.type) and (lost := _find_lost_time(content, field.name)):
+            return False, FileProblem(f"column {field.name!r} has {lost}", "write Parquet with microseconds")
     return False, None
 
 
-def _has_fraction_before_1970(content: orc.ORCFile, name: str) -> bool:
+def _find_lost_time(content: orc.ORCFile, name: str) -> str | None:
     try:
-        return has_fraction_before_1970(content.read(columns=[name]).column(0))
+        return find_lost_time(content.read(columns=[name]).column(0))
     except pa.ArrowInvalid as error:
-        return _BEYOND.search(str(error)) is not None
+        is_old = _BEYOND.search(str(error)) is not None
+        return "a TIMESTAMP before 1970 with a fraction of a second" if is_old else None
 
 
 def find_parquet_problem(file: BinaryIO) -> FileProblem | None:
@@ -145,7 +154,11 @@ def find_parquet_problem(file: BinaryIO) -> FileProblem | None:
     problems = (_find_unreadable(field.type, field.name, (*_UNREADABLE, _UNKNOWN)) for field in schema)
     if problem := next((problem for problem in problems if problem), None):
         return problem
-    columns = [footer.schema.column(number) for number in range(len(footer.schema))]
+    columns = list_columns(footer)
+    if name := find_interval(columns):
+        return FileProblem(
+            f"column {name!r} has the type interval, which Spark cannot read", "write it as text"
+        )
     names = {column.path for column in columns if column.physical_type == _INT96}
 
     def read_times(name: str, unit: str) -> pa.ChunkedArray:
@@ -154,8 +167,18 @@ def find_parquet_problem(file: BinaryIO) -> FileProblem | None:
     name = find_odd_nanos(sorted(names.intersection(schema.names)), read_times)
     if name is None:
         return None
-    message = f"column {name!r} has a time with nanoseconds (INT96), which Spark cuts"
+    message = f"column {name!r} has {ODD_NANOS} (INT96)"
     return FileProblem(message, "write it with microseconds")
+
+
+def list_columns(footer: parquet.ParquetFile) -> list[parquet.ColumnSchema]:
+    """Return the columns of a Parquet file, also those inside others, as they are stored."""
+    return [footer.schema.column(number) for number in range(len(footer.schema))]
+
+
+def find_interval(columns: Iterable[parquet.ColumnSchema]) -> str | None:
+    """Return the path of an interval of Parquet, which pyarrow takes for bytes; or None."""
+    return next((column.path for column in columns if column.converted_type == "INTERVAL"), None)
 
 
 def read_arrow_schema(format_name: str, file: BinaryIO) -> pa.Schema:
@@ -172,20 +195,16 @@ def read_avro_schema(file: BinaryIO) -> tuple[str, Any]:
 
 
 def find_type_problem(schemas: Mapping[str, pa.Schema | None], format_name: str) -> FileProblem | None:
-    """Return a column that Spark cannot read, or whose type differs between files.
+    """Return a column whose type differs between files, or a file that cannot be read; or None.
 
     :param schemas: the schemas of files by their URIs, or None for a file that cannot be read.
     """
-    # ORC has no unit of time; pyarrow always reports nanoseconds.
-    find_unreadable = _find_unreadable if format_name == "parquet" else lambda _kind, _path: None
     first_types: dict[str, tuple[pa.DataType, str]] = {}
     for uri, schema in schemas.items():
         location = find_location(uri)
         if schema is None:
             return FileProblem(f"{location} cannot be read as {format_name}", "remove or replace the file")
         for field in schema:
-            if problem := find_unreadable(field.type, field.name):
-                return FileProblem(f"{location}: {problem.message}", problem.hint)
             kind, first = first_types.setdefault(field.name.casefold(), (field.type, location))
             if kind != field.type:
                 return describe_difference(field.name, (kind, first), (field.type, location))
@@ -206,7 +225,8 @@ def _find_unreadable(
 def find_avro_problem(schema: Any) -> FileProblem | None:
     """Return the first field of an Avro file whose logical type Spark does not know."""
     for path, logical in _list_logical_types(schema, ""):
-        if hint := _AVRO_UNREADABLE.get(logical):
+        hint = "write it as text" if logical.startswith("decimal of") else AVRO_UNREADABLE.get(logical)
+        if hint:
             return FileProblem(f"column {path!r} has the type {logical}, which Spark cannot read", hint)
     return None
 
@@ -215,7 +235,8 @@ def _list_logical_types(kind: Any, path: str) -> Iterator[tuple[str, str]]:
     """Yield the logical types in a type, with the paths of their fields."""
     if isinstance(kind, Mapping):
         if logical := kind.get("logicalType"):
-            yield path, logical
+            is_large = logical == "decimal" and kind["precision"] > _DECIMAL_MAX_DIGITS
+            yield path, f"decimal of {kind['precision']} digits" if is_large else logical
         for field in kind.get("fields", ()):
             yield from _list_logical_types(field["type"], f"{path}.{field['name']}".removeprefix("."))
         for inner in ("items", "values", "type"):

@@ -31,13 +31,13 @@ from airflow_merge_provider.jobs.spark.files.container_files import (
     find_location,
     find_parquet_problem,
     find_type_problem,
+    list_files,
     read_arrow_schema,
     read_avro_schema,
     read_headers,
     read_orc_writer,
 )
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
-from airflow_merge_provider.jobs.spark.files.raw_texts import select_file_options
 from airflow_merge_provider.jobs.spark.files.value_problems import (
     Rule,
     describe_value,
@@ -94,8 +94,9 @@ def check_values(
             _refuse_problem(dataset, uri, problem)
     file_path = rows.metadataColumn("_metadata").getField("file_path")
     rules: dict[Rule, Column] = {find_invalid_text: F.lit(True)}
-    if dataset.format == "orc" and not find_option(options, _CALENDAR):
-        rules[find_old_day] = _has_unknown_calendar(spark, dataset, rows)
+    if dataset.format == "orc":
+        is_foreign = _is_foreign(spark, dataset, rows)
+        rules |= {} if find_option(options, _CALENDAR) else {find_old_day: is_foreign}
     prefix = F.concat(F.lit(f"{dataset.id}: "), file_path, F.lit(": "))
     return rows.select(*[_check_column(field, rules, prefix) for field in rows.schema.fields])
 
@@ -111,7 +112,7 @@ def _check_column(field: StructField, rules: Mapping[Rule, Column], prefix: Colu
     return F.when(problem.isNull(), value).otherwise(error).alias(field.name, metadata=field.metadata)
 
 
-def _has_unknown_calendar(spark: SparkSession, dataset: Dataset, rows: DataFrame) -> Column:
+def _is_foreign(spark: SparkSession, dataset: Dataset, rows: DataFrame) -> Column:
     """Return whether a row is from an ORC file that Spark has not written."""
     if not any(name in rows.schema.simpleString() for name in ("date", "timestamp")):
         return F.lit(False)
@@ -155,14 +156,12 @@ def _explain_types(spark: SparkSession, dataset: Dataset) -> FileProblem | None:
     """Return which file has a column that Spark cannot read, or cannot read with those of other files."""
     if dataset.format not in ("parquet", "orc"):
         return None
-    uris = _list_files(spark, dataset)
+    uris = list_files(spark, dataset)
+    if dataset.format == "parquet":
+        for uri, problem in (read_headers(spark, uris, find_parquet_problem) or {}).items():
+            _refuse_problem(dataset, uri, problem)
     schemas = read_headers(spark, uris, partial(read_arrow_schema, dataset.format))
     return find_type_problem(schemas or {}, dataset.format)
-
-
-def _list_files(spark: SparkSession, dataset: Dataset) -> list[str]:
-    reader = spark.read.format("binaryFile").options(**select_file_options(dataset))
-    return sorted(reader.load(escape_pattern(str(dataset.path))).inputFiles())
 
 
 def _find_avro_schema(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> StructType | None:
@@ -174,7 +173,7 @@ def _find_avro_schema(spark: SparkSession, dataset: Dataset, options: Mapping[st
     """
     if any(find_option(options, name) for name in _AVRO_SCHEMAS):
         return None
-    uris = _list_files(spark, dataset)
+    uris = list_files(spark, dataset)
     headers = read_headers(spark, uris, read_avro_schema) or {}
     for uri, header in headers.items():
         _refuse_problem(dataset, uri, find_avro_problem(header[1]) if header else None)

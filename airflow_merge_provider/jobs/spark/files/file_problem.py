@@ -13,7 +13,7 @@ class FileProblem:
     """What is wrong with a file, and what to do about it."""
 
     message: str
-    hint: str
+    hint: str = ""
 
     def build_error(self, dataset: Dataset) -> DataError:
         """Return the error of a dataset that has this problem."""

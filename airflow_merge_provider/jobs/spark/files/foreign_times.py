@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 GREGORIAN_START = date(1582, 10, 15)
 _NANOS_MAX = 2**63 - 1
 _NANOS_PER_SECOND = 10**9
+ODD_NANOS = "a time with nanoseconds, which Spark cuts"
 _WRITTEN_BY_SPARK = b"org.apache.spark.version"
 
 
@@ -38,16 +39,25 @@ def find_odd_nanos(columns: Iterable[str], read: Callable[[str, str], pa.Chunked
     return None
 
 
-def has_fraction_before_1970(values: pa.ChunkedArray) -> bool:
-    """Return whether values have a time before 1970 that is not a whole second: Spark fails at it in ORC."""
+def find_lost_time(values: pa.ChunkedArray) -> str | None:
+    """Return what is wrong with a time of an ORC file of another program, also inside a value; or None."""
     kind = values.type
     if pa.types.is_timestamp(kind):
         nanos = values.cast(pa.int64())
-        seconds = pc.multiply(pc.divide(nanos, _NANOS_PER_SECOND), _NANOS_PER_SECOND)
-        return bool(pc.any(pc.and_(pc.less(nanos, 0), pc.not_equal(nanos, seconds))).as_py())
+        is_fraction = pc.and_(pc.less(nanos, 0), _is_between(nanos, _NANOS_PER_SECOND))
+        if pc.any(is_fraction).as_py():
+            return "a TIMESTAMP before 1970 with a fraction of a second, which Spark cannot read in this file"
+        return ODD_NANOS if pc.any(_is_between(nanos, 1000)).as_py() else None
+    parts: list[pa.ChunkedArray] = []
     if pa.types.is_struct(kind):
-        return any(has_fraction_before_1970(pc.struct_field(values, [field.name])) for field in kind)
-    if pa.types.is_map(kind):
-        parts = [part for chunk in values.chunks for part in (chunk.keys, chunk.items)]
-        return any(has_fraction_before_1970(pa.chunked_array([part])) for part in parts)
-    return pa.types.is_list(kind) and has_fraction_before_1970(pc.list_flatten(values))
+        parts = [pc.struct_field(values, [field.name]) for field in kind]
+    elif pa.types.is_map(kind):
+        parts = [pa.chunked_array([part]) for one in values.chunks for part in (one.keys, one.items)]
+    elif pa.types.is_list(kind):
+        parts = [pc.list_flatten(values)]
+    return next((problem for problem in map(find_lost_time, parts) if problem), None)
+
+
+def _is_between(nanos: pa.ChunkedArray, unit: int) -> pa.ChunkedArray:
+    """Return which times are not a whole number of units."""
+    return pc.not_equal(nanos, pc.multiply(pc.divide(nanos, unit), unit))

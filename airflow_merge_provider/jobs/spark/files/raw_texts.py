@@ -25,9 +25,11 @@ _FILE_OPTIONS = {"pathglobfilter", "recursivefilelookup", "modifiedbefore", "mod
 # A part of a text ends there: XML may have no lines.
 _ENDS = {"csv": "\n", "xml": ">"}
 # In these encodings, each byte of an ASCII character is the character.
-_ASCII_ENCODINGS = ("", "UTF-8", "US-ASCII", "ISO-8859-1")
-_COMPRESSED = r"\.(gz|bz2|zst|lz4|snappy|deflate)$"
+ASCII_ENCODINGS = ("", "UTF-8", "US-ASCII", "ISO-8859-1")
+COMPRESSED = r"\.(gz|bz2|zst|lz4|snappy|deflate)$"
 _LINE_END = r"\r\n|\r|\n"
+# No text of JSON has these characters, whose quotes have a backslash.
+_NO_NAME = r'(?<!\\)""\s*:'
 _EXAMPLE_MAX_LENGTH = 100
 _MESSAGES = {
     "encoding": (
@@ -38,6 +40,7 @@ _MESSAGES = {
         "has a field whose name differs in case only from that of another record",
         "give the fields one name",
     ),
+    "no name": ("has a field without a name, which Spark leaves out", "give the field a name"),
     "surrogates": ("has half of a surrogate pair, which no text can hold", "correct it upstream"),
     "records": (
         "has text that is not one JSON record and nothing else",
@@ -62,9 +65,11 @@ def check_texts(
     """
     texts = _read_texts(spark, dataset, options).where(~F.col("value").rlike(r"\A\s*\z"))
     name = F.lit(None) if schema is None else find_other_case(F.col("value"), schema)
-    code = F.coalesce(_find_code(dataset, options), F.when(name.isNotNull(), "names")).alias("code")
+    code = F.coalesce(_find_code(dataset, options), F.when(name.isNotNull(), "names"))
+    if schema is not None:
+        code = F.coalesce(code, F.when(F.col("value").rlike(_NO_NAME), "no name"))
     text = F.left(F.make_valid_utf8(F.coalesce(name, "value")), F.lit(_EXAMPLE_MAX_LENGTH)).alias("text")
-    problems = texts.select("path", code, text).where(F.col("code").isNotNull())
+    problems = texts.select("path", code.alias("code"), text).where(F.col("code").isNotNull())
     first = problems.agg(F.min(F.struct("path", "code", "text"))).collect()[0][0]
     if first is not None:
         message, hint = _MESSAGES[first.code]
@@ -97,13 +102,13 @@ def _read_texts(spark: SparkSession, dataset: Dataset, options: Mapping[str, str
     location = escape_pattern(str(dataset.path))
     encoding, end = find_option(options, "encoding").upper(), find_option(options, "lineSep")
     is_whole = dataset.format == "json" and find_option(options, "multiLine").lower() == "true"
-    if dataset.format == "json" and encoding not in _ASCII_ENCODINGS:
+    if dataset.format == "json" and encoding not in ASCII_ENCODINGS:
         files = reader.format("binaryFile").load(location)
         path = files.metadataColumn("_metadata").getField("file_path").alias("path")
         text = F.decode("content", encoding)
         pattern = _LINE_END if not end else f"\\Q{end}\\E"
         value = F.array(text) if is_whole else F.split(text, pattern)
-        return files.where(~F.col("path").rlike(_COMPRESSED)).select(path, F.explode(value).alias("value"))
+        return files.where(~F.col("path").rlike(COMPRESSED)).select(path, F.explode(value).alias("value"))
     if dataset.format == "json":
         reader = reader.option("wholetext", is_whole)
     end = end if dataset.format == "json" else _ENDS.get(dataset.format, "")

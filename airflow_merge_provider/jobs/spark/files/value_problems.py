@@ -22,7 +22,7 @@ from airflow_merge_provider.jobs.spark.files.foreign_times import GREGORIAN_STAR
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _EXAMPLE_MAX_LENGTH = 100
-# Returns what is wrong with a value, or NULL; None if each value of the type is right.
+# Returns what is wrong with a value that is not NULL, or NULL; None if each value of the type is right.
 Rule = Callable[[Column, DataType], Column | None]
 
 
@@ -32,31 +32,58 @@ def describe_invalid_text(schema: StructType) -> Column:
         describe_value(quote_column(field.name), field.dataType, field.name, find_invalid_text)
         for field in schema.fields
     )
-    return _or_null(_find_first(problems))
+    return or_null(combine_problems(problems))
 
 
-def describe_value(value: Column, kind: DataType, path: str, rule: Rule) -> Column | None:
+def describe_value(
+    value: Column, kind: DataType, path: str, rule: Rule, prefix: str = "column {!r} has "
+) -> Column | None:
     """Return the path of what is wrong with a value or in it, and the problem; NULL if nothing is.
 
+    :param prefix: how a problem begins, with its path.
     :return: None if each value of the type is right.
     """
     own = rule(value, kind)
-    if own is not None:
-        return F.concat(F.lit(f"column {path!r} has "), own)
+    text = None if own is None else F.concat(F.lit(prefix.format(path)), own)
+    problem = None if text is None else F.when(value.isNotNull(), text)
+
+    def describe_items(items: Column, inner: DataType, name: str) -> Column | None:
+        inner_path = f"{path}.{name}"
+        return find_in_items(items, lambda item: describe_value(item, inner, inner_path, rule, prefix))
+
+    parts: list[Column | None] = []
     if isinstance(kind, StructType):
-        members = (
-            describe_value(value[field.name], field.dataType, f"{path}.{field.name}", rule)
+        parts = [
+            describe_value(value[field.name], field.dataType, f"{path}.{field.name}", rule, prefix)
             for field in kind.fields
-        )
-        return _find_first(members)
-    if isinstance(kind, ArrayType):
-        return _describe_items(value, kind.elementType, f"{path}.element", rule)
-    if isinstance(kind, MapType):
-        keys = _describe_items(F.map_keys(value), kind.keyType, f"{path}.key", rule)
-        return _find_first(
-            [keys, _describe_items(F.map_values(value), kind.valueType, f"{path}.value", rule)]
-        )
-    return None
+        ]
+    elif isinstance(kind, ArrayType):
+        parts = [describe_items(value, kind.elementType, "element")]
+    elif isinstance(kind, MapType):
+        parts = [
+            describe_items(F.map_keys(value), kind.keyType, "key"),
+            describe_items(F.map_values(value), kind.valueType, "value"),
+        ]
+    return combine_problems([problem, *parts])
+
+
+def combine_problems(problems: Iterable[Column | None]) -> Column | None:
+    """Return the first problem of a record; None if there are none to look for."""
+    columns = [problem for problem in problems if problem is not None]
+    return F.coalesce(*columns) if columns else None
+
+
+def find_in_items(items: Column, describe_item: Callable[[Column], Column | None]) -> Column | None:
+    """Return the first problem of the items of a list; None if there is none to look for."""
+    if describe_item(F.lit(None)) is None:
+        return None
+    problems = F.transform(items, lambda item: or_null(describe_item(item)))
+    return F.get(F.filter(problems, F.isnotnull), F.lit(0))
+
+
+def or_null(problem: Column | None) -> Column:
+    """Return the column of a problem, with NULL if there is none to look for."""
+    return F.lit(None).cast("string") if problem is None else problem
 
 
 def find_invalid_text(value: Column, kind: DataType) -> Column | None:
@@ -82,19 +109,3 @@ def find_old_day(value: Column, kind: DataType) -> Column | None:
         ),
     )
     return F.when(value < F.lit(GREGORIAN_START).cast(kind), problem)
-
-
-def _describe_items(items: Column, kind: DataType, path: str, rule: Rule) -> Column | None:
-    if describe_value(F.lit(None), kind, path, rule) is None:
-        return None
-    problems = F.transform(items, lambda item: _or_null(describe_value(item, kind, path, rule)))
-    return F.get(F.filter(problems, F.isnotnull), F.lit(0))
-
-
-def _find_first(problems: Iterable[Column | None]) -> Column | None:
-    columns = [problem for problem in problems if problem is not None]
-    return F.coalesce(*columns) if columns else None
-
-
-def _or_null(problem: Column | None) -> Column:
-    return F.lit(None).cast("string") if problem is None else problem

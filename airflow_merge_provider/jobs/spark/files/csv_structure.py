@@ -1,6 +1,6 @@
-"""The structure of CSV files, which Spark's parser does not check, and the types of their texts.
+"""The structure of CSV files, which Spark's parser does not check.
 
-Source: docs/semantics/merge_record.md, Formats.
+Source: docs/values.md, Files; docs/semantics/merge_record.md, Formats.
 """
 
 from __future__ import annotations
@@ -13,27 +13,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
-from pyspark.sql import Column, functions as F
-
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.merge_record.schema import VOID
-from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 from airflow_merge_provider.jobs.spark.formats import find_option
 
 # The longest line and the longest value that can be read, in characters, so that every read ends.
 _LINE_MAX_LENGTH = 1 << 30
 _NUL = "\0"
+_MIXED_ENDS = "it ends in another way than the first one (quote values with line breaks)"
 # UTF-8 with or without a byte order mark.
 _UTF8 = "utf-8-sig"
-_NUMBER = "^-?[0-9]"
-# The types of columns by the kinds of their texts.
-_TYPES: tuple[tuple[set[str], str], ...] = (
-    (set(), VOID),
-    ({"int"}, "int"),
-    ({"int", "long"}, "long"),
-    ({"double"}, "double"),
-    ({"boolean"}, "boolean"),
-)
+
+
+class CsvError(ValueError):
+    """Raised if no record of a file can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +48,10 @@ class CsvScanner:
     follow, and text after a quoted value. Spark's parser accepts both.
     """
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], path: str = "reader.options") -> None:
         """Check the options.
 
+        :param path: names the options in errors.
         :raises ConfigError: if no file at all can be read with these options.
         """
         self._encoding = find_option(options, "encoding", _UTF8)
@@ -66,7 +59,7 @@ class CsvScanner:
         quote = find_option(options, "quote", '"')
         escape = find_option(options, "escape", quote or '"')
         self._dialect: dict[str, object] = {
-            "delimiter": find_option(options, "sep", ","),
+            "delimiter": find_option(options, "sep", ",").replace("\\t", "\t"),
             "quotechar": quote or None,
             "quoting": csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
             "doublequote": escape in {quote, ""},
@@ -81,7 +74,7 @@ class CsvScanner:
             csv.reader([], **self._dialect)  # type: ignore[arg-type] # the names of its parameters
         except (LookupError, TypeError) as error:
             raise ConfigError.from_problems(
-                [Problem("reader.options", "options", str(error), "see the CSV options of Spark")]
+                [Problem(path, "options", str(error), "see the CSV options of Spark")]
             ) from None
 
     def scan_records(self, file: BinaryIO) -> CsvFile:
@@ -97,21 +90,33 @@ class CsvScanner:
             return self._scan_text(text, is_whole=is_whole)
 
     def _scan_text(self, text: io.TextIOWrapper, *, is_whole: bool) -> CsvFile:
-        lines = _Lines(text, self._comment)
-        records = csv.reader(lines, strict=self._is_strict, **self._dialect)  # type: ignore[arg-type] # see above
+        lines, records = self._parse_records(text)
         try:
-            scanned = CsvFile(tuple(next((cells for cells in records if cells), ())), lines.line_end)
+            scanned = CsvFile(tuple(next((cells for cells in records if cells), ())), lines.line_end or "\n")
             if is_whole and self._is_strict:
                 scanned = _count_records(scanned, records)
+            if isinstance(text.newlines, tuple) and scanned.records:
+                scanned = replace(scanned, problem=self._find_other_end(text, scanned.line_end))
         except UnicodeDecodeError as error:
-            raise UnreadableError(
+            raise CsvError(
                 f"it is not valid {error.encoding.upper()} (set the option encoding of the reader)"
             ) from None
         except csv.Error as error:
-            raise UnreadableError(_describe_error(error, records.line_num)) from None
+            raise CsvError(_describe_error(error, records.line_num)) from None
         if lines.has_nul:
-            raise UnreadableError("a value has the character NUL, which CSV cannot hold")
+            raise CsvError("a value has the character NUL, which CSV cannot hold")
         return scanned
+
+    def _parse_records(self, text: io.TextIOWrapper) -> tuple[_Lines, Any]:
+        lines = _Lines(text, self._comment)
+        return lines, csv.reader(lines, strict=self._is_strict, **self._dialect)  # type: ignore[arg-type] # see above
+
+    def _find_other_end(self, text: io.TextIOWrapper, line_end: str) -> str | None:
+        """Return which record ends in another way: Spark takes its end for a part of the value."""
+        text.seek(0)
+        lines, records = self._parse_records(text)
+        other = next((True for _ in records if lines.line_end not in ("", line_end)), False)
+        return f"line {records.line_num}: {_MIXED_ENDS}" if other else None
 
 
 def _count_records(scanned: CsvFile, records: Any) -> CsvFile:
@@ -133,8 +138,9 @@ class _Lines:
 
     @property
     def line_end(self) -> str:
-        """The end of the last line: a line feed if it has none."""
-        return next((end for end in ("\r\n", "\n", "\r") if self._last.endswith(end)), "\n")
+        """The end of the last line, which may have none."""
+        end = self._last[-2:]
+        return end if end == "\r\n" else end[-1:] if end[-1:] in ("\n", "\r") else ""
 
     def __iter__(self) -> Iterator[str]:
         for line in self._text:
@@ -145,6 +151,25 @@ class _Lines:
             yield line
 
 
+def find_repeated_name(names: Iterable[str], *, is_case_sensitive: bool) -> str | None:
+    """Return the problem of a header that has a name more than once, or None."""
+    first_names: dict[str, str] = {}
+    for name in names:
+        key = name if is_case_sensitive else name.casefold()
+        if key in first_names:
+            return _describe_names(first_names[key], name)
+        first_names[key] = name
+    return None
+
+
+def _describe_names(first: str, second: str) -> str:
+    if not first:
+        return "its header has more than one column without a name (name them)"
+    if first == second:
+        return f"its header has the column {first!r} more than once (give the columns different names)"
+    return f"its header has columns whose names differ in case only, {first!r} and {second!r} (rename one)"
+
+
 def _describe_error(error: csv.Error, line: int) -> str:
     """Return an error of Python's parser in the words of CSV."""
     reason = str(error)
@@ -153,27 +178,3 @@ def _describe_error(error: csv.Error, line: int) -> str:
     elif "expected after" in reason:
         reason = "text follows the end of a quoted value (double the quotes in values)"
     return f"line {line}: {reason}"
-
-
-def classify_text(text: Column) -> Column:
-    """Return the kind of a text; NULL for NULL."""
-
-    def is_kept(kind: str) -> Column:
-        return text.rlike(_NUMBER) & text.try_cast(kind).cast("string").eqNullSafe(text)
-
-    return (
-        F.when(is_kept("int"), "int")
-        .when(is_kept("long"), "long")
-        .when(is_kept("double"), "double")
-        .when(text.isin("true", "false"), "boolean")
-        .when(text.isNotNull(), "string")
-    )
-
-
-def choose_type(kinds: Iterable[str]) -> str:
-    """Return the type of a column from the kinds of its texts."""
-    present_kinds = set(kinds)
-    return next(
-        (type_name for type_kinds, type_name in _TYPES if present_kinds <= type_kinds),
-        "string",
-    )

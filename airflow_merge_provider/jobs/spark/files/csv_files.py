@@ -1,0 +1,88 @@
+"""Find the structure of the CSV files of a dataset: by the driver, or by Spark for files that only it sees.
+
+Source: docs/values.md, Files.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import BinaryIO
+
+from pyspark.sql import SparkSession, functions as F
+
+from airflow_merge_provider.core.dataset import Dataset, escape_pattern
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.jobs.spark.files.container_files import find_location, list_files, read_headers
+from airflow_merge_provider.jobs.spark.files.csv_structure import CsvFile, CsvScanner
+from airflow_merge_provider.jobs.spark.files.raw_texts import ASCII_ENCODINGS, COMPRESSED
+from airflow_merge_provider.jobs.spark.formats import find_option
+
+# The driver reads the records of files of so many bytes together, else only their headers.
+_SCAN_MAX_BYTES = 1 << 30
+_CHUNK = 1 << 20
+# Spark finds the end of the lines and the columns.
+_UNKNOWN = CsvFile(("",), "")
+# Characters without which each line is a record, in encodings with one byte for each of them.
+_NO_RECORD_END = (b"\r", b"\0")
+
+
+def scan_csv_files(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> dict[str, CsvFile]:
+    """Return the structure of the files of a dataset by their URIs."""
+    uris = list_files(spark, dataset)
+    try:
+        scanner = CsvScanner(options, dataset.id)
+    except ConfigError:
+        # Spark allows for separators of several characters.
+        return dict.fromkeys(uris, _UNKNOWN)
+    plain = [uri for uri in uris if not re.search(COMPRESSED, uri)]
+    is_strict = find_option(options, "mode").upper() == "FAILFAST"
+    share = _SCAN_MAX_BYTES // max(len(plain), 1) if is_strict else 0
+    quote = find_option(options, "quote", '"').encode()
+    scan = partial(_scan_file, scanner, (*_NO_RECORD_END, quote), share)
+    files = {uri: file for uri, file in (read_headers(spark, plain, scan) or {}).items() if file}
+    other_uris = [uri for uri in uris if uri not in files]
+    return files | (_scan_lines(spark, scanner, other_uris, options) if other_uris else {})
+
+
+def _scan_file(scanner: CsvScanner, marks: Sequence[bytes], share: int, file: BinaryIO) -> CsvFile:
+    is_whole = file.seek(0, io.SEEK_END) <= share
+    file.seek(0)
+    is_whole = is_whole and any(
+        mark in chunk for chunk in iter(partial(file.read, _CHUNK), b"") for mark in marks
+    )
+    file.seek(0)
+    try:
+        return scanner.scan_records(file) if is_whole else scanner.scan_header(file)
+    except ValueError as error:
+        return CsvFile(problem=str(error))
+
+
+def _scan_lines(
+    spark: SparkSession, scanner: CsvScanner, uris: Sequence[str], options: Mapping[str, str]
+) -> dict[str, CsvFile]:
+    """Return the structure of the first lines of files, as Spark reads them; lines in UTF-16 are none."""
+    if find_option(options, "encoding").upper() not in ASCII_ENCODINGS:
+        return dict.fromkeys(uris, _UNKNOWN)
+    texts = spark.read.option("lineSep", "\n").text([escape_pattern(find_location(uri)) for uri in uris])
+    metadata = texts.metadataColumn("_metadata")
+    row_id = F.monotonically_increasing_id()  # noqa: TID251 - compared within one file of one scan
+    lines = texts.select(
+        "value",
+        metadata.getField("file_path").alias("path"),
+        F.struct(metadata.getField("file_block_start"), row_id).alias("position"),
+    ).where(~F.col("value").isin("", "\r"))
+    if comment := find_option(options, "comment"):
+        lines = lines.where(~F.startswith("value", F.lit(comment)))
+    rows = lines.groupBy("path").agg(F.min_by("value", "position")).collect()
+    return {path: _scan_line(scanner, f"{line}\n") for path, line in rows}
+
+
+def _scan_line(scanner: CsvScanner, line: str) -> CsvFile:
+    try:
+        return scanner.scan_header(io.BytesIO(line.encode()))
+    except ValueError:
+        # The header may have a line break.
+        return CsvFile((line,), "")
