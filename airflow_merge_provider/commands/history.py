@@ -12,6 +12,7 @@ from airflow_merge_provider.commands.output import Column, StyledText, print_jso
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.explanation.commits import CommitRef
 from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.run.previous_run import RENEWAL
 from airflow_merge_provider.core.run.reporter import APPROVED_BY, RunResult
 from airflow_merge_provider.core.table_history import UNDO
 from airflow_merge_provider.delta_rs import is_table, parse_entry
@@ -89,12 +90,14 @@ def _build_row(commit: CommitRef) -> list[str | StyledText]:
 
 
 def _name_kind(commit: CommitRef) -> str:
-    """Return whether a commit is a run or an undo; an empty string for commits of other writers."""
+    """Return whether a commit is a run, an undo or a state that is kept; empty for other writers."""
     if not commit.state:
         return ""
+    if RENEWAL in commit.state:
+        return "state"
     return "undo" if UNDO in commit.state else "run"
 
 
 def _find_counts(commit: CommitRef) -> RowCounts:
-    state: Mapping[str, Any] = commit.state
+    state: Mapping[str, Any] = {} if RENEWAL in commit.state else commit.state
     return RunResult.from_state(state).rows

@@ -22,7 +22,7 @@ from airflow_merge_provider.core.explanation.joins import (
 )
 from airflow_merge_provider.core.explanation.rows import trace_changes
 from airflow_merge_provider.core.explanation.values import to_json_value
-from airflow_merge_provider.core.run.previous_run import list_runs
+from airflow_merge_provider.core.run.previous_run import list_state_commits
 from airflow_merge_provider.core.source_offset import SourceOffset, read_offsets
 from airflow_merge_provider.explain.reading import (
     ROWS_MAX,
@@ -85,14 +85,16 @@ def _find_run(dataset: Dataset, table: DeltaTable) -> CommitRef:
 
     :raises DataError: if there is none, or if it does not record the join.
     """
-    entries = read_lineage(dataset, table).entries
-    versions = {run.version for run in list_runs(entries, _CAPABILITY)}
-    commits = (CommitRef.from_entry(entry) for entry in entries if entry.version in versions)
+    lineage = read_lineage(dataset, table)
+    versions = {run.version for run in list_state_commits(lineage.entries, _CAPABILITY)}
+    commits = (CommitRef.from_entry(entry) for entry in lineage.entries if entry.version in versions)
     commit = next(commits, None)
     if commit is None or "join" not in commit.state:
         message = f"the newest run of {dataset.uri} does not record the join"
-        if commit is None:
+        if commit is None and lineage.is_complete:
             message = f"{dataset.uri} has no row of a join: all its runs are undone"
+        elif commit is None:
+            message = f"{dataset.uri} no longer has the commits of its runs in its history"
         hint = "run the task once with full_refresh=True"
         raise DataError.from_problems([Problem("target", "state", message, hint)])
     return commit

@@ -31,8 +31,9 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.fold import Record
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.merge_engine.trace import KeyTrace, trace_batches
-from airflow_merge_provider.core.run.previous_run import list_runs
+from airflow_merge_provider.core.run.previous_run import list_state_commits
 from airflow_merge_provider.core.run.reporter import RunResult
+from airflow_merge_provider.core.run.table_log import LOG_RETENTION
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.delta_rs import open_table
 from airflow_merge_provider.explain.reading import list_types, read_lineage, read_values
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _CAPABILITY = "merge_engine"
+_EXPIRED_HINT = f"raise {LOG_RETENTION}, and run the task once with full_refresh=True"
 # The run that folded the record, the source commit that added it, its file, and its row in the file.
 _Place = tuple[int, int, str, int]
 
@@ -169,12 +171,14 @@ def _list_runs(dataset: Dataset, table: DeltaTable) -> Sequence[Mapping[str, Any
     :raises DataError: if there are none.
     """
     lineage = read_lineage(dataset, table)
-    runs = [commit.state for commit in reversed(list_runs(lineage.entries, _CAPABILITY))]
+    runs = [commit.state for commit in reversed(list_state_commits(lineage.entries, _CAPABILITY))]
     if runs and runs[-1].get("configs"):
         return runs
     message, hint = "has no commit of a merge engine in its history", "check the name of the target"
     if any(entry.is_reset for entry in lineage.entries):
         message, hint = "has no rows to explain: all its runs were undone", "run its task again"
+    elif not lineage.is_complete:
+        message, hint = "no longer has the commits of its runs in its history", _EXPIRED_HINT
     raise DataError.from_problems([Problem("target", "foreign-target", f"{dataset.uri} {message}", hint)])
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
+
+from pyspark.sql import SparkSession
 
 
 def list_commits(table: Path) -> list[dict[str, Any]]:
@@ -23,3 +27,16 @@ def list_commits(table: Path) -> list[dict[str, Any]]:
             entry["properties"] = actions_by_kind["metaData"]["configuration"]
         commits.append(entry)
     return commits
+
+
+def expire_log(spark: SparkSession, table: Path, *, newest: int = 0) -> None:
+    """Let Delta remove the commits of a table but the newest ones and a new one, as 40 days later."""
+    commits = sorted((table / "_delta_log").glob("*.json"))
+    commits = commits[: len(commits) - newest]
+    for file in commits:
+        os.utime(file, (time.time() - 40 * 86_400,) * 2)
+    interval = "delta.checkpointInterval"
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('{interval}' = '1')").collect()
+    remaining = [file.name for file in commits if file.exists()]
+    if remaining:
+        raise AssertionError(f"Delta has not removed {remaining}")

@@ -49,12 +49,11 @@ class Table:
         """Return the commits that the log still has, newest first."""
         return [entry for entry, _ in self.commits[: self.oldest - 1 if self.oldest else None : -1]]
 
-    def commit_rows(self, operation: str, rows: Rows, *, restored: int | None = None) -> Table:
-        """Return the table after a commit that is no run."""
+    def commit_rows(self, operation: str, rows: Rows, *, restored: int | None = None, days: int = 1) -> Table:
+        """Return the table after a commit that is no run, some days after the last one."""
         parameters = {} if restored is None else {"version": str(restored)}
-        return self._add(
-            HistoryEntry(self.newest + 1, operation, parameters, timestamp=self._next_time), rows
-        )
+        at = self.time + days * DAY
+        return self._add(HistoryEntry(self.newest + 1, operation, parameters, timestamp=at), rows)
 
     def find_change(self, since: int, before: int | None = None) -> HistoryEntry | None:
         """Return a commit after a version, and before another, that changed rows."""
@@ -81,12 +80,13 @@ class Table:
         restored = (metadata.get("undo") or {}).get("restored_version")
         text = json.dumps({**metadata, "capability": writer, "number": number}, sort_keys=True)
         parameters = {"version": str(restored)} if operation == "RESTORE" else {}
-        entry = HistoryEntry(self.newest + 1, operation, parameters, text, timestamp=self._next_time)
+        entry = HistoryEntry(self.newest + 1, operation, parameters, text, timestamp=self.time + DAY)
         return replace(self._add(entry, rows), writer=writer, number=number)
 
     @property
-    def _next_time(self) -> int:
-        return len(self.commits) * DAY
+    def time(self) -> int:
+        """The time of the newest commit, in milliseconds."""
+        return self.commits[-1][0].timestamp if self.commits else -DAY
 
     def _add(self, entry: HistoryEntry, rows: Rows) -> Table:
         return replace(self, commits=(*self.commits, (entry, rows)))

@@ -16,6 +16,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.previous_run import (
     SIDE_TABLE_LOCATIONS,
     SIDE_TABLE_VERSIONS,
+    UNNAMED,
     PreviousRun,
 )
 from airflow_merge_provider.core.run.progress import Progress
@@ -71,6 +72,7 @@ class Process:
     step: Step = "find"
     work: Work | None = None
     outcome: str = ""
+    full_refresh: bool = False
 
     def advance(self, lake: Lake) -> tuple[Process, Lake]:
         """Do one step; a conflict or a refusal ends the attempt."""
@@ -88,23 +90,29 @@ class Process:
         return replace(self, step="done", work=None, outcome=outcome)
 
 
-def build_request(process: Process) -> JobRequest:
-    """Return the request of each attempt of a run."""
+def build_request(process: Process, lake: Lake | None = None) -> JobRequest:
+    """Return the request of each attempt of a run, which starts after the newest commit of the target."""
+    started_at = max(1, lake[TARGET].time * 1000) if lake else 1
     token = RunToken(dag_id="d", task_id=process.job, run_id=process.run)
     config = CONFIG if process.job == "fold" else {"target": TARGET}
     job = ENGINE if process.job == "fold" else "undo"
-    return JobRequest(job=job, config=config, run=token, warehouse="/lake", started_at=1)
+    return JobRequest(
+        job=job, config=config, run=token, warehouse="/lake", started_at=started_at,
+        full_refresh=process.full_refresh,
+    )  # fmt: skip
 
 
 def _find_work(process: Process, lake: Lake) -> tuple[Process, Lake]:
     progress, log = Progress(out=lambda _: None), LakeLog(lake)
     module = merge_engine if process.job == "fold" else undo
-    decision: Any = module.open_run(log, build_request(process), progress)
+    decision: Any = module.open_run(log, build_request(process, lake), progress)
     if decision.find_own_commit() is not None:
         return process.end("reported"), lake
     run_mode, reason = decision.choose_run_mode()
     if run_mode == "noop":
-        return process.end("noop"), lake
+        if decision.last is None or not decision.last.is_expiring:
+            return process.end("noop"), lake
+        return replace(process, step="check", work=_find_renewal(decision.last, lake)), lake
     if process.job == "undo":
         work = _find_undo(decision, lake)
     else:
@@ -112,12 +120,19 @@ def _find_work(process: Process, lake: Lake) -> tuple[Process, Lake]:
     return replace(process, step="restore", work=work), lake
 
 
+def _find_renewal(last: PreviousRun, lake: Lake) -> Work:
+    """Return what a run without work commits before the log loses the state of the previous run."""
+    version = last.side_table_versions.get(LOG)
+    rows, state, side = lake[TARGET].read_rows(last.version), last.renewed_state, _open_log(lake, version, 0)
+    return Work(last, "WRITE", rows, (), state, side, lake[CHANGES].number, version)
+
+
 def _find_fold(decision: merge_engine.FoldDecision, result: RunResult, lake: Lake) -> Work:
     last, since = decision.last, decision.since
     gained = lake[SOURCE].rows[len(lake[SOURCE].read_rows(since)) :]
-    rows = lake[TARGET].read_rows(None if last is None else last.version)
-    versions = {} if last is None else last.side_table_versions
-    side = _open_log(lake, versions.get(LOG), last.run_number if last else 0)
+    is_overwrite = last is None or decision.request.full_refresh
+    rows = () if is_overwrite or last is None else lake[TARGET].read_rows(last.version)
+    side = _open_log(lake, last.find_side_table_version(LOG), last.run_number) if last else _open_log(lake)
     state = {
         **decision.reporter.build_state(result),
         **write_offsets([decision.source.offset]),
@@ -128,22 +143,22 @@ def _find_fold(decision: merge_engine.FoldDecision, result: RunResult, lake: Lak
 
 
 def _find_undo(decision: undo.UndoDecision, lake: Lake) -> Work:
-    choice, restored = decision.choice, decision.restored_run
+    choice = decision.choice
     version = NO_VERSION if choice is None else choice.version
     state = {**decision.reporter.build_state(decision.build_result()), UNDO: {RESTORED_VERSION: version}}
-    number = restored.state["number"] if restored else 0
     goals = [table.version for table in decision.side_tables]
-    side = _open_log(lake, goals[0] if goals else None, number)
+    side = _open_log(lake, goals[0] if goals else None, decision.restored_number)
     operation, rows = (
         ("DELETE", ()) if version == NO_VERSION else ("RESTORE", lake[TARGET].read_rows(version))
     )
     return Work(decision.last, operation, rows, (), state, side, lake[CHANGES].number, None)
 
 
-def _open_log(lake: Lake, version: int | None, run_number: int) -> SideTableHistory:
+def _open_log(lake: Lake, version: int | None = None, run_number: int = 0) -> SideTableHistory:
     entries = lake[CHANGES].read_history()
     lineage = trace_lineage(entries, lambda _: None)
-    return SideTableHistory(LOG, version if entries else None, run_number, entries, lineage)
+    side = SideTableHistory(LOG, version if entries else None, run_number, entries, lineage)
+    return replace(side, version=side.find_committed_version()) if side.version == UNNAMED else side
 
 
 def _restore_log(process: Process, lake: Lake) -> tuple[Process, Lake]:
@@ -224,8 +239,9 @@ _STEPS = {
 class World:
     """A lake, the attempts over it, and what else may still happen to it, each once.
 
-    Events: ``append`` to the source, ``optimize``, ``foreign`` (a writer adds to the target), ``expire``
-    (its log loses all commits but the newest), ``crash`` (an attempt ends, and a retry begins).
+    Events: ``append`` to the source, ``optimize``, ``foreign`` (a writer adds to the target), ``wait``
+    (20 days pass), ``expire`` (its log loses all commits but the newest), ``crash`` (an attempt ends, and a
+    retry begins).
     """
 
     lake: Lake
@@ -235,8 +251,11 @@ class World:
     @property
     def foreign_rows(self) -> Rows:
         """The rows that another writer has added to the target."""
+        entries = (entry for entry, _ in self.lake[TARGET].commits)
         return tuple(
-            FOREIGN for entry, _ in self.lake[TARGET].commits if entry.operation == FOREIGN_OPERATION
+            FOREIGN
+            for entry in entries
+            if entry.operation == FOREIGN_OPERATION and entry.user_metadata is None
         )
 
     @property
@@ -273,6 +292,8 @@ def change(event: str, lake: Lake) -> Lake:
         return lake
     if event == "expire":
         return lake.write_table(TARGET, replace(target, oldest=target.newest))
+    if event == "wait":
+        return lake.write_table(TARGET, target.commit_rows("OPTIMIZE", target.rows, days=20))
     rows = (*target.rows, FOREIGN) if event == "foreign" else target.rows
     operation = FOREIGN_OPERATION if event == "foreign" else "OPTIMIZE"
     return lake.write_table(TARGET, target.commit_rows(operation, rows))

@@ -66,7 +66,11 @@ class JoinDecision(RunDecision):
         return not self.is_append
 
     def choose_run_mode(self) -> tuple[RunMode, str]:
-        """Return the run mode and its reason: all rows are joined, or none if the target is up to date."""
+        """Return the run mode and its reason: all rows are joined, or none if the target is up to date.
+
+        :raises DataError: if nobody knows which versions of the inputs were appended.
+        """
+        self._require_known_offsets()
         fingerprint = compute_signature(self.config)
         if not self.state:
             return "initial", NO_TARGET if self.last is None else self.last.missing_state_reason
@@ -84,6 +88,23 @@ class JoinDecision(RunDecision):
         if not has_same_inputs:
             return "full", describe_changed_sources(self.state, offsets)
         return "full", TARGET_CHANGED
+
+    def _require_known_offsets(self) -> None:
+        """Raise an error if the joined rows may be in the target, and would be appended again.
+
+        :raises DataError: if the commit of the previous append is no longer in the history.
+        """
+        if not self.is_append or self.request.full_refresh or self.last is None or not self.last.is_expired:
+            return
+        message = (
+            f"the commit of the previous run is no longer in the history of {self.reporter.target.uri}: "
+            "nobody can tell which inputs were appended"
+        )
+        hint = (
+            "run once with full_refresh=True to append the rows, or with write_mode='overwrite' to replace "
+            "all rows"
+        )
+        raise DataError.from_problems([Problem("target", "repeated", message, hint)])
 
     def check_inputs(self, read_fields: ReadFields) -> None:
         schemas = {stage: parse_table_fields(read_fields(source)) for stage, source in self.sources.items()}

@@ -141,12 +141,20 @@ class FoldDecision(RunDecision):
     def _require_known_batch(self) -> None:
         """Raise an error if the batch may be one that the state no longer names.
 
-        :raises DataError: if a batch as old as the DAG run has been dropped from the state.
+        :raises DataError: if a batch as old as the DAG run has been dropped from the state, or if the state
+            has aged out.
         """
-        dropped_until, run_after = self.state.get(_DROPPED), self.request.run_after
-        if self.batch is None or self.request.full_refresh or not dropped_until or run_after is None:
+        if self.batch is None or self.request.full_refresh:
             return
-        if run_after <= dropped_until:
+        if self.config.batch_id is not None and self.last is not None and self.last.is_expired:
+            message = (
+                f"batch {self.batch!r} may have been folded: the commit that names the batches is no longer "
+                "in the history of the target"
+            )
+            hint = "set another batch_id if it was not, or rebuild the target with full_refresh=True"
+            raise _build_refusal("batch_id", message, hint)
+        dropped_until, run_after = self.state.get(_DROPPED), self.request.run_after
+        if dropped_until and run_after is not None and run_after <= dropped_until:
             message = (
                 f"batch {self.batch!r} may have been folded: this DAG run is older than the last "
                 f"{_BATCHES_MAX} batches, which the target names"
@@ -225,9 +233,8 @@ def require_dataset(path: str, ref: str | None) -> str:
 
 
 def _read_batches(state: Mapping[str, Any]) -> dict[str, int]:
-    """Return the batches in the target, oldest first; states of earlier releases have no times."""
-    batches = state.get(_BATCHES) or {}
-    return dict(batches) if isinstance(batches, Mapping) else dict.fromkeys(batches, 0)
+    """Return the batches in the target with the times of their runs."""
+    return dict(state.get(_BATCHES) or {})
 
 
 def _build_refusal(path: str, message: str, hint: str) -> DataError:

@@ -48,8 +48,6 @@ CAPABILITY = "merge_source"
 OVERRIDES_HASH = "overrides_hash"
 # The way in which Python computes keys: those of earlier releases may differ.
 _KEY_VERSION = 2
-# Keys in the states of earlier releases.
-_FORMER_OVERRIDES_HASH = "decided"
 _OPEN_CLUSTERS = {
     "suppressed": "several deleted entities have the same ID, which requires a scan of all sources",
     "quarantined": "keys are quarantined, and their effect depends on all entities",
@@ -244,7 +242,7 @@ def _has_former_keys(previous_state: Mapping[str, Any]) -> bool:
 
 
 def _get_hash(previous_state: Mapping[str, Any]) -> str:
-    return str(previous_state.get(OVERRIDES_HASH, previous_state.get(_FORMER_OVERRIDES_HASH, "")))
+    return str(previous_state.get(OVERRIDES_HASH, ""))
 
 
 def _refuse_change() -> DataError:

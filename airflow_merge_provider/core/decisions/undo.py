@@ -14,7 +14,13 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.decision import RunDecision
-from airflow_merge_provider.core.run.previous_run import RunCommit, list_state_commits, load_previous_run
+from airflow_merge_provider.core.run.previous_run import (
+    HAS_UNNAMED_SIDE_TABLES,
+    UNNAMED,
+    RunCommit,
+    list_state_commits,
+    load_previous_run,
+)
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import TableLog, count_pinned, refuse_missing_dataset
@@ -62,8 +68,20 @@ class UndoDecision(RunDecision):
     @property
     def side_tables(self) -> list[SideTableVersion]:
         """The side tables that go back to another version."""
-        restored_state = self.restored_run.state if self.restored_run else {}
-        return list(list_side_tables(self.reporter.target, self.state, restored_state))
+        target, choice, run = self.reporter.target, self.choice, self.restored_run
+        state = {} if run is None else run.state
+        # The commit of the run that wrote the restored rows may have aged out, or that of a run before.
+        is_expired = run is None and choice is not None and choice.version != NO_VERSION
+        absent = UNNAMED if is_expired or HAS_UNNAMED_SIDE_TABLES in state else None
+        return list(list_side_tables(target, self.state, state, absent))
+
+    @property
+    def restored_number(self) -> int:
+        """The number of the run whose rows the target has afterwards, or the one before the undone runs."""
+        if self.restored_run is not None:
+            return int(self.restored_run.state["number"])
+        undone = () if self.choice is None else self.choice.undone
+        return min((int(run.state["number"]) for run in undone), default=1) - 1
 
     def build_result(self) -> RunResult:
         """Return the result of the undo, for its commit and its report."""

@@ -126,4 +126,6 @@ class RunDecision(ABC):
             return None
         if self.has_repairs:
             raise RequiresSparkError("the tables of nested lists have to be checked")
+        if commit is None and self.last is not None and self.last.is_expiring:
+            raise RequiresSparkError("the log may soon lose the state of the previous run")
         return self.report_noop(reason) if commit is None else self.report_retry(commit)

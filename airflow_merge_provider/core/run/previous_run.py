@@ -16,14 +16,16 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.table_log import (
     HISTORY_PAGE,
+    LOG_RETENTION,
     TableLog,
     find_last_number,
+    find_log_retention,
     has_owner,
     parse_metadata,
     require_no_deletion_vectors,
     require_owner,
 )
-from airflow_merge_provider.core.run_mode import ADOPTED, ALL_UNDONE, STATE_EXPIRED
+from airflow_merge_provider.core.run_mode import ADOPTED, ALL_UNDONE, NEVER_RUN, STATE_EXPIRED
 from airflow_merge_provider.core.table_history import (
     PURGE,
     UNDO,
@@ -35,19 +37,32 @@ from airflow_merge_provider.core.table_history import (
 
 # The clocks of writers may differ by this much, in milliseconds.
 _CLOCK_SKEW = 3_600_000
+# The key of the run whose state a commit repeats: its version, and the rows that it had written.
+RENEWAL = "renewal"
 _CAPABILITY, TOKEN, RESULT, VERSION_BEFORE = "capability", "token", "result", "version_before"
 SIDE_TABLE_VERSIONS, SIDE_TABLE_LOCATIONS = "side_table_versions", "side_table_locations"
-# The key in states of earlier releases.
-_FORMER_SIDE_TABLE_VERSIONS = "beside"
+# The key of a state that may lack names of side tables, because an earlier state has aged out of the log.
+HAS_UNNAMED_SIDE_TABLES = "has_unnamed_side_tables"
+# The version of a side table whose name has aged out: the newest one of the runs that have committed.
+UNNAMED = -1
 
 
 @dataclass(frozen=True, slots=True)
 class RunCommit:
-    """A commit of a run: its version, its state, and the rows written, None if unknown."""
+    """A commit of a run: its version, its state, and the rows written, None if unknown.
+
+    ``timestamp`` is in milliseconds since 1970 UTC.
+    """
 
     version: int
     state: Mapping[str, Any]
     rows: int | None = None
+    timestamp: int = 0
+
+    @property
+    def is_renewal(self) -> bool:
+        """Whether the commit only repeats the state of the run before it."""
+        return RENEWAL in self.state
 
     @property
     def undone_version(self) -> int | None:
@@ -71,6 +86,7 @@ class PreviousRun:
     ``is_adopted`` is set if another program has written the table, and the run takes it over. ``is_purged``
     is set if the files of the previous run were rewritten without deleted rows. ``is_searched`` is unset if
     the history begins after the run was created, so that a commit of an earlier attempt may have aged out.
+    ``is_expiring`` is set if the log may soon lose the commit of the previous run.
     ``overlooked`` is a change of another writer that came before the commit of the previous run, and that it
     had not read: a killed process did not revert its commit.
     """
@@ -89,6 +105,7 @@ class PreviousRun:
     is_adopted: bool = False
     is_purged: bool = False
     is_searched: bool = True
+    is_expiring: bool = False
     overlooked: HistoryEntry | None = None
 
     @property
@@ -111,16 +128,43 @@ class PreviousRun:
         """Why there is no state to continue from."""
         if self.is_adopted:
             return ADOPTED
+        if not self.number:
+            return NEVER_RUN
         return ALL_UNDONE if self.is_reset else STATE_EXPIRED
 
     @property
     def side_table_versions(self) -> Mapping[str, int]:
         """The versions of the side tables that belong to the rows, by the capability's name of each table."""
-        return self.state.get(SIDE_TABLE_VERSIONS) or self.state.get(_FORMER_SIDE_TABLE_VERSIONS) or {}
+        return self.state.get(SIDE_TABLE_VERSIONS) or {}
+
+    @property
+    def has_unnamed_side_tables(self) -> bool:
+        """Whether side tables may belong to the rows that the state does not name."""
+        return self.is_expired or HAS_UNNAMED_SIDE_TABLES in self.state
+
+    def find_side_table_version(self, name: str) -> int | None:
+        """Return the version of a side table of the rows, or ``UNNAMED``; None if there is none."""
+        return self.side_table_versions.get(name, UNNAMED if self.has_unnamed_side_tables else None)
+
+    @property
+    def renewed_state(self) -> Mapping[str, Any]:
+        """The state in the form in which a commit without rows repeats it."""
+        result = self.state.get(RESULT)
+        return {
+            **self.state,
+            **({RESULT: {**result, VERSION_BEFORE: self.version}} if result else {}),
+            RENEWAL: self.state.get(RENEWAL) or {"version": self.run_version, "rows": self.rows},
+        }
 
     @property
     def integrity_warnings(self) -> list[str]:
-        """Warnings about rows of another writer that the previous run may have overwritten or doubled."""
+        """Warnings about what earlier runs have left: a state that has aged out, or rows of another writer.
+
+        The previous run may have overwritten or doubled rows of another writer.
+        """
+        if self.is_expired and not self.is_adopted:
+            effect = "its source offsets are unknown, and side tables continue"
+            return [f"{STATE_EXPIRED}: {effect} (let the task run more often, or raise {LOG_RETENTION})"]
         if self.overlooked is None:
             return []
         version, operation = self.overlooked.version, self.overlooked.operation or "a commit"
@@ -161,6 +205,7 @@ def load_previous_run(
     history: Sequence[HistoryEntry] = []
     lineage = Lineage((), is_complete=False)
     own_commits: list[RunCommit] = []
+    runs: list[RunCommit] = []
     is_adopted = False
     for limit in (HISTORY_PAGE, 10 * HISTORY_PAGE, None):
         history = log.read_history(target, limit)
@@ -184,7 +229,12 @@ def load_previous_run(
         # An undo of the run that took over a table leaves the rows of the other program, and our property.
         is_adopted = is_adopted or previous_run.changed_by is not None
     is_searched = run_after is None or history[-1].version == 0 or _is_reaching(history, run_after)
-    previous_run = replace(previous_run, is_adopted=is_adopted, is_searched=is_searched)
+    previous_run = replace(
+        previous_run,
+        is_adopted=is_adopted,
+        is_searched=is_searched,
+        is_expiring=bool(runs) and _is_expiring(log, target, capability, runs[0], request),
+    )
     if request is None or not own_commits:
         return previous_run
     attempts = [run for run in own_commits if request.run.is_same_attempt(run.state.get(TOKEN))]
@@ -213,15 +263,16 @@ def _build_previous_run(
 
 
 def list_runs(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:
-    """Return the commits of the runs in force, without those of an undo.
+    """Return the commits of the runs in force, without those of an undo or a renewed state.
 
     :param entries: commits that the rows of one version are based on, newest first.
     """
-    return [commit for commit in list_commits_in_force(entries, capability) if UNDO not in commit.state]
+    commits = list_commits_in_force(entries, capability)
+    return [commit for commit in commits if UNDO not in commit.state and not commit.is_renewal]
 
 
 def list_state_commits(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:
-    """Return the commits from whose state a run continues: those of runs in force, and undos of one run.
+    """Return the commits from whose state a run continues: runs in force, undos of one run, renewed states.
 
     The undo of one run keeps later runs, so its commit carries the state of the newest of them.
     """
@@ -240,10 +291,10 @@ def list_commits_in_force(entries: Sequence[HistoryEntry], capability: str) -> l
 
 
 def list_commits(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:
-    """Return the commits of a capability: those of its runs, and those that undid some."""
+    """Return the commits of a capability: those of its runs, those that undid some, and renewed states."""
     commits = ((entry, parse_metadata(entry)) for entry in entries)
     return [
-        RunCommit(entry.version, metadata, entry.rows)
+        RunCommit(entry.version, metadata, metadata.get(RENEWAL, {}).get("rows", entry.rows), entry.timestamp)
         for entry, metadata in commits
         if metadata.get(_CAPABILITY) == capability
     ]
@@ -261,6 +312,16 @@ def _find_overlooked(entries: Sequence[HistoryEntry], run: RunCommit) -> History
         return None
     between = (entry for entry in entries if since < entry.version < run.version)
     return next((entry for entry in between if entry.effect != "none"), None)
+
+
+def _is_expiring(
+    log: TableLog, target: Dataset, capability: str, run: RunCommit, request: JobRequest | None
+) -> bool:
+    """Return whether a run that may commit finds a state older than half of the time that the log keeps."""
+    if request is None or request.job != capability or request.until != "commit":
+        return False
+    age = request.started_at // 1000 - run.timestamp
+    return age > find_log_retention(log.read_properties(target)) // 2
 
 
 def _is_reaching(history: Sequence[HistoryEntry], run_after: int | None) -> bool:

@@ -29,6 +29,7 @@ from airflow_merge_provider.core.report import (
     fill_counts,
 )
 from airflow_merge_provider.core.run.previous_run import (
+    HAS_UNNAMED_SIDE_TABLES,
     RESULT,
     TOKEN,
     VERSION_BEFORE,
@@ -136,6 +137,11 @@ class RunReporter:
             TOKEN: self.request.run.model_dump(),
             **({APPROVED_BY: approver} if approver else {}),
             **write_offsets(source.offset for source in self.sources.values()),
+            **(
+                {HAS_UNNAMED_SIDE_TABLES: True}
+                if self.previous is not None and self.previous.has_unnamed_side_tables
+                else {}
+            ),
             RESULT: replace(result, version_before=self.version_before).to_state(),
             CHANGED: result.changed,
             **(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from airflow_merge_provider.core.run.table_log import parse_metadata
-from airflow_merge_provider.core.table_history import HistoryEntry, Lineage
+from airflow_merge_provider.core.table_history import NO_VERSION, HistoryEntry, Lineage
 
 # The key of the number of the run that made a commit.
 RUN = "run"
@@ -46,6 +46,20 @@ class SideTableHistory:
         later = [entry for entry in self.lineage.entries if entry.version > version]
         uncommitted = [entry.version for entry in later if self._is_uncommitted(entry)]
         return min(uncommitted) - 1 if uncommitted else None
+
+    def find_committed_version(self) -> int | None:
+        """Return the newest version before any write of a later run than the one whose rows the target has.
+
+        It belongs to the rows if no commit names a version any more. None if there is none.
+        """
+        later = [
+            entry.version
+            for entry in self.lineage.entries
+            if parse_metadata(entry).get(RUN, 0) > self.run_number
+        ]
+        newest = self.entries[0].version if self.entries else None
+        version = min(later) - 1 if later else newest
+        return None if version == NO_VERSION else version
 
     def find_version_before(self, mark: str) -> int | None:
         """Return the newest version before any write after ``version`` that has a mark in its metadata.

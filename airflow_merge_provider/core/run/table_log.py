@@ -7,6 +7,7 @@ answers and the errors that follow from them are the same.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -21,6 +22,10 @@ from airflow_merge_provider.core.table_history import HistoryEntry
 HISTORY_PAGE = 20
 # The table property that enables deletion vectors.
 DELETION_VECTORS = "delta.enableDeletionVectors"
+# The table property of the time that the log keeps commits, and Delta's default in milliseconds.
+LOG_RETENTION = "delta.logRetentionDuration"
+_LOG_RETENTION_DEFAULT = 30 * 86_400_000
+_UNIT_MILLIS = {"week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
 
 
 class TableVersion(NamedTuple):
@@ -176,6 +181,19 @@ def find_last_number(log: TableLog, target: Dataset, writer: str, history: Seque
     # Every run makes a commit, and the first one makes version 0. So a transaction number exceeds the
     # version by at most one, and Delta has not seen the number after this upper bound.
     return history[0].version + 1 if number is None else number
+
+
+def find_log_retention(properties: Mapping[str, str]) -> int:
+    """Return how long the log of a table keeps its commits, in milliseconds.
+
+    >>> find_log_retention({"delta.logRetentionDuration": "interval 1 week 2 days"}) // 86_400_000
+    9
+    """
+    text = properties.get(LOG_RETENTION, "").casefold()
+    parts = re.findall(rf"(\d+)\s*({'|'.join(_UNIT_MILLIS)})", text)
+    if not parts:
+        return _LOG_RETENTION_DEFAULT
+    return sum(int(count) * _UNIT_MILLIS[unit] for count, unit in parts)
 
 
 def has_owner(log: TableLog, target: Dataset) -> bool:

@@ -82,7 +82,10 @@ def choose_undo(
         return _choose_version(config.to_version, capability, history, lineage)
     in_force = list_runs(lineage.entries, capability)
     if config.run is None and not in_force:
-        return None
+        if lineage.is_complete:
+            return None
+        message = "the commits of its runs are no longer in the history of the target"
+        raise build_refusal("target", message, expired_hint)
     # A run that has only moved its source offsets is undone together with the run before.
     newest = (run for run in in_force if run.state.get(CHANGED, True))
     commit = find_run(config.run, capability, history, lineage) if config.run else next(newest, in_force[0])
@@ -124,13 +127,14 @@ def find_run(name: str, capability: str, history: Sequence[HistoryEntry], lineag
 
     :raises DataError: if it is not in the history, or not in force.
     """
-    commits = list_commits(history, capability)
+    commits = [commit for commit in list_commits(history, capability) if not commit.is_renewal]
     same = [commit for commit in commits if (commit.state.get("token") or {}).get("run_id") == name]
     same = same or [commit for commit in commits if str(commit.state.get("number")) == name]
     if not same:
-        raise build_refusal(
-            "run", f"the target has no run {name!r}", "list its runs with `airflow_merge_provider history`"
-        )
+        hint = "list its runs with `airflow_merge_provider history`"
+        if oldest := history[-1].version:
+            hint += f", which begins with version {oldest}: older runs are no longer in it"
+        raise build_refusal("run", f"the target has no run {name!r}", hint)
     in_force = {commit.version for commit in list_commits_in_force(lineage.entries, capability)}
     commit = next((commit for commit in same if commit.version in in_force), None)
     if commit is None:

@@ -77,7 +77,9 @@ def find_removal(
     """
     run = find_run(name, capability, history, lineage)
     later = [
-        commit for commit in list_state_commits(lineage.entries, capability) if commit.version > run.version
+        commit
+        for commit in list_state_commits(lineage.entries, capability)
+        if commit.version > run.version and not commit.is_renewal
     ]
     if not later:
         return None

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.run.previous_run import UNNAMED, PreviousRun
 from airflow_merge_provider.core.run.side_table_history import RUN, SideTableHistory
 from airflow_merge_provider.core.run.table_log import (
     HISTORY_PAGE,
@@ -57,7 +58,7 @@ class SideTable:
         """Find the table.
 
         :param owner: the writer that owns the table, as in its property ``merge.capability``.
-        :param version: the version that the target's last commit names.
+        :param version: the version that the target's last commit names; ``UNNAMED`` if its name was lost.
         :param run_number: the number of the run whose rows the target holds.
         :param next_number: the number of the run that writes now.
         :raises DataError: if the table exists and belongs to another writer.
@@ -70,6 +71,37 @@ class SideTable:
         if self._history:
             require_owner(SparkLog(spark), dataset, owner)
             self._number = find_last_number(SparkLog(spark), dataset, owner, self._history)
+        if self.version == UNNAMED:
+            self.version = self._trace_history().find_committed_version()
+
+    @classmethod
+    def open(
+        cls,
+        spark: SparkSession,
+        dataset: Dataset,
+        owner: str,
+        name: str,
+        previous: PreviousRun | None,
+        *,
+        next_number: int | None = None,
+    ) -> Self:
+        """Open a side table at the version that belongs to the rows of its target.
+
+        :param name: the name under which the commits of the target record it.
+        :param previous: the previous run of the target; None if there is no target yet.
+        :param next_number: the number of the run that writes; by default the one after all others.
+        :raises DataError: if the table exists and belongs to another writer.
+        """
+        if previous is None:
+            return cls(spark, dataset, owner, None)
+        return cls(
+            spark,
+            dataset,
+            owner,
+            previous.find_side_table_version(name),
+            run_number=previous.run_number,
+            next_number=previous.number + 1 if next_number is None else next_number,
+        )
 
     @property
     def latest_version(self) -> int | None:

@@ -86,13 +86,14 @@ def fold_source(
     sources = {source.pinned.dataset.id: source.pinned}
     reporter = RunReporter(count_rows, request, progress, COUNTS, target.dataset, sources, target.last)
     decision = decide_fold(config, source.pinned, SparkLog(spark), reporter)
-    return _Fold(decision, target, source).run_to_end()
+    return _Fold(spark, decision, target, source).run_to_end()
 
 
 @dataclass(frozen=True)
 class _Fold(JobRun):
     """One run over a source and a target, both at the versions that the run found."""
 
+    spark: SparkSession
     decision: FoldDecision
     target: Target
     source: Source
@@ -241,13 +242,10 @@ class _Fold(JobRun):
         return {name: table.version for name, table in written.items() if table.version is not None}
 
     def _list_side_table_versions(self) -> dict[str, int]:
-        """Return the side table versions that match the target's rows, by their current names."""
+        """Return the side table versions that match the target's rows."""
         if self.last is None or self.request.full_refresh:
             return {}
-        tables = (self.target.changelog, self.target.removals)
-        # States of earlier releases identify side tables by their locations.
-        owners = {table.dataset.uri: table.owner for table in tables if table is not None}
-        return {owners.get(key, key): version for key, version in self.last.side_table_versions.items()}
+        return dict(self.last.side_table_versions)
 
     def _build_state(self, result: RunResult) -> dict[str, Any]:
         """Return the state for the next run: run metadata, source offsets and immutable settings."""

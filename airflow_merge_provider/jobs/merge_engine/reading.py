@@ -18,6 +18,7 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.run.previous_run import PreviousRun, load_previous_run
 from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_engine import side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER
@@ -67,7 +68,7 @@ def _fold_source(
     if config.tombstone_retention is not None:
         since = time.time_ns() // 1000 - config.tombstone_retention // timedelta(microseconds=1)
         dataset = target.with_suffix(side_tables.REMOVALS_SUFFIX)
-        side_table = side_tables.open_side_table(spark, dataset, side_tables.REMOVALS, last)
+        side_table = SideTable.open(spark, dataset, side_tables.REMOVALS, side_tables.REMOVALS, last)
         removed = side_tables.read_removals(side_table, plan, since)
     folded_rows = fold_batch(plan, batch, rows, removed)
     problem = sql.quote_column(PROBLEM)

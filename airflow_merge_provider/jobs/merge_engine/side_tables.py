@@ -5,11 +5,9 @@ Source: docs/semantics/merge_engine.md, Net changes; Removed keys.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, functions as F
 
-from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.merge_engine.counting import REMOVED
 from airflow_merge_provider.jobs.merge_engine.row_changes import select_changes
@@ -18,22 +16,6 @@ from airflow_merge_provider.jobs.spark import sql
 CHANGELOG, REMOVALS = "merge_engine_changelog", "merge_engine_removals"
 REMOVALS_SUFFIX = "__removed"
 KIND, RUN, REMOVED_AT = "_kind", "_run", "_removed_at"
-
-
-def open_side_table(
-    spark: SparkSession, dataset: Dataset, owner: str, previous: PreviousRun | None
-) -> SideTable:
-    """Open a side table at the version that belongs to the target's rows.
-
-    :raises DataError: if there is something else in its place.
-    """
-    if previous is None:
-        return SideTable(spark, dataset, owner, None)
-    versions = previous.side_table_versions
-    # States of earlier releases identify side tables by their locations.
-    version = versions.get(owner, versions.get(dataset.uri))
-    numbers = {"run_number": previous.run_number, "next_number": previous.number + 1}
-    return SideTable(spark, dataset, owner, version, **numbers)
 
 
 def append_changes(side_table: SideTable, plan: Plan, folded_rows: DataFrame, number: int) -> None:

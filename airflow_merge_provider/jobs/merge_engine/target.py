@@ -27,7 +27,6 @@ from airflow_merge_provider.jobs.merge_engine.side_tables import (
     CHANGELOG,
     REMOVALS,
     REMOVALS_SUFFIX,
-    open_side_table,
 )
 from airflow_merge_provider.jobs.run.retry import purge_target
 from airflow_merge_provider.jobs.run.target import TargetTable
@@ -84,10 +83,10 @@ class DeltaTarget(TargetTable):
         self.removals: SideTable | None = None
         if config.changelog is not None:
             side_dataset = resolve_dataset(config.changelog, request.warehouse, at="changelog")
-            self.changelog = open_side_table(spark, side_dataset, CHANGELOG, self.last)
+            self.changelog = SideTable.open(spark, side_dataset, CHANGELOG, CHANGELOG, self.last)
         if config.tombstone_retention is not None:
             side_dataset = dataset.with_suffix(REMOVALS_SUFFIX)
-            self.removals = open_side_table(spark, side_dataset, REMOVALS, self.last)
+            self.removals = SideTable.open(spark, side_dataset, REMOVALS, REMOVALS, self.last)
 
     def commit_rows(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: Mapping[str, Any], *, full: bool

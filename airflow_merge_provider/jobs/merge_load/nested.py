@@ -147,15 +147,8 @@ class ListTables:
 
     def _open_table(self, tail: str, number: int) -> SideTable:
         """Open a list table; ``number`` is that of the run for which it is written."""
-        last = self._previous
-        named = last.side_table_versions.get(tail) if last else None
-        run_number = last.run_number if last else 0
         dataset = self._target.with_suffix(tail)
-        table = SideTable(self._spark, dataset, _OWNER, named, run_number=run_number, next_number=number)
-        if named is None and tail in self._known:
-            # States of earlier releases list the tables without versions.
-            table.version = table.latest_version
-        return table
+        return SideTable.open(self._spark, dataset, _OWNER, tail, self._previous, next_number=number)
 
 
 def _append_elements(table: SideTable, elements: DataFrame, evolution: SchemaEvolution) -> int:

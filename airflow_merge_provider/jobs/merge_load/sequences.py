@@ -75,11 +75,8 @@ class SequencesTable:
 
     @cached_property
     def _table(self) -> SideTable:
-        previous = self._previous
-        named = None if previous is None else previous.side_table_versions.get(SEQUENCES)
-        numbers = (previous.run_number, previous.number + 1) if previous else (0, 1)
         dataset = self._target.with_suffix(_SUFFIX)
-        return SideTable(self._spark, dataset, _OWNER, named, run_number=numbers[0], next_number=numbers[1])
+        return SideTable.open(self._spark, dataset, _OWNER, SEQUENCES, self._previous)
 
 
 def drop_outdated(

@@ -362,12 +362,14 @@ class _Merge(JobRun):
         """Write the side tables, then make the run's one commit, which names their versions."""
         written: dict[str, SideTable] = {}
         named = state[SIDE_TABLE_VERSIONS]
-        if resolution.clustering.quarantined or QUARANTINE in named:
-            written[QUARANTINE] = self._open_side_table(QUARANTINE, named)
-            rows = build_quarantine_rows(resolution.clustering.quarantined)
-            written[QUARANTINE].replace_rows(create_dataframe(self.spark, rows))
+        quarantined = resolution.clustering.quarantined
+        is_named = self.last is not None and self.last.find_side_table_version(QUARANTINE) is not None
+        quarantine = self._open_side_table(QUARANTINE) if quarantined or is_named else None
+        if quarantine is not None and (quarantined or quarantine.version is not None):
+            written[QUARANTINE] = quarantine
+            quarantine.replace_rows(create_dataframe(self.spark, build_quarantine_rows(quarantined)))
         if events:
-            written[LINEAGE] = self._open_side_table(LINEAGE, named)
+            written[LINEAGE] = self._open_side_table(LINEAGE)
             written[LINEAGE].append_rows(
                 create_dataframe(self.spark, build_lineage_rows(self.next_number, events))
             )
@@ -381,15 +383,9 @@ class _Merge(JobRun):
         commit = self.target.commit_state(state, write)
         return self.reporter.build_report(result, version=commit.version, changed=result.changed)
 
-    def _open_side_table(self, name: str, versions: Mapping[str, int]) -> SideTable:
-        return SideTable(
-            self.spark,
-            self.target.dataset.with_suffix(f"__{name}"),
-            CAPABILITY,
-            versions.get(name),
-            run_number=self.last.run_number if self.last else 0,
-            next_number=self.next_number,
-        )
+    def _open_side_table(self, name: str) -> SideTable:
+        dataset = self.target.dataset.with_suffix(f"__{name}")
+        return SideTable.open(self.spark, dataset, CAPABILITY, name, self.last)
 
     def _build_metrics(
         self, resolution: Resolution[ClusteringResult], totals: Totals | None, scope: str

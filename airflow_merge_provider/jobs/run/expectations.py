@@ -141,14 +141,9 @@ class RunExpectations:
         if self._new_rows is not None:
             return self._new_rows
         rows = reduce(DataFrame.unionByName, self._rejected.values())
-        table = SideTable(
-            rows.sparkSession,
-            replace(self._reporter.target.with_suffix(REJECTED_SUFFIX), format="delta", options={}),
-            _OWNER,
-            previous.side_table_versions.get(REJECTED) if previous else None,
-            run_number=previous.run_number if previous else 0,
-            next_number=next_number,
-        )
+        dataset = replace(self._reporter.target.with_suffix(REJECTED_SUFFIX), format="delta", options={})
+        spark = rows.sparkSession
+        table = SideTable.open(spark, dataset, _OWNER, REJECTED, previous, next_number=next_number)
         stored = table.read_rows()
         if stored is not None:
             rows = rows.join(stored.select(*_KEY), list(_KEY), "left_anti").select(*rows.columns)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan, describe_outdated
 from airflow_merge_provider.core.change_plan.summary import count_changed_rows
 from airflow_merge_provider.core.errors import OutdatedPlanError, Problem, RiskError
@@ -21,6 +23,7 @@ from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, describe_examples, summarize_changes
 from airflow_merge_provider.jobs.run.expectations import RunExpectations
 from airflow_merge_provider.jobs.run.plan_table import identify_rows, save_plan
+from airflow_merge_provider.jobs.run.retry import renew_state
 
 
 class JobRun(ABC):
@@ -32,6 +35,7 @@ class JobRun(ABC):
     """
 
     decision: RunDecision
+    spark: SparkSession
 
     @property
     def reporter(self) -> RunReporter:
@@ -90,11 +94,20 @@ class JobRun(ABC):
             return self.report_retry(commit)
         run_mode, reason = self.decision.choose_run_mode()
         if run_mode == "noop":
-            return self.report_noop(reason)
+            return self._keep_state(self.report_noop(reason))
         self.check_inputs()
         if self.request.until == "plan":
             return self.reporter.build_plan(run_mode, reason, **self.describe_plan())
-        return self.execute(run_mode, reason)
+        return self._keep_state(self.execute(run_mode, reason))
+
+    def _keep_state(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Commit the state of the previous run again if the log may lose it and this run has no commit."""
+        last = self.last
+        if last is None or not last.is_expiring or report["target"]["version"] != last.version:
+            return report
+        with self.reporter.progress.time_step("keep state"):
+            renew_state(self.spark, self.reporter.target, self.request.job, last)
+        return report
 
     def report_retry(self, commit: RunCommit) -> dict[str, Any]:
         """Return the report of a run whose earlier attempt has committed."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -24,7 +26,7 @@ from airflow_merge_provider.core.spark_conf import SINGLE_WRITER, TIME_ZONE
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once
-from airflow_merge_provider.jobs.delta.writer import WITH_DELETION_VECTORS
+from airflow_merge_provider.jobs.delta.writer import WITH_DELETION_VECTORS, append_rows
 from airflow_merge_provider.jobs.run.plan_table import load_plan
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import override_settings
@@ -130,6 +132,18 @@ def commit_run(
         ):
             raise OwnAttemptWonError(error.message) from error
         raise
+
+
+def renew_state(spark: SparkSession, target: Dataset, capability: str, previous: PreviousRun) -> None:
+    """Commit the state of the previous run again, without rows, so that the log keeps it.
+
+    If another writer commits meanwhile, nothing is written: a later run does it.
+    """
+    no_rows = spark.table(sql.quote_table(target)).limit(0)
+    with suppress(ConflictError):
+        commit_run(
+            spark, target, capability, previous, previous.renewed_state, partial(append_rows, target, no_rows)
+        )
 
 
 def purge_target(spark: SparkSession, target: Dataset) -> int:

@@ -198,16 +198,15 @@ class _Undo(JobRun):
     def _restore_side_table(self, side_table: SideTableVersion) -> None:
         """Restore a side table; an attempt that is killed after this leaves what the next run repairs."""
         dataset, version = side_table
-        restored_run = self.decision.restored_run
         table = SideTable(
             self.spark,
             dataset,
             read_properties(self.spark, dataset).get(WRITER, ""),
             version,
-            run_number=restored_run.state["number"] if restored_run else 0,
+            run_number=self.decision.restored_number,
             next_number=self.next_number,
         )
-        if version is not None:
+        if table.version is not None:
             table.restore()
         elif table.latest_version is not None:
             table.clear_rows()

@@ -169,11 +169,6 @@ def test_a_cleared_run_is_repeated_unless_it_may_not(repeatable: bool) -> None:
     assert list_steps(run) == ((1, 1) if repeatable else (0, 0))
 
 
-def test_side_tables_of_earlier_releases_are_known() -> None:
-    """Their state has another key for the versions of side tables."""
-    assert PreviousRun(4, 4, 4, {"beside": {"changelog": 3}}).side_table_versions == {"changelog": 3}
-
-
 def test_an_attempt_reports_the_commit_of_another_one() -> None:
     """An attempt that loses against another one of the same run looks again, and reports its commit."""
     attempts: list[JobRequest] = []

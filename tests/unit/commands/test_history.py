@@ -43,6 +43,17 @@ def test_a_history_is_a_table_with_a_header(
     assert lines[1].endswith("shop orders r7        Ann")
 
 
+def test_a_renewed_state_is_named(target: str, write_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The counts are those of the run that it repeats, which the line does not show again."""
+    state = build_state(9, result=build_result(inserted=1200), renewal={"version": 1, "rows": None})
+    write_run("orders", ROWS, state, mode="append")
+
+    assert cli.main(["history", target, "--json"]) == 0
+
+    renewed, *_ = json.loads(capsys.readouterr().out)
+    assert (renewed["kind"], renewed["number"], renewed["rows"]["inserted"]) == ("state", 9, None)
+
+
 def test_a_history_has_a_limit(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`--limit` is the number of commits."""
     assert cli.main(["history", target, "--limit", "1"]) == 0

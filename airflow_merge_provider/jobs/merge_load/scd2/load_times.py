@@ -71,10 +71,7 @@ class TimesTable:
         reverted. So is the removal of a time by an undo that did not commit to the target.
         """
         previous = self._previous
-        named = None if previous is None else previous.side_table_versions.get(TIMES)
-        dataset = self._target.with_suffix(_SUFFIX)
-        numbers = (previous.run_number, previous.number + 1) if previous else (0, 1)
-        table = SideTable(self._spark, dataset, _OWNER, named, run_number=numbers[0], next_number=numbers[1])
+        table = SideTable.open(self._spark, self._target.with_suffix(_SUFFIX), _OWNER, TIMES, previous)
         if previous is None or not previous.is_restored:
             table.version = table.find_version_before(_REMOVAL)
         return table

@@ -93,6 +93,8 @@ def assign_stable_ids(
     oldest, and a cluster that inherits none gets the next one. Source: docs/semantics/merge_source.md, Stable
     IDs.
     """
+    # The next ID is unknown after the state of the previous run has aged out.
+    first = max(first, int(previous.stable.max(initial=NOWHERE)) + 1)
     graph = assignment.graph
     deleted = graph.deleted[graph.firsts]
     rank = graph.ranks[graph.firsts]

@@ -9,14 +9,6 @@ from airflow_merge_provider.jobs.merge_source.model import Flags, OutputAssignme
 
 Totals = Mapping[str, int]
 TOTALS = "totals"
-# States of earlier releases store totals elsewhere, under other names.
-_FORMER = {
-    "entities": "entities",
-    "deleted_entities": "deleted",
-    "live_rows": "golden",
-    "merged_rows": "merged",
-    "outputs": "outputs",
-}
 
 
 def count_totals(assignment: OutputAssignment) -> Totals:
@@ -56,7 +48,4 @@ def continue_totals(previous: Totals | None, replaced: Totals | None, current: T
 
 def find_totals(state: Mapping[str, Any]) -> Totals | None:
     """Return the totals that a run has left; None if it has left none."""
-    if state.get(TOTALS):
-        return dict(state[TOTALS])
-    former = (state.get("found") or {}).get("totals")
-    return {name: former[old] for name, old in _FORMER.items()} if former else None
+    return dict(state[TOTALS]) if state.get(TOTALS) else None
