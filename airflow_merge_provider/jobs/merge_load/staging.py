@@ -287,7 +287,8 @@ def stage_load(
     hashes = {CONTENT: content_hash(columns.fields)}
     if requirements.tracked is not None:
         hashes[TRACKED] = content_hash(columns.select_fields(requirements.tracked(columns.names)))
-    rows = hold_rows(rows.withColumns(hashes))
+    hashed_rows = rows.withColumns(hashes)
+    rows = hold_rows(hashed_rows)
     warnings = (
         *_list_warnings(source, columns, config, name),
         *list_text_orders(types, requirements, config),
@@ -295,7 +296,7 @@ def stage_load(
     load = StagedLoad(rows, rows, columns, requirements, config, name, warnings=warnings)
     if requirements.lazy:
         return load
-    if stored is not None:
+    if stored is not None and rows is hashed_rows:
         # The rows are compared and written, so they are cached; a first load is only written.
         rows = keep_rows(rows, held)
         load = replace(load, rows=rows, every=rows)

@@ -31,6 +31,8 @@ RECORDED = "recorded"
 PAIRED_BY = "__merge_paired_by"
 _NUMBER, _CONTENT, _CHANGES = "__merge_number", "__merge_content", "__merge_changes"
 _PAIR_SIZE = 2
+# The number of changed columns that a plan names, and the characters of their types.
+_COLUMN_CHANGES_MAX, _TYPE_MAX_CHARS = 10, 40
 _RANK, _HASHES = "__merge_rank", ("__merge_hash1", "__merge_hash2")
 # The second hash of a row includes this text, so that two different change sets do not have the same sums.
 _SALT = "airflow_merge_provider"
@@ -71,16 +73,21 @@ class ChangeSet:
             text_rows.unpersist()
 
     def list_column_changes(self) -> list[str]:
-        """Return how the commit changes the columns of a table that exists."""
+        """Return how the commit changes the columns of a table that exists: the first changes, for people."""
         before, after = (_list_types(self.rows.schema[image].dataType) for image in (BEFORE, AFTER))
-        added = [f"adds column {name!r} ({kind})" for name, kind in after.items() if name not in before]
+        added = [
+            f"adds column {name!r} ({_shorten(kind)})" for name, kind in after.items() if name not in before
+        ]
         altered = [
-            f"changes column {name!r} from {kind} to {after[name]}"
+            f"changes column {name!r} from {_shorten(kind)} to {_shorten(after[name])}"
             for name, kind in before.items()
             if after.get(name, kind) != kind
         ]
         dropped = [f"drops column {name!r}" for name in before if self.is_overwrite and name not in after]
-        return [*added, *altered, *dropped]
+        changes = [*added, *altered, *dropped]
+        more_count = len(changes) - _COLUMN_CHANGES_MAX
+        more = [f"changes {format_count(more_count, 'more column')}"] if more_count > 0 else []
+        return [*changes[:_COLUMN_CHANGES_MAX], *more]
 
     def summarize(self, text_rows: DataFrame) -> ChangeSummary:
         """Return the counts, the examples and the digest of everything that the commit writes.
@@ -289,6 +296,10 @@ def _pair_changes() -> Column:
 def _list_types(row: DataType) -> dict[str, str]:
     """Return the types of the columns of a row by their names."""
     return {kind.name: kind.dataType.simpleString() for kind in row} if isinstance(row, StructType) else {}
+
+
+def _shorten(kind: str) -> str:
+    return kind if len(kind) <= _TYPE_MAX_CHARS else f"{kind[: _TYPE_MAX_CHARS - 1]}…"
 
 
 def _to_column(value: Column | str) -> Column:

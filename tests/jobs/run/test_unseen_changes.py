@@ -179,7 +179,7 @@ def test_rows_that_another_program_changed_are_shown(spark: SparkSession, tmp_pa
 def test_rows_that_keep_their_values_are_approved(spark: SparkSession, tmp_path: Path) -> None:
     """Another state of a row is a change that a person is asked about, and so are rows of side tables."""
     survivorship = {"v": "first", "w": "first"}
-    lake = Lake(spark, tmp_path, "merge_source", {**MERGE, "survivorship": survivorship, "stable_id": True})
+    lake = Lake(spark, tmp_path, "merge_source", {**MERGE, "survivorship": survivorship, "replaced_by": True})
     first = {"_id": "1", "v": "a", "w": "x"}
     lake.write_delta([first, {"_id": "2", "v": "a", "w": "y"}])
     lake.run("first")
