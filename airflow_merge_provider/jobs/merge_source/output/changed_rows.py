@@ -79,16 +79,15 @@ def _is_live(alias: str) -> Column:
 
 def _has_same_content(changes: DataFrame, old: DataFrame) -> Column:
     """Return whether a row keeps its values, which another program may have changed without their hash."""
-    values = [
-        exact_text(
-            f"named_struct({', '.join(f'{quote_text(name)}, {quote_name(alias, name)}' for name in names)})",
-            StructType([rows.schema[name] for name in names]),
-        )
-        for alias, rows in ((_OLD, old), (_NEW, changes))
-        for names in ([name for name in rows.columns if name not in _STATE_COLUMNS],)
-    ]
-    is_same_hash = _refer_to(_OLD, HASH).eqNullSafe(_refer_to(_NEW, HASH))
-    return is_same_hash & values[0].eqNullSafe(values[1])
+    texts = [_format_values(alias, rows) for alias, rows in ((_OLD, old), (_NEW, changes))]
+    return _refer_to(_OLD, HASH).eqNullSafe(_refer_to(_NEW, HASH)) & texts[0].eqNullSafe(texts[1])
+
+
+def _format_values(alias: str, rows: DataFrame) -> Column:
+    """Return the exact text of the values of an output."""
+    fields = [field for field in rows.schema if field.name not in _STATE_COLUMNS]
+    pairs = (f"{quote_text(field.name)}, {quote_name(alias, field.name)}" for field in fields)
+    return exact_text(f"named_struct({', '.join(pairs)})", StructType(fields))
 
 
 def _classify_kind() -> Column:
