@@ -286,7 +286,7 @@ def _pair_changes() -> Column:
     )
 
     def find_image(name: str) -> Column:
-        return F.element_at(F.filter(changes, lambda change: change[name].isNotNull()), 1)[name]
+        return F.get(F.filter(changes, lambda change: change[name].isNotNull()), 0)[name]
 
     images = {"before": find_image(BEFORE), "after": find_image(AFTER), "state": find_image(STATE)}
     updated = F.struct(*build_change(UPDATED, UPDATED, **images))
