@@ -87,7 +87,7 @@ class SparkJobOperator(BaseOperator):
         the rows that the run would change as ``<target>__plan``, and commit nothing; ``apply``: commit the
         newest saved plan exactly, or fail if it is outdated; the result of ``ApprovePlanOperator``: the same
         with the approved plan. (templated)
-    :param approve: ``always``: ask a person to approve the plan of each run that changes rows. (templated)
+    :param approve: ``always``: ask a person to approve the plan of each run that writes. (templated)
     :param on_reject: what a run does if its plan is rejected, or not approved in time: ``skip`` or ``fail``.
         (templated)
     :param approval_timeout: how long a person has for the answer; by default ``execution_timeout``.

@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator, Context
 
 from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.change_plan.summary import ChangeSummary, count_changed_rows
+from airflow_merge_provider.core.change_plan.summary import ChangeSummary, has_changes
 from airflow_merge_provider.core.report import PLAN_KEY, REPORT_KEY
 from airflow_merge_provider.operators import _review
 from airflow_merge_provider.operators._arguments import (
@@ -74,8 +74,8 @@ class ApprovePlanOperator(BaseOperator):
             raise AirflowFailException(
                 f"plan_task_id: task {self.plan_task_id!r} has not saved its plan (set plan='save' in it)"
             )
-        if not count_changed_rows(plan["kinds"]):
-            self.log.info("Nothing to approve: the plan changes no rows")
+        if not has_changes(plan):
+            self.log.info("Nothing to approve: the plan changes no rows and no columns")
             return _review.name_plan(ChangeSummary.model_validate(plan)).model_dump(exclude_defaults=True)
         # The report may have been truncated: this XCom has more rows.
         complete_report = {**report, "plan": self._pull_xcom(context, PLAN_KEY) or plan}

@@ -80,9 +80,10 @@ class PlannedRuns:
         return Counter(_sort_columns(row[0]) for row in rows.select(exact_row(rows, rows.columns)).collect())
 
     def list_plan(self) -> list[dict[str, Any]]:
-        """Return the rows of the saved plan."""
+        """Return the rows of the target that the saved plan changes."""
         path = str(self.folder / f"{self.target}{PLAN_SUFFIX}")
-        return [row.asDict() for row in self.spark.read.format("delta").load(path).collect()]
+        rows = self.spark.read.format("delta").load(path).where("kind <> 'recorded'")
+        return [row.asDict() for row in rows.collect()]
 
     def run_sql(self, statement: str) -> None:
         """Execute a statement of another program; ``{t}`` stands for the target."""

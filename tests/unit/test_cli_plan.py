@@ -33,7 +33,7 @@ def test_a_plan_is_printed_as_a_diff(
             {"kind": "kept", "reason": "members", "before": {"id": 4}, "after": {"id": 4}},
             {"kind": "failed", "reason": "FAILED", "after": {"id": 5}},
         ],
-        "digest": "d", "saved": None,
+        "digest": "d", "saved": None, "other_changes": ["adds column 'w' (int)"],
     }  # fmt: skip
     job_run["answer"] = JobResult(report={**REPORT, "dry_run": True, "plan": changes})
 
@@ -43,6 +43,7 @@ def test_a_plan_is_printed_as_a_diff(
     assert (request.until, request.save_plan, request.full_refresh) == ("transform", True, False)
     assert capsys.readouterr().out.splitlines() == [
         "5 rows would change: 1 inserted, 1 updated, 1 deleted, 1 kept, 1 failed",
+        "* adds column 'w' (int)",
         "reasons: 1 opened, 1 closed",
         '+ id = 2, v = "b"  [opened]',
         '~ id = 1, v = "a\\u001b[2J"  [closed: by load 3]',

@@ -55,7 +55,14 @@ class ChangeSummary(_SummaryPart):
     kinds: dict[ChangeKind, int] = Field(description="The number of rows of each kind.")
     reasons: dict[str, int] = Field(description="The number of rows by reason.")
     examples: list[ChangeExample] = Field(description="At most 20 rows of each kind.")
-    digest: str = Field(description="The digest of all changed rows: equal plans have equal digests.")
+    digest: str = Field(
+        description="The digest of everything that the commit would write: equal plans have equal digests."
+    )
+    other_changes: list[str] = Field(
+        default_factory=list,
+        description="What the commit would change besides the rows of the target: its columns, its owner, "
+        "and rows of side tables.",
+    )
     saved: PlanReference | None = Field(None, description="The saved plan; null if it was not saved.")
 
     def mask_rows(self) -> Self:
@@ -71,6 +78,11 @@ class ChangeSummary(_SummaryPart):
     def count(self) -> int:
         """The number of rows that would be written or deleted."""
         return sum(self.kinds.values())
+
+
+def has_changes(plan: Mapping[str, Any]) -> bool:
+    """Return whether the commit of a plan writes anything but the offsets of its sources."""
+    return any(plan["kinds"].values()) or bool(plan.get("other_changes"))
 
 
 def count_changed_rows(kinds: Mapping[Any, int]) -> int:

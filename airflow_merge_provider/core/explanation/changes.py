@@ -30,13 +30,18 @@ _VALUE_MAX_CHARS = 80
 def format_changes(summary: ChangeSummary) -> Iterator[str]:
     """Yield the changes as a text for people: the counts, then the examples of each kind.
 
-    ``+`` is a new row, ``-`` a deleted one, ``~`` a row with other values and ``=`` one with another state.
+    ``+`` is a new row, ``-`` a deleted one, ``~`` a row with other values and ``=`` one with another state;
+    ``*`` is a change of something else than the rows of the target.
     In a merge record, ``+`` is a merged file, ``=`` an open bin and ``!`` a failed one.
     """
-    if not summary.count:
+    if summary.count:
+        yield f"{format_count(summary.count, 'row')} would change: {describe_counts(summary.kinds)}"
+    else:
         yield "no row would change"
+    for change in summary.other_changes:
+        yield f"* {escape_text(change)}"
+    if not summary.count:
         return
-    yield f"{format_count(summary.count, 'row')} would change: {describe_counts(summary.kinds)}"
     if set(summary.reasons) != {kind for kind, count in summary.kinds.items() if count}:
         yield f"reasons: {describe_counts(summary.reasons)}"
     yield from format_examples(summary.kinds, summary.examples)

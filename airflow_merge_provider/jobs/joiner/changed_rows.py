@@ -6,6 +6,7 @@ Source: docs/plan.md, Joins.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, functions as F
@@ -59,7 +60,7 @@ def list_changed_rows(stored: DataFrame, joined: DataFrame, frames: Frames, plan
     ]
     present = reduce(DataFrame.unionAll, inputs).groupBy(_KEY).agg(F.collect_set(_INPUT).alias(_INPUTS))
     explained = rows.drop(DETAIL).join(present, _KEY, "left").withColumn(DETAIL, _describe_inputs(plan))
-    return ChangeSet(explained.select(*COLUMNS))
+    return replace(changes, rows=explained.select(*COLUMNS))
 
 
 def _describe_inputs(plan: JoinPlan) -> Column:

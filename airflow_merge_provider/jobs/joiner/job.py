@@ -169,9 +169,14 @@ class _Join(JobRun):
         """The join of the rows that the run does not leave out; the inputs have been checked."""
         join = self.join
         frames = self.expectations.check_sources(join.frames)
-        if all(frames[stage] is join.frames[stage] for stage in frames):
-            return join
-        return replace(join, frames=frames, rows=join_frames(frames, join.plan))
+        is_same = all(frames[stage] is join.frames[stage] for stage in frames)
+        rows = join.rows if is_same else join_frames(frames, join.plan)
+        return replace(join, frames=frames, rows=self.hold_rows(rows))
+
+    @cached_property
+    def unmatched_rows(self) -> DataFrame:
+        """The rows of inputs without a match."""
+        return self.hold_rows(find_unmatched(self.kept_join.frames, self.kept_join.plan))
 
     @property
     def is_overwrite(self) -> bool:
@@ -194,8 +199,8 @@ class _Join(JobRun):
             reporter.source_rows = count_input_records(self.spark, join.frames, self.pinned)
         result = RunResult(run_mode, reason, counts={"records_in": sum(reporter.source_rows.values())})
         if self.needs_changes or self.request.max_change_ratio is not None:
-            # The number of joined rows is unknown before the join: with a change limit or a plan, the inputs
-            # are joined twice, first to count the rows and then to write them.
+            # The number of joined rows is unknown before the join: with a change limit alone, the inputs are
+            # joined twice, first to count the rows and then to write them.
             outputs, unmatched_rows = self._count_rows()
             counted = self._build_result(result, outputs, unmatched_rows, self.describe_plan())
             return self.commit_result(counted, partial(self._write_rows, result), self._list_changes)
@@ -203,11 +208,14 @@ class _Join(JobRun):
 
     def _list_changes(self) -> ChangeSet:
         """Return the rows that the target gains and loses."""
-        if self.target.append or self.target.last is None:
-            return insert_rows(self.kept_join.rows)
-        stored = self.target.read_rows(self.spark)
         join = self.kept_join
-        return list_changed_rows(stored, join.rows, join.frames, join.plan)
+        if self.target.append or self.target.last is None:
+            changes = insert_rows(join.rows)
+        else:
+            changes = list_changed_rows(self.target.read_rows(self.spark), join.rows, join.frames, join.plan)
+        if self.unmatched_table is None:
+            return changes
+        return replace(changes, recorded={self.unmatched_table.dataset.id: self.unmatched_rows})
 
     def _write_rows(self, result: RunResult) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -244,7 +252,7 @@ class _Join(JobRun):
             outputs = self.kept_join.rows.count()
             if self.unmatched_table is None or not self.reporter.is_dry_run:
                 return outputs, 0
-            return outputs, find_unmatched(self.kept_join.frames, self.kept_join.plan).count()
+            return outputs, self.unmatched_rows.count()
 
     def _write_unmatched(self, state: dict[str, Any]) -> int:
         """Write the unmatched rows to the side table, and return their number.
@@ -256,7 +264,7 @@ class _Join(JobRun):
             return 0
         table.next_number = self.next_number
         with self.reporter.progress.time_step("write unmatched rows"):
-            written = table.replace_rows(find_unmatched(self.kept_join.frames, self.kept_join.plan))
+            written = table.replace_rows(self.unmatched_rows)
         state[SIDE_TABLE_VERSIONS] = {UNMATCHED: table.version}
         state[SIDE_TABLE_LOCATIONS] = {UNMATCHED: table.dataset.uri}
         return written.rows or 0

@@ -139,7 +139,7 @@ class _Fold(JobRun):
         return self.commit_result(
             result,
             lambda: self._write_changes(plan, rows, counted, result),
-            lambda: self._list_changes(plan, batch, stored, rows),
+            lambda: self._list_changes(plan, batch, stored, rows, counted),
         )
 
     def _check_records(self, rows: DataFrame) -> DataFrame:
@@ -160,14 +160,31 @@ class _Fold(JobRun):
         return added.unionByName(named.where(~adds)).withColumnRenamed(kind, KIND)
 
     def _list_changes(
-        self, plan: Plan, batch: DataFrame, stored: DataFrame | None, rows: DataFrame
+        self,
+        plan: Plan,
+        batch: DataFrame,
+        stored: DataFrame | None,
+        rows: DataFrame,
+        counted: CountedChanges,
     ) -> ChangeSet:
         """Return the rows of the target that the commit changes."""
         describe = partial(describe_winners, plan, batch, stored, self._read_removals(plan))
         if self.last is None or not self.is_full:
-            return ChangeSet(row_changes.list_changed_rows(plan, rows), describe)
-        results = row_changes.select_results(plan, rows).drop(CHANGE)
-        return replace_all_rows(self.target.read_rows(), results, plan.key)
+            changes = ChangeSet(row_changes.list_changed_rows(plan, rows), describe)
+        else:
+            results = row_changes.select_results(plan, rows).drop(CHANGE)
+            changes = replace_all_rows(self.target.read_rows(), results, plan.key)
+        if not self._records_removals(counted):
+            return changes
+        return replace(changes, recorded={side_tables.REMOVALS: self._list_removals(plan, rows)})
+
+    def _records_removals(self, counted: CountedChanges) -> bool:
+        """Return whether the run has to record removed keys."""
+        return self.target.removals is not None and counted.counts["tombstones"] > 0
+
+    def _list_removals(self, plan: Plan, rows: DataFrame) -> DataFrame:
+        """Return the removals of the run."""
+        return side_tables.list_removals(plan, rows, self.next_number, self.request.started_at)
 
     def _read_changes(self) -> IncrementalRead | None:
         with self.reporter.progress.time_step("read"):
@@ -233,10 +250,10 @@ class _Fold(JobRun):
             with self.reporter.progress.time_step("write change log"):
                 side_tables.append_changes(changelog, plan, rows, number)
             written[side_tables.CHANGELOG] = changelog
-        if removals is not None and counted.counts["tombstones"]:
+        if removals is not None and self._records_removals(counted):
             with self.reporter.progress.time_step("record tombstones"):
                 side_tables.record_removals(
-                    removals, plan, rows, number, at=self.request.started_at, since=self.removals_since
+                    removals, plan, self._list_removals(plan, rows), self.removals_since
                 )
             written[side_tables.REMOVALS] = removals
         return {name: table.version for name, table in written.items() if table.version is not None}

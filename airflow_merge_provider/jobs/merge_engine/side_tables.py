@@ -37,20 +37,22 @@ def read_removals(side_table: SideTable | None, plan: Plan, since: int) -> DataF
     return rows.where(F.unix_micros(REMOVED_AT) >= F.lit(since))
 
 
-def record_removals(
-    side_table: SideTable, plan: Plan, folded_rows: DataFrame, number: int, *, at: int, since: int
-) -> None:
-    """Add the removals of run ``number``, made at ``at``, and drop those before ``since`` (microseconds).
-
-    :raises ConflictError: if another run has written to the table first.
-    """
+def list_removals(plan: Plan, folded_rows: DataFrame, number: int, at: int) -> DataFrame:
+    """Return the removals of run ``number``, made at ``at`` (microseconds)."""
     ordering_values = sql.quote_column(REMOVED)
-    rows = folded_rows.where(ordering_values.isNotNull()).select(
+    return folded_rows.where(ordering_values.isNotNull()).select(
         *map(sql.quote_column, plan.key),
         *(ordering_values[name].alias(name) for name in plan.remembered),
         F.timestamp_micros(F.lit(at)).alias(REMOVED_AT),
         F.lit(number).cast("bigint").alias(RUN),
     )
+
+
+def record_removals(side_table: SideTable, plan: Plan, rows: DataFrame, since: int) -> None:
+    """Add the removals of a run, and drop those before ``since`` (microseconds).
+
+    :raises ConflictError: if another run has written to the table first.
+    """
     stored_rows, valid_removals = side_table.read_rows(), read_removals(side_table, plan, since)
     if stored_rows is None or valid_removals is None:
         side_table.replace_rows(rows)

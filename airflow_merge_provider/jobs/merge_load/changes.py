@@ -112,7 +112,8 @@ def list_changed_rows(changes: Changes, stored: DataFrame) -> ChangeSet:
     """Return the changes with the stored rows that they affect."""
     if not changes.address:
         return insert_rows(
-            changes.rows.where(quote_column(ACTION) == INSERT).select(*refer_to_columns(changes.columns))
+            changes.rows.where(quote_column(ACTION) == INSERT).select(*refer_to_columns(changes.columns)),
+            stored,
         )
     affected = changes.rows.where(quote_column(ACTION).isin(UPDATE, DELETE)).alias(NEW)
     matches = stored.alias(OLD).join(affected, F.expr(changes.match_condition))

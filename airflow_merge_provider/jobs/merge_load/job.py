@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -200,8 +200,9 @@ class _Load(JobRun):
                 lists = self._find_lists(source)
                 rows = source if lists is None else lists.rows
                 load = stage_load(
-                    rows, name, config, strategy.requirements, stored=schema, added=strategy.added, held=held
-                )
+                    rows, name, config, strategy.requirements, stored=schema, added=strategy.added, held=held,
+                    hold_rows=self.hold_rows,
+                )  # fmt: skip
             self._require_adoptable(stored)
             self.reporter.add_warnings(load.warnings)
             if not strategy.requirements.lazy and not load.loaded and self._is_skipped():
@@ -281,12 +282,18 @@ class _Load(JobRun):
     def _list_changes(self, counted_changes: CountedChanges, stored: DataFrame | None) -> ChangeSet:
         """Return the rows of the target that the commit changes."""
         changes = counted_changes.changes
-        if stored is not None:
-            return (
-                insert_rows(stored.limit(0)) if counted_changes.empty else list_changed_rows(changes, stored)
+        if stored is None:
+            rows_before = None if self.last is None else self.target.read_rows()
+            listed = replace_all_rows(
+                rows_before, select_inserts(changes, None), self.config.identity_columns
             )
-        rows_before = None if self.last is None else self.target.read_rows()
-        return replace_all_rows(rows_before, select_inserts(changes, None), self.config.identity_columns)
+        elif counted_changes.empty:
+            listed = insert_rows(stored.limit(0))
+        else:
+            listed = list_changed_rows(changes, stored)
+        return (
+            listed if changes.sequences is None else replace(listed, recorded={SEQUENCES: changes.sequences})
+        )
 
     def _write_changes(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -252,9 +252,11 @@ def stage_load(
     stored: StructType | None,
     added: Sequence[str],
     held: ExitStack,
+    hold_rows: Callable[[DataFrame], DataFrame],
 ) -> StagedLoad:
     """Read the source; rows that are used more than once are cached until ``held`` releases them.
 
+    :param hold_rows: returns rows that are computed once if the run shows its changes.
     :raises DataError: when columns, keys or duplicates are not as they must be.
     """
     name = f"the source {dataset}"
@@ -285,7 +287,8 @@ def stage_load(
     hashes = {CONTENT: content_hash(columns.fields)}
     if requirements.tracked is not None:
         hashes[TRACKED] = content_hash(columns.select_fields(requirements.tracked(columns.names)))
-    rows = rows.withColumns(hashes)
+    hashed_rows = rows.withColumns(hashes)
+    rows = hold_rows(hashed_rows)
     warnings = (
         *_list_warnings(source, columns, config, name),
         *list_text_orders(types, requirements, config),
@@ -293,7 +296,7 @@ def stage_load(
     load = StagedLoad(rows, rows, columns, requirements, config, name, warnings=warnings)
     if requirements.lazy:
         return load
-    if stored is not None:
+    if stored is not None and rows is hashed_rows:
         # The rows are compared and written, so they are cached; a first load is only written.
         rows = keep_rows(rows, held)
         load = replace(load, rows=rows, every=rows)

@@ -16,6 +16,7 @@ from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
     Upsert,
+    append_rows,
     create_table,
     overwrite_table,
     upsert_rows,
@@ -140,6 +141,9 @@ def write_changes(
             create_table(target, inserts, CAPABILITY)
         elif full:
             overwrite_table(target, inserts)
+        elif counted_changes.empty:
+            # A commit that only records versions of side tables adds no columns.
+            append_rows(target, spark.table(sql.quote_table(target)).limit(0))
         else:
             # The rows are broadcast by a hint, because Spark has size statistics for cached rows only.
             replacing = (

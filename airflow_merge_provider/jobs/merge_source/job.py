@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -36,9 +36,9 @@ from airflow_merge_provider.core.source_offset import normalize_uri, read_offset
 from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
 from airflow_merge_provider.jobs.delta.table import build_row_counter
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
-from airflow_merge_provider.jobs.merge_source.cluster.quarantine import QUARANTINE, build_quarantine_rows
+from airflow_merge_provider.jobs.merge_source.cluster.quarantine import QUARANTINE
 from airflow_merge_provider.jobs.merge_source.diff.comparison import ComparedClusters
-from airflow_merge_provider.jobs.merge_source.diff.id_lineage import LINEAGE, LineageEvent, build_lineage_rows
+from airflow_merge_provider.jobs.merge_source.diff.id_lineage import LineageEvent
 from airflow_merge_provider.jobs.merge_source.diff.totals import (
     TOTALS,
     Totals,
@@ -57,6 +57,7 @@ from airflow_merge_provider.jobs.merge_source.output.metrics import (
 )
 from airflow_merge_provider.jobs.merge_source.output.row_changes import ID, RowChanges, compare_rows
 from airflow_merge_provider.jobs.merge_source.output.shape import list_new_columns
+from airflow_merge_provider.jobs.merge_source.output.side_tables import list_recorded_rows
 from airflow_merge_provider.jobs.merge_source.output.target import CAPABILITY, DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_source.report import build_counts, build_details
 from airflow_merge_provider.jobs.merge_source.resolution import NO_OVERRIDES, Resolution, resolve_entities
@@ -188,23 +189,24 @@ class _Merge(JobRun):
             self.reporter.progress.time_step("merge and write"),
             render.render_outputs(self.spark, resolution, written_at=self.request.started_at) as rendered,
         ):
+            rows_to_write = self.hold_rows(rendered)
             outputs = resolution.assignment.outputs
             state = {**self._build_state(resolution, totals, outputs), SIDE_TABLE_VERSIONS: {}}
             if self.config.stable_id:
                 state["next_stable"] = outputs
-            write = partial(self.target.overwrite_rows, rendered)
+            write = partial(self.target.overwrite_rows, rows_to_write)
+            recorded = self._list_recorded_rows(resolution.clustering)
             return self.commit_result(
                 result,
-                lambda: self._commit_run(resolution, result, state, write, scope=ALL),
-                lambda: self._list_all_changes(rendered),
+                lambda: self._commit_run(resolution, result, state, write, recorded, scope=ALL),
+                lambda: replace(self._list_all_changes(rows_to_write), recorded=recorded),
             )
 
     def _list_all_changes(self, rendered: DataFrame) -> ChangeSet:
         """Return all rows of a first run; of a reset, those that differ from the rows that they replace."""
         if self.last is None:
             return list_changed_rows(rendered, None)
-        stored = self.target.read_rows()
-        return replace_all_rows(stored.drop(MEMBERS), rendered.drop(MEMBERS), [ID])
+        return replace_all_rows(self.target.read_rows(), rendered, [ID], hidden=[MEMBERS])
 
     def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write the rows that differ from the target's rows; write nothing if no row differs."""
@@ -280,10 +282,14 @@ class _Merge(JobRun):
         state["next_stable"] = clustering.next_stable
         write = partial(self.target.apply_changes, changes, new_columns=new_columns)
         scope = ALL if clustering.replaced is None else EVALUATED
+        recorded = self._list_recorded_rows(clustering, clustering.events)
         return self.commit_result(
             result,
-            lambda: self._commit_run(resolution, result, state, write, scope=scope, events=clustering.events),
-            lambda: list_changed_rows(changes.rows, self.target.read_rows(), are_few=changes.are_few),
+            lambda: self._commit_run(resolution, result, state, write, recorded, scope=scope),
+            lambda: replace(
+                list_changed_rows(changes.rows, self.target.read_rows(), are_few=changes.are_few),
+                recorded=recorded,
+            ),
             is_needed=changes.any,
         )
 
@@ -355,33 +361,39 @@ class _Merge(JobRun):
         result: RunResult,
         state: Mapping[str, Any],
         write: Callable[[], None],
+        recorded: Mapping[str, DataFrame],
         *,
         scope: str,
-        events: Sequence[LineageEvent] = (),
     ) -> dict[str, Any]:
         """Write the side tables, then make the run's one commit, which names their versions."""
         written: dict[str, SideTable] = {}
         named = state[SIDE_TABLE_VERSIONS]
-        quarantined = resolution.clustering.quarantined
-        is_named = self.last is not None and self.last.find_side_table_version(QUARANTINE) is not None
-        quarantine = self._open_side_table(QUARANTINE) if quarantined or is_named else None
-        if quarantine is not None and (quarantined or quarantine.version is not None):
-            written[QUARANTINE] = quarantine
-            quarantine.replace_rows(create_dataframe(self.spark, build_quarantine_rows(quarantined)))
-        if events:
-            written[LINEAGE] = self._open_side_table(LINEAGE)
-            written[LINEAGE].append_rows(
-                create_dataframe(self.spark, build_lineage_rows(self.next_number, events))
-            )
+        for name, rows in recorded.items():
+            written[name] = self._open_side_table(name)
+            save_rows = written[name].replace_rows if name == QUARANTINE else written[name].append_rows
+            save_rows(rows)
         if self.config.metrics is not None and result.changed:
             dataset = resolve_dataset(self.config.metrics, self.request.warehouse, at="metrics")
-            rows = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))
+            metrics = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))
             writer = normalize_uri(self.target.dataset.uri)
-            append_once(self.spark, dataset, CAPABILITY, writer, self.next_number, rows)
+            append_once(self.spark, dataset, CAPABILITY, writer, self.next_number, metrics)
         versions = {name: table.version for name, table in written.items()} | self.save_rejected_rows()
         state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: {**named, **versions}}
         commit = self.target.commit_state(state, write)
         return self.reporter.build_report(result, version=commit.version, changed=result.changed)
+
+    def _list_recorded_rows(
+        self, clustering: ClusteringResult, events: Sequence[LineageEvent] = ()
+    ) -> dict[str, DataFrame]:
+        """Return the rows that the run writes to its side tables, by their names."""
+        number = self.next_number
+        return list_recorded_rows(self.spark, clustering, number, events, has_quarantine=self._has_quarantine)
+
+    @property
+    def _has_quarantine(self) -> bool:
+        """Whether the table of quarantined entities has rows of the previous run, which are replaced."""
+        is_named = self.last is not None and self.last.find_side_table_version(QUARANTINE) is not None
+        return is_named and self._open_side_table(QUARANTINE).version is not None
 
     def _open_side_table(self, name: str) -> SideTable:
         dataset = self.target.dataset.with_suffix(f"__{name}")

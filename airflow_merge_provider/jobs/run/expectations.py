@@ -121,6 +121,12 @@ class RunExpectations:
         """Return whether the run leaves out rows that the table of rejected rows does not have yet."""
         return bool(self._rejected) and not self._find_new_rows(previous, next_number).is_empty
 
+    def list_rejected_rows(self, previous: PreviousRun | None, next_number: int) -> dict[str, DataFrame]:
+        """Return what identifies the rows that the run adds to the table of rejected rows, by its name."""
+        if not self.has_rejected_rows(previous, next_number):
+            return {}
+        return {REJECTED: self._find_new_rows(previous, next_number).rows.select(*_KEY)}
+
     def save_rejected_rows(self, previous: PreviousRun | None, next_number: int) -> dict[str, int]:
         """Append the rows that the run leaves out to ``<target>__rejected``, each once.
 
@@ -147,6 +153,8 @@ class RunExpectations:
         stored = table.read_rows()
         if stored is not None:
             rows = rows.join(stored.select(*_KEY), list(_KEY), "left_anti").select(*rows.columns)
+        # Plain files may have other rows when they are read again.
+        rows = rows.localCheckpoint(eager=False)
         self._new_rows = _NewRows(table, rows, is_empty=rows.isEmpty())
         return self._new_rows
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property
+from dataclasses import replace
+from functools import cache, cached_property, partial
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan, describe_outdated
-from airflow_merge_provider.core.change_plan.summary import count_changed_rows
+from airflow_merge_provider.core.change_plan.summary import has_changes
 from airflow_merge_provider.core.errors import OutdatedPlanError, Problem, RiskError
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
 from airflow_merge_provider.core.protocol import JobRequest
@@ -20,7 +21,7 @@ from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.jobs.run.change_set import ChangeSet, describe_examples, summarize_changes
+from airflow_merge_provider.jobs.run.change_set import ChangeSet, describe_examples
 from airflow_merge_provider.jobs.run.expectations import RunExpectations
 from airflow_merge_provider.jobs.run.plan_table import identify_rows, save_plan
 from airflow_merge_provider.jobs.run.retry import renew_state
@@ -175,8 +176,8 @@ class JobRun(ABC):
         :raises RiskError: if the run would exceed the change limit, needs the approval of a person, or
             applies a plan that is outdated; nothing is written then but the plan.
         """
-        list_changes = cache(list_changes)
         is_needed = is_needed or self.needs_commit(result)
+        list_changes = cache(partial(self._complete_changes, list_changes, is_needed=is_needed))
         if self.expectations.on_changes:
             self.expectations.check_changes(list_changes().rows)
         risk = self._find_risk(result)
@@ -196,6 +197,24 @@ class JobRun(ABC):
         elif is_needed:
             self._require_approval(result, list_changes)
         return write() if is_needed else self.reporter.build_report(result)
+
+    def hold_rows(self, rows: DataFrame) -> DataFrame:
+        """Return rows that are computed once, if the run shows or compares them before it writes them.
+
+        A second read of plain files may find other rows, and a function such as ``now`` has another value.
+        """
+        return rows.localCheckpoint(eager=False) if self.needs_changes else rows
+
+    def _complete_changes(self, list_changes: Callable[[], ChangeSet], *, is_needed: bool) -> ChangeSet:
+        """Return the change set with everything else that the commit writes, if there is one."""
+        changes = list_changes()
+        if not is_needed:
+            return changes
+        other = ["creates the table"] if self.last is None else changes.list_column_changes()
+        if self.last is not None and self.last.is_adopted:
+            other.append("takes over the table of another program")
+        rejected = self.expectations.list_rejected_rows(self.last, self.next_number)
+        return replace(changes, other_changes=other, recorded={**changes.recorded, **rejected})
 
     def has_rejected_rows(self) -> bool:
         """Return whether the run has to record rows that it leaves out."""
@@ -221,18 +240,18 @@ class JobRun(ABC):
         with self.reporter.progress.time_step("list changes"):
             changes = list_changes()
             with changes.hold_text() as text_rows:
-                summary = describe_examples(changes, summarize_changes(text_rows)).mask_rows()
+                summary = describe_examples(changes, changes.summarize(text_rows)).mask_rows()
                 if is_saved:
                     summary = save_plan(self.reporter, text_rows, summary)
         return self.reporter.build_report(result, plan=summary)
 
     def _require_approval(self, result: RunResult, list_changes: Callable[[], ChangeSet]) -> None:
-        """Stop a run that changes rows, so that a person can approve its plan.
+        """Stop a run that writes anything but the offsets of its sources, so that a person can approve it.
 
-        :raises RiskError: if the run would change rows.
+        :raises RiskError: if the run would write.
         """
         report = self._plan_changes(result, list_changes, is_saved=True)
-        if count_changed_rows(report["plan"]["kinds"]):
+        if has_changes(report["plan"]):
             hint = "approve it in the Airflow UI, or apply the saved plan"
             problem = Problem("approve", "approval", "the run needs the approval of a person", hint)
             raise RiskError.from_problem(problem, report)
@@ -245,9 +264,10 @@ class JobRun(ABC):
         settings = saved_plan.list_changed_settings(
             self.request.config, full_refresh=self.request.full_refresh
         )
-        with self.reporter.progress.time_step("compare with plan"), list_changes().hold_text() as text_rows:
+        changes = list_changes()
+        with self.reporter.progress.time_step("compare with plan"), changes.hold_text() as text_rows:
             is_same_target = identify_rows(text_rows.sparkSession, self.reporter) == saved_plan.rows_id
-            is_same = is_same_target and summarize_changes(text_rows).digest == saved_plan.digest
+            is_same = is_same_target and changes.summarize(text_rows).digest == saved_plan.digest
         if is_same and not settings:
             return
         versions = saved_plan.target_version, self.reporter.version_before

@@ -141,6 +141,7 @@ function planned(plan) {
   return card("Planned changes", el("div", {},
     tiles(Object.fromEntries(Object.entries(plan.reasons))),
     el("p", { class: "quiet" }, `${plain(plan.examples.length)} of ${plain(total)} changed rows.`, where),
+    (plan.other_changes ?? []).map((change) => el("p", {}, change)),
     plan.examples.length ? el("table", { class: "changes" }, el("thead", {}, titles), el("tbody", {}, rows)) : null), true);
 }
 

@@ -121,11 +121,27 @@ def test_a_rejection_skips_or_fails(on_reject: str, error: type[Exception]) -> N
 
 def test_nobody_is_asked_about_nothing(questions: list[Any]) -> None:
     """Without changed rows the plan is applied at once; without a plan there is nothing to apply."""
-    unchanged = {**PLANNED, "plan": {**PLAN, "kinds": {"inserted": 0, "kept": 4}}}
+    unchanged = {**PLANNED, "plan": {**PLAN, "kinds": {"inserted": 0, "kept": 0}}}
     assert build_operator().execute(build_context({REPORT_KEY: unchanged})) == SEEN
     noop = {**REPORT, "run_mode": "noop", "plan": None}
     assert build_operator().execute(build_context({REPORT_KEY: noop})) == NO_PLAN
     assert questions == []
+
+
+@pytest.mark.parametrize(
+    ("kept_rows", "other", "line"),
+    [(4, [], "| kept | 4 |"), (0, ["adds column 'a_b' (string)"], r"* adds column 'a\_b' (string)")],
+)
+def test_a_person_is_asked_about_everything_that_is_written(
+    questions: list[Any], kept_rows: int, other: list[str], line: str
+) -> None:
+    """Rows that keep their values, and changes of something else than rows, are part of the question."""
+    plan = {**PLAN, "kinds": {"inserted": 0, "kept": kept_rows}, "other_changes": other}
+
+    with pytest.raises(TaskAwaitingInput):
+        build_operator().execute(build_context({REPORT_KEY: {**PLANNED, "plan": plan}}))
+
+    assert line in questions[0].body.splitlines()
 
 
 def test_a_task_without_report_is_an_error() -> None:

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import StringType
+from pyspark.sql.types import StringType, StructType
 
 from airflow_merge_provider.core import errors
 from airflow_merge_provider.core.explanation import values
 from airflow_merge_provider.core.merge_source import chain, explanation
 from airflow_merge_provider.core.merge_source.columns import REPLACED
 from airflow_merge_provider.core.merge_source.explanation import MEMBERS_MAX
-from airflow_merge_provider.jobs.merge_source.output.row_changes import HASH, ID
+from airflow_merge_provider.jobs.merge_source.output.row_changes import HASH, ID, PLACE
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
 from airflow_merge_provider.jobs.run.change_set import (
     DELETED,
@@ -27,11 +27,14 @@ from airflow_merge_provider.jobs.run.change_set import (
     build_change,
     pack_row,
 )
+from airflow_merge_provider.jobs.spark.exact_text import exact_text
 from airflow_merge_provider.jobs.spark.pickling import pickle_once
-from airflow_merge_provider.jobs.spark.sql import quote_name
+from airflow_merge_provider.jobs.spark.sql import quote_name, quote_text
 
 _OLD, _NEW = "__merge_old", "__merge_new"
-_JOINED, _LEFT = "__merge_joined", "__merge_left"
+_JOINED, _LEFT, _SAME = "__merge_joined", "__merge_left", "__merge_same"
+# Columns that follow from the others, or that say when a row was written.
+_STATE_COLUMNS = (HASH, PLACE, "_previous", "_ts", MEMBERS)
 
 
 def list_changed_rows(changes: DataFrame, stored: DataFrame | None, *, are_few: bool = False) -> ChangeSet:
@@ -49,7 +52,7 @@ def list_changed_rows(changes: DataFrame, stored: DataFrame | None, *, are_few: 
         old = F.broadcast(old.join(F.broadcast(changes.select(ID)), ID, "left_semi"))
     rows = changes.alias(_NEW).join(old.alias(_OLD), F.expr(f"{_OLD}.{ID} = {_NEW}.{ID}"), "left")
     members = {alias: _sort_members(alias) for alias in (_OLD, _NEW)}
-    rows = rows.withColumns(_compare_members(members))
+    rows = rows.withColumns(_compare_members(members)).withColumn(_SAME, _has_same_content(changes, old))
     was_there = _refer_to(_OLD, ID).isNotNull()
     before = pack_row([name for name in old.columns if name != MEMBERS], _OLD)
     return ChangeSet(
@@ -74,8 +77,17 @@ def _is_live(alias: str) -> Column:
     return _refer_to(alias, ID).isNotNull() & ~F.coalesce(_refer_to(alias, "_deleted"), F.lit(False))
 
 
-def _has_same_content() -> Column:
-    return _refer_to(_OLD, HASH).eqNullSafe(_refer_to(_NEW, HASH))
+def _has_same_content(changes: DataFrame, old: DataFrame) -> Column:
+    """Return whether a row keeps its values, which another program may have changed without their hash."""
+    texts = [_format_values(alias, rows) for alias, rows in ((_OLD, old), (_NEW, changes))]
+    return _refer_to(_OLD, HASH).eqNullSafe(_refer_to(_NEW, HASH)) & texts[0].eqNullSafe(texts[1])
+
+
+def _format_values(alias: str, rows: DataFrame) -> Column:
+    """Return the exact text of the values of an output."""
+    fields = [field for field in rows.schema if field.name not in _STATE_COLUMNS]
+    pairs = (f"{quote_text(field.name)}, {quote_name(alias, field.name)}" for field in fields)
+    return exact_text(f"named_struct({', '.join(pairs)})", StructType(fields))
 
 
 def _classify_kind() -> Column:
@@ -83,7 +95,7 @@ def _classify_kind() -> Column:
     return (
         F.when(_is_live(_NEW) & ~_is_live(_OLD), F.lit(INSERTED))
         .when(_is_live(_OLD) & ~_is_live(_NEW), F.lit(DELETED))
-        .when(_is_live(_NEW) & ~_has_same_content(), F.lit(UPDATED))
+        .when(_is_live(_NEW) & ~F.col(_SAME), F.lit(UPDATED))
         .otherwise(F.lit(KEPT))
     )
 
@@ -106,7 +118,7 @@ def _classify_reason() -> Column:
         .when(joined & left, F.lit("regrouped"))
         .when(joined, F.lit("joined"))
         .when(left, F.lit("split"))
-        .when(_has_same_content(), F.lit("members"))
+        .when(F.col(_SAME), F.lit("members"))
         .otherwise(F.lit("content"))
     )
 
