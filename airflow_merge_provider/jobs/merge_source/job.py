@@ -191,9 +191,8 @@ class _Merge(JobRun):
         ):
             rows_to_write = self.hold_rows(rendered)
             outputs = resolution.assignment.outputs
-            state = {**self._build_state(resolution, totals, outputs), SIDE_TABLE_VERSIONS: {}}
-            if self.config.stable_id:
-                state["next_stable"] = outputs
+            stable_id = {"next_stable": outputs} if self.config.stable_id else {}
+            state = self._build_state(resolution, totals, outputs) | {SIDE_TABLE_VERSIONS: {}, **stable_id}
             write = partial(self.target.overwrite_rows, rows_to_write)
             recorded = self._list_recorded_rows(resolution.clustering)
             return self.commit_result(
@@ -386,14 +385,9 @@ class _Merge(JobRun):
         self, clustering: ClusteringResult, events: Sequence[LineageEvent] = ()
     ) -> dict[str, DataFrame]:
         """Return the rows that the run writes to its side tables, by their names."""
-        number = self.next_number
-        return list_recorded_rows(self.spark, clustering, number, events, has_quarantine=self._has_quarantine)
-
-    @property
-    def _has_quarantine(self) -> bool:
-        """Whether the table of quarantined entities has rows of the previous run, which are replaced."""
         is_named = self.last is not None and self.last.find_side_table_version(QUARANTINE) is not None
-        return is_named and self._open_side_table(QUARANTINE).version is not None
+        has_rows = is_named and self._open_side_table(QUARANTINE).version is not None
+        return list_recorded_rows(self.spark, clustering, self.next_number, events, has_quarantine=has_rows)
 
     def _open_side_table(self, name: str) -> SideTable:
         dataset = self.target.dataset.with_suffix(f"__{name}")
