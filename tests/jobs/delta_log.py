@@ -29,14 +29,22 @@ def list_commits(table: Path) -> list[dict[str, Any]]:
     return commits
 
 
+def write_checkpoints(spark: SparkSession, table: Path) -> None:
+    """Let Delta write a checkpoint after each commit from a new one on, and clean the log then."""
+    interval = "delta.checkpointInterval"
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('{interval}' = '1')").collect()
+
+
 def expire_log(spark: SparkSession, table: Path, *, newest: int = 0) -> None:
-    """Let Delta remove the commits of a table but the newest ones and a new one, as 40 days later."""
+    """Let Delta remove the commits of a table but the newest ones and a new one, as 40 days later.
+
+    The oldest of the newest commits needs a checkpoint.
+    """
     commits = sorted((table / "_delta_log").glob("*.json"))
     commits = commits[: len(commits) - newest]
     for file in commits:
         os.utime(file, (time.time() - 40 * 86_400,) * 2)
-    interval = "delta.checkpointInterval"
-    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('{interval}' = '1')").collect()
+    write_checkpoints(spark, table)
     remaining = [file.name for file in commits if file.exists()]
     if remaining:
         raise AssertionError(f"Delta has not removed {remaining}")

@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.merge_load import job as merge_load
 from airflow_merge_provider.jobs.merge_source import job as merge_source
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from airflow_merge_provider.jobs.undo import job as undo
-from tests.jobs.delta_log import expire_log
+from tests.jobs.delta_log import expire_log, write_checkpoints
 from tests.long import all_long_but
 from tests.reports import check_report
 from tests.tables import read_rows
@@ -135,11 +135,14 @@ def make_lake(spark: SparkSession, tmp_path: Path) -> MakeLake:
 
 
 @pytest.mark.parametrize("name", all_long_but(CONFIGS, "nested", "merge_engine"))
-def test_a_run_without_work_keeps_its_state_in_the_log(make_lake: MakeLake, name: str) -> None:
+def test_a_run_without_work_keeps_its_state_in_the_log(
+    spark: SparkSession, make_lake: MakeLake, name: str
+) -> None:
     """It commits the state again, before the log loses it, and only then; no row changes."""
     lake = make_lake(name)
     lake.write_rows(("1", 1), ("2", -2), ("3", 3))
     lake.run()
+    write_checkpoints(spark, lake.folder / "t")
     side_rows, version = lake.list_side_rows(), lake.version
 
     assert not lake.run()["changed"]
