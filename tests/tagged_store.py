@@ -55,7 +55,7 @@ class TaggedFileSystem(MemoryFileSystem):  # type: ignore[misc]
         return {name: self._add_tag(entry) for name, entry in entries.items()} if detail else entries
 
     def change_tags(self, path: str) -> None:
-        """Give the files below a path other tags, as a change of their metadata does on some stores."""
+        """Change the tags of the files below a path, as a change of their metadata does on some stores."""
         for name in self.find(path):
             self._set_tag(name, is_copy=True)
 

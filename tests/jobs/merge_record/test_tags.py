@@ -51,7 +51,7 @@ class PartEngine(PlainEngine):
         for file in arrivals.flowfiles:
             for line in _read_lines(source, file.uri):
                 part = line["p"]
-                own = {"uuid": flowfile_uuid(file.uri, file.version, part), "part": part, "records": 1}
+                own = {"uuid": flowfile_uuid(file.uri, file.uuid, part), "part": part, "records": 1}
                 parts.append(replace(file, **own, bytes=1, attributes={**file.attributes, "p": part}))
         return replace(arrivals, flowfiles=tuple(parts))
 
@@ -262,6 +262,30 @@ def test_a_file_whose_parts_fail_is_moved_once() -> None:
 
     assert list(lake.count_inputs().values()) == [1]
     assert len(lake.read_folder("failure")) == 3
+
+
+@pytest.mark.parametrize("tags", TAGS)
+def test_files_with_the_same_name_and_content_are_different_files(tags: str) -> None:
+    """Each delivery is merged, archived and moved back once, although their versions may be the same."""
+    lake = Lake(make_bucket(tags))
+    before: dict[str, bytes | None] = {}
+    for number in range(3):
+        for name in "ab":
+            lake.put_file(f"{name}.json", {"id": name}, delivery=str(number))
+        before = lake.read_files()
+        lake.run_job(f"r{number}")
+    assert list(lake.count_inputs().values()) == [3, 3]
+
+    with pytest.raises(DataError, match="2 new files in the source folder"):
+        lake.undo_run(run="r1")
+    lake.undo_run()
+    assert lake.read_files() == before
+    with pytest.raises(DataError, match="2 new files in the source folder"):
+        lake.undo_run()
+    lake.run_job()
+
+    assert lake.read_merged() == [["a", "b"]] * 3
+    assert list(lake.count_inputs().values()) == [3, 3]
 
 
 @pytest.mark.parametrize("action", ["keep", "move"])
