@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import NewFiles
 from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field, replace_void
 from airflow_merge_provider.jobs.merge_record.csv_facts import SortedFiles, sort_csv_files
@@ -81,7 +81,7 @@ def find_arrivals(
         flowfiles.append(
             FlowFile(
                 uri=file.uri,
-                uuid=flowfile_uuid(file.uri, entry.version),
+                uuid=file.uuid,
                 arrival=now if config.bin_age_from == "first_seen" else entry.modified,
                 records=fact.records,
                 bytes=entry.size if fact.size is None else fact.size,

@@ -99,7 +99,7 @@ def _build_parts(
         }
         yield replace(
             file,
-            uuid=flowfile_uuid(file.uri, file.version, key),
+            uuid=flowfile_uuid(file.uri, file.uuid, key),
             part=key,
             records=records,
             bytes=file.bytes * records // file.records,

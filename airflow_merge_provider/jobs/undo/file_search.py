@@ -122,7 +122,18 @@ class FileSearch:
         for part in (part for line in lines for part in line["sources"]):
             version = self.returned_versions.find_key(part["uri"], part["version"])
             parts.setdefault(version, []).append(part)
-        versions = [version for version in parts if version not in self.sources]
+        # Another file with the same name and content was moved to another place.
+        moved_files = {(file.folder, file.name) for file in self.files}
+        versions = [
+            version
+            for version in parts
+            if version not in self.sources
+            or any(
+                (part[MOVED]["folder"], part[MOVED]["name"]) not in moved_files
+                for part in parts[version]
+                if MOVED in part
+            )
+        ]
 
         def find_location(version: FileKey) -> _Location:
             return _find_location(version, parts[version], source, folders)

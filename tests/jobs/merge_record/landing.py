@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.merge_record.plan import NewFiles, PlannedMerge
 from airflow_merge_provider.core.merge_record.schema import Schema
@@ -57,7 +57,7 @@ class PlainEngine:
         content = source.read_file(file.entry.name) or b""
         bad = b"bad" in content
         return FlowFile(
-            file.uri, flowfile_uuid(file.uri, file.entry.version), file.entry.modified, content.count(b"\n"),
+            file.uri, file.uuid, file.entry.modified, content.count(b"\n"),
             file.entry.size, SCHEMA.build_key(), file.entry.version, file.entry.size, file.attributes,
             malformed="bad" if bad else None, sidecar=file.sidecar,
         )  # fmt: skip

@@ -10,7 +10,6 @@ import json
 import os
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,67 +18,20 @@ import pytest
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.flowfile import flowfile_uuid
 from airflow_merge_provider.core.merge_record.landing import SIDECAR, sort_listing
-from airflow_merge_provider.core.merge_record.plan import NewFiles, PlannedMerge
-from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.merge_record.state import update_files
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
-from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open_storage
 from airflow_merge_provider.jobs.merge_record.job import _resolve_config, run_with
-from airflow_merge_provider.jobs.merge_record.writing import StagedFile
 from airflow_merge_provider.jobs.undo.files import find_journal, undo_files
 from tests.jobs.merge_record.landing import PlainEngine
+from tests.jobs.merge_record.part_engine import PartEngine
 from tests.reports import check_report
 from tests.tagged_store import TAGS, Killed, TaggedFileSystem, make_bucket
 
 _FOLDERS = ("source", "merged", "failure", "original")
-
-
-class PartEngine(PlainEngine):
-    """An engine that splits each file into one part for each of its lines, named by its ``p``."""
-
-    def find_arrivals(
-        self, source: Storage, queue: FileQueue, config: MergeRecordConfig, now: int
-    ) -> NewFiles:
-        arrivals = super().find_arrivals(source, queue, config, now)
-        parts = []
-        for file in arrivals.flowfiles:
-            for line in _read_lines(source, file.uri):
-                part = line["p"]
-                own = {"uuid": flowfile_uuid(file.uri, file.version, part), "part": part, "records": 1}
-                parts.append(replace(file, **own, bytes=1, attributes={**file.attributes, "p": part}))
-        return replace(arrivals, flowfiles=tuple(parts))
-
-    def stage_merges(
-        self,
-        source: Storage,
-        merges: Sequence[PlannedMerge],
-        schemas: Mapping[str, Schema],
-        config: MergeRecordConfig,
-        staging: Storage,
-    ) -> dict[str, StagedFile]:
-        staged = {}
-        for merge in merges:
-            lines = [
-                line
-                for file in merge.sources
-                for line in _read_lines(source, file.uri)
-                if line["p"] == file.part
-            ]
-            content = "".join(json.dumps(line) + "\n" for line in lines).encode()
-            staging.write_file(merge.id, content)
-            staged[merge.id] = StagedFile(merge.id, ".json", len(content))
-        return staged
-
-
-def _read_lines(source: Storage, uri: str) -> list[dict[str, Any]]:
-    content = source.read_file(uri.removeprefix(f"{source.location}/")) or b""
-    return [json.loads(line) for line in content.splitlines()]
 
 
 class Lake:
@@ -264,6 +216,30 @@ def test_a_file_whose_parts_fail_is_moved_once() -> None:
     assert len(lake.read_folder("failure")) == 3
 
 
+@pytest.mark.parametrize("tags", TAGS)
+def test_files_with_the_same_name_and_content_are_different_files(tags: str) -> None:
+    """Each delivery is merged, archived and moved back once, although their versions may be the same."""
+    lake = Lake(make_bucket(tags))
+    before: dict[str, bytes | None] = {}
+    for number in range(3):
+        for name in "ab":
+            lake.put_file(f"{name}.json", {"id": name}, delivery=str(number))
+        before = lake.read_files()
+        lake.run_job(f"r{number}")
+    assert list(lake.count_inputs().values()) == [3, 3]
+
+    with pytest.raises(DataError, match="2 new files in the source folder"):
+        lake.undo_run(run="r1")
+    lake.undo_run()
+    assert lake.read_files() == before
+    with pytest.raises(DataError, match="2 new files in the source folder"):
+        lake.undo_run()
+    lake.run_job()
+
+    assert lake.read_merged() == [["a", "b"]] * 3
+    assert list(lake.count_inputs().values()) == [3, 3]
+
+
 @pytest.mark.parametrize("action", ["keep", "move"])
 def test_a_change_of_metadata_is_not_a_change_of_the_file(action: str) -> None:
     """Where a store has a digest of the content, merged and waiting files are not merged again.
@@ -351,6 +327,33 @@ def test_a_new_file_of_the_same_size_and_time_is_not_lost(tmp_path: Path) -> Non
         json.loads(text or b"") for name, text in lake.read_folder("source").items() if SIDECAR not in name
     ]
     assert sorted(record["id"] for record in texts) == ["a", "b", "z"]
+
+
+@pytest.mark.parametrize("tags", ["content", "write"])
+def test_a_run_of_an_earlier_release_is_undone_where_copies_have_the_same_tag(tags: str) -> None:
+    """It has not recorded versions: a copy with another tag may be another file."""
+    lake = Lake(make_bucket(tags))
+    for name in "ab":
+        lake.put_file(f"{name}.json", {"id": name})
+    before = lake.read_files()
+    lake.run_job()
+    state = lake.open_folder("state")
+    (ledger,) = (entry.name for entry in state.list_files() if entry.name.startswith("ledger/"))
+    (line,) = (json.loads(text) for text in (state.read_file(ledger) or b"").splitlines())
+    for source in line["sources"]:
+        del source["moved"]
+    state.write_file(ledger, json.dumps(line).encode())
+    (manifest,) = (entry.name for entry in state.list_files() if entry.name.startswith("manifests/"))
+    content = json.loads(state.read_file(manifest) or b"")
+    del content["version"]
+    state.write_file(manifest, json.dumps(content).encode())
+
+    if tags == "content":
+        lake.undo_run()
+        assert lake.read_files() == before
+    else:
+        with pytest.raises(DataError, match="2 merged source files that no longer exist or have changed"):
+            lake.undo_run()
 
 
 def test_files_of_a_store_are_archived_on_the_disk(tmp_path: Path) -> None:

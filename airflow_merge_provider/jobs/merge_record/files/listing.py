@@ -15,6 +15,7 @@ from typing import Any
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_record import attributes as rules
 from airflow_merge_provider.core.merge_record.config import MISSING_SOURCE, MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import flowfile_uuid
 from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR, FileEntry, Listing
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 
@@ -34,6 +35,11 @@ class QueuedFile:
     attributes: Mapping[str, str]
     wrong: str | None = None
     sidecar: str | None = None
+
+    @property
+    def uuid(self) -> str:
+        """The ID of the file; the version alone is that of any file with this name and this content."""
+        return flowfile_uuid(self.uri, f"{self.entry.version}@{self.entry.modified}")
 
 
 @dataclass(frozen=True, slots=True)
