@@ -1,0 +1,153 @@
+"""Test the default mode: each operator runs its job on the shared Spark server of this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import psutil
+import pyarrow as pa
+import pytest
+from airflow.sdk import BaseOperator
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from deltalake import write_deltalake
+from demo.tables import read_entities, read_rows, write_rows
+
+from airflow_merge_provider.core.merge_record.landing import SIDECAR
+from airflow_merge_provider.local_spark import administration
+from airflow_merge_provider.operators.delete_insert import DeleteInsertOperator
+from airflow_merge_provider.operators.joiner import JoinerOperator
+from airflow_merge_provider.operators.merge_engine import MergeEngineOperator
+from airflow_merge_provider.operators.merge_record import MergeRecordOperator
+from airflow_merge_provider.operators.scd2 import Scd2Operator
+from airflow_merge_provider.operators.upsert import UpsertOperator
+
+pytestmark = pytest.mark.spark
+
+README = Path(__file__).parents[2] / "README.md"
+# As many as the server of two cores has slots.
+_TASKS_AT_ONCE = 4
+ORDERS = [{"id": number, "customer": str(number), "amount": 10 * number} for number in (1, 2)]
+CUSTOMERS = [{"_id": "1", "email": "Ada@example.org"}, {"_id": "2", "city": "Oslo"}]
+SHOP = [{"_id": "9", "email": "ada@EXAMPLE.org"}, {"_id": "8", "city": "Rome"}]
+LOADS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "upsert": (UpsertOperator, {"primary_key": "id"}),
+    "delete_insert": (DeleteInsertOperator, {"primary_key": "id"}),
+    "scd2": (Scd2Operator, {"natural_key": "id"}),
+    "merge_engine": (MergeEngineOperator, {"primary_key": "id"}),
+}
+Report = Mapping[str, Any]
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a warehouse with sources, on a machine whose servers end with the test."""
+    lake, temporary = tmp_path / "lake", tmp_path / "tmp"
+    for folder in (lake / "in", temporary):
+        folder.mkdir(parents=True)
+    write_deltalake(lake / "orders", pa.Table.from_pylist(ORDERS))
+    write_rows(lake / "crm_customers", CUSTOMERS)
+    write_rows(lake / "shop_customers", SHOP)
+    for order in ORDERS:
+        (lake / f"in/{order['id']}.json").write_text(json.dumps(order) + "\n")
+    monkeypatch.delenv("AIRFLOW__MERGE__LOCAL_SPARK")
+    monkeypatch.setenv("AIRFLOW__MERGE__LOCAL_SPARK_WARM_UP", "False")
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield lake
+    for server in administration.stop_servers():
+        wait_for_end(server.state.pid)
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process has ended, which need not be a child of this one."""
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).wait(60)
+
+
+def build_operators() -> dict[str, BaseOperator]:
+    """Return an operator of each capability; that of a merge source is in the README."""
+    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(block, README.name, "exec"), names)  # noqa: S102 - our own page
+    (readme_task,) = names["dag"].tasks
+    files = {
+        "source": "in",
+        "merged": "merged",
+        "failure": "failed",
+        "state_path": "state",
+        "original_action": "keep",
+    }
+    return {
+        "merge_source": readme_task,
+        **{
+            name: kind(task_id=name, source="orders", target=f"by_{name}", **arguments)
+            for name, (kind, arguments) in LOADS.items()
+        },
+        "joiner": JoinerOperator(
+            task_id="joiner",
+            inputs={"o": "orders", "c": "crm_customers"},
+            join_keys={"o": "customer", "c": "_id"},
+            target="joined",
+        ),
+        "merge_record": MergeRecordOperator(task_id="merge_record", reader="json", **files),
+    }
+
+
+def run_task(operator: Any, lake: Path, run_id: str) -> Report:
+    """Execute a task as a worker does; return the report in its XCom."""
+    xcoms: dict[str, Any] = {}
+    instance = SimpleNamespace(
+        id=UUID(int=1), dag_id="d", run_id=run_id, task_id=operator.task_id, map_index=-1,
+        xcom_push=lambda key, value: xcoms.update({key: value}), task=SimpleNamespace(outlets=[]),
+    )  # fmt: skip
+    operator.warehouse = str(lake)
+    operator.execute({"ti": instance, "run_id": run_id, "outlet_events": OutletEventAccessors()})
+    report: Report = xcoms["merge_report"]
+    return report
+
+
+def read_members(lake: Path, report: Report) -> list[list[str]]:
+    """Return the members of the outputs of a merge source."""
+    outputs = read_entities(lake / report["target"]["dataset"], report["target"]["version"])
+    return sorted(output["$ids"] for output in outputs if "_deleted" not in output)
+
+
+def read_merged_files(folder: Path) -> list[list[int]]:
+    """Return the keys in each file that a merge record has written."""
+    files = [path for path in folder.glob("merged-*") if not path.name.endswith(SIDECAR)]
+    return [sorted(json.loads(line)["id"] for line in path.read_text().splitlines()) for path in files]
+
+
+# More than 20 seconds: a server starts, and each run is a process.
+def test_each_operator_runs_on_the_shared_server(lake: Path) -> None:
+    """Operators without settings use one server, and write their targets; the next day merges changes.
+
+    Customers of the README with one address become one: case-insensitive, a missing address matches none.
+    """
+    operators = build_operators()
+
+    with ThreadPoolExecutor(_TASKS_AT_ONCE) as threads:
+        reports = threads.map(lambda operator: run_task(operator, lake, "monday"), operators.values())
+        monday = dict(zip(operators, reports, strict=True))
+    write_rows(lake / "shop_customers", [{"_id": "9", "email": "grace@example.org", "city": "Rome"}])
+    tuesday = run_task(operators["merge_source"], lake, "tuesday")
+
+    (server,) = administration.list_servers()
+    assert psutil.Process(server.state.server_pid).name() == "java"
+    assert [name for name, report in monday.items() if not report["changed"]] == []
+    assert read_members(lake, monday["merge_source"]) == [["1", "9"], ["2"], ["8"]]
+    assert read_members(lake, tuesday) == [["1"], ["2"], ["9"]]
+    for name in LOADS:
+        assert sorted(row["id"] for row in read_rows(lake / f"by_{name}")) == [1, 2], name
+    joined = {(row["o.id"], row["c._id"]) for row in read_rows(lake / "joined")}
+    assert joined == {(1, "1"), (2, "2")}
+    assert read_merged_files(lake / "merged") == [[1, 2]]
