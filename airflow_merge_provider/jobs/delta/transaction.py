@@ -24,7 +24,7 @@ from airflow_merge_provider.core.run.other_writers import (
     describe_unreverted,
     find_change,
 )
-from airflow_merge_provider.core.run.table_log import HISTORY_PAGE, get_app_id, parse_metadata
+from airflow_merge_provider.core.run.table_log import get_app_id, parse_metadata
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.writer import restore_table
@@ -112,12 +112,17 @@ def set_user_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _list_later_entries(spark: SparkSession, target: Dataset, since: int) -> Sequence[HistoryEntry]:
-    """Return the commits after a version, newest first; all commits if the table was created again."""
-    history = read_history(spark, target, HISTORY_PAGE)
-    if history and history[-1].version > since + 1:
+    """Return the commits after a version, newest first; all commits if the table was created again.
+
+    Each commit is a file of its own: none is read without need.
+    """
+    history = read_history(spark, target, 1)
+    newest = history[0].version if history else since
+    if newest > since + 1:
+        history = read_history(spark, target, newest - since)
+    if newest < since or (history and history[-1].version > since + 1):
         history = read_history(spark, target, None)
-    is_recreated = bool(history) and history[0].version < since
-    return [entry for entry in history if is_recreated or entry.version > since]
+    return [entry for entry in history if newest < since or entry.version > since]
 
 
 def _find_attempt(entries: Sequence[HistoryEntry], attempt: str) -> HistoryEntry | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_value
 from airflow_merge_provider.core.errors import DataError, Problem, format_count
@@ -51,36 +51,45 @@ def check_unique(frames: Frames, plan: JoinPlan) -> None:
     """
     if not plan.unique:
         return
-    counted = [_find_repeated_keys(frames[stage], plan, stage) for stage in plan.unique]
+    counted = [_count_repeated_keys(frames[stage], plan, stage) for stage in plan.unique]
     rows = reduce(DataFrame.unionAll, counted).collect()
     repeats = {row["stage"]: row.asDict() for row in rows if row["keys"]}
     if repeats:
         raise DataError.from_problems(
-            [_build_problem(repeats[stage], plan) for stage in plan.unique if stage in repeats]
+            [
+                _build_problem(repeats[stage], _find_example(frames[stage], plan, stage), plan)
+                for stage in plan.unique
+                if stage in repeats
+            ]
         )
 
 
-def _find_repeated_keys(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
+def _count_repeated_keys(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
+    return _group_repeated_keys(frame, plan, stage).agg(
+        F.lit(stage).alias("stage"), F.count(F.lit(1)).alias("keys"), F.max("__merge_rows").alias("most")
+    )
+
+
+def _find_example(frame: DataFrame, plan: JoinPlan, stage: str) -> str:
+    """Return a repeated key as text; if all keys were counted with one, Spark would sort their rows."""
+    text = exact_row(frame, plan.keys[stage], keeps_nulls=True)
+    repeated_keys = _group_repeated_keys(frame, plan, stage, F.min(text).alias("__merge_example"))
+    return str(repeated_keys.agg(F.min("__merge_example")).collect()[0][0])
+
+
+def _group_repeated_keys(frame: DataFrame, plan: JoinPlan, stage: str, *aggregates: Column) -> DataFrame:
     if not plan.nulls_match:
         fields = map(quote_column, plan.keys[stage])
         frame = frame.where(combine_with_and(field.isNotNull() for field in fields))
-    example = exact_row(frame, plan.keys[stage], keeps_nulls=True)
-    groups = frame.groupBy(*list_key_columns(plan, stage)).agg(
-        F.count(F.lit(1)).alias("__merge_rows"), F.min(example).alias("__merge_example")
-    )
-    return groups.where(F.col("__merge_rows") > 1).agg(
-        F.lit(stage).alias("stage"),
-        F.count(F.lit(1)).alias("keys"),
-        F.max("__merge_rows").alias("most"),
-        F.min("__merge_example").alias("example"),
-    )
+    groups = frame.groupBy(*list_key_columns(plan, stage))
+    return groups.agg(F.count(F.lit(1)).alias("__merge_rows"), *aggregates).where("__merge_rows > 1")
 
 
-def _build_problem(repeat: Mapping[str, Any], plan: JoinPlan) -> Problem:
+def _build_problem(repeat: Mapping[str, Any], example: str, plan: JoinPlan) -> Problem:
     stage = str(repeat["stage"])
     message = (
         f"input {stage!r} has {format_count(repeat['keys'], 'repeated key')}, up to {repeat['most']} times"
-        f" (for example {mask_value(repeat['example'], plan.keys[stage])})"
+        f" (for example {mask_value(example, plan.keys[stage])})"
     )
     fields = ", ".join(plan.keys[stage])
     return Problem(

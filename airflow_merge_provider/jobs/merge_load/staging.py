@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Row, Window, functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import BooleanType, DataType, NullType, NumericType, StringType, StructType
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_row, mask_value
@@ -41,7 +41,7 @@ TRACKED = f"{PREFIX}tracked"
 FLAGGED = f"{PREFIX}flagged"
 FALSE_FLAG = f"{PREFIX}false_flag"
 ARRIVAL = f"{PREFIX}arrival"
-_FALSE_FLAGS, _FALSE_EXAMPLE = f"{PREFIX}false_flags", f"{PREFIX}false_example"
+FALSE_FLAGS = f"{PREFIX}false_flags"
 SOURCE = "staging_table"
 # Loads below this size are broadcast instead of being shuffled with the stored rows.
 SMALL_LOAD_MAX_ROWS = 200_000
@@ -103,15 +103,14 @@ class StagedLoad:
             F.count("*").alias("n"),
             F.count_if(self.has_null_key).alias("missing"),
             F.count_if(FLAGGED).alias("flagged"),
-            *count_false_flags(),
+            F.count(FALSE_FLAG).alias(FALSE_FLAGS),
         )
         counted = groups.select(
             F.coalesce(F.sum("n"), F.lit(0)).alias("rows"),
             F.coalesce(F.sum("missing"), F.lit(0)).alias("missing"),
             F.coalesce(F.sum("flagged"), F.lit(0)).alias("flagged"),
             F.coalesce(F.sum(F.col("n") - 1), F.lit(0)).alias("more"),
-            F.coalesce(F.sum(_FALSE_FLAGS), F.lit(0)).alias(_FALSE_FLAGS),
-            F.min(_FALSE_EXAMPLE).alias(_FALSE_EXAMPLE),
+            F.coalesce(F.sum(FALSE_FLAGS), F.lit(0)).alias(FALSE_FLAGS),
         ).collect()[0]
         self.require_keys(int(counted["missing"]))
         more = int(counted["more"]) if requirements.unique else 0
@@ -120,17 +119,19 @@ class StagedLoad:
             loaded=int(counted["rows"]),
             flagged=int(counted["flagged"]),
             duplicates=more,
-            warnings=(*self.warnings, *self.list_flag_warnings(counted)),
+            warnings=(*self.warnings, *self.list_flag_warnings(int(counted[FALSE_FLAGS]))),
         )
         return replace(load, rows=self._one_each()) if more else load
 
-    def list_flag_warnings(self, counted: Mapping[str, Any] | Row) -> list[str]:
-        """Return the warning about flags that look false, given the values of ``count_false_flags``."""
-        count, flag = int(counted[_FALSE_FLAGS]), self.config.hard_delete
+    def list_flag_warnings(self, count: int) -> list[str]:
+        """Return the warning about flags that look false, given how many there are."""
+        flag = self.config.hard_delete
         if not count or flag is None:
             return []
+        # An example of each key would make Spark sort all rows by their keys in order to count them.
+        example_text = self.every.agg(F.min(FALSE_FLAG)).collect()[0][0]
         is_text = isinstance(self.layout.find_type(flag), StringType)
-        example = mask_value(repr(counted[_FALSE_EXAMPLE]), [flag])
+        example = mask_value(repr(example_text), [flag])
         condition = f"lower(trim({flag})) IN ('true', 't', 'yes', 'y', '1')" if is_text else f"{flag} <> 0"
         message = (
             f"hard_delete: column {flag!r} flags {format_count(count, 'row')} of {self.name} as deleted by a "
@@ -196,11 +197,6 @@ class StagedLoad:
         name = f"{PREFIX}place"
         by_key = Window.partitionBy(*map(quote_column, self.requirements.unique)).orderBy(*order)
         return self.rows.withColumn(name, rank.over(by_key)).where(F.col(name) == 1).drop(name)
-
-
-def count_false_flags() -> list[Column]:
-    """Return the aggregates that count flags which look false, with an example."""
-    return [F.count(FALSE_FLAG).alias(_FALSE_FLAGS), F.min(FALSE_FLAG).alias(_FALSE_EXAMPLE)]
 
 
 def require_unique_keys(stored: DataFrame, config: LoadConfig, target: str) -> None:

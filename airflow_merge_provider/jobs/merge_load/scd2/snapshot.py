@@ -7,9 +7,7 @@ merged with the stored versions as events, for the keys that differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, functions as F
 
@@ -33,10 +31,10 @@ from airflow_merge_provider.jobs.merge_load.scd2.late_arrivals import LateArriva
 from airflow_merge_provider.jobs.merge_load.snapshot_scope import INSIDE, mark_scope
 from airflow_merge_provider.jobs.merge_load.staging import (
     FALSE_FLAG,
+    FALSE_FLAGS,
     FLAGGED,
     SMALL_LOAD_MAX_ROWS,
     StagedLoad,
-    count_false_flags,
     keep_rows,
 )
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_changes, insert_all
@@ -62,7 +60,7 @@ class ComparedSnapshot:
     came: int
     in_order: bool
     empty: bool
-    false_flags: Mapping[str, Any]
+    false_flags: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +151,7 @@ class Snapshot:
             F.count(_CAME).alias("loaded"),
             F.count(INSIDE).alias("stored"),
             F.count_if(_MISSING).alias("missing"),
-            *count_false_flags(),
+            F.count(FALSE_FLAG).alias(FALSE_FLAGS),
         )
         begins, live = quote_column(naming.valid_from), quote_column(_LOADED).isNotNull()
         keys = pairs.where(~self._is_unchanged()).select(
@@ -182,7 +180,7 @@ class Snapshot:
             came=totals["came"],
             in_order=not version_metrics.get["others"] and not totals["again"],
             empty=not totals["all"],
-            false_flags=pair_metrics.get,
+            false_flags=pair_metrics.get[FALSE_FLAGS],
         )
 
     def _find_covering_versions(
