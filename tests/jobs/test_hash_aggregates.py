@@ -39,7 +39,10 @@ def test_rows_are_not_sorted_to_count_them(spark: SparkSession, tmp_path: Path) 
     rows = read_files(spark, dataset)
     config = load_config(LOAD)
     with ExitStack() as held:
-        load = stage_load(rows, "a", config, build_requirements(config), stored=None, added=(), held=held)
+        load = stage_load(
+            rows, "a", config, build_requirements(config),
+            stored=None, added=(), held=held, hold_rows=lambda frame: frame,
+        )  # fmt: skip
     join = prepare_join(spark, JOIN, {name: MemoryDataset(dataset, 0, rows=rows) for name in "ab"})
     check_unique(join.frames, join.plan)
 
