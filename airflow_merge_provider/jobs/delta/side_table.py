@@ -14,7 +14,7 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.run.previous_run import UNNAMED, PreviousRun
+from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.side_table_history import RUN, SideTableHistory
 from airflow_merge_provider.core.run.table_log import (
     HISTORY_PAGE,
@@ -71,7 +71,8 @@ class SideTable:
         if self._history:
             require_owner(SparkLog(spark), dataset, owner)
             self._number = find_last_number(SparkLog(spark), dataset, owner, self._history)
-        if self.version == UNNAMED:
+        # The commit that names the version, or the one that made it, may have aged out.
+        if self.version is not None and self._history[-1].version > self.version:
             self.version = self._trace_history().find_committed_version()
 
     @classmethod
