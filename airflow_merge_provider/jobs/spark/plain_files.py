@@ -155,9 +155,7 @@ def _name_columns(options: Mapping[str, str], header: tuple[str, ...]) -> Struct
     """Return the texts of a CSV file by their names; None if Spark has to find names or types."""
     if not find_option(options, "lineSep") or find_option(options, "inferSchema").lower() == "true":
         return None
-    # Spark's own name of a column without one.
-    names = (name or f"_c{index}" for index, name in enumerate(header))
-    return StructType([StructField(name, StringType()) for name in names]) if header else None
+    return StructType([StructField(name, StringType()) for name in header]) if header else None
 
 
 def _infer_schema(reader: DataFrameReader, locations: Sequence[str], dataset: Dataset) -> StructType:
@@ -243,12 +241,14 @@ def _find_structures(
     has_header = find_option(options, "header", "false").lower() == "true"
     structures: dict[_Structure, list[str]] = {}
     for uri, file in sorted(scan_csv_files(spark, dataset, options).items()):
-        problem = find_repeated_name(file.cells, is_case_sensitive=False) if has_header else None
+        # Spark's own names of columns without one.
+        names = tuple(name or f"_c{index}" for index, name in enumerate(file.cells))
+        problem = find_repeated_name(names, is_case_sensitive=False) if has_header else None
         if problem := problem or file.problem:
             raise FileProblem(f"{find_location(uri)}: {problem}").build_error(dataset)
         if file.cells:
             location = escape_pattern(find_location(uri))
-            header = file.cells if has_header else ()
+            header = names if has_header else ()
             structures.setdefault((file.line_end, header), []).append(location)
     return structures
 
@@ -271,7 +271,7 @@ def _check_headers(
     """
     groups: dict[str, list[str]] = {}
     for (line_end, header), paths in structures.items():
-        if header and [*map(str.casefold, header)] != [*map(str.casefold, names)]:
+        if header and line_end and [*map(str.casefold, header)] != [*map(str.casefold, names)]:
             message = f"{paths[0]} has the columns {', '.join(header)}, but the table has {', '.join(names)}"
             raise FileProblem(message, "write the columns of the table, in its order").build_error(dataset)
         groups.setdefault(line_end, []).extend(paths)

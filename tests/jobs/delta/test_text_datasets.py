@@ -40,7 +40,7 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, Any], list[tuple[Any, ...]]
     "wide separator": ("csv", {**HEADER, "sep": "||"}, {"a": "id||v\n1||x\n"}, [("1", "x")]),
     "quotes inside": ("csv", HEADER, {"a": 'id,v\n1,5" pipe\n2,"x\n"\n3,""""\n'},
                       [("1", '5" pipe'), ("2", "x\n"), ("3", '"')]),
-    "a name of none": ("csv", HEADER, {"a": ",v\n1,x\n"}, [("1", "x")]),
+    "a name of none": ("csv", HEADER, {"a": ",v,\n1,x,y\n"}, [("1", "x", "y")]),
     "no header": ("csv", {}, {"a": "1,x\r\n", "b": "2,y\n"}, [("1", "x"), ("2", "y")]),
     "inferred": ("csv", {**HEADER, "inferSchema": "true"}, {"a": "id,v\n1,1.50\n2,3\n"},
                  [(1, 1.5), (2, 3.0)]),

@@ -5,6 +5,7 @@ Source: docs/values.md, Files.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 from collections.abc import Mapping, Sequence
@@ -23,8 +24,6 @@ from airflow_merge_provider.jobs.spark.formats import find_option
 # The driver reads the records of files of so many bytes together, else only their headers.
 _SCAN_MAX_BYTES = 1 << 30
 _CHUNK = 1 << 20
-# Spark finds the end of the lines and the columns.
-_UNKNOWN = CsvFile(("",), "")
 # Characters without which each line is a record, in encodings with one byte for each of them.
 _NO_RECORD_END = (b"\r", b"\0")
 
@@ -36,7 +35,7 @@ def scan_csv_files(spark: SparkSession, dataset: Dataset, options: Mapping[str, 
         scanner = CsvScanner(options, dataset.id)
     except ConfigError:
         # Spark allows for separators of several characters.
-        return dict.fromkeys(uris, _UNKNOWN)
+        return _scan_lines(spark, None, uris, options)
     plain = [uri for uri in uris if not re.search(COMPRESSED, uri)]
     is_strict = find_option(options, "mode").upper() == "FAILFAST"
     share = _SCAN_MAX_BYTES // max(len(plain), 1) if is_strict else 0
@@ -61,11 +60,9 @@ def _scan_file(scanner: CsvScanner, marks: Sequence[bytes], share: int, file: Bi
 
 
 def _scan_lines(
-    spark: SparkSession, scanner: CsvScanner, uris: Sequence[str], options: Mapping[str, str]
+    spark: SparkSession, scanner: CsvScanner | None, uris: Sequence[str], options: Mapping[str, str]
 ) -> dict[str, CsvFile]:
-    """Return the structure of the first lines of files, as Spark reads them; lines in UTF-16 are none."""
-    if find_option(options, "encoding").upper() not in ASCII_ENCODINGS:
-        return dict.fromkeys(uris, _UNKNOWN)
+    """Return the structure of the first lines of files; one cell without an end if the cells are unknown."""
     texts = spark.read.option("lineSep", "\n").text([escape_pattern(find_location(uri)) for uri in uris])
     metadata = texts.metadataColumn("_metadata")
     row_id = F.monotonically_increasing_id()  # noqa: TID251 - compared within one file of one scan
@@ -77,12 +74,13 @@ def _scan_lines(
     if comment := find_option(options, "comment"):
         lines = lines.where(~F.startswith("value", F.lit(comment)))
     rows = lines.groupBy("path").agg(F.min_by("value", "position")).collect()
-    return {path: _scan_line(scanner, f"{line}\n") for path, line in rows}
+    is_ascii = find_option(options, "encoding").upper() in ASCII_ENCODINGS
+    return {path: _scan_line(scanner if is_ascii else None, line) for path, line in rows}
 
 
-def _scan_line(scanner: CsvScanner, line: str) -> CsvFile:
-    try:
-        return scanner.scan_header(io.BytesIO(line.encode()))
-    except ValueError:
-        # The header may have a line break.
-        return CsvFile((line,), "")
+def _scan_line(scanner: CsvScanner | None, line: str) -> CsvFile:
+    # The header may have a line break.
+    with contextlib.suppress(ValueError):
+        if scanner is not None:
+            return scanner.scan_header(io.BytesIO(f"{line}\n".encode()))
+    return CsvFile((line.removeprefix("\ufeff"),), "")
