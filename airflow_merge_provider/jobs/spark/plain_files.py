@@ -27,7 +27,7 @@ from airflow_merge_provider.jobs.spark.files.containers import (
     read_containers,
 )
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
-from airflow_merge_provider.jobs.spark.files.raw_texts import check_texts, select_file_options
+from airflow_merge_provider.jobs.spark.files.raw_texts import check_texts, find_first_lines
 from airflow_merge_provider.jobs.spark.formats import (
     CORRUPT,
     build_reader_options,
@@ -65,7 +65,6 @@ def read_files(spark: SparkSession, dataset: Dataset) -> DataFrame:
         # Spark finds the ends of lines in UTF-8 only. Values of JSON have no line breaks.
         line_end = "\n" if dataset.format == "json" and find_option(options, "encoding") else ""
         return _read_part(spark, dataset, _set_line_end(options, line_end), [location])
-    check_texts(spark, dataset, options)
     structures = _find_structures(spark, dataset, options)
     if len(structures) <= 1:
         line_end = next((line_end for line_end, _ in structures), "")
@@ -180,27 +179,12 @@ def _find_structures(
 
     Spark would find the line end of each file, but change those in values, and bind the columns of all files
     by the header of one.
+
+    :raises DataError: if a file has bytes that are no text.
     """
-    texts = (
-        spark.read.options(**select_file_options(dataset))
-        .option("lineSep", "\n")
-        .text(escape_pattern(str(dataset.path)))
-    )
-    metadata = texts.metadataColumn("_metadata")
-    row_id = F.monotonically_increasing_id()  # noqa: TID251 - compared within one file of one scan
-    lines = texts.select(
-        "value",
-        metadata.getField("file_path").alias("path"),
-        F.struct(metadata.getField("file_block_start"), row_id).alias("position"),
-    ).where(~F.col("value").isin("", "\r"))
-    if comment := find_option(options, "comment"):
-        lines = lines.where(~F.startswith("value", F.lit(comment)))
-    if len(texts.inputFiles()) == 1:
-        lines = lines.limit(1)
-    files = lines.groupBy("path").agg(F.min_by("value", "position").alias("line")).collect()
     has_header = find_option(options, "header", "false").lower() == "true"
     structures: dict[_Structure, list[str]] = {}
-    for path, line in sorted(map(tuple, files)):
+    for path, line in find_first_lines(spark, dataset, options).items():
         line_end = "\r\n" if line.endswith("\r") else ""
         header = line.removesuffix("\r").removeprefix(_BOM) if has_header else ""
         location = escape_pattern(parse_hadoop_path(unquote(path)))

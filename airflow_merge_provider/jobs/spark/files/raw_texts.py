@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
+from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
 from airflow_merge_provider.jobs.spark.files.json_texts import (
     find_other_case,
@@ -62,14 +63,62 @@ def check_texts(
     """
     texts = _read_texts(spark, dataset, options).where(~F.col("value").rlike(r"\A\s*\z"))
     name = F.lit(None) if schema is None else find_other_case(F.col("value"), schema)
-    code = F.coalesce(_find_code(dataset, options), F.when(name.isNotNull(), "names")).alias("code")
-    text = F.left(F.make_valid_utf8(F.coalesce(name, "value")), F.lit(_EXAMPLE_MAX_LENGTH)).alias("text")
-    problems = texts.select("path", code, text).where(F.col("code").isNotNull())
-    first = problems.agg(F.min(F.struct("path", "code", "text"))).collect()[0][0]
+    code = F.coalesce(_find_code(dataset, options), F.when(name.isNotNull(), "names"))
+    problems = texts.select("path", _describe_part(code, name).alias("problem"))
+    first = problems.where("problem IS NOT NULL").agg(F.min(F.struct("path", "problem"))).collect()[0][0]
     if first is not None:
-        message, hint = _MESSAGES[first.code]
-        path = parse_hadoop_path(unquote(first.path))
-        raise FileProblem(f"{path} {message}: {first.text!r}", hint).build_error(dataset)
+        raise _build_error(dataset, *first)
+
+
+def find_first_lines(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the first line with content of each CSV file, by the URI of the file.
+
+    The lines are read once for that and for what ``check_texts`` looks for.
+
+    :raises DataError: as ``check_texts``.
+    """
+    texts = _read_texts(spark, dataset, options)
+    block = texts.metadataColumn("_metadata").getField("file_block_start")
+    row_id = F.monotonically_increasing_id()  # noqa: TID251 - compared within one file of one scan
+    has_content = ~F.col("value").isin("", "\r")
+    if comment := find_option(options, "comment"):
+        has_content = has_content & ~F.startswith("value", F.lit(comment))
+    position = F.struct(block, row_id)
+    code = _find_code(dataset, options)
+    lines = texts.select(
+        "path",
+        "value",
+        F.when(has_content, position).alias("position"),
+        code.alias("code"),
+        _describe_part(code, F.lit(None)).alias("problem"),
+    )
+    if not _is_checked(options) and len(texts.inputFiles()) == 1:
+        lines = lines.where("position IS NOT NULL").limit(1)
+    # Spark would sort all lines by file, if there were no set among the aggregates.
+    aggregates = F.min_by("value", "position"), F.min("problem"), F.collect_set("code")
+    files = sorted(lines.groupBy("path").agg(*aggregates).collect())
+    for path, _, problem, _ in files:
+        if problem is not None:
+            raise _build_error(dataset, path, problem)
+    return {path: line for path, line, *_ in files if line is not None}
+
+
+def _describe_part(code: Column, name: Column) -> Column:
+    """Return the code of what is wrong with a text, and an example; NULL if nothing is wrong."""
+    text = F.left(F.make_valid_utf8(F.coalesce(name, "value")), F.lit(_EXAMPLE_MAX_LENGTH))
+    return F.when(code.isNotNull(), F.struct(code, text))
+
+
+def _build_error(dataset: Dataset, uri: str, problem: Row) -> DataError:
+    code, text = problem
+    message, hint = _MESSAGES[code]
+    path = parse_hadoop_path(unquote(uri))
+    return FileProblem(f"{path} {message}: {text!r}", hint).build_error(dataset)
+
+
+def _is_checked(options: Mapping[str, str]) -> bool:
+    """Return whether bytes of a text can be wrong in its encoding."""
+    return find_option(options, "encoding").upper() in ("", "UTF-8", "US-ASCII")
 
 
 def _find_code(dataset: Dataset, options: Mapping[str, str]) -> Column:
@@ -86,7 +135,7 @@ def _find_code(dataset: Dataset, options: Mapping[str, str]) -> Column:
             first = F.from_json(value, "map<string,string>", allowed)
             code = F.when(first.isNotNull() & ~is_record(value, allowed), "records")
         code = F.when(has_half_pair(value), "surrogates").otherwise(code)
-    if find_option(options, "encoding").upper() in ("", "UTF-8", "US-ASCII"):
+    if _is_checked(options):
         code = F.when(~F.is_valid_utf8("value"), "encoding").otherwise(code)
     return code
 
