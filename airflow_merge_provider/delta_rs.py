@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,8 @@ from airflow_merge_provider.core.change_plan.shown_rows import mask_value
 from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.dataset import Dataset, format_table_uri
 from airflow_merge_provider.core.errors import DataError, Problem, SetupError
-from airflow_merge_provider.core.explanation.values import format_value
+from airflow_merge_provider.core.explanation.values import Float32, format_value, read_day, read_micros
+from airflow_merge_provider.core.explanation.variant import decode_variants
 from airflow_merge_provider.core.object_store.clients import complete_options, find_store_error
 from airflow_merge_provider.core.run.decision import RequiresSparkError
 from airflow_merge_provider.core.run.table_log import PinnedDataset, TableVersion
@@ -32,6 +34,15 @@ _AUTHORS = ("userName", "engineInfo", "clientVersion")
 _VECTORS_MAX_ROWS = 200_000_000
 # delta-rs decodes names of folders twice: %20 becomes a blank, and on a disk, a backslash a slash.
 _DECODED_TWICE = re.compile(r"%[0-9A-Fa-f]{2}|(?<=^/).*\\")
+# Of dates and times that Python does not have, arro3 returns NULL, or it fails: their numbers are read.
+_NUMBER_TYPES = {"date": "integer", "timestamp": "long", "timestamp_ntz": "long"}
+_CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
+    "date": read_day,
+    "timestamp": partial(read_micros, in_utc=True),
+    "timestamp_ntz": partial(read_micros, in_utc=False),
+    "float": Float32,
+}
+_INNER_TYPES = ("elementType", "keyType", "valueType")
 
 Answer = TypeVar("Answer")
 
@@ -263,9 +274,54 @@ def read_example(table: DeltaTable, version: int | None, name: str) -> str | Non
     column = '"' + name.replace('"', '""') + '"'
     query = f"SELECT {column} AS v FROM t WHERE {column} IS NOT NULL LIMIT 1"
     for batch in QueryBuilder().register("t", table).execute(query):
-        for value in batch.column("v").to_pylist():
+        for value in read_columns(batch)["v"]:
             return mask_value(format_value(value), [name])
     return None
+
+
+def read_columns(batch: Any, names: Sequence[str] | None = None) -> dict[str, list[Any]]:
+    """Return the values of the columns of an Arrow table, of some or all, in any year and exactly."""
+    from arro3.core import Table  # noqa: PLC0415 - a dependency of deltalake
+    from deltalake import Schema
+
+    table = Table.from_arrow(batch)
+    schema = json.loads(Schema.from_arrow(table.schema).to_json())
+    numbers = Schema.from_json(json.dumps(_replace_times(schema))).to_arrow()
+    columns = {}
+    for position, field in enumerate(schema["fields"]):
+        name, kind = field["name"], field["type"]
+        if names is None or name in names:
+            column = table.column(position)
+            if _replace_times(kind) != kind:
+                column = column.cast(numbers.field(position).type)
+            columns[name] = [decode_variants(_convert_value(value, kind)) for value in column.to_pylist()]
+    return columns
+
+
+def _replace_times(kind: Any) -> Any:
+    """Return a type, as Delta names it in JSON, with integers instead of dates and times."""
+    if isinstance(kind, str):
+        return _NUMBER_TYPES.get(kind, kind)
+    if kind["type"] == "struct":
+        fields = [{**field, "type": _replace_times(field["type"])} for field in kind["fields"]]
+        return {**kind, "fields": fields}
+    inner = {name: _replace_times(kind[name]) for name in _INNER_TYPES if name in kind}
+    return {**kind, **inner}
+
+
+def _convert_value(value: Any, kind: Any) -> Any:
+    """Return a value of a type, as Delta names it in JSON, whose dates and times are numbers."""
+    if value is None:
+        return None
+    if isinstance(kind, str):
+        return _CONVERTERS[kind](value) if kind in _CONVERTERS else value
+    if kind["type"] == "struct":
+        types = {field["name"]: field["type"] for field in kind["fields"]}
+        return {name: _convert_value(item, types[name]) for name, item in value.items()}
+    if kind["type"] == "array":
+        return [_convert_value(item, kind["elementType"]) for item in value]
+    key_kind, value_kind = kind["keyType"], kind["valueType"]
+    return [(_convert_value(key, key_kind), _convert_value(item, value_kind)) for key, item in value]
 
 
 def read_commit_id(location: Path, version: int) -> str | None:

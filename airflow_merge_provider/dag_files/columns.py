@@ -12,6 +12,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
+from airflow_merge_provider.delta_rs import read_columns
 from airflow_merge_provider.explain.reading import find_column, list_types
 from airflow_merge_provider.explain.target import open_target
 
@@ -138,10 +139,7 @@ def read_source(dataset: str, warehouse: str | None) -> SourceTable:
 
 def _read_facts(table: DeltaTable) -> Iterator[tuple[str, tuple[bool, bool]]]:
     """Yield for each column whether its statistics prove NULLs, and whether they prove duplicates."""
-    actions = table.get_add_actions(flatten=True)
-    statistics: dict[str, list[Any]] = {
-        name: list(actions.column(name).to_pylist()) for name in actions.schema.names
-    }
+    statistics = read_columns(table.get_add_actions(flatten=True))
     counts = statistics.get("num_records", [])
     for name in list_types(table):
         nulls = statistics.get(f"null_count.{name}", [])

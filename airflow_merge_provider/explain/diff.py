@@ -22,7 +22,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, format_count, suggest_name
 from airflow_merge_provider.core.explanation.changes import format_examples
 from airflow_merge_provider.core.explanation.values import escape_text, to_json_value
-from airflow_merge_provider.core.explanation.variant import decode_variants
+from airflow_merge_provider.delta_rs import read_columns
 from airflow_merge_provider.explain.file_ranges import build_range_condition
 from airflow_merge_provider.explain.keys import find_row_columns
 from airflow_merge_provider.explain.reading import (
@@ -41,6 +41,7 @@ _FEED_PROPERTY, _FEED_COLUMNS = "delta.enableChangeDataFeed", "_change_type"
 _FEED_HIDDEN = frozenset({_FEED_COLUMNS, "_commit_version", "_commit_timestamp"})
 _FEED_SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
 _SIGN, _NET = "__sign", "__net"
+_FLOAT_TYPES = frozenset({"float", "double"})
 _NESTED_TYPES = frozenset({"array", "map", "struct", "variant"})
 Row = Mapping[str, Any]
 # A row, and how often the later version has it more often than the earlier one.
@@ -182,9 +183,8 @@ def _read_feed(before: DeltaTable, after: DeltaTable) -> list[NetRow] | None:
 
 def _iterate_feed(reader: Iterable[Any]) -> Iterator[NetRow]:
     for batch in reader:
-        columns = batch.schema.names
-        values = [map(decode_variants, batch.column(name).to_pylist()) for name in columns]
-        for cells in zip(*values, strict=True):
+        columns = read_columns(batch)
+        for cells in zip(*columns.values(), strict=True):
             row = dict(zip(columns, cells, strict=True))
             sign = _FEED_SIGNS[row[_FEED_COLUMNS]]
             yield {name: value for name, value in row.items() if name not in _FEED_HIDDEN}, sign
@@ -210,6 +210,12 @@ def _subtract_versions(
     types = list_types(before), list_types(after)
     names = list(dict.fromkeys((*types[1], *types[0])))
     columns = ", ".join(map(quote_name, names))
+    # -0.0 equals 0.0, so that a group is named 0.0: its first row has the value that is stored.
+    floats = {name for name in names if _FLOAT_TYPES & {types[0].get(name), types[1].get(name)}}
+    shown = ", ".join(
+        f"first_value({value}) AS {value}" if name in floats else value
+        for name, value in zip(names, map(quote_name, names), strict=True)
+    )
     sides = [
         f"SELECT {_select_columns(names, types[side])}, {sign} AS {_SIGN} FROM {table} WHERE {condition}"
         for side, (table, sign) in enumerate((("target", -1), ("other", 1)))
@@ -218,7 +224,7 @@ def _subtract_versions(
     sortable = [name for name in names if {types[0].get(name), types[1].get(name)}.isdisjoint(_NESTED_TYPES)]
     order = f" ORDER BY {', '.join(map(quote_name, key or sortable))}" if key or sortable else ""
     query = (
-        f"SELECT {columns}, sum({_SIGN}) AS {_NET} FROM ({' UNION ALL '.join(sides)}) "
+        f"SELECT {shown}, sum({_SIGN}) AS {_NET} FROM ({' UNION ALL '.join(sides)}) "
         f"GROUP BY {columns} HAVING sum({_SIGN}) <> 0{order}"
     )
     for row in query_rows(dataset, before, query, other=after):
@@ -252,4 +258,6 @@ def _drop_nulls(row: Row | None) -> dict[str, Any] | None:
 
 
 def _write_content(row: Row) -> str:
-    return json.dumps(to_json_value(row), sort_keys=True)
+    # -0.0 equals 0.0, as in the query of two versions.
+    content = {name: (value or 0.0) if isinstance(value, float) else value for name, value in row.items()}
+    return json.dumps(to_json_value(content), sort_keys=True)

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from airflow_merge_provider.delta_rs import read_columns
 from airflow_merge_provider.explain.reading import list_types, quote_name, render_literal
 
 if TYPE_CHECKING:
@@ -45,10 +46,8 @@ def build_range_condition(before: DeltaTable, after: DeltaTable) -> str | None:
 
 def _list_files(table: DeltaTable) -> dict[str, Mapping[str, Any]]:
     """Return the log entries of the files of a version by their paths."""
-    actions = table.get_add_actions(flatten=True)
-    names = actions.schema.names
-    values = [actions.column(name).to_pylist() for name in names]
-    entries = (dict(zip(names, cells, strict=True)) for cells in zip(*values, strict=True))
+    columns = read_columns(table.get_add_actions(flatten=True))
+    entries = (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
     return {str(entry["path"]): entry for entry in entries}
 
 

@@ -18,12 +18,12 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.explanation.key import convert_key, parse_key
 from airflow_merge_provider.core.explanation.values import (
+    DistantTime,
     escape_text,
     format_row,
     format_value,
     to_json_value,
 )
-from airflow_merge_provider.core.explanation.variant import decode_variants
 from airflow_merge_provider.core.merge_engine.accumulators import comes_before
 from airflow_merge_provider.core.merge_engine.checks import plan_fold as planned
 from airflow_merge_provider.core.merge_engine.columns import parse_columns
@@ -35,8 +35,8 @@ from airflow_merge_provider.core.run.previous_run import list_state_commits
 from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.run.table_log import LOG_RETENTION
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
-from airflow_merge_provider.delta_rs import open_table
-from airflow_merge_provider.explain.reading import list_types, read_lineage, read_values
+from airflow_merge_provider.delta_rs import open_table, read_columns
+from airflow_merge_provider.explain.reading import list_types, read_lineage
 from airflow_merge_provider.explain.target import open_target
 
 if TYPE_CHECKING:
@@ -218,8 +218,7 @@ def _read_records(
             (run for run, offset in versions.items() if first_run <= run and version <= offset), first_run
         )
         for row in positions:
-            one = rows.slice(row, 1)
-            values = {name: decode_variants(read_values(one[name])[0]) for name in rows.column_names}
+            values = {name: column[0] for name, column in read_columns(rows.slice(row, 1)).items()}
             yield _as_read(uri, config, plan, values, (run, version, fragment.path, row))
 
 
@@ -240,6 +239,8 @@ def _find_places(rows: Any, key: Mapping[str, Any]) -> Iterator[int]:
 
 def _find_value(column: Any, value: Any) -> Iterator[int]:
     """Yield the positions of a value in a column; NULL equals NULL, and NaN equals NaN."""
+    if isinstance(value, DistantTime):
+        column, value = column.cast("int32" if str(column.type).startswith("date") else "int64"), value.number
     is_nan = isinstance(value, float) and math.isnan(value)
     if value is None or is_nan:
         marks = column.is_null(nan_is_null=is_nan).to_pylist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
@@ -53,8 +53,7 @@ def explain_entity(
     # A dataset and an ID may contain slashes.
     parts = entity.split("/")
     ids = ["/".join(parts[start:]) for start in range(len(parts))]
-    has_id = " OR ".join(f'array_has("$ids", {quote_text(id_)})' for id_ in ids)
-    explanation = explain_entities(_query_outputs(dataset, table, has_id), entity)
+    explanation = explain_entities(_query_outputs(dataset, table, _has_member(ids)), entity)
     if not explanation.outputs:
         raise unknown_output(entity, dataset.uri, *_find_near(dataset, table, entity))
     return explanation
@@ -115,6 +114,13 @@ def _query_outputs(dataset: Dataset, table: DeltaTable, where: str) -> Iterator[
     yield from query_rows(dataset, table, f'SELECT {columns} FROM target WHERE {where} ORDER BY "_id"', names)
 
 
+def _has_member(ids: Sequence[str]) -> str:
+    """Return the condition on outputs with an entity of one of the IDs; ``$ids`` may have other ones."""
+    members = 'SELECT "_id", unnest("_members") AS member FROM target'
+    texts = ", ".join(map(quote_text, ids))
+    return f""""_id" IN (SELECT "_id" FROM ({members}) WHERE member['id'] IN ({texts}))"""
+
+
 def _find_near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[list[str], list[str]]:
     """Return outputs that contain an entity with this id, and output ids with the same prefix."""
 
@@ -123,7 +129,7 @@ def _find_near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[lis
         return [row["_id"] for row in query_rows(dataset, table, query, ("_id",))]
 
     entity = output_id.rpartition("/")[2]
-    holders = query_ids(f'array_has("$ids", {quote_text(entity)})')
+    holders = query_ids(_has_member([entity]))
     begin = output_id[: max(1, len(output_id) // 2)]
     return holders, [] if holders else query_ids(f'starts_with("_id", {quote_text(begin)})') or query_ids(
         "true"

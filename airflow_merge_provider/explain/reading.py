@@ -14,16 +14,14 @@ from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, 
 from airflow_merge_provider.core.explanation.commits import CommitRef, KeyState, KeyStates
 from airflow_merge_provider.core.explanation.key import convert_key
 from airflow_merge_provider.core.explanation.values import (
+    DistantTime,
     format_row,
     format_value,
-    read_day,
-    read_micros,
     to_json_value,
 )
-from airflow_merge_provider.core.explanation.variant import decode_variants
 from airflow_merge_provider.core.source_offset import SourceOffset
 from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
-from airflow_merge_provider.delta_rs import open_table, parse_entry
+from airflow_merge_provider.delta_rs import open_table, parse_entry, read_columns
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -149,39 +147,11 @@ def query_rows(
     try:
         builder = QueryBuilder().register("target", table)
         for batch in (builder if other is None else builder.register("other", other)).execute(query):
-            columns = names or batch.schema.names
-            values = [map(decode_variants, read_values(batch.column(name))) for name in columns]
-            yield from (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
+            columns = read_columns(batch, names)
+            yield from (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
     # delta-rs raises errors of queries and of missing files as plain exceptions.
     except Exception as error:
         raise DataError(f"{dataset.uri} cannot be read: {error}") from error
-
-
-def read_values(column: Any) -> list[Any]:
-    """Return the values of an Arrow column; dates and times that Python does not have too."""
-    try:
-        values: list[Any] = column.to_pylist()
-    except (OverflowError, ValueError):
-        return [_read_scalar(scalar) for scalar in column]
-    return values
-
-
-def _read_scalar(scalar: Any) -> Any:
-    kind = str(scalar.type).partition("<")[0]
-    if not scalar.is_valid:
-        return None
-    if kind == "struct":
-        return {name: _read_scalar(scalar[name]) for name in scalar.type.names}
-    if kind == "map":
-        entries = (entry.values() for entry in scalar.values)
-        return [(_read_scalar(key), _read_scalar(value)) for key, value in entries]
-    if kind in {"list", "large_list", "list_view", "large_list_view"}:
-        return [_read_scalar(item) for item in scalar.values]
-    if kind.startswith("date32"):
-        return read_day(scalar.value)
-    if kind.startswith("timestamp[us"):
-        return read_micros(scalar.value, in_utc=scalar.type.tz is not None)
-    return scalar.as_py()
 
 
 def list_types(table: DeltaTable) -> dict[str, str]:
@@ -296,6 +266,10 @@ def render_literal(value: Any, kind: str) -> str:
         zone = "None" if value.tzinfo is None else 'Some("UTC")'
         micros = (value.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
         return f"arrow_cast({micros}, 'Timestamp(Microsecond, {zone})')"
+    if isinstance(value, DistantTime):
+        zone = 'Some("UTC")' if kind == "timestamp" else "None"
+        arrow_type = "Date32" if kind == "date" else f"Timestamp(Microsecond, {zone})"
+        return f"arrow_cast({value.number}, '{arrow_type}')"
     if isinstance(value, date):
         return f"CAST('{value.isoformat()}' AS DATE)"
     if isinstance(value, Decimal):

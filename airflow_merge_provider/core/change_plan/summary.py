@@ -37,7 +37,8 @@ class ChangeExample(_SummaryPart):
         before, after = self.before or {}, self.after or {}
         for name in [*after, *(name for name in before if name not in after)]:
             values = before.get(name), after.get(name)
-            if values[0] != values[1]:
+            # Unlike the values, NaN and NaN are equal, and -0.0 and 0.0 differ.
+            if repr(values[0]) != repr(values[1]):
                 yield name, *values
 
 

@@ -13,7 +13,7 @@ from airflow_merge_provider.core.change_plan.summary import (
     describe_counts,
 )
 from airflow_merge_provider.core.errors import format_count
-from airflow_merge_provider.core.explanation.values import escape_text, format_value
+from airflow_merge_provider.core.explanation.values import escape_text, format_change, format_value
 
 _SIGNS: Mapping[ChangeKind, str] = {
     "inserted": "+",
@@ -74,7 +74,8 @@ def format_example(example: ChangeExample) -> Iterator[str]:
     why = f"{example.reason}: {example.detail}" if example.detail else example.reason
     yield f"{_SIGNS[example.kind]} {', '.join(cells)}{f'  [{escape_text(why)}]' if why else ''}"
     for name, value_before, value_after in changed:
-        yield f"    {escape_text(name)}: {format_cell(value_before)} -> {format_cell(value_after)}"
+        texts = format_change(value_before, value_after, _VALUE_MAX_CHARS)
+        yield f"    {escape_text(name)}: {' -> '.join(texts)}"
 
 
 def format_cell(value: Any) -> str:

@@ -7,18 +7,28 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
+from airflow_merge_provider.core.explanation.values import (
+    EPOCH,
+    DistantTime,
+    has_cut_digits,
+    read_day,
+    read_micros,
+    shift_year,
+)
 
 # The largest precision of a decimal in Spark.
 _DIGITS_MAX = 38
 _INTEGERS = frozenset({"byte", "short", "integer", "long"})
-_CUT_DIGITS = re.compile(r"[.,]\d{6}0*[1-9]")
+# The bits of the numbers that columns of dates and of times hold.
+_DAY_BITS, _TIME_BITS = 32, 64
+_DAY_MICROS = 86_400_000_000
 _FLAGS = {"true": True, "false": False}
 _FORMS = {
     "boolean": "true or false",
@@ -105,9 +115,9 @@ def _find_converter(kind: str) -> Callable[[str], Any] | None:
         "float": _read_float,
         "double": _read_float,
         "boolean": lambda text: _FLAGS[text.strip().lower()],
-        "date": lambda text: date.fromisoformat(text.strip()),
-        "timestamp": _read_timestamp,
-        "timestamp_ntz": _read_local_time,
+        "date": _read_date,
+        "timestamp": partial(_read_time, in_utc=True),
+        "timestamp_ntz": partial(_read_time, in_utc=False),
         "binary": lambda text: bytes.fromhex(text.strip().removeprefix("0x")),
     }
     return converters.get(kind)
@@ -131,23 +141,26 @@ def _read_float(text: str) -> float:
     return value
 
 
-def _read_local_time(text: str) -> datetime:
-    at = _read_time(text)
-    if at.tzinfo is not None:
+def _read_date(text: str) -> date | DistantTime:
+    near, days = shift_year(text.strip())
+    return read_day(_check_range((date.fromisoformat(near) - EPOCH.date()).days + days, _DAY_BITS))
+
+
+def _read_time(text: str, *, in_utc: bool) -> datetime | DistantTime:
+    """Parse a time of microseconds; without an offset it is UTC, and a time without a zone has none."""
+    near, days = shift_year(text.strip())
+    at = datetime.fromisoformat(near)
+    if has_cut_digits(text) or (at.tzinfo is not None and not in_utc):
         raise ValueError(text)
-    return at
+    duration = (at if at.tzinfo else at.replace(tzinfo=UTC)) - EPOCH
+    micros = duration // timedelta(microseconds=1) + days * _DAY_MICROS
+    return read_micros(_check_range(micros, _TIME_BITS), in_utc=in_utc)
 
 
-def _read_time(text: str) -> datetime:
-    """Parse a time of microseconds, of which Python would cut further digits."""
-    if _CUT_DIGITS.search(text):
-        raise ValueError(text)
-    return datetime.fromisoformat(text.strip())
-
-
-def _read_timestamp(text: str) -> datetime:
-    at = _read_time(text)
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+def _check_range(number: int, bits: int) -> int:
+    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise ValueError(number)
+    return number
 
 
 def _find_column(name: str, columns: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from airflow_merge_provider.core.errors import format_count
 from airflow_merge_provider.core.explanation.commits import CommitRef, KeyStates
 from airflow_merge_provider.core.explanation.values import (
     escape_text,
+    format_change,
     format_row,
     format_value,
     to_json_value,
@@ -45,8 +46,8 @@ class RowChange:
             before, after = self.removed[0], self.added[0]
             for name in dict.fromkeys((*before, *after)):
                 if not is_equal(before.get(name), after.get(name)):
-                    change = f"{format_value(before.get(name))} → {format_value(after.get(name))}"
-                    yield f"    {escape_text(name)}: {change}"
+                    texts = format_change(before.get(name), after.get(name))
+                    yield f"    {escape_text(name)}: {' → '.join(texts)}"
             return
         yield from (f"    - {format_row(row)}" for row in self.removed[:_ROWS_MAX])
         yield from (f"    + {format_row(row)}" for row in self.added[:_ROWS_MAX])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
+from ctypes import c_float
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -12,10 +14,15 @@ from functools import total_ordering
 from typing import Any
 
 _TEXT_MAX_CHARS = 200
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CUT_DIGITS = re.compile(r"[.,]\d{6}0*[1-9]")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# A year with a sign, or with more than four digits, as ISO 8601 has it.
+_YEAR = re.compile(r"([+-]?\d{4,})(?=-\d\d-\d\d)")
 # The calendar repeats after 400 years, and the first year of each turn that Python has.
 _TURN_DAYS, _TURN_YEARS, _FIRST_DAY = 146_097, 400, -719_162
 _DAYS = range(_FIRST_DAY, 2_932_897)
+# So many digits distinguish all values of a FLOAT.
+_FLOAT_DIGITS_MAX = 9
 
 
 @total_ordering
@@ -36,6 +43,21 @@ class DistantTime:
         return self.text
 
 
+class Float32(float):
+    """A FLOAT, whose text has as many digits as distinguish it from other FLOATs.
+
+    >>> Float32(0.10000000149011612), Float32(16777216)
+    (0.1, 16777216.0)
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        texts = (f"{float(self):.{digits}g}" for digits in range(1, _FLOAT_DIGITS_MAX))
+        shortest = next((text for text in texts if c_float(float(text)).value == self), float(self))
+        return repr(float(shortest))
+
+
 def read_day(days: int) -> date | DistantTime:
     """Return a date by its days since 1970.
 
@@ -50,6 +72,19 @@ def read_day(days: int) -> date | DistantTime:
     return DistantTime(days, f"{f'{year:+05d}' if year else '0000'}-{near:%m-%d}")
 
 
+def shift_year(text: str) -> tuple[str, int]:
+    """Return a date or time as one in the years 1 to 400, and the days between the two.
+
+    >>> shift_year("-0044-03-15"), shift_year("+12024-12-03T10:00"), shift_year("20240131")
+    (('0356-03-15', -146097), ('0024-12-03T10:00', 4382910), ('20240131', 0))
+    """
+    parts = _YEAR.match(text)
+    if parts is None:
+        return text, 0
+    turns, year = divmod(int(parts[1]) - 1, _TURN_YEARS)
+    return f"{year + 1:04d}{text[parts.end() :]}", turns * _TURN_DAYS
+
+
 def read_micros(micros: int, *, in_utc: bool) -> datetime | DistantTime:
     """Return a timestamp by its microseconds since 1970, with or without a time zone.
 
@@ -59,9 +94,9 @@ def read_micros(micros: int, *, in_utc: bool) -> datetime | DistantTime:
     seconds, fraction = divmod(micros, 1_000_000)
     days, second = divmod(seconds, 86_400)
     if days in _DAYS:
-        moment = _EPOCH + timedelta(microseconds=micros)
+        moment = EPOCH + timedelta(microseconds=micros)
         return moment if in_utc else moment.replace(tzinfo=None)
-    clock = (_EPOCH + timedelta(seconds=second, microseconds=fraction)).time()
+    clock = (EPOCH + timedelta(seconds=second, microseconds=fraction)).time()
     return DistantTime(micros, f"{read_day(days)}T{clock.isoformat()}{'Z' if in_utc else ''}")
 
 
@@ -74,10 +109,34 @@ def format_value(value: Any) -> str:
     >>> format_value(Decimal("1.50")), format_value(datetime(2024, 1, 31, 10, tzinfo=UTC))
     ('1.50', '2024-01-31T10:00:00Z')
     """
-    text = _format_whole(value)
+    text = format_whole(value)
     if len(text) <= _TEXT_MAX_CHARS:
         return text
     return f"{text[:_TEXT_MAX_CHARS]}… ({len(text)} characters)"
+
+
+def format_whole(value: Any) -> str:
+    """Return a value as ``format_value``, however long it is."""
+    if isinstance(value, str):
+        return _quote_text(value)
+    if isinstance(value, Mapping) or is_map(value):
+        entries = value.items() if isinstance(value, Mapping) else value
+        return f"{{{', '.join(f'{format_whole(name)}: {format_whole(item)}' for name, item in entries)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(format_whole, value))}]"
+    return _format_scalar(value)
+
+
+def format_change(before: Any, after: Any, max_chars: int = _TEXT_MAX_CHARS) -> tuple[str, str]:
+    """Return a value before and after as text; long ones are shown from shortly before they differ.
+
+    >>> format_change(["same"] * 9 + [1], ["same"] * 9 + [2], 30)
+    ('…same", "same", 1]', '…same", "same", 2]')
+    """
+    texts = format_whole(before), format_whole(after)
+    common = next((at for at, pair in enumerate(zip(*texts, strict=False)) if pair[0] != pair[1]), 0)
+    start = max(0, common - max_chars // 2) if max(map(len, texts)) > max_chars else 0
+    return _cut_text(texts[0], start, max_chars), _cut_text(texts[1], start, max_chars)
 
 
 def format_row(row: Mapping[str, Any]) -> str:
@@ -87,6 +146,15 @@ def format_row(row: Mapping[str, Any]) -> str:
     'id = 1, name = "Ann"'
     """
     return ", ".join(f"{escape_text(name)} = {format_value(value)}" for name, value in row.items())
+
+
+def has_cut_digits(text: str) -> bool:
+    """Return whether a time has digits below a microsecond, which Python would cut.
+
+    >>> has_cut_digits("2024-01-31T10:00:00.1234560Z"), has_cut_digits("2024-01-31T10:00:00.1234567Z")
+    (False, True)
+    """
+    return bool(_CUT_DIGITS.search(text))
 
 
 def escape_text(text: str) -> str:
@@ -109,7 +177,7 @@ def to_json_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float) and math.isfinite(value):
-        return value
+        return float(repr(value))
     if isinstance(value, Mapping):
         return {_name_entry(name): to_json_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -131,15 +199,9 @@ def format_time(at: datetime) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _format_whole(value: Any) -> str:
-    if isinstance(value, str):
-        return _quote_text(value)
-    if isinstance(value, Mapping) or is_map(value):
-        entries = value.items() if isinstance(value, Mapping) else value
-        return f"{{{', '.join(f'{_format_whole(name)}: {_format_whole(item)}' for name, item in entries)}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_format_whole, value))}]"
-    return _format_scalar(value)
+def _cut_text(text: str, start: int, max_chars: int) -> str:
+    end = start + max_chars
+    return f"{'…' if start else ''}{text[start:end]}{'…' if len(text) > end else ''}"
 
 
 def _format_scalar(value: Any) -> str:
@@ -167,7 +229,7 @@ def _name_float(value: float) -> str:
 
 
 def _name_entry(name: Any) -> str:
-    return name if isinstance(name, str) else _format_whole(name)
+    return name if isinstance(name, str) else format_whole(name)
 
 
 def _quote_text(text: str) -> str:

@@ -10,11 +10,12 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
-from airflow_merge_provider.core.explanation.values import DistantTime, read_day, read_micros
+from airflow_merge_provider.core.explanation.values import DistantTime, Float32, read_day, read_micros
 
 _SHORT_STRING, _OBJECT, _ARRAY = 1, 2, 3
 _CONSTANTS = {0: None, 1: True, 2: False}
-_NUMBERS = {3: "<b", 4: "<h", 5: "<i", 6: "<q", 7: "<d", 14: "<f"}
+_FLOAT = 14
+_NUMBERS = {3: "<b", 4: "<h", 5: "<i", 6: "<q", 7: "<d", _FLOAT: "<f"}
 _DECIMAL_BYTES = {8: 4, 9: 8, 10: 16}
 _DATE, _TIMESTAMP, _TIMESTAMP_NTZ, _BINARY, _STRING, _UUID = 11, 12, 13, 15, 16, 20
 _FIELDS = {"metadata", "value"}
@@ -96,7 +97,8 @@ def _decode_primitive(content: bytes, at: int, kind: int) -> Any:
     if kind in _CONSTANTS:
         return _CONSTANTS[kind]
     if kind in _NUMBERS:
-        return struct.unpack_from(_NUMBERS[kind], content, at)[0]
+        number = struct.unpack_from(_NUMBERS[kind], content, at)[0]
+        return Float32(number) if kind == _FLOAT else number
     if kind in _DECIMAL_BYTES:
         digits = int.from_bytes(content[at + 1 : at + 1 + _DECIMAL_BYTES[kind]], "little", signed=True)
         return Decimal(digits).scaleb(-content[at])

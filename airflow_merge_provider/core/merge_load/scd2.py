@@ -21,7 +21,7 @@ from airflow_merge_provider.core.merge_load.load import (
     both_sorts,
     is_timeless,
 )
-from airflow_merge_provider.core.merge_load.timestamps import parse_timestamp
+from airflow_merge_provider.core.merge_load.timestamps import CutDigitsError, parse_timestamp
 from airflow_merge_provider.core.model import RESULT, SOURCE
 
 HASH_COLUMN = "_row_hash"
@@ -50,6 +50,8 @@ def time_or_column(value: Any) -> datetime | str | None:
         return None
     try:
         return parse_timestamp(value)
+    except CutDigitsError:
+        raise
     except ValueError:
         if isinstance(value, str) and value.strip():
             return value

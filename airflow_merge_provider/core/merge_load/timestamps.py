@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pendulum
 
+from airflow_merge_provider.core.explanation.values import has_cut_digits
+
+_MICROSECOND = Decimal("0.000001")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FORMS = "use ISO 8601, e.g. 2026-11-24T10:00:00Z (UTC if there is no offset), or seconds since 1970"
+_MICROSECONDS = "use microseconds, such as 9999-12-31T23:59:59.999999Z"
+
+
+class CutDigitsError(ValueError):
+    """A timestamp has digits below a microsecond."""
 
 
 def parse_timestamp(value: Any) -> datetime:
@@ -17,7 +26,8 @@ def parse_timestamp(value: Any) -> datetime:
     >>> parse_timestamp("2024-03-03T10:00:00+02:00").isoformat(), parse_timestamp(0).isoformat()
     ('2024-03-03T08:00:00+00:00', '1970-01-01T00:00:00+00:00')
 
-    :raises ValueError: when it is none.
+    :raises CutDigitsError: if it has digits below a microsecond, which would be cut.
+    :raises ValueError: if it is not a timestamp.
     """
     try:
         timestamp = _read_timestamp(value)
@@ -25,6 +35,8 @@ def parse_timestamp(value: Any) -> datetime:
         timestamp = None
     if timestamp is None:
         raise ValueError(f"{value!r} is not a valid timestamp: {_FORMS}")
+    if _has_cut_digits(value):
+        raise CutDigitsError(f"{value!r} has more than six digits of a second: {_MICROSECONDS}")
     return timestamp
 
 
@@ -40,6 +52,14 @@ def to_microseconds(at: datetime) -> int:
 def from_micros(count: int) -> datetime:
     """Return the timestamp of a number of microseconds since 1970."""
     return EPOCH + timedelta(microseconds=count)
+
+
+def _has_cut_digits(value: Any) -> bool:
+    if isinstance(value, int | float):
+        # The digits that distinguish the number from others are those that people write.
+        return Decimal(repr(value)) % _MICROSECOND != 0
+    # A timestamp of pandas has nanoseconds.
+    return has_cut_digits(value) if isinstance(value, str) else bool(getattr(value, "nanosecond", 0))
 
 
 def _read_timestamp(value: Any) -> datetime | None:

@@ -1,4 +1,4 @@
-"""Map the rows of a load to the target's columns and types, and hash their content."""
+"""Map the rows of a load to the target's columns and types, hash their content, and find false flags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ from datetime import datetime
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    MapType,
+    NullType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.columns import FindExample, check_layout
@@ -19,7 +32,10 @@ from airflow_merge_provider.jobs.delta.stored_values import require_storable
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.exact_text import exact_sql, has_equality
-from airflow_merge_provider.jobs.spark.sql import quote_column
+from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
+
+# Texts of flags that most systems write for false, in lower case.
+_FALSE_TEXTS = ("", "0", "false", "f", "no", "n", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +190,29 @@ def list_types(schema: StructType) -> dict[str, str]:
 def _hash_name(name: str) -> int:
     """Return a number that represents a column name in hashes and never changes."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
+
+
+def find_false_flag(source: DataFrame, flag: str | None) -> Column:
+    """Return the text of a flag that looks false, NULL for others; NULL is not a flag."""
+    kind: DataType | None = source.schema[flag].dataType if flag and flag in source.columns else None
+    condition = None if flag is None else write_true_condition(kind, quote_name(flag))
+    if flag is None or condition is None:
+        return F.lit(None).cast("string")
+    text = quote_column(flag).cast("string")
+    is_text = isinstance(kind, StringType)
+    looks_false = F.lower(F.trim(text)).isin(*_FALSE_TEXTS) if is_text else ~F.expr(condition)
+    return F.when(looks_false, text)
+
+
+def write_true_condition(kind: DataType | None, flag: str) -> str | None:
+    """Return the condition under which a flag looks true; None for types without values that look false."""
+    if isinstance(kind, StringType):
+        return f"lower(trim({flag})) IN ('true', 't', 'yes', 'y', '1')"
+    if isinstance(kind, NumericType):
+        return f"{flag} <> 0"
+    if isinstance(kind, DateType | TimestampType | TimestampNTZType):
+        # Many systems write a time in the year 9999 for never.
+        return f"year({flag}) < 9999"
+    if isinstance(kind, BinaryType):
+        return f"length({flag}) > 0"
+    return f"size({flag}) > 0" if isinstance(kind, ArrayType | MapType) else None

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Window, functions as F
-from pyspark.sql.types import BooleanType, DataType, NullType, NumericType, StringType, StructType
+from pyspark.sql.types import BooleanType, NullType, StructType
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_row, mask_value
 from airflow_merge_provider.core.errors import DataError, Problem, format_count
@@ -30,8 +30,10 @@ from airflow_merge_provider.jobs.merge_load.columns import (
     align_columns,
     content_hash,
     filter_rows,
+    find_false_flag,
     find_layout,
     list_types,
+    write_true_condition,
 )
 from airflow_merge_provider.jobs.spark.exact_text import exact_row
 from airflow_merge_provider.jobs.spark.expressions import combine_with_or
@@ -47,8 +49,6 @@ SOURCE = "staging_table"
 SMALL_LOAD_MAX_ROWS = 200_000
 # Limits for the example rows in error messages.
 _EXAMPLES, _EXAMPLE_COLUMNS, _EXAMPLE_MAX_CHARS = 5, 5, 80
-# Texts of flags that most systems write for false, in lower case.
-_FALSE_TEXTS = ("", "0", "false", "f", "no", "n", "off")
 _FILE_ORDER = ("file_modification_time", "file_path", "file_block_start")
 
 
@@ -130,9 +130,8 @@ class StagedLoad:
             return []
         # An example of each key would make Spark sort all rows by their keys in order to count them.
         example_text = self.every.agg(F.min(FALSE_FLAG)).collect()[0][0]
-        is_text = isinstance(self.layout.find_type(flag), StringType)
         example = mask_value(repr(example_text), [flag])
-        condition = f"lower(trim({flag})) IN ('true', 't', 'yes', 'y', '1')" if is_text else f"{flag} <> 0"
+        condition = write_true_condition(self.layout.find_type(flag), flag)
         message = (
             f"hard_delete: column {flag!r} flags {format_count(count, 'row')} of {self.name} as deleted by a "
             f"value that looks false, such as {example} (any value but NULL is a flag, "
@@ -277,7 +276,7 @@ def stage_load(
     rows = source.select(
         *align_columns(source, columns),
         _mark_deletions(source, config).alias(FLAGGED),
-        _find_false_flag(source, config.hard_delete).alias(FALSE_FLAG),
+        find_false_flag(source, config.hard_delete).alias(FALSE_FLAG),
         *([_get_arrival(source).alias(ARRIVAL)] if requirements.ranked else []),
     )
     hashes = {CONTENT: content_hash(columns.fields)}
@@ -349,16 +348,6 @@ def _mark_deletions(source: DataFrame, config: LoadConfig) -> Column:
     if isinstance(source.schema[flag].dataType, BooleanType):
         return F.coalesce(quote_column(flag), F.lit(False))
     return quote_column(flag).isNotNull()
-
-
-def _find_false_flag(source: DataFrame, flag: str | None) -> Column:
-    """Return the text of a flag that looks false, NULL for others; NULL is not a flag."""
-    kind: DataType | None = source.schema[flag].dataType if flag and flag in source.columns else None
-    if flag is None or not isinstance(kind, NumericType | StringType):
-        return F.lit(None).cast("string")
-    value, text = quote_column(flag), quote_column(flag).cast("string")
-    looks_false = F.lower(F.trim(text)).isin(*_FALSE_TEXTS) if isinstance(kind, StringType) else value == 0
-    return F.when(looks_false, text)
 
 
 def _get_arrival(source: DataFrame) -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -27,10 +28,12 @@ def build_source(flags: list[Any], kind: pa.DataType | None = None) -> pa.Table:
         ([-0.0, 1.5], 1, "'-0.0'"),
         ([Decimal("0.00"), Decimal("0.01")], 1, "'0.00'"),
         (["false", " F ", "No", "n", "0", "", " ", "OFF", "2024-01-01", "yes"], 8, "''"),
-        ([date(1970, 1, 1), None], 0, ""),
+        ([date(1970, 1, 1), date(9999, 12, 31), None], 1, "'9999-12-31'"),
+        ([b"", b"0"], 1, "''"),
+        ([[], [0], None], 1, "'[]'"),
         ([False, True, None], 0, ""),
     ],
-    ids=["int", "double", "decimal", "text", "date", "boolean"],
+    ids=["int", "double", "decimal", "text", "date", "binary", "list", "boolean"],
 )
 def test_a_flag_that_looks_false_is_warned_of(
     memory_loads: MakeLoads, flags: list[Any], count: int, example: str
@@ -43,7 +46,7 @@ def test_a_flag_that_looks_false_is_warned_of(
     for warning in warnings:
         assert f"column 'gone' flags {count} row" in warning
         assert f"such as {example}" in warning
-        assert 'use hard_delete_when="' in warning
+        assert re.search(r'use hard_delete_when="[^"]*gone', warning)
 
 
 def test_a_history_warns_of_flags_too(memory_loads: MakeLoads) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import struct
 from collections import Counter
 from datetime import UTC, date, datetime
@@ -143,7 +144,31 @@ def test_values_of_every_type_are_compared(write_run: Any) -> None:
     diff = compare_versions(target, 0, 1, key=["id"])
 
     assert diff.kinds == {"inserted": 0, "updated": 1, "deleted": 0}
-    assert [name for name, *_ in diff.examples[0].list_changed_columns()][:1] == ["l"]
+    assert [name for name, *_ in diff.examples[0].list_changed_columns()] == ["l"]
+
+
+def test_a_change_of_a_long_value_is_shown(write_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A long value begins shortly before the place where it differs; JSON has all of it."""
+    before, after = ([{"text": "same"}] * 20 + [{"text": text}] for text in ("old", "new"))
+    target = write_run("t", [{"id": 1, "l": before}])
+    write_run("t", [{"id": 1, "l": after}], mode="overwrite")
+
+    for command in (["diff", target, "0", "1", "--key", "id"], ["timeline", target, '{"id": 1}']):
+        assert cli.main(command) == 0
+        line = capsys.readouterr().out.splitlines()[-1]
+        assert re.fullmatch(r' +l: …[^…]+ \{"text": "old"\}\] (->|→) …[^…]+ \{"text": "new"\}\]', line)
+    assert cli.main(["diff", target, "0", "1", "--key", "id", "--json"]) == 0
+    example = json.loads(capsys.readouterr().out)["examples"][0]
+    assert (example["before"]["l"], example["after"]["l"]) == (before, after)
+
+
+def test_negative_zero_equals_zero(write_run: Any) -> None:
+    """-0.0 and 0.0 are the same value with the feed and without, and are shown as they are stored."""
+    for configuration in (FEED, {}):
+        target = write_run(f"t{len(configuration)}", [{"id": 1, "f": -0.0}], configuration=configuration)
+        write_run(f"t{len(configuration)}", [{"id": 1, "f": 0.0}], mode="overwrite")
+
+        assert not any(compare_versions(target, 0, 1, key=["id"]).kinds.values())
 
 
 def test_a_new_column_without_values_changes_no_row(write_run: Any) -> None:

@@ -50,6 +50,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ("0|a2", False, ["a2"], False, [build_member("A", "a2", (a_b, "left", "n:2"))]),
         ("2|c2", True, ["c2"], False, [build_member("C", "c2")]),
         ("0|a1", True, None, True, []),
+        # The source has a column $ids, whose values replace the IDs of the members.
+        ("0|a3|1|b3", False, ["foreign"], False, [build_member("A", "a3"), build_member("B", "b3")]),
     ]
     columns = [
         pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)
@@ -159,6 +161,16 @@ def test_the_command_tells_lines_or_json(lake: Any, capsys: pytest.CaptureFixtur
     assert "has no output 'x1'" in capsys.readouterr().err
     assert cli.main(["explain", "other", "x", "--warehouse", lake]) == 3
     assert "other was written by another program" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "dataset"), [("a3", "A"), ("A/a3", "A"), ("b3", "B"), ("B/b3", "B")])
+def test_an_entity_with_other_ids_explains_its_output(lake: Any, name: str, dataset: str) -> None:
+    """The ID of an entity explains its output, whatever the output has as $ids."""
+    ((entity, output),) = explain_entity("golden", name, warehouse=lake).outputs
+
+    assert (entity, output.output_id) == (EntityRef(dataset, name[-2:]), "0|a3|1|b3")
+    with pytest.raises(DataError, match=r"is an entity of '0\|a3\|1\|b3'"):
+        explain_output("golden", name, warehouse=lake)
 
 
 @pytest.mark.parametrize("name", ["b1", "B/b1"])

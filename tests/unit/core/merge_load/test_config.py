@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
@@ -122,6 +123,35 @@ def test_a_check_needs_no_more_than_the_history() -> None:
     assert "source_filter" in list_problems(
         {"strategy": "scd2-check", "target": "t", "source_filter": "a = 1"}
     )
+
+
+@pytest.mark.parametrize("option", ["boundary_timestamp", "effective_from", "active_record_timestamp"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "9999-12-31T23:59:59.9999999Z",
+        "20240101T000000,1234567",
+        "2024-01-01 00:00:00.1234560001+02:00",
+        1704067200.1234567,
+        pd.Timestamp("2024-01-01T00:00:00.123456789Z"),
+    ],
+)
+def test_digits_below_a_microsecond_are_refused(option: str, form: Any) -> None:
+    """They would be cut; a text with them is not the name of a column either."""
+    problem = list_problems({**HISTORY, option: form})[option]
+
+    assert "has more than six digits of a second: use microseconds, such as 9999-12-31T23" in problem.message
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["2024-01-01T00:00:00.123456000Z", 1704067200.123456, pd.Timestamp("2024-01-01T00:00:00.123456000Z")],
+)
+def test_zeros_below_a_microsecond_are_accepted(form: Any) -> None:
+    """They cut nothing."""
+    expected = datetime(2024, 1, 1, microsecond=123456, tzinfo=UTC)
+
+    assert load_config({**SCD2, "boundary_timestamp": form}).boundary_timestamp == expected
 
 
 @pytest.mark.parametrize("form", ["", "soon", "12:30", True, [], "P1D", 10**30])
