@@ -24,6 +24,7 @@ from airflow_merge_provider.core.merge_load.columns import (
 from airflow_merge_provider.core.merge_load.conditions import fill_tables
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.core.merge_load.requirements import CONTENT, PREFIX, StagingRequirements
+from airflow_merge_provider.core.schema.type_text import show_identifier
 from airflow_merge_provider.jobs.delta.table import read_example
 from airflow_merge_provider.jobs.merge_load.columns import (
     TargetColumns,
@@ -131,7 +132,8 @@ class StagedLoad:
             return []
         is_text = isinstance(self.layout.find_type(flag), StringType)
         example = mask_value(repr(counted[_FALSE_EXAMPLE]), [flag])
-        condition = f"lower(trim({flag})) IN ('true', 't', 'yes', 'y', '1')" if is_text else f"{flag} <> 0"
+        name = show_identifier(flag)
+        condition = f"lower(trim({name})) IN ('true', 't', 'yes', 'y', '1')" if is_text else f"{name} <> 0"
         message = (
             f"hard_delete: column {flag!r} flags {format_count(count, 'row')} of {self.name} as deleted by a "
             f"value that looks false, such as {example} (any value but NULL is a flag, "
@@ -369,8 +371,9 @@ def _get_arrival(source: DataFrame) -> Column:
     not. So the same source gives the same order in every attempt.
     """
     number = F.monotonically_increasing_id()  # noqa: TID251 - compared inside one block of one file only
-    order = [F.col(f"_metadata.{name}") for name in _FILE_ORDER]
     try:
+        metadata = source.metadataColumn("_metadata")
+        order = [metadata.getField(name) for name in _FILE_ORDER]
         source.select(*order).schema  # noqa: B018 - asks whether the rows come from files
     except AnalysisException:
         return F.lit(0)
