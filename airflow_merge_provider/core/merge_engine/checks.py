@@ -81,7 +81,7 @@ def plan_fold(config: MergeEngineConfig, columns: Sequence[Column], *, retracts:
 
 
 def check_names(config: MergeEngineConfig, column_names: Sequence[str]) -> None:
-    """Raise an error if the configuration names columns that the source does not have.
+    """Raise an error if the source lacks columns that the configuration names, or has a reserved one.
 
     :raises DataError: with every such column.
     """
@@ -98,6 +98,10 @@ def check_names(config: MergeEngineConfig, column_names: Sequence[str]) -> None:
         for path, name in requested_columns
         if name.casefold() not in map(str.casefold, column_names)
     ]
+    for name in column_names:
+        if name.casefold() == FILE_METADATA:
+            message = f"column {name!r} has the name of the column in which Spark has the file of a row"
+            problems.append(Problem("source", "column", message, "rename it upstream"))
     if problems:
         raise DataError.from_problems(problems)
 
@@ -210,11 +214,6 @@ def _path_hint(name: str, names: _Names) -> str:
 
 def _storage_problems(plan: Plan) -> Iterator[Problem]:
     for column in plan.columns:
-        if column.name.casefold() == FILE_METADATA:
-            message = (
-                f"column {column.name!r} has the name of the column in which Spark has the file of a row"
-            )
-            yield Problem("source", "column", message, "rename it upstream")
         kind = type_text(column.kind)
         if _NOT_STORED.search(kind):
             message = f"column {column.name!r} has type {kind}, which Delta tables do not support"

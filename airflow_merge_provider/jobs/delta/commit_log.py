@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider import delta_rs
@@ -143,10 +143,9 @@ class CommitLog:
         return path if path.startswith("/") or urlsplit(logged_path).scheme else f"{self.location}/{path}"
 
 
-def read_bare_path(rows: DataFrame) -> Column:
+def read_bare_path() -> Column:
     """Return the path of the file of each row without its scheme, and without Spark's escapes."""
-    path = rows.metadataColumn("_metadata").getField("file_path")
-    text = F.replace(path, F.lit("+"), F.lit("%2B"))
+    text = F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))
     return F.regexp_replace(F.url_decode(text), _SCHEME, "")
 
 

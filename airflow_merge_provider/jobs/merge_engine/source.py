@@ -124,7 +124,7 @@ def select_records(
 
 def _read_snapshot(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
     """Return all rows, ordered by modification time of the file, then by position in the file."""
-    meta = rows.metadataColumn("_metadata")
+    meta = F.col("_metadata")
     # The ID increases with the position in a file block, which one task reads from its start. Only this
     # order is used, and it is the same in every attempt.
     row_id = F.monotonically_increasing_id()  # noqa: TID251 - compared inside a block only, see above
@@ -159,10 +159,10 @@ def _read_appended(
             if not commit.files:
                 continue
             table = read_dataset(spark, PinnedDataset(pinned.dataset, commit.version))
-            rows = table.where(read_bare_path(table).isin(*(file.bare_path for file in commit.files)))
+            rows = table.where(read_bare_path().isin(*(file.bare_path for file in commit.files)))
             row_id = F.monotonically_increasing_id()  # noqa: TID251 - as for a snapshot
             version = F.lit(commit.version).cast("bigint")
-            arrival = (version, table.metadataColumn("_metadata").getField("file_path"), row_id)
+            arrival = (version, F.col("_metadata.file_path"), row_id)
             yield select_records(config, rows, table.columns, arrival)
         return
     # Files that were added before and after a change of the partition columns hold different columns.
@@ -185,9 +185,9 @@ def _read_files(
     """
     partitions = [field for field in schema if field.name in partitioned]
     file_schema = StructType([field for field in schema if field not in partitions])
+    meta = F.col("_metadata")
     rows = spark.read.schema(file_schema).parquet(*dict.fromkeys(escape_pattern(file.path) for file in files))
-    row_index = rows.metadataColumn("_metadata").getField("row_index")
-    rows = rows.select("*", read_bare_path(rows).alias(_PATH), row_index.alias(_ROW))
+    rows = rows.select("*", read_bare_path().alias(_PATH), meta["row_index"].alias(_ROW))
     log_columns = {_PATH: [file.bare_path for file in files], _VERSION: [file.version for file in files]}
     # The commit log may represent NULL as an empty string.
     log_columns |= {field.name: [file.values[field.name] or None for file in files] for field in partitions}

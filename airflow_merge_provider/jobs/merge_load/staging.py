@@ -371,9 +371,8 @@ def _get_arrival(source: DataFrame) -> Column:
     not. So the same source gives the same order in every attempt.
     """
     number = F.monotonically_increasing_id()  # noqa: TID251 - compared inside one block of one file only
+    order = [F.col(f"_metadata.{name}") for name in _FILE_ORDER]
     try:
-        metadata = source.metadataColumn("_metadata")
-        order = [metadata.getField(name) for name in _FILE_ORDER]
         source.select(*order).schema  # noqa: B018 - asks whether the rows come from files
     except AnalysisException:
         return F.lit(0)

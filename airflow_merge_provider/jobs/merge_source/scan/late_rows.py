@@ -46,8 +46,7 @@ def find_late_entities(
     if sum(_read_stats(file).get("numRecords", math.inf) for file in files) > LATE_MAX_ROWS:
         raise TooManyLateRowsError
     names = [file.name for file in files]
-    rows = read_dataset(spark, pinned)
-    late = open_rows(rows.where(rows.metadataColumn("_metadata").getField("file_name").isin(*names)))
+    late = open_rows(read_dataset(spark, pinned).where(F.col("_metadata.file_name").isin(*names)))
     return late.frame.where(~F.coalesce(late.is_after(position), F.lit(False))).select(HASH).distinct()
 
 

@@ -12,6 +12,7 @@ import pytest
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.core.merge_engine.checks import (
     check_columns,
+    check_names,
     list_text_orders,
     list_warnings,
     plan_fold,
@@ -235,9 +236,8 @@ def test_a_retention_is_days_or_a_text(value: Any, hours: float | None) -> None:
 
 def test_a_column_with_the_name_of_sparks_file_column_is_refused() -> None:
     """Delta could not change the rows of the target."""
-    columns = parse_columns([parse_column("k", "INT"), parse_column("_Metadata", "STRING")])
-    with pytest.raises(ConfigError, match="source: column '_Metadata' has the name of the column in which"):
-        plan_fold(parse_config("deduplicate", {}), columns)
+    with pytest.raises(DataError, match="source: column '_Metadata' has the name of the column in which"):
+        check_names(parse_config("deduplicate", {}), ["k", "_Metadata"])
 
 
 def test_text_that_orders_records_is_warned_of() -> None:
