@@ -76,6 +76,10 @@ class FoldDecision(RunDecision):
         offset = None if self.request.full_refresh else self.offset
         return None if offset is None else offset.version
 
+    def find_example(self, name: str) -> str | None:
+        """Return a value of a column of the source as text; None if it has none."""
+        return self.log.read_example(self.source, name)
+
     @property
     def is_repeatable(self) -> bool:
         """Whether folding the same records again is safe; it is not for a snapshot without offsets."""
@@ -136,7 +140,7 @@ class FoldDecision(RunDecision):
         # Changes of the source may also be retractions, which the job finds out.
         kinds = bool(config.row_kind_column or config.table_options.row_kind_field)
         plan_fold(config, table_columns, retracts=kinds)
-        check_columns(config, columns, table_columns)
+        check_columns(config, columns, table_columns, self.find_example)
 
     def _require_known_batch(self) -> None:
         """Raise an error if the batch may be one that the state no longer names.

@@ -9,7 +9,6 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.columns import (
-    FindExample,
     check_compared_types,
     check_layout,
     check_named_columns,
@@ -47,6 +46,7 @@ from airflow_merge_provider.core.run_mode import (
     RunMode,
     describe_changed_sources,
 )
+from airflow_merge_provider.core.schema.key_types import FindExample
 from airflow_merge_provider.core.source_offset import is_same_reads
 
 CAPABILITY = "merge_load"

@@ -12,7 +12,7 @@ from typing import Any
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 from airflow_merge_provider.core.schema.key_types import read_key_type, suggest_casts
-from airflow_merge_provider.core.schema.type_text import is_comparable
+from airflow_merge_provider.core.schema.type_text import is_comparable, show_identifier
 
 PROPERTY = "join_keys"
 _CATEGORY = "join_key"
@@ -149,17 +149,18 @@ def _type_problems(options: ParsedOptions, clause: Mapping[str, str]) -> Iterato
             for schema_field in options.find_schema(stage) or ()
             if schema_field.name == field
         ]
-        typed_fields += [(f"{stage}.{field}", kind) for kind in kinds]
+        name = f"{show_identifier(stage)}.{show_identifier(field)}"
+        typed_fields += [(f"{stage}.{field}", kind, name) for kind in kinds]
     if not typed_fields:
         return
-    (first_field, first_type), *other_fields = typed_fields
-    for other_field, kind in other_fields:
+    (first_field, first_type, first_name), *other_fields = typed_fields
+    for other_field, kind, other_name in other_fields:
         if not is_same_key_type(first_type, kind):
             message = (
                 f"{first_field} is {first_type} and {other_field} is {kind}:"
                 " the fields of a key must have the same type"
             )
-            hint = suggest_casts((first_field, other_field), (first_type, kind))
+            hint = suggest_casts((first_name, other_name), (first_type, kind))
             yield options.build_problem(PROPERTY, "join_key_field", message, hint)
         elif not is_comparable(first_type):
             message = (

@@ -6,12 +6,11 @@ accepted. Source: docs/semantics/joiner.md, Types.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_merge_provider.core.schema.type_text import PART_COUNTS, split_type
+from airflow_merge_provider.core.schema.type_text import PART_COUNTS, show_identifier, split_type
 
 _ALIASES = {
     "bigint": "long",
@@ -29,7 +28,6 @@ _ATOMS = frozenset({
     "boolean", "byte", "bytes", "date", "decimal", "double", "float", "int", "long", "short", "string",
     "timestamp", "timestamp_ntz", "variant",
 })  # fmt: skip
-_PLAIN = re.compile(r"\w+\Z")
 # Spark's metadata of a column with the type that was declared, such as char(5), in place of string.
 _SIZED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _FORMS = "must be a list of [name, type, nullable] or an object of name: type"
@@ -106,7 +104,9 @@ def format_json_type(kind: Any) -> str:
         return f"map<{format_json_type(kind['keyType'])},{format_json_type(kind['valueType'])}>"
     if kind["type"] != "struct":
         return normalize_type(str(kind["type"]))
-    parts = (f"{_quote_name(field['name'])}:{format_json_type(field['type'])}" for field in kind["fields"])
+    parts = (
+        f"{show_identifier(field['name'])}:{format_json_type(field['type'])}" for field in kind["fields"]
+    )
     return f"struct<{','.join(parts)}>"
 
 
@@ -130,7 +130,7 @@ def normalize_type(written: str) -> str:
 
 def format_struct(inner: Iterable[tuple[str, str]]) -> str:
     """Format the type of a struct of (name, type) pairs; a name that is not a word is put in backticks."""
-    return f"struct<{','.join(f'{_quote_name(name)}:{normalize_type(kind)}' for name, kind in inner)}>"
+    return f"struct<{','.join(f'{show_identifier(name)}:{normalize_type(kind)}' for name, kind in inner)}>"
 
 
 def _from_entry(entry: Any) -> Field:
@@ -158,7 +158,3 @@ def _is_known_type(kind: str) -> bool:
     name, inner = split_type(kind)
     is_known = name in PART_COUNTS or name == "struct" or name.partition("(")[0] in _ATOMS
     return is_known and all(_is_known_type(part_type) for _, part_type in inner)
-
-
-def _quote_name(name: str) -> str:
-    return name if _PLAIN.match(name) else f"`{name.replace('`', '``')}`"

@@ -14,32 +14,26 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Context, Decimal
-from fractions import Fraction
 from itertools import chain
 from typing import Any
 
 from airflow_merge_provider.core.merge_engine.columns import (
-    INTEGERS,
-    find_bounds,
-    find_precision,
-    find_type_family,
     get_element_type,
     row_fields,
-    type_text,
+)
+from airflow_merge_provider.core.merge_engine.exact_numbers import (
+    EMPTY,
+    FoldError,
+    add_number,
+    divide_number,
+    finish_number,
+    multiply_number,
+    subtract_number,
 )
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule
 
-# Nothing gathered yet: different from null, which locks first_value.
-EMPTY: Any = object()
-
 # Java's definition of white space, which excludes no-break spaces.
 _BLANK = re.compile(r"[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]*\Z")
-_WIDE = Context(prec=200)
-
-
-class FoldError(ValueError):
-    """Raised when records cannot be folded; the text is shown to users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +95,7 @@ def finish_value(gathered: Any, rule: ColumnRule) -> Any:
     """
     if gathered is EMPTY or gathered is None:
         return None
-    limits = find_bounds(rule.column.kind) if rule.function in {"sum", "product", "count"} else None
-    if limits and not limits[0] <= gathered <= limits[1]:
-        raise FoldError(describe_overflow(rule, gathered))
-    return gathered
-
-
-def describe_overflow(rule: ColumnRule, value: object) -> str:
-    """Return the message for a result that does not fit its column."""
-    kind = type_text(rule.column.kind)
-    return f"overflow: {rule.function} of column {rule.column.name!r} is {value}, out of range for {kind}"
+    return finish_number(gathered, rule) if rule.function in {"sum", "product", "count"} else gathered
 
 
 def _skip_nulls(
@@ -125,61 +110,6 @@ def _skip_nulls(
         return only if first is None or only is None or only is EMPTY else first(only, rule)
 
     return add_value
-
-
-def _add_to_sum(gathered: Any, value: Any, rule: ColumnRule) -> Any:
-    return _WIDE.add(gathered, value) if isinstance(value, Decimal) else gathered + value
-
-
-def _sum_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
-    if value is None:
-        return gathered
-    negative = -value if not isinstance(value, Decimal) else value.copy_negate()
-    return negative if gathered is None or gathered is EMPTY else _add_to_sum(gathered, negative, rule)
-
-
-def _scale_decimal(value: Decimal, rule: ColumnRule) -> Decimal:
-    digits = find_precision(rule.column.kind)
-    exponent = Decimal(1).scaleb(-digits[1]) if digits else Decimal(1)
-    return value.quantize(exponent, ROUND_HALF_UP, _WIDE)
-
-
-def _multiply_value(gathered: Any, value: Any, rule: ColumnRule) -> Any:
-    if isinstance(value, Decimal):
-        return _scale_decimal(_WIDE.multiply(gathered, value), rule)
-    return gathered * value
-
-
-def _product_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
-    if value is None or gathered is None or gathered is EMPTY:
-        return gathered
-    if isinstance(value, float):
-        return _float_quotient(gathered, value)
-    if not value:
-        raise FoldError(f"product of column {rule.column.name!r} cannot retract a factor of zero")
-    if find_type_family(rule.column.kind) in INTEGERS:
-        magnitude = abs(gathered) // abs(value)
-        return magnitude if (gathered < 0) == (value < 0) else -magnitude
-    quotient = Fraction(gathered) / Fraction(value)
-    denominator = quotient.denominator
-    for factor in (2, 5):
-        while denominator % factor == 0:
-            denominator //= factor
-    if denominator != 1:
-        raise FoldError(
-            f"product of column {rule.column.name!r} cannot retract {value} from {gathered}: "
-            "the quotient is not a finite decimal"
-        )
-    exact = _WIDE.divide(Decimal(quotient.numerator), Decimal(quotient.denominator))
-    return _scale_decimal(exact, rule)
-
-
-def _float_quotient(dividend: float, divisor: float) -> float:
-    if divisor:
-        return dividend / divisor
-    if math.isnan(dividend) or dividend == 0:
-        return math.nan
-    return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
 
 
 def _count_value(gathered: Any, value: Any, rule: ColumnRule) -> Any:
@@ -376,8 +306,8 @@ def _build_combined(
 
 
 ACCUMULATORS: Mapping[str, Accumulator] = {
-    "sum": Accumulator(_skip_nulls(_add_to_sum), _sum_back),
-    "product": Accumulator(_skip_nulls(_multiply_value), _product_back),
+    "sum": Accumulator(_skip_nulls(add_number), subtract_number),
+    "product": Accumulator(_skip_nulls(multiply_number), divide_number),
     "count": Accumulator(_count_value, _count_back),
     "max": Accumulator(_skip_nulls(lambda a, b, _: max(a, b, key=order_key))),
     "min": Accumulator(_skip_nulls(lambda a, b, _: min(a, b, key=order_key))),

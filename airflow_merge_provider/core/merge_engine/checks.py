@@ -25,6 +25,8 @@ from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS, SERIAL
 from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL, Options, SequenceGroup
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
 from airflow_merge_provider.core.run.text_order import describe_text_order
+from airflow_merge_provider.core.schema.key_types import FindExample, show_example, suggest_cast
+from airflow_merge_provider.core.schema.type_text import FILE_METADATA
 
 _NOT_STORED = re.compile(r"(^|[<, ])(TIME\(|INTERVAL\b)")
 
@@ -79,7 +81,7 @@ def plan_fold(config: MergeEngineConfig, columns: Sequence[Column], *, retracts:
 
 
 def check_names(config: MergeEngineConfig, column_names: Sequence[str]) -> None:
-    """Raise an error if the configuration names columns that the source does not have.
+    """Raise an error if the source lacks columns that the configuration names, or has a reserved one.
 
     :raises DataError: with every such column.
     """
@@ -96,20 +98,28 @@ def check_names(config: MergeEngineConfig, column_names: Sequence[str]) -> None:
         for path, name in requested_columns
         if name.casefold() not in map(str.casefold, column_names)
     ]
+    for name in column_names:
+        if name.casefold() == FILE_METADATA:
+            message = f"column {name!r} has the name of the column in which Spark has the file of a row"
+            problems.append(Problem("source", "column", message, "rename it upstream"))
     if problems:
         raise DataError.from_problems(problems)
 
 
 def check_columns(
-    config: MergeEngineConfig, source_columns: Sequence[Column], columns: Sequence[Column]
+    config: MergeEngineConfig,
+    source_columns: Sequence[Column],
+    columns: Sequence[Column],
+    find_example: FindExample = lambda _: None,
 ) -> None:
     """Raise an error if the columns of the source do not suit those of the target.
 
     :param source_columns: without those that are read but not stored.
+    :param find_example: returns a value of a column of the source.
     :raises DataError: with every column that is too much, missing, or of another type.
     """
     by_name = {column.name.casefold(): column for column in source_columns}
-    if problems := list(_find_misfits(config, by_name, columns)):
+    if problems := list(_find_misfits(config, by_name, columns, find_example)):
         raise DataError.from_problems(problems)
 
 
@@ -142,13 +152,15 @@ def list_text_orders(config: MergeEngineConfig, plan: Plan) -> list[str]:
     ordering = [("order_by", name) for name in config.order_by]
     ordering += [("options.sequence.field", name) for name in plan.sequence]
     ordering += [(f"options.{group.option}", name) for group in plan.groups for name in group.order]
-    texts = [(path, name) for path, name in ordering if is_text(kinds.get(name.casefold()))]
+    texts: list[tuple[str, ...]] = [
+        (path, name) for path, name in ordering if is_text(kinds.get(name.casefold()))
+    ]
     for rule in plan.rules:
         texts += _list_nested_texts(rule)
-    return [describe_text_order(path, name) for path, name in texts]
+    return [describe_text_order(*text) for text in texts]
 
 
-def _list_nested_texts(rule: ColumnRule) -> Iterator[tuple[str, str]]:
+def _list_nested_texts(rule: ColumnRule) -> Iterator[tuple[str, ...]]:
     """Yield the fields of text that order the entries of a map, or the rows of a nested table."""
     path, element = f"options.fields.{rule.name}", get_element_type(rule.column.kind)
     names: Sequence[str] = ()
@@ -158,7 +170,7 @@ def _list_nested_texts(rule: ColumnRule) -> Iterator[tuple[str, str]]:
         path, names = f"{path}.ts-field", [rule.options.ts_field or row_fields(element)[-1]]
     for field in element["fields"] if names else ():
         if field["name"] in names and is_text(field["type"]):
-            yield path, f"{rule.name}.{field['name']}"
+            yield path, rule.name, field["name"]
 
 
 def _resolve_columns(options: Options, names: _Names) -> Options:
@@ -316,7 +328,10 @@ def _default_problems(plan: Plan) -> Iterator[Problem]:
 
 
 def _find_misfits(
-    config: MergeEngineConfig, source_columns: Mapping[str, Column], columns: Sequence[Column]
+    config: MergeEngineConfig,
+    source_columns: Mapping[str, Column],
+    columns: Sequence[Column],
+    find_example: FindExample,
 ) -> Iterator[Problem]:
     allows_missing = config.merge_engine in {PARTIAL, AGGREGATION}
     target_columns = {column.name.casefold(): column for column in columns}
@@ -325,11 +340,12 @@ def _find_misfits(
             hint = "remove it upstream, or add it to the target with ALTER TABLE … ADD COLUMNS"
             yield Problem("source", "column", f"the target has no column {column.name!r}", hint)
         elif not _fits_type(column.kind, target_columns[name].kind):
+            kind, target_kind = type_text(column.kind), type_text(target_columns[name].kind)
             message = (
-                f"column {column.name!r} is {type_text(column.kind)} in the source and "
-                f"{type_text(target_columns[name].kind)} in the target"
+                f"column {column.name!r} is {kind} in the source and {target_kind} in the target"
+                f"{show_example(find_example, column.name)}"
             )
-            yield Problem("source", "type", message, "cast it upstream")
+            yield Problem("source", "type", message, suggest_cast(column.name, kind, target_kind))
     key = {name.casefold() for name in config.primary_key}
     for name, column in target_columns.items():
         if name not in source_columns and (name in key or not allows_missing):

@@ -13,13 +13,12 @@ from typing import Any
 
 from airflow_merge_provider.core.merge_engine.accumulators import (
     ACCUMULATORS,
-    EMPTY,
     Accumulator,
-    FoldError,
     comes_before,
     finish_value,
     order_key,
 )
+from airflow_merge_provider.core.merge_engine.exact_numbers import EMPTY, FoldError
 from airflow_merge_provider.core.merge_engine.options import PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
 from airflow_merge_provider.core.merge_engine.refusals import cannot_retract

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean, suggest_name
 from airflow_merge_provider.core.merge_load.load import LoadConfig, SchemaEvolution
 from airflow_merge_provider.core.merge_load.requirements import StagingRequirements
 from airflow_merge_provider.core.run.text_order import describe_text_order
+from airflow_merge_provider.core.schema.key_types import FindExample, show_example, suggest_cast
+from airflow_merge_provider.core.schema.type_text import FILE_METADATA
 
 # Casts that keep every value of a type; other casts lose information or fail.
 _WIDENS = {
@@ -21,8 +23,6 @@ _WIDENS = {
 }
 _WHOLE_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 VOID = "void"
-# Returns a value of a column of the source as text; None if it has none.
-FindExample = Callable[[str], str | None]
 # A map, a variant or no type at all, also inside other types; fields of structs may have these names.
 _INCOMPARABLE = re.compile(r"(?:^|[:<,])(?:map<|(?:variant|void)(?=[,>]|$))")
 
@@ -53,9 +53,11 @@ def check_reserved(columns: Sequence[str], prefix: str, source_name: str) -> Non
 
     :raises DataError: with the first such column.
     """
-    reserved = [column for column in columns if column.startswith(prefix)]
+    reserved = [
+        column for column in columns if column.startswith(prefix) or column.casefold() == FILE_METADATA
+    ]
     if reserved:
-        hint = f"rename it: {prefix} is reserved"
+        hint = f"rename it: {prefix} and {FILE_METADATA}, where Spark has the file of a row, are reserved"
         raise DataError.from_problems(
             [Problem(reserved[0], "column", f"{source_name} has a reserved column", hint)]
         )
@@ -180,18 +182,13 @@ def raise_problems(problems: Sequence[Problem]) -> None:
 def _find_type_problems(
     source: Mapping[str, str], stored: Mapping[str, str], target: str, find_example: FindExample
 ) -> list[Problem]:
-    def describe_value(name: str) -> str:
-        example = find_example(name)
-        return "" if example is None else f", with values such as {example}"
-
     return [
         Problem(
             target,
             "type",
             f"column {name!r} has type {kind} in the source and type {stored[name]} in the target"
-            f"{describe_value(name)}",
-            f"cast it upstream with CAST({name} AS {stored[name]}) if no value changes by that, "
-            "or rebuild the target with full_refresh=True",
+            f"{show_example(find_example, name)}",
+            f"{suggest_cast(name, kind, stored[name])}, or rebuild the target with full_refresh=True",
         )
         for name, kind in source.items()
         if name in stored and not _is_fitting(kind, stored[name])

@@ -8,12 +8,14 @@ compared only if every value of both types keeps its digits. Source: docs/values
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_merge_provider.core.schema.type_text import is_comparable
+from airflow_merge_provider.core.schema.type_text import is_comparable, show_identifier
 
+# Returns a value of a column of the source as text; None if it has none.
+FindExample = Callable[[str], str | None]
 Family = Literal[
     "boolean", "integer", "decimal", "float", "text", "char", "binary", "date", "timestamp", "timestamp_ntz",
     "other",
@@ -41,6 +43,13 @@ _CASTS: frozenset[tuple[Family, Family]] = frozenset({
     ("boolean", "integer"), ("boolean", "decimal"), ("boolean", "float"), ("float", "integer"),
     ("date", "timestamp"), ("date", "timestamp_ntz"), ("timestamp_ntz", "timestamp"),
 })  # fmt: skip
+
+# Families between which Spark has casts that keep the meaning of values.
+_CONVERTIBLE: tuple[frozenset[Family], ...] = (
+    frozenset({"boolean", "integer", "decimal", "float", "text", "char"}),
+    frozenset({"date", "timestamp", "timestamp_ntz", "text", "char"}),
+    frozenset({"binary", "text", "char"}),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,8 @@ def list_casts(types: Sequence[str]) -> list[str] | None:
 def suggest_casts(names: Sequence[str], types: Sequence[str]) -> str:
     """Return how to give columns of two types one type, by their names.
 
+    :param names: names in SQL.
+
     >>> suggest_casts(["a.id", "b.id"], ["string", "int"])
     'give the input a column with CAST(b.id AS STRING) in place of the field'
     """
@@ -126,6 +137,28 @@ def suggest_casts(names: Sequence[str], types: Sequence[str]) -> str:
         return "join on another field"
     changed = [cast.format(name) for name, cast in zip(names, casts, strict=True) if cast != "{0}"]
     return f"give the input a column with {' and '.join(changed)} in place of the field"
+
+
+def show_example(find_example: FindExample, name: str) -> str:
+    """Return the part of a message about a column that shows one of its values, if it has one."""
+    example = find_example(name)
+    return "" if example is None else f", with values such as {example}"
+
+
+def suggest_cast(name: str, kind: str, goal: str) -> str:
+    """Return how to give a column another type upstream: with a cast, if Spark has one.
+
+    >>> suggest_cast("a.b", "bigint", "int")
+    'cast it upstream with CAST(`a.b` AS int) if no value changes by that'
+    >>> suggest_cast("v", "bigint", "struct<a:bigint>")
+    'give it the type struct<a:bigint> upstream'
+    """
+    families = {read_key_type(kind).family, read_key_type(goal).family}
+    # The result of a cast to CHAR or VARCHAR is a STRING.
+    has_length = "char(" in goal.lower()
+    if not has_length and any(families <= group for group in _CONVERTIBLE):
+        return f"cast it upstream with CAST({show_identifier(name)} AS {goal}) if no value changes by that"
+    return f"give it the type {goal} upstream"
 
 
 def read_key_type(written: str) -> KeyType:

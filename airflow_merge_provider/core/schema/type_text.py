@@ -7,8 +7,20 @@ from collections.abc import Iterator
 
 # How many types each kind of container is made of.
 PART_COUNTS = {"array": 1, "map": 2}
+# Spark has the file of each row in a column of this name, and Delta cannot change rows that have their own.
+FILE_METADATA = "_metadata"
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NESTED = re.compile(r"(array|map|struct)\s*<(.*)>\Z", re.IGNORECASE | re.DOTALL)
 _INCOMPARABLE = frozenset({"map", "variant", "interval", "geometry", "geography"})
+
+
+def show_identifier(name: str) -> str:
+    """Return a name as SQL that users are shown has it: in backticks if it is not a plain word.
+
+    >>> show_identifier("id"), show_identifier("a.b`c")
+    ('id', '`a.b``c`')
+    """
+    return name if _PLAIN_NAME.match(name) else f"`{name.replace('`', '``')}`"
 
 
 def split_type(written: str) -> tuple[str, list[tuple[str, str]]]:

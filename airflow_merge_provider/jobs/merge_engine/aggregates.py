@@ -7,13 +7,15 @@ Source: docs/semantics/merge_engine.md, Execution in Spark.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
 from pyspark.sql import Column, functions as F
 
 from airflow_merge_provider.core.merge_engine import refusals
-from airflow_merge_provider.core.merge_engine.columns import INTEGERS, find_bounds, type_text
+from airflow_merge_provider.core.merge_engine.columns import INTEGERS, type_text
+from airflow_merge_provider.core.merge_engine.exact_numbers import INFINITE, TOO_MANY_DIGITS
 from airflow_merge_provider.core.merge_engine.functions import SERIALIZED
 from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE, FIRST_ROW
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
@@ -84,18 +86,7 @@ class Aggregates:
                 is_broken = (F.size(sql.quote_column(rule.name)) > 0) & _cast_to_column(rule).isNull()
                 yield F.when(is_broken, F.lit(refusals.broken_bitmap(rule)))
             if rule.role is ColumnRole.FUNCTION and not rule.folded and _can_overflow(rule):
-                total = sql.quote_column(rule.name)
-                exceeds_type = total["value"].isNotNull() & _cast_to_column(rule).isNull()
-                exceeds_decimal = total["value"].isNull() & (total["values"] > 0)
-                value_text = F.coalesce(
-                    total["value"].cast("string"), F.lit("a number with more than 38 digits")
-                )
-                message = F.concat(
-                    F.lit(f"overflow: {rule.function} of column {rule.name!r} is "),
-                    value_text,
-                    F.lit(f", out of range for {type_text(rule.column.kind)}"),
-                )
-                yield F.when(exceeds_type | exceeds_decimal, message)
+                yield _find_overflow(rule)
 
     def _whole_row(self) -> Column:
         plan = self._plan
@@ -190,13 +181,16 @@ class _ColumnAggregate:
         return F.when(F.count(F.when(self._added, self._value)) > 0, union)
 
     def _aggregate_sum(self) -> Column:
-        wide = self._value.cast(_WIDE.get(str(self._rule.column.family), "double"))
-        if self._rule.column.family == "decimal":
-            wide = self._value
+        family = str(self._rule.column.family)
+        wide = self._value if family == "decimal" else self._value.cast(_WIDE.get(family, "double"))
         signed = F.when(self._taken, F.when(sql.quote_column(ADDS), wide).otherwise(-wide))
-        if not _can_overflow(self._rule):
-            return F.sum(signed)
-        return F.struct(F.try_sum(signed).alias("value"), F.count(signed).alias("values"))
+        count = F.count(signed).alias("values")
+        if family not in _FLOATS:
+            return F.struct(F.try_sum(signed).alias("value"), count)
+        # A sum that is infinite in one order of its values only is finite if they are made smaller before.
+        total, scaled = F.sum(signed), F.sum(signed * F.lit(1 / _SCALE)) * F.lit(_SCALE)
+        value = F.when(_is_finite(total), total).otherwise(scaled).alias("value")
+        return F.struct(value, count, F.bool_and(_is_finite(signed)).alias("finite"))
 
     def _aggregate_count(self) -> Column:
         """Sum the stored count, 1 for each added and -1 for each retracted value; NULL values count 0."""
@@ -210,6 +204,9 @@ class _ColumnAggregate:
 
 # These types are wide enough for the sum of as many values as a cluster can hold.
 _WIDE = dict.fromkeys(INTEGERS, "bigint") | {"long": "decimal(28,0)"}
+_FLOATS = ("float", "double")
+# A power of two, so that no digit changes.
+_SCALE = 2.0**64
 
 
 def _group_name(group_index: int) -> str:
@@ -217,7 +214,26 @@ def _group_name(group_index: int) -> str:
 
 
 def _can_overflow(rule: ColumnRule) -> bool:
-    return rule.function in {"sum", "count"} and find_bounds(rule.column.kind) is not None
+    return rule.function in {"sum", "count"}
+
+
+def _is_finite(value: Column) -> Column:
+    # NaN is the greatest number.
+    return F.abs(value) < F.lit(math.inf)
+
+
+def _find_overflow(rule: ColumnRule) -> Column:
+    """Return the error text if a sum or count does not fit its column, else NULL."""
+    total, result = sql.quote_column(rule.name), _cast_to_column(rule)
+    if rule.column.family in _FLOATS:
+        exceeds, value_text = total["finite"] & ~_is_finite(result), F.lit(INFINITE)
+    else:
+        # A sum of decimals is NULL if it has more digits than any decimal.
+        exceeds = result.isNull() & (total["values"] > 0)
+        value_text = F.coalesce(total["value"].cast("string"), F.lit(TOO_MANY_DIGITS))
+    prefix = f"overflow: {rule.function} of column {rule.name!r} is "
+    suffix = f", out of range for {type_text(rule.column.kind)}"
+    return F.when(exceeds, F.concat(F.lit(prefix), value_text, F.lit(suffix)))
 
 
 def _cast_to_column(rule: ColumnRule) -> Column:
@@ -227,6 +243,4 @@ def _cast_to_column(rule: ColumnRule) -> Column:
         return serialized.unite_bitmaps(gathered)
     if rule.function in SERIALIZED:
         return serialized.compact_sketch(str(rule.function), gathered)
-    if rule.function == "sum" and not _can_overflow(rule):
-        return gathered.cast(rule.column.kind)
     return gathered["value"].try_cast(rule.column.kind) if _can_overflow(rule) else gathered

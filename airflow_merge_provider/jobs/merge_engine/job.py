@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from airflow_merge_provider.core.change_plan.shown_rows import mask_quotes
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.decisions.merge_engine import FoldDecision, decide_fold, require_dataset
-from airflow_merge_provider.core.merge_engine import compaction, stored_settings
+from airflow_merge_provider.core.merge_engine import stored_settings
 from airflow_merge_provider.core.merge_engine.checks import list_text_orders
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.merge_engine.counts import COUNTS
+from airflow_merge_provider.core.merge_engine.counts import COUNTS, count_storage, is_compaction_due
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
@@ -130,7 +130,7 @@ class _Fold(JobRun):
             batch = source_columns.fit_rows(self.config, read.rows, plan.columns)
             rows = self._fold_changes(plan, batch, stored)
             counted = count_changes(plan, rows)
-        storage = compaction.count_storage(self._find_storage(), counted.rows, full=self.is_full)
+        storage = count_storage(self._find_storage(), counted.rows, full=self.is_full)
         details = build_details(plan, read=read.how, storage=storage)
         result = RunResult(
             run_mode, reason, self.count_rows(**counted.rows), counted.counts, details,
@@ -223,7 +223,7 @@ class _Fold(JobRun):
                 plan, row_changes.select_results(plan, rows), counted, state, full=self.is_full
             )
         version = committed.version
-        if compaction.is_due(self.config, result.details["storage"]):
+        if is_compaction_due(self.config, result.details["storage"]):
             with self.reporter.progress.time_step("compact"):
                 version, result = self._compact_target(version, result)
         return self.reporter.build_report(result, version=version, changed=result.changed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import Column as Expression, DataFrame, functions as F
@@ -13,6 +14,7 @@ from airflow_merge_provider.core.merge_engine.checks import check_columns, plan_
 from airflow_merge_provider.core.merge_engine.columns import Column, is_text, parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
+from airflow_merge_provider.jobs.delta.table import read_example
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
 from airflow_merge_provider.jobs.merge_engine.source import IncrementalRead
 from airflow_merge_provider.jobs.spark import sql
@@ -46,7 +48,7 @@ def fit_rows(config: MergeEngineConfig, rows: DataFrame, columns: Sequence[Colum
     :raises DataError: when a column is too much, missing, or of another type.
     """
     source_columns = {column.name.casefold(): column for column in table_columns(rows.schema)}
-    check_columns(config, list(source_columns.values()), columns)
+    check_columns(config, list(source_columns.values()), columns, partial(read_example, rows))
     values = [
         sql.quote_column(source_columns[column.name.casefold()].name).alias(column.name)
         if column.name.casefold() in source_columns

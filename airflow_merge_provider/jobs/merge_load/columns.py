@@ -25,9 +25,10 @@ from pyspark.sql.types import (
 )
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_load.columns import FindExample, check_layout
+from airflow_merge_provider.core.merge_load.columns import check_layout
 from airflow_merge_provider.core.merge_load.load import SchemaEvolution
 from airflow_merge_provider.core.merge_load.timestamps import to_microseconds
+from airflow_merge_provider.core.schema.key_types import FindExample
 from airflow_merge_provider.jobs.delta.stored_values import require_storable
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line

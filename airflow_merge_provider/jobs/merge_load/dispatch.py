@@ -52,7 +52,10 @@ def find_parts(
     if invalid_values:
         value = mask_value(invalid_values[0], [by])
         message = f"{name} has the value {value} in column {by!r}, which is not a valid table name"
-        hint = "use only letters, digits, _ and -, or filter other values out with source_filter"
+        hint = (
+            "use an ASCII letter, digit or _, followed by ASCII letters, digits, _ and -, or filter other "
+            "values out with source_filter"
+        )
         problems.append(Problem("dispatch_by", "value", message, hint))
     if len(values) > _VALUES_MAX:
         message = f"{name} has more than {_VALUES_MAX} values in column {by!r}"

@@ -34,7 +34,7 @@ from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.table import build_row_counter, read_dataset
 from airflow_merge_provider.jobs.merge_load import dispatch
 from airflow_merge_provider.jobs.merge_load.changes import list_changed_rows
-from airflow_merge_provider.jobs.merge_load.nested import ListTables, NestedLists
+from airflow_merge_provider.jobs.merge_load.nested import ListTables, NestedLists, list_null_warnings
 from airflow_merge_provider.jobs.merge_load.report import (
     add_elements,
     build_counts,
@@ -262,6 +262,7 @@ class _Load(JobRun):
         if self.config.nested != "tables":
             return None
         lists = NestedLists.from_source(source, self.config)
+        self.reporter.add_warnings(list_null_warnings(source, lists.lists))
         if not self.is_full:
             self._list_tables().require_lists(lists, self.config.evolution)
         return lists

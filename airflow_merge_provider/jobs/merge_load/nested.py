@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.errors import DataError, Problem, format_count
 from airflow_merge_provider.core.merge_load.columns import list_missing
 from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.merge_load.load import (
@@ -79,6 +79,23 @@ class NestedLists:
         wide = self.source.select(ROW_ID, *refer_to_columns(self.lists)).dropDuplicates([ROW_ID])
         wide = wide.join(written.select(ROW_ID).distinct(), ROW_ID, "left_semi")
         yield from _explode_lists(wide.withColumn(ROOT_ID, quote_column(ROW_ID)), self.lists, "")
+
+
+def list_null_warnings(source: DataFrame, names: Sequence[str]) -> list[str]:
+    """Return a warning for each column that has NULL and empty lists, which its table cannot tell apart."""
+    counters = [
+        F.count_if(condition)
+        for name in names
+        for column in [quote_column(name)]
+        for condition in (column.isNull(), F.size(column) == 0)
+    ]
+    counts = list(source.agg(*counters).collect()[0]) if counters else []
+    return [
+        f"column {name!r} has {format_count(nulls, 'NULL list')} and {format_count(empty, 'empty list')}, "
+        "which are one value in the table of its elements (use nested='columns' to keep the difference)"
+        for name, nulls, empty in zip(names, counts[::2], counts[1::2], strict=True)
+        if nulls and empty
+    ]
 
 
 class ListTables:

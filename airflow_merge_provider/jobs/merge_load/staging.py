@@ -24,6 +24,7 @@ from airflow_merge_provider.core.merge_load.columns import (
 from airflow_merge_provider.core.merge_load.conditions import fill_tables
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.core.merge_load.requirements import CONTENT, PREFIX, StagingRequirements
+from airflow_merge_provider.core.schema.type_text import show_identifier
 from airflow_merge_provider.jobs.delta.table import read_example
 from airflow_merge_provider.jobs.merge_load.columns import (
     TargetColumns,
@@ -131,7 +132,7 @@ class StagedLoad:
         # An example of each key would make Spark sort all rows by their keys in order to count them.
         example_text = self.every.agg(F.min(FALSE_FLAG)).collect()[0][0]
         example = mask_value(repr(example_text), [flag])
-        condition = write_true_condition(self.layout.find_type(flag), flag)
+        condition = write_true_condition(self.layout.find_type(flag), show_identifier(flag))
         message = (
             f"hard_delete: column {flag!r} flags {format_count(count, 'row')} of {self.name} as deleted by a "
             f"value that looks false, such as {example} (any value but NULL is a flag, "

@@ -22,7 +22,7 @@ from airflow_merge_provider.core.expectations.result import (
     check_freshness,
 )
 from airflow_merge_provider.core.schema.key_types import choose_comparison, suggest_casts
-from airflow_merge_provider.core.schema.type_text import is_comparable
+from airflow_merge_provider.core.schema.type_text import is_comparable, show_identifier
 from airflow_merge_provider.jobs.run.change_set import read_row
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.exact_text import exact_row
@@ -189,7 +189,8 @@ def _build_validity(item: Expectation, keys: DataFrame, valid: DataFrame) -> Col
                 f"column {names[0]!r} is {types[0]}, and the referenced column {names[1]!r} is {types[1]}: "
                 "they cannot be compared exactly"
             )
-            problems.append(Problem(f"{item.path}.foreign_key", "type", message, suggest_casts(names, types)))
+            hint = suggest_casts([show_identifier(name) for name in names], types)
+            problems.append(Problem(f"{item.path}.foreign_key", "type", message, hint))
             continue
         pairs = (build_key_columns(F.col(field.name), comparison) for field in (key, other))
         conditions += [left == right for left, right in zip(*pairs, strict=True)]

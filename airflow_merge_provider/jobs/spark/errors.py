@@ -184,6 +184,8 @@ _OF_THE_DATA = re.compile(
     r"DELTA_MULTIPLE_SOURCE_ROW_MATCHING|DELTA_NOT_NULL_CONSTRAINT|CANNOT_PARSE|CANNOT_MERGE_SCHEMAS|"
     r"INVALID_VARIANT"
 )
+# What Spark adds to a message of this package, which an expression has raised.
+_OWN_TEXT = re.compile(r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w+)?$")
 # While rows are written, such an error is the cause of one that names only the folder.
 _CAUSE_OF_WRITE = re.compile(r"^Caused by: [\w.$]+: (\[([A-Z_.]+)\] .*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 # A file cannot be read because of its content, or because of what lies between it and Spark.
@@ -196,6 +198,16 @@ _LOST = re.compile(rf"{LOST_PARTITION_VALUE} (.+?) in the row (.*?)(?: SQLSTATE:
 # A MERGE or overwrite begins with this text, REPLACE ON has it in its second line.
 _VIOLATION = re.compile(
     r"DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\] (.+?) violated by row with values:((?:\n - [^\n]+)*)", re.DOTALL
+)
+
+# A MERGE names the limit only.
+_TOO_LONG = re.compile(
+    r"EXCEED_CHAR_VARCHAR_LIMIT\] Value \"(.*?)\" exceeds char/varchar type length limitation\. "
+    r"Failed check: .*\(length\((.+)\) <= (\d+)\)|EXCEED_LIMIT_LENGTH\] [^\n]*?limitation: (\d+)",
+    re.DOTALL,
+)
+_NULL_VALUE = re.compile(
+    r"DELTA_NOT_NULL_CONSTRAINT_VIOLATED\] [^\n]*? for column: ([^\n]+?)\.?$", re.MULTILINE
 )
 
 
@@ -213,9 +225,9 @@ def convert_error(
     if problem := _find_refusal(text, target):
         return DataError.from_problems([problem])
     if _OF_THE_DATA.search(error_condition(error)):
-        return DataError(mask_error(first_line(error)))
+        return DataError(mask_error(_OWN_TEXT.sub(r"\1", first_line(error))))
     if "TASK_WRITE_FAILED" in text and (cause := _find_cause_of_write(text)):
-        return DataError(mask_error(cause))
+        return DataError(mask_error(_OWN_TEXT.sub(r"\1", cause)))
     if _LOST_SERVER.search(text):
         return JobError(f"{_describe_loss(has_begun=has_begun)}\n{first_line(error)}")
     if (known_error := _find_known(error, text)) is not None:
@@ -259,6 +271,22 @@ def _find_refusal(text: str, path: str) -> Problem | None:
     if match := _VIOLATION.search(text):
         hint = "correct it upstream, leave it out with expectations, or drop the constraint"
         return Problem(path, "constraint", f"a row violates {match[1]}: {_join_values(match[2])}", hint)
+    if match := _TOO_LONG.search(text):
+        value, column, limit, merge_limit = match.groups()
+        name = _unquote_name(column or "")
+        subject = f"value {mask_value(repr(value), [name])} of column {name!r}" if name else "a value"
+        message = f"{subject} is longer than its type allows, {limit or merge_limit} characters"
+        hint = (
+            "shorten it upstream, leave it out with expectations, or change the type of the column to STRING"
+        )
+        return Problem(path, "length", message, hint)
+    if match := _NULL_VALUE.search(text):
+        message = f"a row has NULL in column {_unquote_name(match[1])!r}, which is NOT NULL"
+        hint = (
+            "set a value upstream, leave such rows out with the expectation not_null, or drop the constraint "
+            f"with ALTER COLUMN {match[1]} DROP NOT NULL"
+        )
+        return Problem(path, "not-null", message, hint)
     if match := _LOST.search(text):
         row = f"{match[1]} in the row {mask_text(match[2])}"
         message = f"{LOST_PARTITION_VALUE} {row}: Delta would store NULL, or no file could be named so"
@@ -268,6 +296,15 @@ def _find_refusal(text: str, path: str) -> Problem | None:
         message = "the property delta.appendOnly of the table allows no change or deletion of rows"
         return Problem(path, "append-only", message, "set the property to false, or choose another target")
     return None
+
+
+def _unquote_name(name: str) -> str:
+    """Return the name of a column without the backticks that SQL needs.
+
+    >>> _unquote_name("`a.b``c`"), _unquote_name("s.a")
+    ('a.b`c', 's.a')
+    """
+    return name[1:-1].replace("``", "`") if re.fullmatch(r"`(?:[^`]|``)*`", name) else name
 
 
 def _join_values(lines: str) -> str:

@@ -1,14 +1,16 @@
 """One exact text of a value, for comparisons, digests and plans: values are equal if their texts are.
 
 ``to_json`` alone cuts times to milliseconds, writes them in the time zone of the session, keeps the order of
-a map's entries, and writes keys that are not text by their address in memory.
+a map's entries, writes keys that are not text by their address in memory, and replaces bytes that are not
+UTF-8.
 
 Source: docs/values.md, Comparison.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import (
@@ -27,6 +29,10 @@ from airflow_merge_provider.jobs.spark.sql import quote_name, quote_text
 _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 # Options of to_json and of text writers that keep every digit of a time, in any time zone of the session.
 JSON_OPTIONS = {"timestampFormat": f"{_TIME}XXX", "timestampNTZFormat": _TIME, "timeZone": "UTC"}
+# The beginning of the form of a text that is not UTF-8, or that begins like this form. JSON has the same
+# replacement character for all bytes that are not UTF-8, so only a text that contains it needs the form.
+_REPLACED = "\ufffd"
+_MARK = f"{_REPLACED}x"
 _ZEROS: dict[type[DataType], str] = {FloatType: "0F", DoubleType: "0D"}
 
 
@@ -40,19 +46,26 @@ def exact_text(value: str, kind: DataType) -> Column:
 
 def exact_sql(value: str, kind: DataType) -> str:
     """Return the exact text of a value as SQL, like ``exact_text``."""
-    normal = _normalize_value(value, kind)
     if isinstance(kind, StructType | ArrayType | MapType | VariantType):
-        return _format_json(normal)
+        return _format_json(lambda normalizer: normalizer.normalize(value, kind))
     # to_json takes no plain values.
-    text = _format_json(f"named_struct('v', {normal})")
+    text = _format_json(lambda normalizer: f"named_struct('v', {normalizer.normalize(value, kind)})")
     return f"if({value} IS NULL, NULL, {text})"
 
 
 def exact_row(rows: DataFrame, names: Iterable[str], *, keeps_nulls: bool = False) -> Column:
     """Return the exact text of some columns of rows as a JSON object, by default without NULL columns."""
     kinds = {field.name: field.dataType for field in rows.schema.fields}
-    pairs = (f"{quote_text(name)}, {_normalize_value(quote_name(name), kinds[name])}" for name in names)
-    return F.expr(_format_json(f"named_struct({', '.join(pairs)})", keeps_nulls=keeps_nulls))
+    selected_names = tuple(names)
+
+    def build_struct(normalizer: _Normalizer) -> str:
+        pairs = (
+            f"{quote_text(name)}, {normalizer.normalize(quote_name(name), kinds[name])}"
+            for name in selected_names
+        )
+        return f"named_struct({', '.join(pairs)})"
+
+    return F.expr(_format_json(build_struct, keeps_nulls=keeps_nulls))
 
 
 def has_equality(kind: DataType) -> bool:
@@ -67,40 +80,60 @@ def has_equality(kind: DataType) -> bool:
     return not isinstance(kind, MapType | VariantType)
 
 
-def _format_json(value: str, *, keeps_nulls: bool = False) -> str:
+def _format_json(build_value: Callable[[_Normalizer], str], *, keeps_nulls: bool = False) -> str:
     options = {**JSON_OPTIONS, "ignoreNullFields": str(not keeps_nulls).lower()}
     pairs = ", ".join(quote_text(text) for pair in options.items() for text in pair)
-    return f"to_json({value}, map({pairs}))"
+    text, marked = (
+        f"to_json({build_value(_Normalizer(marks_bytes=marks_bytes))}, map({pairs}))"
+        for marks_bytes in (False, True)
+    )
+    return text if text == marked else f"if(contains({text}, {quote_text(_REPLACED)}), {marked}, {text})"
 
 
-def _normalize_value(value: str, kind: DataType, depth: int = 0) -> str:
-    """Return a value as SQL in which equal values have one form; the value itself if it has only one.
+@dataclass(frozen=True, slots=True)
+class _Normalizer:
+    """Writes values as SQL in which equal values have one form; ``marks_bytes``: texts of any bytes, too."""
 
-    A map becomes sorted entries, and -0.0 becomes 0.0, to which it is equal.
-    """
-    if zero := _ZEROS.get(type(kind)):
-        return f"({value} + {zero})"
-    if isinstance(kind, ArrayType):
-        item = f"v{depth}"
-        normal = _normalize_value(item, kind.elementType, depth + 1)
-        return value if normal == item else f"transform({value}, {item} -> {normal})"
-    if isinstance(kind, StructType):
+    marks_bytes: bool
+
+    def normalize(self, value: str, kind: DataType, depth: int = 0) -> str:
+        """Return the form of a value; the value itself if it has only one.
+
+        A map becomes sorted entries, and -0.0 becomes 0.0, to which it is equal.
+        """
+        if zero := _ZEROS.get(type(kind)):
+            return f"({value} + {zero})"
+        if isinstance(kind, StringType):
+            return self._mark_bytes(value) if self.marks_bytes else value
+        if isinstance(kind, ArrayType):
+            item = f"v{depth}"
+            normal = self.normalize(item, kind.elementType, depth + 1)
+            return value if normal == item else f"transform({value}, {item} -> {normal})"
+        if isinstance(kind, StructType):
+            return self._normalize_struct(value, kind, depth)
+        if isinstance(kind, MapType):
+            return self._normalize_map(value, kind, depth)
+        return value
+
+    def _mark_bytes(self, value: str) -> str:
+        # Without a collation, which could find the mark in other texts.
+        text, mark = f"CAST({value} AS STRING)", quote_text(_MARK)
+        is_plain = f"is_valid_utf8({text}) AND NOT startswith({text}, {mark})"
+        return f"if({is_plain}, {text}, concat({mark}, hex({text})))"
+
+    def _normalize_struct(self, value: str, kind: StructType, depth: int) -> str:
         fields = {field.name: f"{value}.{quote_name(field.name)}" for field in kind.fields}
         normals = {
-            field.name: _normalize_value(fields[field.name], field.dataType, depth) for field in kind.fields
+            field.name: self.normalize(fields[field.name], field.dataType, depth) for field in kind.fields
         }
         if normals == fields:
             return value
         pairs = ", ".join(f"{quote_text(name)}, {normal}" for name, normal in normals.items())
         return f"if({value} IS NULL, NULL, named_struct({pairs}))"
-    if isinstance(kind, MapType):
-        return _normalize_map(value, kind, depth)
-    return value
 
-
-def _normalize_map(value: str, kind: MapType, depth: int) -> str:
-    key = f"v{depth}"
-    entry = f"named_struct('key', {_normalize_value(key, kind.keyType, depth + 1)}, 'value', "
-    entry += f"{_normalize_value(f'element_at({value}, {key})', kind.valueType, depth + 1)})"
-    entries = f"transform(array_sort(map_keys({value})), {key} -> {entry})"
-    return f"map_from_entries({entries})" if isinstance(kind.keyType, StringType) else entries
+    def _normalize_map(self, value: str, kind: MapType, depth: int) -> str:
+        key = f"v{depth}"
+        entry = f"named_struct('key', {self.normalize(key, kind.keyType, depth + 1)}, 'value', "
+        entry += f"{self.normalize(f'element_at({value}, {key})', kind.valueType, depth + 1)})"
+        entries = f"transform(array_sort(map_keys({value})), {key} -> {entry})"
+        return f"map_from_entries({entries})" if isinstance(kind.keyType, StringType) else entries

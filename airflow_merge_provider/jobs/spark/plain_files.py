@@ -208,14 +208,17 @@ def _find_bad_record(reader: DataFrameReader, locations: Sequence[str]) -> FileP
 
 def _describe_record(schema: StructType) -> Column:
     """Return the text of a record that cannot be read, and the columns that are empty in it."""
-    names = (F.when(quote_column(name).isNull(), F.lit(name)) for name in schema.names)
-    text = F.left(CORRUPT, F.lit(_EXAMPLE_MAX_LENGTH))
+    names = F.concat_ws(", ", *(F.when(quote_column(name).isNull(), F.lit(name)) for name in schema.names))
+    # The first line of an error is its message.
+    text = F.left(F.regexp_replace(CORRUPT, r"\R", r"\\n"), F.lit(_EXAMPLE_MAX_LENGTH))
     return F.concat(
         F.lit("the record '"),
         text,
-        F.lit("' cannot be read, columns without a value: "),
-        F.concat_ws(", ", *names),
-        F.lit(" (correct it, or set the option mode to PERMISSIVE to read NULL)"),
+        F.lit("' cannot be read, "),
+        F.when(names == "", F.lit("it has more values than columns")).otherwise(
+            F.concat(F.lit("columns without a value: "), names)
+        ),
+        F.lit(" (correct it, or set the option mode to PERMISSIVE to read what can be read)"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +15,14 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.merge_engine.checks import plan_fold
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.run.text_order import describe_text_order
+from airflow_merge_provider.jobs.merge_engine.counting import AFTER
+from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, KIND, PROBLEM
+from airflow_merge_provider.jobs.merge_engine.row_changes import fold_batch
+from airflow_merge_provider.jobs.merge_engine.source_columns import table_columns
+from airflow_merge_provider.jobs.spark.staging import create_dataframe
 from tests.jobs.merge_engine.stream import Stream
 
 UTC = dt.timezone.utc  # noqa: UP017 - compared with what Arrow returns
@@ -133,6 +141,64 @@ def test_an_empty_text_in_a_partition_is_refused(lean: SparkSession, tmp_path: P
     with pytest.raises(DataError, match="'site' in the row"):
         stream.run_job()
     assert stream.read_rows(order=["sku"]) == [("x", 1, "a")]
+
+
+def test_columns_may_have_any_names(lean: SparkSession, tmp_path: Path) -> None:
+    """Names with backticks and dots are quoted wherever SQL has them."""
+    names = ("e`f", "a.b", "`q`")
+    options = {f"fields.{name}.aggregate-function": "max" for name in names}
+    stream = Stream(lean, tmp_path, merge_engine="aggregation", options=options)
+    for text in ("a", "b"):
+        stream.write_batch({"k": [1], **{name: [text] for name in names}})
+        stream.run_job()
+
+    assert stream.read_rows() == [(1, *["b"] * len(names))]
+
+
+def test_infinite_results_of_finite_values_are_refused(lean: SparkSession) -> None:
+    """Sums, products and retractions of FLOAT and DOUBLE do not overflow in silence, in any order of rows.
+
+    An infinity among the values stays one.
+    """
+    big, bigger, infinite = 3e38, 1.7e308, float("inf")
+    values: list[tuple[str, list[float], list[float]]] = [
+        ("float", [big, big], [1.0]),
+        ("float retracted", [-big, big], [1.0]),
+        ("double", [1.0], [bigger, bigger]),
+        ("exact", [big, -big, big], [bigger, bigger, -bigger]),
+        ("infinite", [infinite, big, big], [-infinite, bigger, 1.0]),
+        ("no sum", [infinite, -infinite], [float("nan"), bigger, bigger]),
+    ]
+    rows = [
+        (key, at, f, d, "-U" if key == "float retracted" and not at else "+I")
+        for key, floats, doubles in values
+        for at, (f, d) in enumerate(itertools.zip_longest(floats, doubles))
+    ]
+    kinds = [pa.string(), pa.int32(), pa.float32(), pa.float64(), pa.string()]
+    batch = create_dataframe(
+        lean,
+        pa.table(
+            [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)],
+            names=["k", ARRIVAL, "f", "d", KIND],
+        ),
+    )
+    options = {f"fields.{name}.aggregate-function": "sum" for name in ("f", "d")}
+    config = MergeEngineConfig.parse(
+        {"primary_key": ["k"], "merge_engine": "aggregation", "options": options}
+    )
+
+    folded = fold_batch(plan_fold(config, table_columns(batch.schema)), batch, None)
+
+    results = {row["k"]: row for row in folded.select("k", f"`{AFTER}`.*", f"`{PROBLEM}`").collect()}
+    message = "overflow: sum of column {!r} is infinite, out of range for {}"
+    assert {key: row[PROBLEM] for key, row in results.items() if row[PROBLEM]} == {
+        "float": message.format("f", "FLOAT"),
+        "float retracted": message.format("f", "FLOAT"),
+        "double": message.format("d", "DOUBLE"),
+    }
+    assert [results["exact"][name] for name in ("f", "d")] == [pytest.approx(big), bigger]
+    assert [results["infinite"][name] for name in ("f", "d")] == [infinite, -infinite]
+    assert [str(results["no sum"][name]) for name in ("f", "d")] == ["nan", "nan"]
 
 
 def test_a_plan_names_the_records_of_nested_values(lean: SparkSession, tmp_path: Path) -> None:

@@ -89,3 +89,34 @@ def test_a_column_that_pads_texts_is_refused(loads: MakeLoads) -> None:
 
     with pytest.raises(DataError, match=r"column 'id' has type char\(3\), which pads its texts"):
         table.load_rows([{"id": "a", "v": "b"}], adopt=True)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "column", "value", "message"),
+    [
+        (
+            "upsert",
+            "`a.b` VARCHAR(3)",
+            "abcd",
+            "value 'abcd' of column 'a.b' is longer than its type allows, 3 c",
+        ),
+        (
+            "delete-insert",
+            "v STRING NOT NULL",
+            None,
+            "a row has NULL in column 'v', which is NOT NULL (set a val",
+        ),
+    ],
+)
+def test_what_the_columns_of_a_table_refuse_is_named(
+    loads: MakeLoads, strategy: str, column: str, value: str | None, message: str
+) -> None:
+    """The error has the table, the column and the remedy, and no row is written."""
+    table = loads(strategy, primary_key="id", adopt=True)
+    table.spark.sql(f"CREATE TABLE delta.`{table.target}` (id BIGINT, {column}) USING delta")
+    name = "a.b" if "a.b" in column else "v"
+    with pytest.raises(DataError) as caught:
+        table.load_rows(pa.table({"id": [1], name: pa.array([value], pa.string())}))
+
+    assert str(caught.value).startswith(f"{table.target}: {message}")
+    assert table.read_rows() == []

@@ -127,3 +127,6 @@ def test_a_key_that_cannot_be_compared_is_refused(memory_loads: MakeLoads) -> No
     )
     with pytest.raises(DataError, match=message):
         loads.load_rows(rows)
+    struct = pa.table({"id": [1], "v": pa.array([{"a": 1}], pa.struct([("a", pa.int64())]))})
+    with pytest.raises(DataError, match=r"\(give it the type decimal\(10,2\) upstream, or rebuild"):
+        loads.load_rows(struct)

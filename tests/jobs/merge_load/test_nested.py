@@ -49,6 +49,25 @@ def test_lists_become_tables_that_are_linked_to_their_row(loads: MakeLoads) -> N
     }
 
 
+def test_null_and_empty_lists_in_one_load_are_reported(loads: MakeLoads) -> None:
+    """The tables of lists cannot tell them apart; a load that has only one of them loses nothing."""
+    table = loads("upsert", **KEY)
+    kind = pa.list_(pa.int64())
+    loaded = pa.table(
+        {"id": [1, 2, 3], "v": pa.array([None, [], [1]], kind), "w": pa.array([None, None, []], kind)}
+    )
+
+    report = table.load_rows(loaded.drop(["w"]).slice(1), until="transform")
+    assert report["warnings"] == []
+    warnings = table.load_rows(loaded, until="transform")["warnings"]
+    assert [
+        text.partition(", which are one value in the table of its elements (")[0] for text in warnings
+    ] == [
+        "column 'v' has 1 NULL list and 1 empty list",
+        "column 'w' has 2 NULL lists and 1 empty list",
+    ]
+
+
 @pytest.mark.long
 def test_only_elements_of_changed_lists_are_written(loads: MakeLoads) -> None:
     """Only elements of changed lists are written: other changes and loads with the same lists write none."""

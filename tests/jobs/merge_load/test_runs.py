@@ -55,6 +55,7 @@ def test_wrong_rows_are_refused_and_the_target_stays(loads: MakeLoads) -> None:
         lambda: table.load_rows([{"id": 1, "v": "b", "n": 1}], schema_evolution="error"), "no column 'n'"
     )
     check_refusal(lambda: table.load_rows([{"id": 1, "__merge_action": "x"}]), "has a reserved column")
+    check_refusal(lambda: table.load_rows([{"id": 1, "_metadata": "x"}]), "has a reserved column")
     check_refusal(
         lambda: table.load_rows([{"id": 1, "gone": True}], hard_delete="gome"), "did you mean 'gone'"
     )

@@ -195,6 +195,32 @@ def test_a_null_that_csv_cannot_hold_is_refused(lean: SparkSession, tmp_path: Pa
     assert output.read_bytes() == b'v\na\nNULL\n""\n'
 
 
+def test_texts_that_readers_take_for_null_are_refused(lean: SparkSession, tmp_path: Path) -> None:
+    """A value that is written as NULL is, or as an empty text, fails its bin with the file and the value."""
+    rows = '{"v":null,"n":2}', '{"v":"NA","n":2}', '{"v":"","n":2}', '{"v":"a","n":1}'
+    cases = [
+        (
+            {"nullValue": "NA"},
+            "1.json cannot be merged: field 'v': the STRING 'NA' is written as the null",
+        ),
+        (
+            {"nullValue": "1"},
+            "3.json cannot be merged: field 'n': the BIGINT '1' is written as the null",
+        ),
+        ({"emptyValue": ""}, "2.json cannot be merged: field 'v': the STRING '' is written as NULL is"),
+        ({"emptyValue": "NA"}, "1.json cannot be merged: field 'v': the STRING 'NA' is written as the empty"),
+    ]
+    for number, (options, expected) in enumerate(cases):
+        writer = {"format": "csv", "options": options}
+        landing = Landing(tmp_path / str(number), lean, reader="json", writer=writer)
+        for name, content in enumerate(rows):
+            landing.put_file(f"{name}.json", f"{content}\n")
+        landing.run_job(at=1)
+
+        reasons = [line["reason"] for line in landing.read_ledger() if line["outcome"] == "failed"]
+        assert [expected in reason for reason in reasons] == [True]
+
+
 def test_failed_files_fail_the_run_if_asked(lean: SparkSession, tmp_path: Path) -> None:
     """No file is moved, and the error names the file, the value and its type."""
     landing = Landing(

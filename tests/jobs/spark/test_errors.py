@@ -155,7 +155,7 @@ def test_a_value_that_is_found_while_rows_are_written_is_named() -> None:
     error = convert_error(PySparkException(text))
 
     assert isinstance(error, DataError)
-    assert error.message == value
+    assert f"[USER_RAISED_EXCEPTION] {error.message}" == value
 
 
 def test_an_object_store_without_keys_is_a_missing_prerequisite() -> None:

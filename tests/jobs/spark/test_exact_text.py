@@ -41,8 +41,25 @@ _VALUES = {
         ["12345678901234567890.123456789012345678BD"],
         ["12345678901234567890.123456789012345679BD"],
     ),
+    "map by text of any bytes": (
+        ["map(cast(X'ff' as string), 1, cast(X'fe' as string), 2)"],
+        ["map(cast(X'ff' as string), 2, cast(X'fe' as string), 1)", "map('\\ufffdxFF', 1, '\\ufffdxFE', 2)"],
+    ),
     "binary": (["X'00ff'"], ["X'00fe'", "X'00'", "X''"]),
     "text": (["''"], ["' '", "'\\n'", "'\\\\'", "'\"'", "'null'", "'\\u00e9'", "'e\\u0301'"]),
+    "text of any bytes": (
+        ["cast(X'ff' as string)"],
+        [
+            "cast(X'fe' as string)",
+            "cast(X'ff41' as string)",
+            "cast(X'eda080' as string)",
+            "'\\ufffd'",
+            "'\\ufffdxFF'",
+            "'\\ufffdxFFx'",
+            "'xFF'",
+            "'FF'",
+        ],
+    ),
     "interval": (
         ["interval '1 02:03:04.123456' day to second"],
         ["interval '1 02:03:04.123457' day to second"],

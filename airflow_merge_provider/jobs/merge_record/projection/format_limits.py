@@ -23,6 +23,8 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 _EXAMPLE_MAX_LENGTH = 100
 _HINT = " (set the field to STRING in the schema of the writer, or another format)"
 _ENCODING_HINT = " (set another encoding of the writer, such as UTF-8)"
+# The options of CSV whose texts stand for NULL and for an empty text, which no other value equals.
+_SPECIAL_TEXTS = {"nullValue": "", "emptyValue": '""'}
 # All characters but those of XML 1.0.
 _NO_XML = r"[^\t\n\r\x{20}-\x{D7FF}\x{E000}-\x{FFFD}\x{10000}-\x{10FFFF}]"
 # In microseconds. ORC stores seconds and a fraction, of which neither is negative there.
@@ -35,11 +37,15 @@ def describe_unwritable_value(schema: Schema, output: Mapping[str, Any]) -> Colu
     :return: None if the files hold every record of the schema.
     """
     rule = _RULES.get(output["format"])
-    encoding = find_option(write_options(output), "encoding")
-    if output["format"] == "csv" and encoding in LACKING:
-        if lost := next((name for name in schema.names if re.search(LACKING[encoding], name)), None):
+    if output["format"] == "csv":
+        options = write_options(output)
+        encoding = find_option(options, "encoding")
+        lacking = LACKING.get(encoding)
+        if lost := next((name for name in schema.names if lacking and re.search(lacking, name)), None):
             return F.lit(f"field {lost!r}: its name has a character that {encoding} lacks{_ENCODING_HINT}")
-        rule = partial(_check_encoding, encoding)
+        texts = {name: find_option(options, name) for name in _SPECIAL_TEXTS}
+        if lacking or texts != _SPECIAL_TEXTS:
+            rule = partial(_check_csv, encoding, texts)
     if rule is None:
         return None
     fields = spark_schema(schema).fields
@@ -49,12 +55,22 @@ def describe_unwritable_value(schema: Schema, output: Mapping[str, Any]) -> Colu
     )
 
 
-def _check_encoding(encoding: str, value: Column, kind: T.DataType) -> Column | None:
-    if not isinstance(kind, T.StringType):
-        return None
-    problem = f"' has a character that {encoding} lacks{_ENCODING_HINT}"
-    text = F.concat(F.lit("the STRING '"), F.left(value, F.lit(_EXAMPLE_MAX_LENGTH)), F.lit(problem))
-    return F.when(value.rlike(LACKING[encoding]), text)
+def _check_csv(encoding: str, texts: Mapping[str, str], value: Column, kind: T.DataType) -> Column | None:
+    text, name = value.cast("string"), kind.simpleString().upper()
+    example = F.concat(F.lit(f"the {name} '"), F.left(text, F.lit(_EXAMPLE_MAX_LENGTH)))
+    lost = [
+        (text == special, f"' is written as the {option} of the writer is (set another {option})")
+        for option, special in texts.items()
+        if special not in ("", _SPECIAL_TEXTS[option])
+    ]
+    if isinstance(kind, T.StringType) and texts["emptyValue"] == texts["nullValue"]:
+        lost.append((text == "", "' is written as NULL is (set another emptyValue)"))
+    if isinstance(kind, T.StringType) and encoding in LACKING:
+        lost.append(
+            (text.rlike(LACKING[encoding]), f"' has a character that {encoding} lacks{_ENCODING_HINT}")
+        )
+    problems = (F.when(is_lost, F.concat(example, F.lit(problem))) for is_lost, problem in lost)
+    return F.coalesce(*problems, F.lit(None).cast("string"))
 
 
 def _check_orc(value: Column, kind: T.DataType) -> Column | None:

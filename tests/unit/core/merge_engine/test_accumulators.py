@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.merge_engine.accumulators import (
-    ACCUMULATORS,
-    EMPTY,
-    FoldError,
-    finish_value,
-)
+from airflow_merge_provider.core.merge_engine.accumulators import ACCUMULATORS, finish_value
 from airflow_merge_provider.core.merge_engine.columns import Column
+from airflow_merge_provider.core.merge_engine.exact_numbers import EMPTY, FoldError
 from airflow_merge_provider.core.merge_engine.options import ColumnOptions
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule
 from tests.conformance.flink_types import spark_type
@@ -48,6 +45,14 @@ def gather_values(function: str, kind: str, *steps: Step, **options: Any) -> Any
         ("product", "DOUBLE", [("+", -1.0), ("-", 0.0)], -math.inf),
         ("product", "DECIMAL(4,2)", [("+", Decimal("1.01")), ("+", Decimal("1.10"))], Decimal("1.11")),
         ("product", "DECIMAL(10,2)", [("+", Decimal("1.00")), ("-", Decimal("8.00"))], Decimal("0.13")),
+        ("product", "DECIMAL(10,2)", [("+", Decimal(2)), ("-", Decimal(8)), ("+", Decimal(4))], Decimal(1)),
+        ("product", "DOUBLE", [("+", 1e200), ("+", 1e200), ("+", 1e-300)], 1e100),
+        ("product", "DOUBLE", [("+", 1e308), ("+", -math.inf), ("+", 10.0)], -math.inf),
+        ("product", "DOUBLE", [("+", math.inf), ("+", 0.0)], math.nan),
+        ("product", "DOUBLE", [("+", 1e308), ("+", 10.0), ("-", -math.inf)], 0.0),
+        ("sum", "DOUBLE", [("+", 1.7e308), ("+", 1.7e308), ("-", 1.7e308)], 1.7e308),
+        ("sum", "DOUBLE", [("+", 1e16), ("+", 1.0), ("-", 1e16)], 1.0),
+        ("sum", "FLOAT", [("+", 3e38), ("+", math.inf)], math.inf),
         ("max", "DOUBLE", [("+", math.inf), ("+", math.nan), ("+", 1.0)], math.nan),
         ("max", "BYTES", [("+", b"\x7f"), ("+", b"\x80")], b"\x80"),
         ("first_value", "INT", [("+", None), ("+", 1)], None),
@@ -69,6 +74,12 @@ def test_values_are_gathered(function: str, kind: str, steps: list[Step], expect
     [
         ("sum", "TINYINT", [("+", 127), ("+", 1)], "overflow: sum of column 'v' is 128, out of range"),
         ("sum", "DECIMAL(4,2)", [("+", Decimal("99.99")), ("+", Decimal("0.01"))], "is 100.00, out of range"),
+        ("sum", "FLOAT", [("+", 3e38), ("+", 3e38)], "sum of column 'v' is infinite, out of range for FLOAT"),
+        ("sum", "DOUBLE", [("-", 1.7e308), ("-", 1.7e308)], "is infinite, out of range for DOUBLE"),
+        ("product", "FLOAT", [("+", 3e30), ("+", 3e30)], "is infinite, out of range for FLOAT"),
+        ("product", "DOUBLE", [("+", 1e308), ("-", 1e-10)], "is infinite, out of range for DOUBLE"),
+        ("product", "INT", [("+", 10**9)] * 600, "is a number with more than 38 digits, out of range"),
+        ("product", "DECIMAL(38,0)", [("+", Decimal(10**37))] * 9, "is a number with more than 38 digits"),
         ("product", "INT", [("+", 1), ("-", 0)], "cannot retract a factor of zero"),
         ("product", "DECIMAL(10,2)", [("+", Decimal(1)), ("-", Decimal(3))], "not a finite decimal"),
     ],
@@ -79,6 +90,23 @@ def test_what_cannot_be_said_in_the_column_is_an_error(
     """A result outside the column type raises an error with the function, the column and the value."""
     with pytest.raises(FoldError, match=message):
         gather_values(function, kind, *steps)
+
+
+@pytest.mark.parametrize("kind", ["DECIMAL(10,2)", "DECIMAL(38,18)", "FLOAT", "DOUBLE"])
+@pytest.mark.parametrize("function", ["sum", "product"])
+def test_additions_give_one_result_in_every_order(function: str, kind: str) -> None:
+    """Sums and products are exact until they are stored: no order of the values changes a digit."""
+    texts = ("0.05", "0.05", "20", "20", "0.3", "-7.77")
+    values = [Decimal(text) if kind.startswith("DECIMAL") else float(text) for text in texts]
+
+    results = {
+        gather_values(function, kind, *(("+", value) for value in order))
+        for order in itertools.permutations(values)
+    }
+
+    assert len(results) == 1
+    if function == "product":
+        assert float(results.pop()) == pytest.approx(-2.33, rel=1e-3)
 
 
 def test_times_are_compared_by_their_type() -> None:

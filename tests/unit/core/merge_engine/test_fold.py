@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
-from airflow_merge_provider.core.merge_engine.accumulators import ACCUMULATORS, EMPTY
+from airflow_merge_provider.core.merge_engine.accumulators import ACCUMULATORS
 from airflow_merge_provider.core.merge_engine.checks import plan_fold
 from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.exact_numbers import EMPTY
 from airflow_merge_provider.core.merge_engine.fold import Record, fold_records
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 

@@ -12,6 +12,7 @@ import pytest
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.core.merge_engine.checks import (
     check_columns,
+    check_names,
     list_text_orders,
     list_warnings,
     plan_fold,
@@ -20,6 +21,7 @@ from airflow_merge_provider.core.merge_engine.columns import parse_columns, type
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.options import SequenceGroup
 from airflow_merge_provider.core.merge_engine.plan import explain_plan
+from airflow_merge_provider.core.schema.key_types import suggest_cast
 from tests.conformance.flink_types import parse_column
 
 GROUPS = {"fields.g.sequence-group": "a,b", "fields.h1,h2.sequence-group": "c"}
@@ -232,6 +234,12 @@ def test_a_retention_is_days_or_a_text(value: Any, hours: float | None) -> None:
     assert retention == (None if hours is None else timedelta(hours=hours))
 
 
+def test_a_column_with_the_name_of_sparks_file_column_is_refused() -> None:
+    """Delta could not change the rows of the target."""
+    with pytest.raises(DataError, match="source: column '_Metadata' has the name of the column in which"):
+        check_names(parse_config("deduplicate", {}), ["k", "_Metadata"])
+
+
 def test_text_that_orders_records_is_warned_of() -> None:
     """Each option that orders by a column or field of text names it, with the cast that helps."""
     schema = {
@@ -275,6 +283,9 @@ def test_keys_of_two_types_are_never_compared(kinds: tuple[str, ...]) -> None:
             check_columns(config, *columns)
             continue
         texts = [type_text(column.kind) for (column,) in columns]
-        message = f"source: column 'k' is {texts[0]} in the source and {texts[1]} in the target (cast"
+        message = (
+            f"source: column 'k' is {texts[0]} in the source and {texts[1]} in the target, "
+            f"with values such as 1 ({suggest_cast('k', *texts)})"
+        )
         with pytest.raises(DataError, match=re.escape(message)):
-            check_columns(config, *columns)
+            check_columns(config, columns[0], columns[1], {"k": "1"}.get)
