@@ -21,6 +21,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from deltalake import write_deltalake
 from demo.tables import read_entities, read_rows, write_rows
 
+from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.local_spark import administration
 from airflow_merge_provider.operators.delete_insert import DeleteInsertOperator
@@ -62,7 +63,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("AIRFLOW__MERGE__LOCAL_SPARK_WARM_UP", "False")
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    yield lake
+    # What a run may show is a value of its process, which each task of a worker has for itself.
+    with use_shown_rows(ShownRows()):
+        yield lake
     for server in administration.stop_servers():
         wait_for_end(server.state.pid)
 

@@ -365,12 +365,11 @@ class _Merge(JobRun):
         scope: str,
     ) -> dict[str, Any]:
         """Write the side tables, then make the run's one commit, which names their versions."""
-        written: dict[str, SideTable] = {}
         named = state[SIDE_TABLE_VERSIONS]
-        for name, rows in recorded.items():
-            written[name] = self._open_side_table(name)
-            save_rows = written[name].replace_rows if name == QUARANTINE else written[name].append_rows
-            save_rows(rows)
+        written = {name: self._open_side_table(name) for name in recorded}
+        for name, table in written.items():
+            save_rows = table.replace_rows if name == QUARANTINE else table.append_rows
+            save_rows(recorded[name])
         if self.config.metrics is not None and result.changed:
             dataset = resolve_dataset(self.config.metrics, self.request.warehouse, at="metrics")
             metrics = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))

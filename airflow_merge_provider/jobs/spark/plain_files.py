@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
 from airflow_merge_provider.jobs.spark import sql
@@ -65,7 +65,6 @@ def read_files(spark: SparkSession, dataset: Dataset) -> DataFrame:
         return read_containers(spark, dataset, options)
     if dataset.format != "csv":
         return _read_part(spark, dataset, options, [location])
-    check_texts(spark, dataset, options)
     structures = _find_structures(spark, dataset, options)
     if len(structures) <= 1:
         line_end, header = next(iter(structures), ("", ()))
@@ -105,9 +104,10 @@ def read_catalog_table(spark: SparkSession, dataset: Dataset) -> DataFrame:
     reader = spark.read.format(kind).options(**_keep_bad_records(options))
     path = parse_hadoop_path(unquote(location))
     files = replace(dataset, format=kind, path=path)
-    check_texts(spark, files, options)
     groups = {"": [escape_pattern(path)]}
-    if kind == "csv":
+    if kind != "csv":
+        check_texts(spark, files, options)
+    else:
         partitions = table.get("partition_columns", [])
         names = tuple(name for name in rows.columns if name not in partitions)
         groups = _check_headers(files, _find_structures(spark, files, options), names) or groups
@@ -142,6 +142,13 @@ def _read_part(
     schema = _name_columns(options, header) or _infer_schema(reader, locations, dataset)
     if dataset.format == "json":
         check_texts(spark, dataset, options, schema)
+    if dataset.format == "xml" and (
+        name := _find_parted_text(schema, find_option(options, "valueTag", "_VALUE"))
+    ):
+        message = (
+            f"an element {name!r} has its text in several parts, with a comment or elements between them"
+        )
+        raise FileProblem(message, "write the text as one part").build_error(dataset)
     if set(schema.names) <= {CORRUPT}:
         raise _find_bad_record(reader, locations).build_error(dataset)
     if dataset.format not in TEXT_FORMATS:
@@ -156,6 +163,18 @@ def _name_columns(options: Mapping[str, str], header: tuple[str, ...]) -> Struct
     if not find_option(options, "lineSep") or find_option(options, "inferSchema").lower() == "true":
         return None
     return StructType([StructField(name, StringType()) for name in header]) if header else None
+
+
+def _find_parted_text(kind: DataType, value_tag: str, name: str = "") -> str | None:
+    """Return an element of XML for whose text Spark has inferred a list of its parts."""
+    if isinstance(kind, ArrayType):
+        return _find_parted_text(kind.elementType, value_tag, name)
+    if not isinstance(kind, StructType):
+        return None
+    if any(field.name == value_tag and isinstance(field.dataType, ArrayType) for field in kind):
+        return name
+    parts = (_find_parted_text(field.dataType, value_tag, field.name) for field in kind)
+    return next((part for part in parts if part is not None), None)
 
 
 def _infer_schema(reader: DataFrameReader, locations: Sequence[str], dataset: Dataset) -> StructType:
@@ -239,11 +258,15 @@ def _find_structures(
     Spark would find the line end of each file, but change those in values, and bind the columns of all files
     by the header of one.
 
-    :raises DataError: if a file has a column twice, or a value whose quotes or line breaks are wrong.
+    :raises DataError: if a file has bytes that are no text, a column twice, or a value whose quotes or line
+        breaks are wrong.
     """
     has_header = find_option(options, "header", "false").lower() == "true"
     structures: dict[_Structure, list[str]] = {}
-    for uri, file in sorted(scan_csv_files(spark, dataset, options).items()):
+    files = scan_csv_files(spark, dataset, options)
+    if not all(file.is_text or file.problem for file in files.values()):
+        check_texts(spark, dataset, options)
+    for uri, file in sorted(files.items()):
         # Spark's own names of columns without one.
         names = tuple(name or f"_c{index}" for index, name in enumerate(file.cells))
         problem = find_repeated_name(names, is_case_sensitive=False) if has_header else None

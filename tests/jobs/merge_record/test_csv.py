@@ -46,7 +46,10 @@ BAD = {
     "open quote": (b'a,b\n0,ok\n1,"x\n2,y\n', "line 4: a quoted value does not end"),
     "text after a quote": (b'a,b\n1,"x"y\n2,z\n', "line 2: text follows the end of a quoted value"),
     "ragged": (b"a,b\n1\n1,2,3\n1,2\n", "2 of 3 records cannot be read"),
-    "encoding": (b"a,b\n1,\xe9\n", "it is not valid UTF-8 (set the option encoding of the reader)"),
+    "encoding": (
+        b"a,b\n1,\xe9\n",
+        "it has bytes that are not UTF-8: 'a,b\\n1,\ufffd\\n' (set",
+    ),
     "nul": (b'a,b\n1,"x\x00y"\n', "a value has the character NUL"),
     "line ends of two kinds": (b"a,b\r\n1,2\n3,4\r\n", "line 2: it ends in another way"),
     "another last end": (b"a,b\n1,2\r\n", "line 2: it ends in another way than the first one"),

@@ -142,9 +142,12 @@ def _normalize_uri(uri: str) -> str:
 
 
 def explain_error(error: PySparkException) -> FileProblem | None:
-    """Return the problem of options that Spark refuses, or of a record that has two fields of one name."""
+    """Return the problem of options that Spark refuses, or of a record that Spark can give no columns."""
     if isinstance(error, IllegalArgumentException):
         return FileProblem(f"Spark cannot read the files with these options: {first_line(error)}", _OPTIONS)
+    if error_condition(error).startswith("NEGATIVE_SCALE"):
+        message = "a number with an exponent, such as 1e3, is no DECIMAL of Spark"
+        return FileProblem(message, "set the option primitivesAsString in place of prefersDecimal")
     if not error_condition(error).startswith("COLUMN_ALREADY_EXISTS"):
         return None
     name = (error.getMessageParameters() or {}).get("columnName", "").strip("`")

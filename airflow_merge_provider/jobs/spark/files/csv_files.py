@@ -9,6 +9,7 @@ import contextlib
 import io
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
@@ -21,9 +22,8 @@ from airflow_merge_provider.jobs.spark.files.csv_structure import CsvFile, CsvSc
 from airflow_merge_provider.jobs.spark.files.raw_texts import ASCII_ENCODINGS, COMPRESSED
 from airflow_merge_provider.jobs.spark.formats import find_option
 
-# The driver reads the records of files of so many bytes together, else only their headers.
+# The driver reads files of so many bytes together, else only their headers.
 _SCAN_MAX_BYTES = 1 << 30
-_CHUNK = 1 << 20
 # Characters without which each line is a record, in encodings with one byte for each of them.
 _NO_RECORD_END = (b"\r", b"\0")
 
@@ -38,25 +38,24 @@ def scan_csv_files(spark: SparkSession, dataset: Dataset, options: Mapping[str, 
         return _scan_lines(spark, None, uris, options)
     plain = [uri for uri in uris if not re.search(COMPRESSED, uri)]
     is_strict = find_option(options, "mode").upper() == "FAILFAST"
-    share = _SCAN_MAX_BYTES // max(len(plain), 1) if is_strict else 0
     quote = find_option(options, "quote", '"').encode()
-    scan = partial(_scan_file, scanner, (*_NO_RECORD_END, quote), share)
+    marks = (*_NO_RECORD_END, quote) if is_strict else ()
+    scan = partial(_scan_file, scanner, marks, _SCAN_MAX_BYTES // max(len(plain), 1))
     files = {uri: file for uri, file in (read_headers(spark, plain, scan) or {}).items() if file}
     other_uris = [uri for uri in uris if uri not in files]
     return files | (_scan_lines(spark, scanner, other_uris, options) if other_uris else {})
 
 
 def _scan_file(scanner: CsvScanner, marks: Sequence[bytes], share: int, file: BinaryIO) -> CsvFile:
-    is_whole = file.seek(0, io.SEEK_END) <= share
-    file.seek(0)
-    is_whole = is_whole and any(
-        mark in chunk for chunk in iter(partial(file.read, _CHUNK), b"") for mark in marks
-    )
+    is_text = file.seek(0, io.SEEK_END) <= share
     file.seek(0)
     try:
-        return scanner.scan_records(file) if is_whole else scanner.scan_header(file)
+        has_marks = is_text and scanner.has_marks(file, marks)
+        file.seek(0)
+        scanned = scanner.scan_records(file) if has_marks else scanner.scan_header(file)
     except ValueError as error:
         return CsvFile(problem=str(error))
+    return replace(scanned, is_text=is_text)
 
 
 def _scan_lines(

@@ -11,6 +11,7 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, BinaryIO
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
@@ -19,6 +20,7 @@ from airflow_merge_provider.jobs.spark.formats import find_option
 # The longest line and the longest value that can be read, in characters, so that every read ends.
 _LINE_MAX_LENGTH = 1 << 30
 _NUL = "\0"
+_CHUNK_BYTES, _EXAMPLE_BYTES = 1 << 20, 20
 _MIXED_ENDS = "it ends in another way than the first one (quote values with line breaks)"
 # UTF-8 with or without a byte order mark.
 _UTF8 = "utf-8-sig"
@@ -33,12 +35,14 @@ class CsvFile:
     """The cells of a file's first record, the end of its line, and the number of the records after it.
 
     ``records`` is None if they were not counted; ``problem`` states why one of them cannot be read.
+    ``is_text`` is True if all bytes are known to be text of the encoding.
     """
 
     cells: tuple[str, ...] = ()
     line_end: str = "\n"
     records: int | None = None
     problem: str | None = None
+    is_text: bool = False
 
 
 class CsvScanner:
@@ -85,6 +89,21 @@ class CsvScanner:
         """Return the structure of a file's first record."""
         return self._scan_file(file, is_whole=False)
 
+    def has_marks(self, file: BinaryIO, marks: Iterable[bytes]) -> bool:
+        """Return whether a file has one of some bytes.
+
+        :raises CsvError: if its bytes are not text of the encoding.
+        """
+        decoder, has_mark = codecs.getincrementaldecoder(self._encoding)(), False
+        try:
+            for chunk in iter(partial(file.read, _CHUNK_BYTES), b""):
+                decoder.decode(chunk)
+                has_mark = has_mark or any(mark in chunk for mark in marks)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            raise _describe_bytes(error) from None
+        return has_mark
+
     def _scan_file(self, file: BinaryIO, *, is_whole: bool) -> CsvFile:
         with io.TextIOWrapper(file, encoding=self._encoding, newline="") as text:
             return self._scan_text(text, is_whole=is_whole)
@@ -98,9 +117,7 @@ class CsvScanner:
             if isinstance(text.newlines, tuple) and scanned.records:
                 scanned = replace(scanned, problem=self._find_other_end(text, scanned.line_end))
         except UnicodeDecodeError as error:
-            raise CsvError(
-                f"it is not valid {error.encoding.upper()} (set the option encoding of the reader)"
-            ) from None
+            raise _describe_bytes(error) from None
         except csv.Error as error:
             raise CsvError(_describe_error(error, records.line_num)) from None
         if lines.has_nul:
@@ -168,6 +185,15 @@ def _describe_names(first: str, second: str) -> str:
     if first == second:
         return f"its header has the column {first!r} more than once (give the columns different names)"
     return f"its header has columns whose names differ in case only, {first!r} and {second!r} (rename one)"
+
+
+def _describe_bytes(error: UnicodeDecodeError) -> CsvError:
+    example = error.object[max(error.start - _EXAMPLE_BYTES, 0) : error.end + _EXAMPLE_BYTES]
+    text = example.decode(error.encoding, "replace")
+    return CsvError(
+        f"it has bytes that are not {error.encoding.upper()}: {text!r} (set the option encoding, such as "
+        "ISO-8859-1, or write the file in UTF-8)"
+    )
 
 
 def _describe_error(error: csv.Error, line: int) -> str:
