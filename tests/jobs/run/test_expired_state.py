@@ -134,7 +134,7 @@ def make_lake(spark: SparkSession, tmp_path: Path) -> MakeLake:
     return lambda name: Lake(spark, tmp_path, name)
 
 
-@pytest.mark.parametrize("name", all_long_but(CONFIGS, "nested", "merge_engine"))
+@pytest.mark.parametrize("name", all_long_but(CONFIGS, "merge_engine"))
 def test_a_run_without_work_keeps_its_state_in_the_log(
     spark: SparkSession, make_lake: MakeLake, name: str
 ) -> None:
@@ -162,7 +162,7 @@ def test_a_run_without_work_keeps_its_state_in_the_log(
         assert set(rows) <= set(lake.list_side_rows()[table])
 
 
-@pytest.mark.parametrize("name", all_long_but(["nested", "history", "merge_source", "joiner"], "nested"))
+@pytest.mark.parametrize("name", all_long_but(["nested", "history", "merge_source", "joiner"], "history"))
 def test_side_tables_stay_if_the_commit_that_names_them_is_gone(make_lake: MakeLake, name: str) -> None:
     """A later run appends to them, also after one that does not, and an undo keeps their rows."""
     lake = make_lake(name)
