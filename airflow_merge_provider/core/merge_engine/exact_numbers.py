@@ -75,7 +75,7 @@ def _describe_overflow(rule: ColumnRule, value: str) -> str:
     return f"overflow: {rule.function} of column {rule.column.name!r} is {value}, out of range for {kind}"
 
 
-def _calculate(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def _apply_operation(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """Return the exact result of an operation on two numbers; of infinities and NaN, that of floats.
 
     Only an exact result is the same for every order of records: it is rounded once, when it is finished.
@@ -95,7 +95,7 @@ def _reduce_to_float(number: Any) -> float:
 
 
 def add_number(gathered: Any, value: Any, rule: ColumnRule) -> Any:
-    return _calculate(operator.add, gathered, value)
+    return _apply_operation(operator.add, gathered, value)
 
 
 def subtract_number(gathered: Any, value: Any, rule: ColumnRule) -> Any:
@@ -106,7 +106,7 @@ def subtract_number(gathered: Any, value: Any, rule: ColumnRule) -> Any:
 
 
 def multiply_number(gathered: Any, value: Any, rule: ColumnRule) -> Any:
-    return _calculate(operator.mul, gathered, value)
+    return _apply_operation(operator.mul, gathered, value)
 
 
 def divide_number(gathered: Any, value: Any, rule: ColumnRule) -> Any:
@@ -119,7 +119,7 @@ def divide_number(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     if isinstance(value, int):
         magnitude = abs(gathered) // abs(value)
         return magnitude if (gathered < 0) == (value < 0) else -magnitude
-    quotient = _calculate(operator.truediv, gathered, value)
+    quotient = _apply_operation(operator.truediv, gathered, value)
     if isinstance(value, Decimal) and not _is_finite_decimal(quotient):
         raise FoldError(
             f"product of column {rule.column.name!r} cannot retract {value}: "

@@ -76,10 +76,12 @@ class ChangeSet:
         """Return how the commit changes the columns of a table that exists: the first changes, for people."""
         before, after = (_list_types(self.rows.schema[image].dataType) for image in (BEFORE, AFTER))
         added = [
-            f"adds column {name!r} ({_shorten(kind)})" for name, kind in after.items() if name not in before
+            f"adds column {name!r} ({_shorten_type(kind)})"
+            for name, kind in after.items()
+            if name not in before
         ]
         altered = [
-            f"changes column {name!r} from {_shorten(kind)} to {_shorten(after[name])}"
+            f"changes column {name!r} from {_shorten_type(kind)} to {_shorten_type(after[name])}"
             for name, kind in before.items()
             if after.get(name, kind) != kind
         ]
@@ -298,7 +300,7 @@ def _list_types(row: DataType) -> dict[str, str]:
     return {kind.name: kind.dataType.simpleString() for kind in row} if isinstance(row, StructType) else {}
 
 
-def _shorten(kind: str) -> str:
+def _shorten_type(kind: str) -> str:
     return kind if len(kind) <= _TYPE_MAX_CHARS else f"{kind[: _TYPE_MAX_CHARS - 1]}…"
 
 

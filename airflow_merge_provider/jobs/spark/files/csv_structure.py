@@ -100,7 +100,7 @@ class CsvScanner:
                 decoder.decode(chunk)
                 has_mark = has_mark or any(mark in chunk for mark in marks)
             decoder.decode(b"", final=True)
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
             raise _describe_bytes(error) from None
         return has_mark
 
@@ -116,7 +116,7 @@ class CsvScanner:
                 scanned = _count_records(scanned, records)
             if isinstance(text.newlines, tuple) and scanned.records:
                 scanned = replace(scanned, problem=self._find_other_end(text, scanned.line_end))
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
             raise _describe_bytes(error) from None
         except csv.Error as error:
             raise CsvError(_describe_error(error, records.line_num)) from None
@@ -187,7 +187,11 @@ def _describe_names(first: str, second: str) -> str:
     return f"its header has columns whose names differ in case only, {first!r} and {second!r} (rename one)"
 
 
-def _describe_bytes(error: UnicodeDecodeError) -> CsvError:
+def _describe_bytes(error: UnicodeError) -> CsvError:
+    if not isinstance(error, UnicodeDecodeError):
+        return CsvError(
+            "it has no byte order mark (set the option encoding with its order, such as UTF-16LE)"
+        )
     example = error.object[max(error.start - _EXAMPLE_BYTES, 0) : error.end + _EXAMPLE_BYTES]
     text = example.decode(error.encoding, "replace")
     return CsvError(
