@@ -19,7 +19,7 @@ from airflow_merge_provider.core.change_plan.saved_plan import PLAN_SUFFIX, Plan
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.run.retry import run_attempt
-from airflow_merge_provider.jobs.spark.exact_text import exact_row
+from airflow_merge_provider.jobs.spark.exact_text import shown_row
 from tests.campaigns.workloads import Workload, build_workload
 from tests.reports import check_report
 
@@ -77,7 +77,10 @@ class PlannedRuns:
         if self.version is None:
             return Counter()
         rows = self.spark.read.format("delta").load(str(self.folder / self.target)).drop("_members")
-        return Counter(_sort_columns(row[0]) for row in rows.select(exact_row(rows, rows.columns)).collect())
+        return Counter(
+            _sort_columns(row[0])
+            for row in rows.select(shown_row(rows, rows.columns, keeps_nulls=False)).collect()
+        )
 
     def list_plan(self) -> list[dict[str, Any]]:
         """Return the rows of the target that the saved plan changes."""

@@ -57,8 +57,12 @@ def test_a_run_older_than_the_history_does_not_append_again(job: str) -> None:
     """Its commit may have aged out. A newer run, one whose commit is known, and a full refresh go on."""
     lake = build_lake(job, oldest=5)
 
-    with pytest.raises(DataError, match="the history of /lake/t begins after this DAG run: nobody can"):
+    with pytest.raises(
+        DataError, match="the history of /lake/t begins after this DAG run: nobody can"
+    ) as raised:
         open_run(job, lake, 3, "r3").find_own_commit()
+    effect = "append them all once more" if job == "joiner" else "replace all rows"
+    assert f"{effect} with full_refresh=True" in str(raised.value)
     assert open_run(job, lake, 3, "r3", full_refresh=True).find_own_commit() is None
     assert open_run(job, lake, 6, "new").find_own_commit() is None
     assert open_run(job, build_lake(job, oldest=0), 3, "new").find_own_commit() is None

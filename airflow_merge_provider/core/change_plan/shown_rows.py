@@ -107,7 +107,8 @@ def mask_change(
     """
     masked = [None if row is None else mask_row(row) for row in (before, after)]
     if before is not None and after is not None and masked[0] is not None and masked[1] is not None:
-        changed = [name for name in after if name in before and before[name] != after[name]]
+        # As in a change example: NaN is equal to itself, and -0.0 is not 0.0.
+        changed = [name for name in after if name in before and repr(before[name]) != repr(after[name])]
         masked[1] |= {name: CHANGED_MASK for name in changed if masked[0][name] == masked[1][name]}
     return masked[0], masked[1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
@@ -49,6 +49,7 @@ class JoinDecision(RunDecision):
     config: JoinerConfig
     sources: Mapping[str, PinnedDataset]
     reporter: RunReporter
+    refresh_effect: ClassVar[str] = "append them all once more"
 
     @property
     def is_append(self) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem, UnrevertedError
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.columns import ReadFields
@@ -29,6 +28,8 @@ class RunDecision(ABC):
     """
 
     reporter: RunReporter
+    # What a full refresh does after a cleared run, for the hint of a refusal.
+    refresh_effect: ClassVar[str] = "replace all rows"
 
     @property
     def request(self) -> JobRequest:
@@ -71,17 +72,16 @@ class RunDecision(ABC):
         if own is not None or self.is_repeatable:
             return own
         if self.last.cleared_commit is None and not self.last.is_searched and not self.request.full_refresh:
-            raise self._refuse_repetition(self.reporter.target)
+            raise self._refuse_repetition()
         return self.last.cleared_commit
 
-    @staticmethod
-    def _refuse_repetition(target: Dataset) -> DataError:
+    def _refuse_repetition(self) -> DataError:
         message = (
-            f"the history of {target.uri} begins after this DAG run: nobody can tell whether the run has "
-            "appended its rows"
+            f"the history of {self.reporter.target.uri} begins after this DAG run: nobody can tell whether "
+            "the run has appended its rows"
         )
         hint = (
-            "append them with a new DAG run, replace all rows with full_refresh=True, "
+            f"append them with a new DAG run, {self.refresh_effect} with full_refresh=True, "
             "or raise delta.logRetentionDuration for later runs"
         )
         return DataError.from_problems([Problem("target", "repeated", message, hint)])

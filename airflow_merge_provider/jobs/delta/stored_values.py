@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.jobs.spark.errors import LOST_PARTITION_VALUE
-from airflow_merge_provider.jobs.spark.exact_text import exact_row
+from airflow_merge_provider.jobs.spark.exact_text import shown_row
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
@@ -95,7 +95,7 @@ def prepare_rows(rows: DataFrame, partitions: Collection[str], *, with_types: bo
 def _check_partition(rows: DataFrame, name: str) -> Column:
     """Return a partition column that raises an error, with the row, if its value would be lost."""
     value = quote_column(name)
-    example = F.substring(exact_row(rows, rows.columns, keeps_nulls=True), 1, _EXAMPLE_MAX_CHARS)
+    example = F.substring(shown_row(rows, rows.columns), 1, _EXAMPLE_MAX_CHARS)
     error = F.concat(F.lit(f"{LOST_PARTITION_VALUE} {name!r} in the row "), example)
     return F.when(_is_lost(value), F.raise_error(error)).otherwise(value)
 

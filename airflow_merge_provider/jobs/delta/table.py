@@ -40,7 +40,7 @@ from airflow_merge_provider.jobs.delta.log import (
 )
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import NOT_FOUND_CONDITIONS, error_condition
-from airflow_merge_provider.jobs.spark.exact_text import exact_row
+from airflow_merge_provider.jobs.spark.exact_text import shown_row
 from airflow_merge_provider.jobs.spark.plain_files import read_catalog_table, read_files
 
 # A run reports all other problems of a table itself.
@@ -173,7 +173,7 @@ def build_row_counter(spark: SparkSession) -> CountRows:
 
 def read_example(rows: DataFrame, name: str) -> str | None:
     """Return a value of a column as text; None if it has none but NULL."""
-    value = exact_row(rows, [name])
+    value = shown_row(rows, [name])
     for row in rows.where(sql.quote_column(name).isNotNull()).select(value).limit(1).collect():
         return mask_value(format_value(json.loads(row[0], parse_float=Decimal)[name]), [name])
     return None

@@ -20,7 +20,7 @@ from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.table import count_records
 from airflow_merge_provider.jobs.joiner.transform import Frames, list_key_columns
-from airflow_merge_provider.jobs.spark.exact_text import exact_row
+from airflow_merge_provider.jobs.spark.exact_text import shown_row
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
 from airflow_merge_provider.jobs.spark.sql import quote_column
@@ -72,7 +72,7 @@ def _count_repeated_keys(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFr
 
 def _find_example(frame: DataFrame, plan: JoinPlan, stage: str) -> str:
     """Return a repeated key as text; if all keys were counted with one, Spark would sort their rows."""
-    text = exact_row(frame, plan.keys[stage], keeps_nulls=True)
+    text = shown_row(frame, plan.keys[stage])
     repeated_keys = _group_repeated_keys(frame, plan, stage, F.min(text).alias("__merge_example"))
     return str(repeated_keys.agg(F.min("__merge_example")).collect()[0][0])
 

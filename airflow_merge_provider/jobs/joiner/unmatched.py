@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.jobs.joiner.transform import Frames, list_key_columns
-from airflow_merge_provider.jobs.spark.exact_text import exact_row
+from airflow_merge_provider.jobs.spark.exact_text import shown_row
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -26,7 +26,7 @@ def find_unmatched(frames: Frames, plan: JoinPlan) -> DataFrame:
 def _find_without_partner(frames: Frames, plan: JoinPlan, stage: str) -> DataFrame:
     """Return the rows of an input that have no match in at least one other required input."""
     other_stages = [name for name in plan.order if name in plan.required and name != stage]
-    row = exact_row(frames[stage], frames[stage].columns, keeps_nulls=True)
+    row = shown_row(frames[stage], frames[stage].columns)
     output_columns = [F.lit(stage).alias("input"), row.alias("row")]
     if plan.expression is not None:
         input_rows, other_rows = (frames[name].alias(plan.aliases[name]) for name in (stage, *other_stages))

@@ -27,7 +27,7 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     any_set,
 )
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.exact_text import exact_row
+from airflow_merge_provider.jobs.spark.exact_text import shown_row
 from airflow_merge_provider.jobs.spark.expressions import combine_columns
 
 BEFORE = "#before"
@@ -191,7 +191,7 @@ def _count_oddities(column_names: list[str]) -> dict[str, Column]:
 
 
 def _collect_problems(plan: Plan, folded_rows: DataFrame) -> list[tuple[str, int, str]]:
-    key = exact_row(folded_rows, plan.key, keeps_nulls=True)
+    key = shown_row(folded_rows, plan.key)
     rows = (
         folded_rows.where(sql.quote_column(PROBLEM).isNotNull())
         .groupBy(sql.quote_column(PROBLEM))

@@ -36,7 +36,7 @@ from airflow_merge_provider.jobs.merge_load.columns import (
     list_types,
     write_true_condition,
 )
-from airflow_merge_provider.jobs.spark.exact_text import exact_row
+from airflow_merge_provider.jobs.spark.exact_text import shown_row
 from airflow_merge_provider.jobs.spark.expressions import combine_with_or
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -212,7 +212,7 @@ def require_unique_keys(stored: DataFrame, config: LoadConfig, target: str) -> N
     may_repeat = getattr(config, "deduplicated", False)
     wrong = groups.where(has_null if may_repeat else has_null | (F.col("n") > 1))
     names, hint = ", ".join(keys), "correct the rows of the target, or choose other key columns"
-    example = exact_row(wrong, keys, keeps_nulls=True).alias("example")
+    example = shown_row(wrong, keys).alias("example")
     for row in wrong.orderBy(~has_null).select("n", example).limit(1).collect():
         rows = f"{format_count(row['n'], 'row')} with {_write_example(row['example'])}"
         message = f"cannot be adopted with the key {names}, because it has {rows}"
@@ -221,7 +221,7 @@ def require_unique_keys(stored: DataFrame, config: LoadConfig, target: str) -> N
 
 def _list_examples(rows: DataFrame, names: Sequence[str]) -> str:
     """Return some columns of a few rows as text for an error message."""
-    examples = rows.select(exact_row(rows, names, keeps_nulls=True)).limit(_EXAMPLES).collect()
+    examples = rows.select(shown_row(rows, names)).limit(_EXAMPLES).collect()
     return "; ".join(_write_example(row[0]) for row in examples)
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructType
 
 from airflow_merge_provider.core.change_plan.summary import EXAMPLES_MAX, ChangeExample, ChangeSummary
 from airflow_merge_provider.core.errors import format_count
-from airflow_merge_provider.jobs.spark.exact_text import exact_row, exact_text
+from airflow_merge_provider.jobs.spark.exact_text import exact_row, shown_row, shown_text
 from airflow_merge_provider.jobs.spark.sql import quote_name
 
 KIND, REASON, DETAIL, BEFORE, AFTER, STATE = COLUMNS = (
@@ -60,10 +60,10 @@ class ChangeSet:
     def hold_text(self) -> Iterator[DataFrame]:
         """Yield all rows with ``before`` and ``after`` as JSON, without NULLs; they are computed once."""
         kinds = self.rows.schema
-        images = [exact_text(image, kinds[image].dataType).alias(image) for image in (BEFORE, AFTER)]
+        images = [shown_text(image, kinds[image].dataType).alias(image) for image in (BEFORE, AFTER)]
         text_rows = self.rows.select(KIND, REASON, DETAIL, *images, STATE)
         for name, rows in self.recorded.items():
-            row = exact_row(rows, rows.columns)
+            row = shown_row(rows, rows.columns, keeps_nulls=False)
             recorded = build_change(RECORDED, name, before=F.lit(None).cast("string"), after=row)
             text_rows = text_rows.unionByName(rows.select(*recorded))
         text_rows.persist()
@@ -264,7 +264,7 @@ def _number_rows(
 ) -> DataFrame:
     """Return each row as a struct, with a hash of its content and of its key."""
     content = F.sha2(exact_row(rows, sorted(rows.columns)), 256)
-    key = F.sha2(exact_row(rows, keys, keeps_nulls=True), 256) if keys else content
+    key = F.sha2(exact_row(rows, keys), 256) if keys else content
     images = {
         **{image: F.lit(None).cast(kind) for image, kind in types.items()},
         name: pack_row([column for column in rows.columns if column not in hidden]),

@@ -25,7 +25,7 @@ from airflow_merge_provider.core.schema.key_types import choose_comparison, sugg
 from airflow_merge_provider.core.schema.type_text import is_comparable, show_identifier
 from airflow_merge_provider.jobs.run.change_set import read_row
 from airflow_merge_provider.jobs.spark.errors import first_line
-from airflow_merge_provider.jobs.spark.exact_text import exact_row
+from airflow_merge_provider.jobs.spark.exact_text import shown_row
 from airflow_merge_provider.jobs.spark.expressions import build_array, combine_with_and, combine_with_or
 from airflow_merge_provider.jobs.spark.key_columns import build_key_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
@@ -103,7 +103,7 @@ class MarkedRows:
         kept_rows = marked.where(~is_rejected).select(*columns)
         empty = F.array().cast("array<string>")
         failed = build_array([(value, [F.lit(name)]) for name, value in failures.items()], empty)
-        text = exact_row(self.rows, self._visible, keeps_nulls=True)
+        text = shown_row(self.rows, self._visible)
         rejected = marked.where(is_rejected).select(failed.alias(self.FAILED), text.alias(self.ROW))
         return kept_rows, rejected
 
@@ -148,7 +148,7 @@ class MarkedRows:
         for name, failed in failures.items():
             other_names = [other for other in self._visible if other not in columns[name]]
             shown = [*columns[name], *other_names][:_EXAMPLE_COLUMNS]
-            text = exact_row(self.rows, shown, keeps_nulls=True)
+            text = shown_row(self.rows, shown)
             texts |= {f"{name}-{end}": choose(F.when(failed, text)) for end, choose in ends.items()}
         row = marked.agg(*(value.alias(name) for name, value in texts.items())).collect()[0]
         return {

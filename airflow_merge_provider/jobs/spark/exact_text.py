@@ -53,8 +53,22 @@ def exact_sql(value: str, kind: DataType) -> str:
     return f"if({value} IS NULL, NULL, {text})"
 
 
-def exact_row(rows: DataFrame, names: Iterable[str], *, keeps_nulls: bool = False) -> Column:
-    """Return the exact text of some columns of rows as a JSON object, by default without NULL columns."""
+def exact_row(rows: DataFrame, names: Iterable[str]) -> Column:
+    """Return the exact text of some columns of rows as a JSON object without NULL columns."""
+    return F.expr(_format_json(_collect_fields(rows, names)))
+
+
+def shown_text(value: str, kind: DataType) -> Column:
+    """Return a nested value as text for people, like ``exact_text`` but with the sign of zero."""
+    return F.expr(_format_json(lambda normalizer: normalizer.normalize(value, kind), keeps_signs=True))
+
+
+def shown_row(rows: DataFrame, names: Iterable[str], *, keeps_nulls: bool = True) -> Column:
+    """Return some columns of rows as text for people, with the sign of zero and by default NULL columns."""
+    return F.expr(_format_json(_collect_fields(rows, names), keeps_nulls=keeps_nulls, keeps_signs=True))
+
+
+def _collect_fields(rows: DataFrame, names: Iterable[str]) -> Callable[[_Normalizer], str]:
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     selected_names = tuple(names)
 
@@ -65,7 +79,7 @@ def exact_row(rows: DataFrame, names: Iterable[str], *, keeps_nulls: bool = Fals
         )
         return f"named_struct({', '.join(pairs)})"
 
-    return F.expr(_format_json(build_struct, keeps_nulls=keeps_nulls))
+    return build_struct
 
 
 def has_equality(kind: DataType) -> bool:
@@ -80,11 +94,13 @@ def has_equality(kind: DataType) -> bool:
     return not isinstance(kind, MapType | VariantType)
 
 
-def _format_json(build_value: Callable[[_Normalizer], str], *, keeps_nulls: bool = False) -> str:
+def _format_json(
+    build_value: Callable[[_Normalizer], str], *, keeps_nulls: bool = False, keeps_signs: bool = False
+) -> str:
     options = {**JSON_OPTIONS, "ignoreNullFields": str(not keeps_nulls).lower()}
     pairs = ", ".join(quote_text(text) for pair in options.items() for text in pair)
     text, marked = (
-        f"to_json({build_value(_Normalizer(marks_bytes=marks_bytes))}, map({pairs}))"
+        f"to_json({build_value(_Normalizer(marks_bytes, keeps_signs))}, map({pairs}))"
         for marks_bytes in (False, True)
     )
     return text if text == marked else f"if(contains({text}, {quote_text(_REPLACED)}), {marked}, {text})"
@@ -92,16 +108,21 @@ def _format_json(build_value: Callable[[_Normalizer], str], *, keeps_nulls: bool
 
 @dataclass(frozen=True, slots=True)
 class _Normalizer:
-    """Writes values as SQL in which equal values have one form; ``marks_bytes``: texts of any bytes, too."""
+    """Writes values as SQL in which equal values have one form.
+
+    :param marks_bytes: whether texts of any bytes have one.
+    :param keeps_signs: whether -0.0 stays apart from 0.0, to which it is equal.
+    """
 
     marks_bytes: bool
+    keeps_signs: bool
 
     def normalize(self, value: str, kind: DataType, depth: int = 0) -> str:
         """Return the form of a value; the value itself if it has only one.
 
-        A map becomes sorted entries, and -0.0 becomes 0.0, to which it is equal.
+        A map becomes sorted entries, and -0.0 becomes 0.0.
         """
-        if zero := _ZEROS.get(type(kind)):
+        if not self.keeps_signs and (zero := _ZEROS.get(type(kind))):
             return f"({value} + {zero})"
         if isinstance(kind, StringType):
             return self._mark_bytes(value) if self.marks_bytes else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.jobs.spark.exact_text import exact_sql
+from airflow_merge_provider.jobs.spark.exact_text import exact_sql, shown_row, shown_text
 from airflow_merge_provider.jobs.spark.session import override_settings
 
 # Of each type: spellings of one value, and values that differ from it by as little as the type can hold.
@@ -145,3 +145,19 @@ def test_null_has_no_text(spark: SparkSession) -> None:
     )
     texts = [exact_sql(f"`{field.name}`", field.dataType) for field in kinds.schema]
     assert list(kinds.selectExpr(*texts).collect()[0]) == [None] * len(texts)
+
+
+def test_people_see_the_sign_of_zero_and_null(spark: SparkSession) -> None:
+    """As they are stored: -0.0 is equal to 0.0 and another value."""
+    rows = spark.sql(
+        "SELECT -0D a, array(cast(-0D as float), 0F) b, named_struct('x', -0D) c, map('k', -0D) d, "
+        "cast(null as int) e"
+    )
+    shown = shown_row(rows, rows.columns)
+    image = shown_text("c", rows.schema["c"].dataType)
+    row = rows.select(shown, shown_row(rows, ["a", "e"], keeps_nulls=False), image).collect()[0]
+    assert tuple(row) == (
+        '{"a":-0.0,"b":[-0.0,0.0],"c":{"x":-0.0},"d":{"k":-0.0},"e":null}',
+        '{"a":-0.0}',
+        '{"x":-0.0}',
+    )

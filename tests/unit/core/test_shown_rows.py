@@ -46,6 +46,14 @@ def test_everything_is_shown_by_default() -> None:
     ]  # fmt: skip
 
 
+def test_a_masked_value_has_changed_if_its_text_has() -> None:
+    """NaN is equal to itself here, and -0.0 is not 0.0."""
+    nan, zero = float("nan"), 0.0
+    with use_shown_rows(KEYS):
+        after = mask_change({"id": 1, "a": nan, "b": zero}, {"id": 1, "a": float("nan"), "b": -zero})[1]
+    assert after == {"id": 1, "a": "***", "b": "*** (changed)"}
+
+
 @pytest.mark.parametrize(
     ("shown", "row"),
     [
