@@ -20,11 +20,13 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider import delta_rs
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, format_table_uri, parse_hadoop_path
+from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.object_store.clients import complete_options, find_extra, has_credentials
 from airflow_merge_provider.core.run.table_log import TableVersion
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import (
+    IS_VIEW_CONDITION,
     NOT_DELTA_CONDITIONS,
     NOT_FOUND_CONDITIONS,
     error_condition,
@@ -268,6 +270,10 @@ def _query_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> 
         reason = error_condition(error)
         if reason.startswith(NOT_FOUND_CONDITIONS):
             return []
+        if reason.startswith(IS_VIEW_CONDITION):
+            message = f"{dataset.uri} is a view, which has no versions"
+            hint = "name the table that it reads, or write its rows into a Delta table in a task before"
+            raise DataError.from_problems([Problem(dataset.id, "view", message, hint)]) from None
         if not reason.startswith(NOT_DELTA_CONDITIONS):
             raise
         if dataset.path is not None and not _is_something_else(spark, dataset.path):

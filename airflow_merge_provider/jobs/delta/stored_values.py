@@ -52,7 +52,7 @@ def require_storable(fields: Iterable[StructField], table: str) -> None:
             table,
             "type",
             f"a Delta table cannot hold column {field.name!r} of type {field.dataType.simpleString()}",
-            f"replace it by a column such as CAST({quote_name(field.name)} AS STRING) in a view or upstream",
+            f"replace it by a column such as CAST({quote_name(field.name)} AS STRING) upstream",
         )
         for field in fields
         if _is_unstorable(field.dataType)

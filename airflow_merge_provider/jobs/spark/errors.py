@@ -162,8 +162,9 @@ NOT_DELTA_CONDITIONS = (
     "DELTA_ONLY_OPERATION",
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_TABLE_NOT_FOUND",
-    "EXPECT_TABLE_NOT_VIEW",
 )
+# The dataset is a view.
+IS_VIEW_CONDITION = "EXPECT_TABLE_NOT_VIEW"
 # The changes of a table cannot be read: VACUUM or log cleanup has removed them, the change data feed was not
 # enabled all the time, or columns have changed so that one schema does not fit all rows.
 CHANGES_GONE_CONDITIONS = (

@@ -182,11 +182,14 @@ def test_a_folder_of_other_files_is_no_delta_table(spark: SparkSession, tmp_path
 
 
 def test_a_view_and_a_table_of_another_format_are_no_delta_tables(spark: SparkSession) -> None:
-    """A view and a catalog table of another format are rejected as Delta tables."""
+    """A view and a catalog table of another format are rejected as Delta tables, each with its remedy."""
     spark.sql("CREATE OR REPLACE VIEW default.a_view AS SELECT 1 AS id")
     spark.sql("CREATE TABLE default.a_parquet USING parquet AS SELECT 1 AS id")
-    for name in ("default.a_view", "default.a_parquet"):
-        with pytest.raises(DataError, match="is not a Delta table"):
+    for name, message in {
+        "default.a_view": r"is a view, which has no versions \(name the table that it reads",
+        "default.a_parquet": r'is not a Delta table \(set the format of an input: .*"parquet"',
+    }.items():
+        with pytest.raises(DataError, match=message):
             pin_dataset(spark, Dataset(id=name, table=name))
 
     as_parquet = pin_dataset(spark, Dataset(id="a", table="default.a_parquet", format="parquet"))
