@@ -12,9 +12,11 @@ import uuid
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError
@@ -370,3 +372,26 @@ def test_files_of_a_store_are_archived_on_the_disk(tmp_path: Path) -> None:
     lake.undo_run()
 
     assert lake.read_folder("source") == before
+
+
+class LateCopies(MemoryFileSystem):  # type: ignore[misc]
+    """A client that returns from a copy before the store has copied the file, as adlfs does for Azure."""
+
+    protocol = ("late", "abfs")
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        assert self.exists(path1)
+        self.pipe_file(path2, b"")
+
+
+def test_a_file_is_not_removed_before_the_store_has_copied_it() -> None:
+    fsspec.register_implementation("late", LateCopies, clobber=True)
+    source, target = (open_storage(f"late://bucket/{name}") for name in ("source", "target"))
+    source.write_file("a.json", b"a")
+
+    source.move_file("a.json", target, "b.json")
+    assert target.copy_new("b.json", source, "c.json")
+
+    assert (source.read_file("a.json"), source.read_file("c.json")) == (None, b"a")

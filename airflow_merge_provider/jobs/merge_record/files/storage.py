@@ -360,7 +360,9 @@ class RemoteStorage(Storage):
         self.fs.rm_file(self.resolve_path(name))
 
     def _copy_file(self, name: str, target: Storage, target_name: str) -> bool:
-        if not isinstance(target, RemoteStorage) or not self._is_same_store(target):
+        # adlfs does not wait until Azure has copied a file, so that a reader may see none of its content.
+        is_copied_later = "abfs" in self.fs.protocol
+        if is_copied_later or not isinstance(target, RemoteStorage) or not self._is_same_store(target):
             return super()._copy_file(name, target, target_name)
         self.fs.cp_file(self.resolve_path(name), target.resolve_path(target_name))
         return True
