@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_merge_provider"
 FOLDERS = ("airflow_merge_provider", "dags", "tests", "benchmarks")
 MODULES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-MODULE_LINES = 400
+MODULE_LINES = 600
 FUNCTION_LINES = 60
 DEPTH = 3
-FOLDER_MODULES = 14
+FOLDER_MODULES = 20
 _NESTING = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 

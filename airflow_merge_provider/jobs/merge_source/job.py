@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -57,7 +57,7 @@ from airflow_merge_provider.jobs.merge_source.output.metrics import (
 )
 from airflow_merge_provider.jobs.merge_source.output.row_changes import ID, RowChanges, compare_rows
 from airflow_merge_provider.jobs.merge_source.output.shape import list_new_columns
-from airflow_merge_provider.jobs.merge_source.output.side_tables import list_recorded_rows
+from airflow_merge_provider.jobs.merge_source.output.side_tables import add_recorded_rows, list_recorded_rows
 from airflow_merge_provider.jobs.merge_source.output.target import CAPABILITY, DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_source.report import build_counts, build_details
 from airflow_merge_provider.jobs.merge_source.resolution import NO_OVERRIDES, Resolution, resolve_entities
@@ -198,7 +198,9 @@ class _Merge(JobRun):
             return self.commit_result(
                 result,
                 lambda: self._commit_run(resolution, result, state, write, recorded, scope=ALL),
-                lambda: replace(self._list_all_changes(rows_to_write), recorded=recorded),
+                lambda: add_recorded_rows(
+                    self._list_all_changes(rows_to_write), recorded, resolution.clustering
+                ),
             )
 
     def _list_all_changes(self, rendered: DataFrame) -> ChangeSet:
@@ -285,9 +287,10 @@ class _Merge(JobRun):
         return self.commit_result(
             result,
             lambda: self._commit_run(resolution, result, state, write, recorded, scope=scope),
-            lambda: replace(
+            lambda: add_recorded_rows(
                 list_changed_rows(changes.rows, self.target.read_rows(), are_few=changes.are_few),
-                recorded=recorded,
+                recorded,
+                clustering,
             ),
             is_needed=changes.any,
         )

@@ -210,7 +210,8 @@ class JobRun(ABC):
         changes = list_changes()
         if not is_needed:
             return changes
-        other = ["creates the table"] if self.last is None else changes.list_column_changes()
+        columns = ["creates the table"] if self.last is None else changes.list_column_changes()
+        other = [*columns, *changes.other_changes]
         if self.last is not None and self.last.is_adopted:
             other.append("takes over the table of another program")
         rejected = self.expectations.list_rejected_rows(self.last, self.next_number)

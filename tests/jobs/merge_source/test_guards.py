@@ -122,6 +122,7 @@ def test_values_in_quarantine_link_nothing_until_few_have_them(make_pipe: MakePi
     pipe.write_rows("A", build_table({"_id": ["a2"], "x": ["other"], "_updated": [6]}))
     pipe.read_new_rows()
     dry = pipe.run_job("dry", until="transform", **settings)
+    assert "removes all rows from quarantine" in dry["plan"]["other_changes"]
     report = pipe.run_job("third", **settings)
 
     assert dry["counts"] == report["counts"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.quarantine import QUARANTINE, build_quarantine_rows
 from airflow_merge_provider.jobs.merge_source.diff.id_lineage import LINEAGE, LineageEvent, build_lineage_rows
+from airflow_merge_provider.jobs.run.change_set import ChangeSet
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 
@@ -30,3 +32,12 @@ def list_recorded_rows(
     if events:
         rows[LINEAGE] = build_lineage_rows(number, events)
     return {name: create_dataframe(spark, table) for name, table in rows.items()}
+
+
+def add_recorded_rows(
+    changes: ChangeSet, recorded: Mapping[str, DataFrame], clustering: ClusteringResult
+) -> ChangeSet:
+    """Return the changes of a run with those of its side tables."""
+    is_emptied = QUARANTINE in recorded and not clustering.quarantined
+    other_changes = [f"removes all rows from {QUARANTINE}"] if is_emptied else []
+    return replace(changes, recorded=recorded, other_changes=other_changes)
