@@ -78,7 +78,7 @@ quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database
 	$(PYTEST) -q -m "not spark and not airflow and not e2e" $(ARGS)
 
 # With --quiet, mkdocs does not count warnings, and its strict mode has no effect.
-lint: $(STAMP)  ## Check style, types, the import rule, spelling, Markdown, workflows, and the links of the site
+lint: $(STAMP)  ## Check style, types, imports, spelling, Markdown, workflows and links, and print the size of the house
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -88,6 +88,8 @@ lint: $(STAMP)  ## Check style, types, the import rule, spelling, Markdown, work
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet --pedantic .github
 	$(BIN)/towncrier build --draft --version next > /dev/null
+	$(BIN)/python -m tests.architecture.house
+	$(BIN)/python -m tests.architecture.house
 	$(BIN)/mkdocs build
 
 docs: $(STAMP)  ## Write the parts of the pages that come from the code

@@ -1,0 +1,32 @@
+"""Test that the structure of the package does not become more complex than it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.architecture.house import House
+
+# A number that becomes smaller becomes the limit here.
+LIMITS: dict[str, float] = {
+    "lines": 63_600,
+    "modules": 437,
+    "lines of a module, largest": 600,
+    "rooms": 32,
+    "floors": 11,
+    "arrows": 103,
+    "import lines, %": 9.8,
+    "untyped mappings per 1,000 lines": 11.5,
+    "lines of a function, 95 %": 26,
+    "lines of a function, largest": 60,
+}
+
+
+@pytest.fixture(scope="module")
+def numbers() -> dict[str, float]:
+    """Return the numbers of the package."""
+    return House.read().measure()
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_package_stays_simple(numbers: dict[str, float], name: str) -> None:
+    assert numbers[name] <= LIMITS[name]
