@@ -89,7 +89,6 @@ lint: $(STAMP)  ## Check style, types, imports, spelling, Markdown, workflows an
 	$(BIN)/zizmor --offline --quiet --pedantic .github
 	$(BIN)/towncrier build --draft --version next > /dev/null
 	$(BIN)/python -m tests.architecture.house
-	$(BIN)/python -m tests.architecture.house
 	$(BIN)/mkdocs build
 
 docs: $(STAMP)  ## Write the parts of the pages that come from the code
