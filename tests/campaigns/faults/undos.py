@@ -152,7 +152,11 @@ class UndoSequence:
         report = self._run_disturbed(request.model_copy(update={"job": "undo", "config": config}), "undo")
         self._actions.append(f"undo {depth}" if depth else "undo the undo")
         self._tally.tried[f"undos of {depth} runs" if depth else "undos of undos"] += 1
-        assert report["counts"]["runs"] == depth, report
+        # Later runs that have only moved the offsets of their sources are undone with it.
+        changing_runs = {run.run_id for run in self._runs}
+        undone_ids = [run["run_id"] for run in report["details"]["undone"]]
+        passed = sum(run_id not in changing_runs for run_id in undone_ids)
+        assert report["counts"]["runs"] - passed == depth, report
         return undo_id
 
     def _run_disturbed(self, request: JobRequest, kind: str) -> Mapping[str, Any]:
