@@ -220,7 +220,7 @@ def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]
     :raises SetupError: when a jar is missing and cannot be downloaded.
     """
     conf = inherit_settings(read_spark_defaults(), conf)
-    jars = () if _has_artifact("delta-spark", conf) else delta_jars()
+    jars = () if has_artifact("delta-spark", conf) else delta_jars()
     clients: list[HadoopClient] = []
     # To a cluster whose image has Delta, perhaps nothing can be uploaded.
     if jars or local or has_log_store(conf):
@@ -233,11 +233,11 @@ def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]
         clients.append(GCS_CLIENT)
     # A cluster has the clients that suit its Hadoop.
     for client in clients if local else ():
-        jars += () if _has_artifact(client.artifact, conf) else client.find_jars()
+        jars += () if has_artifact(client.artifact, conf) else client.find_jars()
     return jars
 
 
-def _has_artifact(artifact: str, conf: Mapping[str, str]) -> bool:
+def has_artifact(artifact: str, conf: Mapping[str, str]) -> bool:
     """Return whether settings or Spark's jars folder contain an artifact."""
     return names_artifact(artifact, conf) or bool(list(spark_home().glob(f"jars/{artifact}[-_]*.jar")))
 

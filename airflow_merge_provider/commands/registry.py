@@ -136,10 +136,10 @@ COMMANDS = (
     ),
     Command(
         "doctor",
-        "check what runs need on this machine: Java, Spark, jars, settings, the warehouse, memory",
+        "check what runs need on this machine: Java, Spark, jars, settings, the warehouse",
         "airflow_merge_provider doctor --warehouse /lake",
         "doctor:add_arguments",
-        "doctor:print_diagnosis",
+        "doctor:print_checks",
     ),
     Command(
         "connect-server",
