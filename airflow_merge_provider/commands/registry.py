@@ -129,10 +129,10 @@ COMMANDS = (
     ),
     Command(
         "init",
-        "write a DAG file, and a pipe file, from tables that exist",
-        "airflow_merge_provider init upsert --datasets new_orders --target orders -o dags/orders.py",
+        "write a run file for tables or files that exist",
+        "airflow_merge_provider init upsert --datasets new_orders.csv --target orders -o orders.yaml",
         "init:add_arguments",
-        "init:write_files",
+        "init:write_run_file",
     ),
     Command(
         "doctor",
