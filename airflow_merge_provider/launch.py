@@ -54,7 +54,7 @@ SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
 
 STOPPED = "The Spark process was stopped on request"
-NO_CONNECT = "the clients of Spark 4.0 and 4.1 fail to count the rows of a run"
+NO_CONNECT = "the client of Spark 4.1 fails to count the rows of a run"
 
 _GRACE = 10.0
 # Spark exits with 52 when one of its threads runs out of memory. The kernel kills a process with SIGKILL; for
@@ -340,4 +340,4 @@ def supports_connect() -> bool:
     for package in _CLIENTS:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions.append(metadata.version(package))
-    return not any(version.startswith(("4.0.", "4.1.")) for version in versions)
+    return not any(version.startswith("4.1.") for version in versions)

@@ -242,7 +242,7 @@ def test_a_spark_whose_hadoop_cannot_write_to_the_store_is_named(
     (tmp_path / "spark" / "bin").mkdir(parents=True)
     (tmp_path / "spark" / "bin" / "spark-submit").touch()
     (tmp_path / "spark" / "jars").mkdir()
-    for name in ("spark-core_2.13-4.0.1.jar", "hadoop-client-api-3.4.1.jar"):
+    for name in ("spark-core_2.13-4.1.1.jar", "hadoop-client-api-3.4.1.jar"):
         (tmp_path / "spark" / "jars" / name).touch()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
 
