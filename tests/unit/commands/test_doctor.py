@@ -100,7 +100,7 @@ def test_java_that_is_missing_or_old_is_missing(
 
 
 def test_nothing_is_installed(tmp_path: Path) -> None:
-    """Without pyspark, delta-rs, Airflow and rich, the command prints its table and no traceback."""
+    """Without pyspark, delta-rs and Airflow, the command prints its table and no traceback."""
     site = tmp_path / "site"
     site.mkdir()
     for name in _SMALLEST:
