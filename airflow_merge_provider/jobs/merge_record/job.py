@@ -16,9 +16,9 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.expectations.result import REJECTED_FILES, ExpectationResult
 from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, list_warnings
-from airflow_merge_provider.core.merge_record.counts import COUNTS
 from airflow_merge_provider.core.merge_record.landing import Listing, list_unknown_names, sort_listing
 from airflow_merge_provider.core.merge_record.plan import Plan, reduce_plan
+from airflow_merge_provider.core.merge_record.reasons import COUNTS
 from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field, unite_schemas
 from airflow_merge_provider.core.merge_record.sizes import estimate_sizes, learn_size
 from airflow_merge_provider.core.merge_record.state import (
