@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_merge_provider.core.decisions import merge_source as source_decision
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.joiner import config as joiner, counts as joiner_counts
+from airflow_merge_provider.core.joiner import config as joiner
 from airflow_merge_provider.core.merge_engine import (
     checks as engine_checks,
     config as merge_engine,
     counts as engine_counts,
 )
-from airflow_merge_provider.core.merge_load import config as merge_load, counts as load_counts
-from airflow_merge_provider.core.merge_record import config as merge_record, counts as record_counts
-from airflow_merge_provider.core.merge_source import config as merge_source, counts as source_counts
+from airflow_merge_provider.core.merge_load import check as scd2_check, config as merge_load
+from airflow_merge_provider.core.merge_record import config as merge_record, reasons as record_reasons
+from airflow_merge_provider.core.merge_source import config as merge_source
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.report import Measure
-from airflow_merge_provider.core.undo import counts as undo_counts
+from airflow_merge_provider.core.undo import config as undo
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def _merge_record_references(config: merge_record.MergeRecordConfig) -> dict[str
 CAPABILITIES = {
     "joiner": Capability(
         joiner.JoinerConfig,
-        joiner_counts.COUNTS,
+        joiner.COUNTS,
         joiner.from_stage,
         joiner.list_references,
         joiner.list_warnings,
@@ -69,22 +70,22 @@ CAPABILITIES = {
     ),
     "merge_load": Capability(
         merge_load.MergeLoadConfig,
-        load_counts.COUNTS,
+        merge_load.COUNTS,
         dict,
         merge_load.list_references,
         merge_load.list_warnings,
-        load_counts.CHECK_COUNTS,
+        scd2_check.CHECK_COUNTS,
     ),
     "merge_record": Capability(
         merge_record.MergeRecordConfig,
-        record_counts.COUNTS,
+        record_reasons.COUNTS,
         dict,
         _merge_record_references,
         merge_record.list_warnings,
     ),
     "merge_source": Capability(
         merge_source.MergeSourceConfig,
-        source_counts.COUNTS,
+        source_decision.COUNTS,
         merge_source.from_pipe,
         _merge_source_references,
         merge_source.list_warnings,
@@ -113,4 +114,4 @@ def list_counts() -> Iterator[tuple[str, Sequence[Measure]]]:
         yield job, capability.counts
         if capability.check_counts:
             yield job, capability.check_counts
-    yield "undo", undo_counts.COUNTS
+    yield "undo", undo.COUNTS

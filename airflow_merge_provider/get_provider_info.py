@@ -32,7 +32,7 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["apache", "software"]}],
         "operators": [_list_modules(*(f"operators.{name}" for name in _OPERATORS))],
         "task-decorators": [
-            {"name": name, "class-name": f"{_PACKAGE}.decorators.{name}.{name}_task"}
+            {"name": name, "class-name": f"{_PACKAGE}.decorators.{name}_task"}
             for name in _OPERATORS
             if name not in {"approve_plan", "undo"}
         ],

@@ -54,7 +54,7 @@ SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
 
 STOPPED = "The Spark process was stopped on request"
-NO_CONNECT = "the clients of Spark 4.0 and 4.1 fail to count the rows of a run"
+NO_CONNECT = "the client of Spark 4.1 fails to count the rows of a run"
 
 _GRACE = 10.0
 # Spark exits with 52 when one of its threads runs out of memory. The kernel kills a process with SIGKILL; for
@@ -220,7 +220,7 @@ def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]
     :raises SetupError: when a jar is missing and cannot be downloaded.
     """
     conf = inherit_settings(read_spark_defaults(), conf)
-    jars = () if _has_artifact("delta-spark", conf) else delta_jars()
+    jars = () if has_artifact("delta-spark", conf) else delta_jars()
     clients: list[HadoopClient] = []
     # To a cluster whose image has Delta, perhaps nothing can be uploaded.
     if jars or local or has_log_store(conf):
@@ -233,11 +233,11 @@ def list_jars(conf: Mapping[str, str], *, local: bool = True) -> tuple[str, ...]
         clients.append(GCS_CLIENT)
     # A cluster has the clients that suit its Hadoop.
     for client in clients if local else ():
-        jars += () if _has_artifact(client.artifact, conf) else client.find_jars()
+        jars += () if has_artifact(client.artifact, conf) else client.find_jars()
     return jars
 
 
-def _has_artifact(artifact: str, conf: Mapping[str, str]) -> bool:
+def has_artifact(artifact: str, conf: Mapping[str, str]) -> bool:
     """Return whether settings or Spark's jars folder contain an artifact."""
     return names_artifact(artifact, conf) or bool(list(spark_home().glob(f"jars/{artifact}[-_]*.jar")))
 
@@ -340,4 +340,4 @@ def supports_connect() -> bool:
     for package in _CLIENTS:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions.append(metadata.version(package))
-    return not any(version.startswith(("4.0.", "4.1.")) for version in versions)
+    return not any(version.startswith("4.1.") for version in versions)

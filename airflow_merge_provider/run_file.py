@@ -20,6 +20,8 @@ from airflow_merge_provider.yaml_text import parse_yaml
 STDIN = "-"
 # The environment variable of Airflow's setting [merge] warehouse.
 WAREHOUSE = "AIRFLOW__MERGE__WAREHOUSE"
+# What a file that init wrote has where a person has to choose columns.
+PLACEHOLDER = "<choose>"
 _RELATIVE = ("./", "../")
 
 
@@ -76,6 +78,9 @@ def read_run_file(file: str, warehouse: str | None = None) -> RunFile:
     raw = _read_object(file)
     content = _find_pipe(raw) or raw
     job, config = _find_job(content)
+    if names := [name for name, value in config.items() if value == PLACEHOLDER]:
+        hint = f"replace {PLACEHOLDER!r} by columns of the sources"
+        raise ConfigError.from_problems([Problem(name, "missing", "is not chosen", hint) for name in names])
     default_warehouse = choose_warehouse(warehouse or content.get("warehouse"))
     is_request = "config" in raw and "run" in raw
     offset = content.get("set_initial_offset", DEFAULT_OFFSET)

@@ -9,10 +9,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
-from airflow_merge_provider.core.object_store.azure_settings import AzureSettings
-from airflow_merge_provider.core.object_store.clients import StoreSettings
-from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
-from airflow_merge_provider.doctor.check import Check, collect_checks
+from airflow_merge_provider.commands.doctor import Check, collect_checks, describe_credentials
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 
@@ -44,7 +41,7 @@ def _check_warehouse(merge_store_conn_id: str) -> Iterator[Check]:
         yield Check(name, "warning", f"has type {connection.conn_type}", remedy)
         return
     parts = [f"warehouse {connection.host}" if connection.host else "no warehouse"]
-    parts += _describe_settings(WarehouseHook(merge_store_conn_id).store_settings)
+    parts += describe_credentials(WarehouseHook(merge_store_conn_id).store_settings)
     conn_ids = [connection.extra_dejson.get(name) for name in ("aws_conn_id", "google_cloud_conn_id")]
     parts += [f"keys of connection {conn_id}" for conn_id in conn_ids if conn_id]
     yield Check(name, "ok", f"{connection.conn_type}: {', '.join(parts)}")
@@ -74,18 +71,6 @@ def _find_connection(conn_id: str) -> Any:
         return WarehouseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         return None
-
-
-def _describe_settings(settings: StoreSettings) -> list[str]:
-    """Return which credentials the store has, and its address."""
-    if isinstance(settings, GcsSettings):
-        has_key = settings.key_file or settings.key
-        return ["a Google key is set" if has_key else "Application Default Credentials"]
-    if isinstance(settings, AzureSettings):
-        return ["an account key is set"] if settings.account_key else []
-    parts = ["S3 keys are set"] if settings.access_key else []
-    addresses = {"region": settings.region, "endpoint": settings.endpoint}
-    return parts + [f"{option} {value}" for option, value in addresses.items() if value]
 
 
 def _describe_master(connection: Any) -> str:

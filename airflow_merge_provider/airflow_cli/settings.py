@@ -15,12 +15,17 @@ from functools import partial
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, conf
 
 from airflow_merge_provider.airflow_cli.connections import check_connections
+from airflow_merge_provider.commands.doctor import (
+    AirflowSide,
+    Check,
+    Setting,
+    list_options,
+    name_variable,
+    read_variable,
+)
 from airflow_merge_provider.commands.output import print_warning
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.azure_settings import AzureSettings
-from airflow_merge_provider.doctor.check import Check
-from airflow_merge_provider.doctor.diagnosis import AirflowSide
-from airflow_merge_provider.doctor.settings import Setting, list_options, name_variable, read_variable
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.local_spark.settings import SECTION
 
@@ -46,7 +51,7 @@ def apply_settings(options: argparse.Namespace) -> None:
             os.environ[name_variable(name)] = setting.value
     if hasattr(options, "airflow"):
         list_checks = partial(_list_connection_checks, options.store_conn)
-        options.airflow = AirflowSide(settings.__getitem__, lambda: warehouse, list_checks)
+        options.airflow = AirflowSide(settings.__getitem__, warehouse, list_checks)
 
 
 def read_setting(name: str) -> Setting:

@@ -40,14 +40,12 @@ Cell = str | StyledText
 def find_console(stream: TextIO) -> Console | None:
     """Return the terminal that a stream writes to; None if it is none, or plain text is wanted.
 
-    Text is plain if the variable ``NO_COLOR`` is set, and if ``rich``, which Airflow installs, is missing.
+    Text is plain if the variable ``NO_COLOR`` is set.
     """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
         return None
-    try:
-        from rich.console import Console  # noqa: PLC0415 - may be missing
-    except ImportError:
-        return None
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+
     return Console(file=stream, highlight=False)
 
 
@@ -113,9 +111,9 @@ def _print_plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
 
 
 def _print_rich_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - may be missing
-    from rich.table import Table  # noqa: PLC0415 - may be missing
-    from rich.text import Text  # noqa: PLC0415 - may be missing
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - slow to import
+    from rich.table import Table  # noqa: PLC0415 - slow to import
+    from rich.text import Text  # noqa: PLC0415 - slow to import
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for column in columns:

@@ -25,7 +25,7 @@ def show_progress() -> Iterator[Callable[[str], object]]:
     if console is None:
         yield _print_line
         return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - optional
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - slow
 
     columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as progress:

@@ -129,17 +129,17 @@ COMMANDS = (
     ),
     Command(
         "init",
-        "write a DAG file, and a pipe file, from tables that exist",
-        "airflow_merge_provider init upsert --datasets new_orders --target orders -o dags/orders.py",
+        "write a run file for tables or files that exist",
+        "airflow_merge_provider init upsert --datasets new_orders.csv --target orders -o orders.yaml",
         "init:add_arguments",
-        "init:write_files",
+        "init:write_run_file",
     ),
     Command(
         "doctor",
-        "check what runs need on this machine: Java, Spark, jars, settings, the warehouse, memory",
+        "check what runs need on this machine: Java, Spark, jars, settings, the warehouse",
         "airflow_merge_provider doctor --warehouse /lake",
         "doctor:add_arguments",
-        "doctor:print_diagnosis",
+        "doctor:print_checks",
     ),
     Command(
         "connect-server",

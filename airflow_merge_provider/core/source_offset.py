@@ -67,7 +67,7 @@ def write_offsets(offsets: Iterable[SourceOffset]) -> dict[str, Any]:
 
 
 def read_offsets(state: Mapping[str, Any]) -> list[SourceOffset]:
-    """Return the offsets in a run's state; states of earlier releases have no commit IDs."""
+    """Return the offsets in a run's state."""
     tables, commits = state.get(_TABLES) or {}, state.get(_COMMITS) or {}
     return [
         SourceOffset(uri, version, tables.get(uri), commits.get(uri))
@@ -115,6 +115,6 @@ def is_same_reads(state: Mapping[str, Any], current: Iterable[SourceOffset]) -> 
 
 def _is_same_source(offset: SourceOffset, current: SourceOffset, location: str) -> bool:
     if offset.table_id is None or current.table_id is None:
-        # A state of an earlier release, plain files, or a dataset that does not exist (any more).
+        # Plain files, or a dataset that does not exist (any more).
         return normalize_uri(offset.uri) == location
     return offset.table_id == current.table_id

@@ -73,7 +73,7 @@ class StateFolder(Folder):
         for generation in list_generations(self.list_names()):
             name = state_file(generation)
             try:
-                run_data = dict(json.loads(self.read_file(name))["told"])
+                run_data = dict(json.loads(self.read_file(name))["report_data"])
             except (ValueError, KeyError, TypeError) as error:
                 raise self.refuse_file(name, error) from None
             yield {

@@ -159,6 +159,23 @@ def list_types(table: DeltaTable) -> dict[str, str]:
     return {field.name: _name_type(field.type) for field in table.schema().fields}
 
 
+def list_parquet_types(path: str) -> dict[str, str]:
+    """Return the type of each column of a Parquet file on this machine, as Delta names it.
+
+    :raises ValueError: if the file is not valid.
+    """
+    from deltalake import QueryBuilder, Schema
+    from deltalake.exceptions import DeltaError
+
+    try:
+        query = QueryBuilder()
+        query.execute(f"CREATE EXTERNAL TABLE f STORED AS PARQUET LOCATION {quote_text(path)}").read_all()
+        schema = Schema.from_arrow(query.execute("SELECT * FROM f LIMIT 0").schema)
+    except DeltaError as error:
+        raise ValueError(str(error)) from None
+    return {field.name: _name_type(field.type) for field in schema.fields}
+
+
 def quote_text(value: str) -> str:
     """Return a string as a literal of a query."""
     return "'" + value.replace("'", "''") + "'"

@@ -9,8 +9,8 @@ from pathlib import Path
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jvm.jars import cache_folder, download_packages, spark_home
 
-# The Hadoop of Spark 4.2 and 4.1, and the AWS SDK of each. The S3 client of Hadoop 3.4.1, which is that
-# of Spark 4.0, cannot create a file on the condition that there is none.
+# The Hadoop of Spark 4.2 and 4.1, and the AWS SDK of each. The S3 client of an earlier Hadoop cannot create a
+# file on the condition that there is none.
 _SDK_OF_HADOOP = {"3.5.0": "2.35.4", "3.4.2": "2.29.52"}
 # The parts of the AWS SDK that the client uses: 12 MB instead of 670 MB of the whole SDK.
 _SDK_PARTS = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
@@ -105,6 +105,6 @@ S3_CLIENT = HadoopClient(
     limit="before Hadoop 3.4.2 it cannot refuse the second of two writers, so that a run needs "
     "allow_single_writer",
 )
-AZURE_CLIENT = HadoopClient("Azure", "hadoop-azure", {"3.5.0": (), "3.4.2": (), "3.4.1": ()})
+AZURE_CLIENT = HadoopClient("Azure", "hadoop-azure", {"3.5.0": (), "3.4.2": ()})
 # One jar with all that the client uses.
 GCS_CLIENT = HadoopClient("GCS", "hadoop-gcp", {"3.5.0": ()})

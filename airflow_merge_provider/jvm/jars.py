@@ -19,7 +19,7 @@ from airflow_merge_provider.core.child_process import build_child_environment
 from airflow_merge_provider.core.errors import MergeError, SetupError
 
 # Newest first: Delta has a jar for each of them.
-SPARK_VERSIONS = ("4.2", "4.1", "4.0")
+SPARK_VERSIONS = ("4.2", "4.1")
 _SPARK = f"Spark {', '.join(SPARK_VERSIONS[:-1])} or {SPARK_VERSIONS[-1]}"
 _DELTA = "4.4.0"
 # Delta's other dependencies are already in Spark's jars folder, or are needed only for other catalogs.

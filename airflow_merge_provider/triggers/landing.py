@@ -105,7 +105,7 @@ class LandingTrigger(BaseTrigger):
         name = find_state_file(str(path).rstrip("/").rpartition("/")[2] for path in paths)
         raw = None if name is None else _parse_json(files, f"{folder}/{name}")
         state = State() if raw is None else State.from_json(raw["state"])
-        if raw is not None and self.token and raw["told"].get("token") == self.token:
+        if raw is not None and self.token and raw["report_data"].get("token") == self.token:
             return "an earlier try has already completed the run"
         if files.exists(f"{folder}/{plan_file(state.generation + 1)}"):
             return "a previous run left an unfinished plan"

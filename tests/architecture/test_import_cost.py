@@ -17,10 +17,11 @@ COST_MAX = 0.4
 ROOT = Path(__file__).parents[2]
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for folder in ("decorators", "operators", "sensors", "triggers", "links")
+    for folder in ("operators", "sensors", "triggers", "links")
     for path in sorted((ROOT / "airflow_merge_provider" / folder).glob("[a-z]*.py"))
 ]
 MODULES += [
+    "airflow_merge_provider.decorators",
     "airflow_merge_provider.task_groups",
     "airflow_merge_provider.pipes",
     "airflow_merge_provider.plugins.merge",

@@ -43,8 +43,7 @@ def test_a_config_is_what_users_write() -> None:
 
 
 def test_counts_are_those_of_the_report() -> None:
-    """`core/*/counts.py` declares the counts in the report of its capability."""
-    assert [name for name, _ in list_modules("counts", "core")] == list(CAPABILITIES)
+    """Every capability declares the counts in its report."""
     for name, capability in CAPABILITIES.items():
         assert capability.counts, name
 

@@ -21,7 +21,6 @@ from airflow_merge_provider.core.object_store.clients import add_spark_settings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.jobs.spark.connect_client import open_session
 from airflow_merge_provider.jobs.spark.session import get_session, local_session
-from airflow_merge_provider.jvm.hadoop_clients import S3_CLIENT
 from airflow_merge_provider.launch import submit_conf
 
 # Whether the tests use Spark through Spark Connect.
@@ -69,8 +68,7 @@ def start_session(folder: Path) -> SparkSession:
         "spark.app.name": "tests",
     }
     # With Hadoop's client for S3 and the log store, as in a run that uses S3; tests set the address.
-    if S3_CLIENT.find_hadoop():
-        user = add_spark_settings(user, "s3://", S3Settings())
+    user = add_spark_settings(user, "s3://", S3Settings())
     if OVER_CONNECT:
         return activate_session(_start_server(user))
     return activate_session(local_session(submit_conf(user, local=True)))

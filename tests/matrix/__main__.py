@@ -132,7 +132,7 @@ def _run_tests(combination: Combination, home: str, name: str, arguments: Sequen
     folder = _FOLDER / combination.folder_name
     log = folder / f"{name}-java-{combination.java}.log"
     binaries = folder / "environment" / "bin"
-    # Runs do not use older Connect clients.
+    # Runs do not use the Connect client of Spark 4.1.
     is_classic = combination.spark != SPARK_VERSIONS[0]
     environment = {
         **os.environ,

@@ -114,7 +114,7 @@ def test_the_versions_are_those_that_are_tested() -> None:
     assert f"ARG AIRFLOW_VERSION={airflow}" in DOCKERFILE
     assert f"ARG SPARK_VERSION={spark}" in DOCKERFILE
     assert f":{airflow}-spark{spark}" in SERVICES["spark-worker"]["image"]
-    assert f"pyspark>=4.0.1,<={spark}" in project["optional-dependencies"]["spark"]
+    assert f"pyspark>=4.1,<={spark}" in project["optional-dependencies"]["spark"]
 
 
 def test_the_image_holds_what_it_copies_and_owns_what_is_mounted() -> None:

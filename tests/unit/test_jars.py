@@ -71,7 +71,7 @@ def test_the_two_jars_are_fetched_once(machine: Any) -> None:
     assert _count_calls(machine) == 1
 
 
-@pytest.mark.parametrize("version", ["4.0", "4.1", "4.2"])
+@pytest.mark.parametrize("version", ["4.1", "4.2"])
 def test_the_jar_of_delta_suits_the_version_of_spark(machine: Any, version: str) -> None:
     """Delta has a jar for each version of Spark."""
     spark_jars = machine / "spark" / "jars"
@@ -197,7 +197,7 @@ def test_a_spark_of_another_version_is_refused(machine: Any) -> None:
 
     with pytest.raises(
         SetupError,
-        match=r"^SPARK_HOME=.* does not contain Spark 4.2, 4.1 or 4.0: set it to a folder of Spark",
+        match=r"^SPARK_HOME=.* does not contain Spark 4.2 or 4.1: set it to a folder of Spark",
     ):
         jars.spark_home()
 
@@ -216,7 +216,7 @@ def test_without_any_spark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(
         SetupError,
-        match=r"^Spark 4.2, 4.1 or 4.0 is not installed: run pip install 'airflow-merge-provider\[spark\]'",
+        match=r"^Spark 4.2 or 4.1 is not installed: run pip install 'airflow-merge-provider\[spark\]'",
     ):
         jars.spark_home()
 

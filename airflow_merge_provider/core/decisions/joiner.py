@@ -8,8 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
-from airflow_merge_provider.core.joiner.config import JoinerConfig, compute_signature, list_warnings
-from airflow_merge_provider.core.joiner.counts import COUNTS
+from airflow_merge_provider.core.joiner.config import COUNTS, JoinerConfig, compute_signature, list_warnings
 from airflow_merge_provider.core.joiner.plan import JoinPlan, plan_join
 from airflow_merge_provider.core.joiner.schema import parse_table_fields
 from airflow_merge_provider.core.protocol import JobRequest

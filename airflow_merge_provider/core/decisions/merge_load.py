@@ -15,12 +15,12 @@ from airflow_merge_provider.core.merge_load.columns import (
     check_reserved,
 )
 from airflow_merge_provider.core.merge_load.config import (
+    COUNTS,
     AnyLoad,
     compute_signature,
     list_warnings,
     load_config,
 )
-from airflow_merge_provider.core.merge_load.counts import COUNTS
 from airflow_merge_provider.core.merge_load.requirements import PREFIX, build_requirements
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.merge_load.target_form import check_target_form

@@ -18,9 +18,9 @@ from airflow_merge_provider.core.merge_source.columns import (
     list_property_names,
 )
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, list_warnings
-from airflow_merge_provider.core.merge_source.counts import COUNTS
 from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Measure
 from airflow_merge_provider.core.run.columns import ReadFields, list_types
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
 from airflow_merge_provider.core.run.previous_run import load_previous_run
@@ -45,6 +45,20 @@ from airflow_merge_provider.core.run_mode import (
 from airflow_merge_provider.core.source_offset import SourceOffset, is_same_reads
 
 CAPABILITY = "merge_source"
+COUNTS = (
+    Measure("entities", "entities", "Entities of all datasets, including deleted ones.", "target"),
+    Measure(
+        "deleted_entities", "entities", "Entities that are marked as deleted in their dataset.", "target"
+    ),
+    Measure("live_rows", "rows", "Rows of the target that are not deleted.", "target"),
+    Measure("merged_rows", "rows", "Rows of the target that contain several entities.", "target"),
+    Measure("outputs", "rows", "Rows of the target that contain entities, live or deleted.", "target"),
+    Measure("entities_changed", "entities", "Entities that have changed since the previous run."),
+    Measure("rows_evaluated", "entities", "Entities whose clusters were evaluated."),
+    Measure("rows_written", "rows", "Rows written with a new `_updated`, except tombstones of IDs."),
+    Measure("ids_replaced", "rows", "IDs that no longer exist because another row contains their entities."),
+    Measure("ids_removed", "rows", "IDs that no longer exist because none of their entities exists."),
+)
 OVERRIDES_HASH = "overrides_hash"
 # The way in which Python computes keys: those of earlier releases may differ.
 _KEY_VERSION = 2

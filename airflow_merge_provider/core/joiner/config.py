@@ -1,4 +1,4 @@
-"""The configuration of a join, and its signature: equal signatures and inputs give equal rows."""
+"""The configuration and the counts of a join, and its signature: equal ones and inputs give equal rows."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ from airflow_merge_provider.core.model import (
     ColumnUse,
     Config,
     require_plain,
+)
+from airflow_merge_provider.core.report import Measure
+
+COUNTS = (
+    Measure("records_in", "rows", "Rows of all inputs together."),
+    Measure("outputs", "rows", "Rows that the join returned.", "target"),
+    Measure("unmatched", "rows", "Rows of the table of unmatched rows; 0 if there is none.", "target"),
 )
 
 

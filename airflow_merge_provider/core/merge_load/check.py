@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.merge_load.load import Condition, dataset_ref, reference_problems
 from airflow_merge_provider.core.model import NO_COLUMN, Config
+from airflow_merge_provider.core.report import Measure
 
 # The invariants of a history, by the names under which a report counts their violations.
 INVARIANTS = {
@@ -22,6 +23,19 @@ INVARIANTS = {
     "not_valid": "keys of the source without a valid version",
     "not_loaded": "keys with a valid version that are not in the source",
 }
+
+CHECK_COUNTS = (
+    Measure("versions", "versions", "Versions in the history."),
+    Measure("keys", "keys", "Keys in the history."),
+    Measure("empty", "versions", "Versions whose end is not after their start."),
+    Measure("overlapping", "versions", "Versions that start before the previous version of their key ends."),
+    Measure("valid_twice", "keys", "Keys with more than one valid version."),
+    Measure("wrongly_current", "versions", "Versions whose current flag does not match their validity."),
+    Measure("repeated", "versions", "Versions with the same values as the version that ends at their start."),
+    Measure("surrogates_twice", "keys", "Surrogate keys of more than one version."),
+    Measure("not_valid", "keys", "Keys of the source without a valid version."),
+    Measure("not_loaded", "keys", "Keys with a valid version that are not in the source."),
+)
 
 
 class Scd2CheckConfig(Config):

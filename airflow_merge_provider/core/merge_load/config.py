@@ -1,4 +1,4 @@
-"""Select the configuration class of a merge load by its strategy."""
+"""Select the configuration class of a merge load by its strategy, and define the counts in its reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,21 @@ from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfi
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.model import require_plain
+from airflow_merge_provider.core.report import Measure
 
+COUNTS = (
+    Measure("loaded", "rows", "Source rows that were loaded."),
+    Measure("duplicates", "rows", "Source rows that were dropped as duplicates of another row."),
+    Measure("opened", "versions", "Versions that were opened (SCD2)."),
+    Measure("closed", "versions", "Versions that were closed (SCD2)."),
+    Measure("reopened", "versions", "Closed versions that became valid again (SCD2)."),
+    Measure("changed", "versions", "Versions whose end or values were updated in place (SCD2)."),
+    Measure("removed", "versions", "Versions that a late or repeated load or a purge deleted (SCD2)."),
+    Measure("elements_inserted", "rows", "Rows inserted into the tables of nested lists."),
+    Measure("elements_deleted", "rows", "Rows deleted from the tables of nested lists."),
+    Measure("tables", "tables", "Tables that the rows were dispatched to; 1 without `dispatch_by`."),
+    Measure("tables_changed", "tables", "Tables that the run changed."),
+)
 _Strategy = type[DeleteInsertConfig] | type[UpsertConfig] | type[Scd2Config] | type[Scd2CheckConfig]
 STRATEGIES: dict[str, _Strategy] = {
     "delete-insert": DeleteInsertConfig,

@@ -33,7 +33,7 @@ class FileEntry:
     """One file of a listing; ``modified`` is in microseconds since 1970 UTC.
 
     ``version`` changes whenever the content does: it is the digest or the tag of the store, or size and time.
-    Some stores change the ``tag`` without the content, and for each copy. ``is_link`` is True if the name is
+    Some stores change the tag without the content, and for each copy. ``is_link`` is True if the name is
     a symbolic link, which is not followed.
     """
 
@@ -42,11 +42,6 @@ class FileEntry:
     modified: int
     version: str
     is_link: bool = False
-    tag: str = ""
-
-    def has_version(self, version: str) -> bool:
-        """Return whether a file has a version; an earlier release took the tag where there is a digest."""
-        return version in (self.version, self.tag)
 
     @classmethod
     def from_stat(cls, name: str, stat: Mapping[str, Any]) -> FileEntry:
@@ -59,7 +54,7 @@ class FileEntry:
         md5 = stat.get("md5Hash") or (stat.get("content_settings") or {}).get("content_md5")
         # Azure does not update the digest of a file that grows.
         version = f"{size}-{md5 if isinstance(md5, str) else md5.hex()}" if md5 else tag
-        return cls(name, size, int(seconds * _MICROSECONDS), version, tag=tag)
+        return cls(name, size, int(seconds * _MICROSECONDS), version)
 
     @classmethod
     def of_file(cls, name: str, stat: os.stat_result) -> FileEntry:
@@ -109,7 +104,7 @@ class Listing:
         return {
             uri: entry
             for uri, entry in self.settled.items()
-            if uri not in known_versions or not entry.has_version(known_versions[uri])
+            if uri not in known_versions or entry.version != known_versions[uri]
         }
 
     def find_changed(self, versions: Mapping[str, str]) -> list[str]:
@@ -117,7 +112,7 @@ class Listing:
         return [
             uri
             for uri, version in versions.items()
-            if uri not in self.files or not self.files[uri].has_version(version)
+            if uri not in self.files or self.files[uri].version != version
         ]
 
 

@@ -1,4 +1,4 @@
-"""The reasons for the end of a bin: NiFi's texts, and a short code for each that can be used for routing.
+"""The counts of a report, and the reasons for the end of a bin: NiFi texts, each with a code for routing.
 
 Source: docs/semantics/merge_record.md, Completion reasons; Defragment; Failures.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
+from airflow_merge_provider.core.report import Measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,17 @@ class Reason:
     code: str
     text: str
 
+
+COUNTS = (
+    Measure("merged", "files", "Merged files that the run wrote."),
+    Measure("outputs", "records", "Records in the merged files."),
+    Measure("files", "files", "Source files that were merged."),
+    Measure("failed", "bins", "Bins that failed."),
+    Measure("failed_files", "files", "Source files of failed bins."),
+    Measure("lost_files", "files", "Files of open bins that no longer exist."),
+    Measure("open_bins", "bins", "Open bins after the run.", "target"),
+    Measure("open_files", "files", "Source files in open bins.", "target"),
+)
 
 FULL = Reason("FULL", "Bin is full")
 FULL_ENOUGH = Reason("FULL_ENOUGH", "Bin is full enough")

@@ -17,10 +17,8 @@ from airflow_merge_provider.core.merge_record.bins import Bin
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 
-FORMAT = 1
+FORMAT = 2
 STATE_PREFIX = "state"
-# The file in which earlier versions of this package overwrote the previous state.
-_FIRST_STATE = "state.json"
 _STATE = re.compile(r"state-(\d{12})\.json")
 # The key of the folders of a run in what its state tells about it.
 FOLDERS = "folders"
@@ -82,7 +80,7 @@ class State:
     def from_json(cls, raw: Mapping[str, Any]) -> State:
         """Parse the form that ``as_json`` returns.
 
-        :raises DataError: when a newer version of this package wrote it.
+        :raises DataError: when another version of this package wrote it, in another format.
         """
         if raw.get("format") != FORMAT:
             raise DataError(
@@ -97,8 +95,8 @@ class State:
             schemas=raw["schemas"],
             done=raw["done"],
             partial={uri: tuple(ids) for uri, ids in raw["partial"].items()},
-            learned=raw.get("learned", {}),
-            returned=tuple(FlowFile.from_json(source) for source in raw.get("returned", ())),
+            learned=raw["learned"],
+            returned=tuple(FlowFile.from_json(source) for source in raw["returned"]),
         )
 
 
@@ -114,9 +112,7 @@ def state_file(generation: int) -> str:
 
 def find_state_file(names: Iterable[str]) -> str | None:
     """Return the file of the last state among the names of a folder; None if there is none."""
-    all_names = list(names)
-    first = _FIRST_STATE if _FIRST_STATE in all_names else None
-    return max((name for name in all_names if _STATE.fullmatch(name)), default=first)
+    return max(filter(_STATE.fullmatch, names), default=None)
 
 
 def list_old_states(names: Iterable[str], generation: int) -> list[str]:
@@ -125,7 +121,7 @@ def list_old_states(names: Iterable[str], generation: int) -> list[str]:
     if state_file(generation) not in all_names:
         return []
     oldest = state_file(max(0, generation - UNDOABLE_RUNS))
-    return [name for name in all_names if name == _FIRST_STATE or (_STATE.fullmatch(name) and name < oldest)]
+    return [name for name in all_names if _STATE.fullmatch(name) and name < oldest]
 
 
 def list_generations(names: Iterable[str]) -> list[int]:

@@ -78,7 +78,7 @@ class RunResult:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Read the result from the state of a commit; the state of an earlier release has none."""
+        """Read the result from the state of a commit."""
         stored = state.get(RESULT)
         if not stored:
             return cls("full", "the commit does not record the result of the run")

@@ -94,8 +94,7 @@ class SideTableHistory:
     def _is_uncommitted(self, entry: HistoryEntry) -> bool:
         """Return whether an entry is a write of another run than the one whose rows the target has.
 
-        Two attempts may have the same number. Writes of earlier releases do not carry one. Deletions and
-        masking by users are kept.
+        Two attempts may have the same number. Deletions and masking by users are kept.
         """
         metadata = parse_metadata(entry)
         if metadata.get("capability") != self.owner:

@@ -1,4 +1,4 @@
-"""The configuration of an undo."""
+"""The configuration of an undo, and the counts in its reports."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from pydantic import BeforeValidator, Field
 
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.report import Measure
 
 Version = Annotated[int, Field(ge=0)]
 _FLAGS = {"True": True, "true": True, "False": False, "false": False, "None": False, "": False}
+
+COUNTS = (
+    Measure("runs", "runs", "Runs that were undone."),
+    Measure("side_tables", "tables", "Side tables that were restored."),
+    Measure("outputs", "files", "Merged files that were withdrawn."),
+    Measure("files", "files", "Source files that wait again."),
+)
 
 
 def _parse_run(value: Any) -> Any:

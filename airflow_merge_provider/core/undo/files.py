@@ -15,7 +15,7 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.state import FOLDERS, UNDOABLE_RUNS, State
+from airflow_merge_provider.core.merge_record.state import UNDOABLE_RUNS, State
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.previous_run import RESULT
 from airflow_merge_provider.core.run.reporter import RunResult
@@ -51,7 +51,7 @@ class ReturnedFile:
     """A source file that an undo moves back: the folder and name where it is, and its own.
 
     ``uuid`` is that of the FlowFile in the sidecar that the run gave the file, and ``version`` that of the
-    source file; plans of an earlier release do not have it.
+    source file.
     """
 
     folder: str
@@ -59,7 +59,7 @@ class ReturnedFile:
     source: str
     source_name: str
     uuid: str
-    version: str = ""
+    version: str
 
     @property
     def key(self) -> FileKey:
@@ -155,9 +155,6 @@ def choose_files_undo(config: UndoConfig, report_data: Mapping[int, Mapping[str,
     if choice.restored:
         hint = "run the task: it merges the waiting files again"
         raise build_refusal("run", "an undo of files cannot be undone", hint)
-    if old := [run.version for run in choice.undone if FOLDERS not in run.state]:
-        message = f"state {old[0]} was written by an earlier release, which did not record its folders"
-        raise build_refusal("run", message, "undo later runs only")
     return choice
 
 

@@ -94,36 +94,27 @@ def find_removal(
     other_runs = [other for other in list_runs(lineage.entries, capability) if other.version != run.version]
     if not other_runs:
         raise _refuse("no other run is in force")
-    config, load_time = _read_load(run, capability)
+    config, load_time = _read_load(run)
     _require_exact(run, config)
-    load_times = [
-        _check_other_load(other, run, capability, load_time) for other in _list_same_history(other_runs, run)
-    ]
+    load_times = [_check_other_load(other, run, load_time) for other in _list_same_history(other_runs, run)]
     return LoadRemoval(run, other_runs[0], config, load_time, load_times)
 
 
 def _list_same_history(other_runs: Sequence[RunCommit], run: RunCommit) -> Iterator[RunCommit]:
-    """Yield the other runs of the history, newest first.
-
-    An earlier run that does not record its configuration is left out.
-    """
+    """Yield the other runs of the history, newest first."""
     for other in other_runs:
-        is_earlier = other.version < run.version
-        if not is_earlier or "config" in other.state:
-            yield other
-        if is_earlier and RunResult.from_state(other.state).run_mode in ("initial", "full"):
+        yield other
+        if other.version < run.version and RunResult.from_state(other.state).run_mode in ("initial", "full"):
             return
 
 
-def _read_load(run: RunCommit, capability: str) -> tuple[Scd2Config, datetime]:
+def _read_load(run: RunCommit) -> tuple[Scd2Config, datetime]:
     """Return the configuration and the time of a load, as its commit records them.
 
     :raises DataError: if it does not record them, or if the load has no single time.
     """
     recorded: dict[str, Any] | None = run.state.get("config")
     name = describe_run(run)["run_id"]
-    if capability == "merge_load" and recorded is None:
-        raise _refuse(f"the commit of the run {name!r} does not record its configuration (an older release)")
     if recorded is None or recorded.get("strategy") != "scd2" or not recorded.get("natural_key"):
         raise _refuse("only a load of an SCD2 history with natural_key can be undone alone")
     try:
@@ -131,10 +122,8 @@ def _read_load(run: RunCommit, capability: str) -> tuple[Scd2Config, datetime]:
     except ConfigError as error:
         message = f"the configuration of the run {name!r} is not valid in this release: {error.message}"
         raise _refuse(message) from error
-    if config.time_column is not None:
+    if config.time_column is not None or config.time_given is None:
         raise _refuse(f"the rows of the run {name!r} have their own times (effective_from)")
-    if config.time_given is None:
-        raise _refuse(f"the commit of the run {name!r} does not record its load time (an older release)")
     return config, config.time_given
 
 
@@ -155,12 +144,12 @@ def _require_exact(run: RunCommit, config: Scd2Config) -> None:
         raise _refuse(f"{kind} with on_late='error' do not record which rows they confirm")
 
 
-def _check_other_load(other: RunCommit, run: RunCommit, capability: str, load_time: datetime) -> datetime:
+def _check_other_load(other: RunCommit, run: RunCommit, load_time: datetime) -> datetime:
     """Return the time of another load of the history.
 
     :raises DataError: if it prevents an exact removal.
     """
-    config, other_time = _read_load(other, capability)
+    config, other_time = _read_load(other)
     name = describe_run(other)["run_id"]
     if other_time == load_time:
         raise _refuse(f"the run {name!r} has loaded the same time, {load_time.isoformat()}")

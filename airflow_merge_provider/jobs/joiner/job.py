@@ -20,8 +20,7 @@ from airflow_merge_provider.core.decisions.joiner import (
     resolve_inputs,
 )
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.joiner.config import JoinerConfig, compute_signature
-from airflow_merge_provider.core.joiner.counts import COUNTS
+from airflow_merge_provider.core.joiner.config import COUNTS, JoinerConfig, compute_signature
 from airflow_merge_provider.core.joiner.parsed_options import Spelling
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan_join
 from airflow_merge_provider.core.protocol import JobRequest

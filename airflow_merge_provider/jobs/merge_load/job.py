@@ -16,12 +16,12 @@ from airflow_merge_provider.core.decisions.merge_load import LoadDecision, check
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.config import (
+    COUNTS,
     AnyLoad,
     compute_signature,
     describe_load,
     load_config,
 )
-from airflow_merge_provider.core.merge_load.counts import COUNTS
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.merge_load.target_form import check_target_form
 from airflow_merge_provider.core.merge_load.timestamps import from_micros

@@ -16,9 +16,9 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.expectations.result import REJECTED_FILES, ExpectationResult
 from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, list_warnings
-from airflow_merge_provider.core.merge_record.counts import COUNTS
 from airflow_merge_provider.core.merge_record.landing import Listing, list_unknown_names, sort_listing
 from airflow_merge_provider.core.merge_record.plan import Plan, reduce_plan
+from airflow_merge_provider.core.merge_record.reasons import COUNTS
 from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field, unite_schemas
 from airflow_merge_provider.core.merge_record.sizes import estimate_sizes, learn_size
 from airflow_merge_provider.core.merge_record.state import (
@@ -27,7 +27,6 @@ from airflow_merge_provider.core.merge_record.state import (
     compute_fingerprint,
     dissolve_bins,
     remove_files,
-    update_files,
 )
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
@@ -208,13 +207,7 @@ class _Run:
         state = remove_files(state, changed_uris)
         partial = {uri: ids for uri, ids in state.partial.items() if uri not in changed_uris}
         done = {uri: version for uri, version in state.done.items() if uri in listing.files}
-        changed_done = set(listing.find_changed(done))
-        # Tags that an earlier release has stored become digests.
-        done |= {uri: listing.files[uri].version for uri in done if uri not in changed_done}
-        state = update_files(
-            replace(state, partial=partial, done=done),
-            lambda file: replace(file, version=listing.files[file.uri].version),
-        )
+        state = replace(state, partial=partial, done=done)
         regrouped = bool(state.bins) and state.fingerprint != compute_fingerprint(self.config)
         if regrouped:
             self.reporter.add_warnings(

@@ -115,7 +115,7 @@ def _copy_back(file: ReturnedFile, find_folder: Open) -> dict[str, Any] | None:
     """
     folder, source = find_folder(file.folder), find_folder(file.source)
     if folder.find_entry(file.name) is None:
-        # An undo of an earlier release has moved it, or somebody has removed it since the plan was made.
+        # Somebody has removed it since the plan was made.
         return None
     names = (file.source_name, build_unique_name(file.source_name, file.uuid))
     name = next((name for name in names if folder.copy_new(file.name, source, name)), None)

@@ -22,7 +22,7 @@ from airflow_merge_provider.core.undo.files import (
 )
 from airflow_merge_provider.jobs.merge_record.files.journal import WITHDRAWN, Journal
 from airflow_merge_provider.jobs.merge_record.files.storage import Open, Storage
-from airflow_merge_provider.jobs.merge_record.routing import MOVED, MovedFile, build_unique_name
+from airflow_merge_provider.jobs.merge_record.routing import MOVED, MovedFile
 
 
 @dataclass
@@ -93,11 +93,10 @@ class FileSearch:
             manifest = self.journal.read_manifest(line["merge_id"]) or {}
             name = str(line["uri"]).removeprefix(f"{folder.location}/")
             entry = folder.find_entry(name)
-            # Manifests of an earlier release have no version.
             is_unchanged = (
                 entry is not None
                 and entry.size == manifest.get("bytes")
-                and entry.has_version(manifest.get("version", entry.version))
+                and entry.version == manifest.get("version")
             )
             if manifest.get(WITHDRAWN) or not is_unchanged:
                 return None
@@ -170,35 +169,19 @@ def _find_location(
     name = version[0].removeprefix(f"{source.location}/")
     entry = source.find_entry(name)
     candidates = (
-        (folder, MovedFile(**moved))
+        (folder, MovedFile(**part[MOVED]))
         for folder in folders
         for part in parts
-        for moved in _list_moved(folder, name, part)
-        if moved["folder"] == folder.location
+        if MOVED in part and part[MOVED]["folder"] == folder.location
     )
     file = next((moved for folder, moved in candidates if _has_file(folder, moved)), None)
     if file is None:
-        return _Location(is_in_place=entry is not None and entry.has_version(version[1]))
+        return _Location(is_in_place=entry is not None and entry.version == version[1])
     has_sidecar = source.find_entry(f"{name}{SIDECAR}") is not None
     returned = ReturnedFile(file.folder, file.name, source.location, name, file.uuid, version[1])
     return _Location(is_taken=entry is not None or has_sidecar, file=returned)
 
 
-def _list_moved(folder: Storage, name: str, part: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return where a run may have moved a file; an earlier release has not recorded it.
-
-    A file that was moved by an earlier release is recognized where its version is still the same.
-    """
-    if MOVED in part:
-        return [part[MOVED]]
-    version, uuid = part["version"], part["uuid"]
-    names = (name, build_unique_name(name, uuid))
-    return [
-        {"folder": folder.location, "name": moved_name, "version": version, "uuid": uuid}
-        for moved_name in names
-    ]
-
-
 def _has_file(folder: Storage, moved: MovedFile) -> bool:
     entry = folder.find_entry(moved.name)
-    return entry is not None and entry.has_version(moved.version)
+    return entry is not None and entry.version == moved.version

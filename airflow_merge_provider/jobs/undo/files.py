@@ -19,8 +19,7 @@ from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.table_history import RESTORED_VERSION, UNDO
 from airflow_merge_provider.core.undo.choice import UndoChoice, build_refusal
-from airflow_merge_provider.core.undo.config import UndoConfig
-from airflow_merge_provider.core.undo.counts import COUNTS
+from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
 from airflow_merge_provider.core.undo.files import (
     FilesUndo,
     build_files_result,

@@ -48,7 +48,7 @@ def build_outputs(
             if id_ in output_ids:
                 continue
             output_ids.add(id_)
-        output = {"_id": id_, "_updated": len(outputs), **_render_output(config, cluster)}
+        output = {"_id": id_, "_updated": len(outputs), **render_output(config, cluster)}
         outputs.append((output, {member[:2] for member in cluster}))
     return outputs
 
@@ -258,7 +258,8 @@ def _classify_value(value: Any) -> tuple[str, Any]:
     return ("number", Decimal(value[2:])) if value.startswith("~f") else ("text", value)
 
 
-def _render_output(config: Mapping[str, Any], cluster: list[Member]) -> Entity:
+def render_output(config: Mapping[str, Any], cluster: list[Member]) -> Entity:
+    """Return ``$ids``, the merged properties and the flags of a cluster whose members are in order."""
     output: Entity = {"$ids": _drop_duplicates([id_ for member in cluster for id_ in _own_ids(member)])}
     first = cluster[0][2]
     if is_deleted(first):

@@ -241,7 +241,7 @@ def test_a_process_of_elsewhere_is_not_looked_for_here(other: Any, tmp_path: Pat
     lease.parent.mkdir()
     process = other and {**identify_process(os.getpid()), "pid": 2**22 + 1, **other}
     # Neither the clock nor the host name of the other machine matters.
-    lease_content = {"id": "x", "owner": {}, "expires": 1, "host": os.uname().nodename, "pid": 2**22 + 1}
+    lease_content = {"id": "x", "owner": {}, "host": os.uname().nodename, "pid": 2**22 + 1}
     lease.write_text(json.dumps({**lease_content, "process": process}))
     with pytest.raises(ConflictError):
         landing.run_job()
@@ -281,14 +281,15 @@ def test_a_damaged_state_is_no_empty_state(tmp_path: Path) -> None:
         landing.run_job(at=1)
 
 
-def test_a_state_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    """A state of a newer version is rejected, because its content is unknown."""
+@pytest.mark.parametrize("other", [1, 3])
+def test_a_state_of_another_format_is_refused(tmp_path: Path, other: int) -> None:
+    """A state that another version of the package has written is rejected, because its content is unknown."""
     landing = build_landing(tmp_path)
     landing.run_job()
     state = tmp_path / "state" / "state-000000000001.json"
-    state.write_text(state.read_text().replace('"format":1', '"format":2'))
+    state.write_text(state.read_text().replace('"format":2', f'"format":{other}'))
 
-    with pytest.raises(DataError, match="has format 2"):
+    with pytest.raises(DataError, match=f"has format {other}, this package version supports only 2"):
         landing.run_job(at=1)
 
 

@@ -10,7 +10,6 @@ import json
 import os
 import uuid
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,11 +19,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.core.merge_record.landing import SIDECAR, sort_listing
-from airflow_merge_provider.core.merge_record.state import update_files
+from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open_storage
 from airflow_merge_provider.jobs.merge_record.job import _resolve_config, run_with
 from airflow_merge_provider.jobs.undo.files import find_journal, undo_files
@@ -246,18 +243,13 @@ def test_files_with_the_same_name_and_content_are_different_files(tags: str) -> 
 def test_a_change_of_metadata_is_not_a_change_of_the_file(action: str) -> None:
     """Where a store has a digest of the content, merged and waiting files are not merged again.
 
-    A plan that was made before the change is carried out. Tags of an earlier release are known.
+    A plan that was made before the change is carried out.
     """
     lake = Lake(make_bucket("generation"), original_action=action)
     for name in "abc":
         lake.put_file(f"{name}.json", {"id": name})
     lake.run_job()
     files: Any = lake.open_folder("source")
-    state, _ = Journal(lake.open_folder("state")).read_state()
-    listing = sort_listing(files.list_files(), files.location, _resolve_config(lake.build_run()), 2**52)
-    tags = {uri: entry.tag for uri, entry in listing.files.items()}
-    old_state = replace(update_files(state, lambda file: replace(file, version=tags[file.uri])), done=tags)
-    assert listing.find_new_files(old_state) == {}
     files.fs.change_tags(files.resolve_path(""))
 
     assert lake.run_job()["run_mode"] == "noop"
@@ -329,33 +321,6 @@ def test_a_new_file_of_the_same_size_and_time_is_not_lost(tmp_path: Path) -> Non
         json.loads(text or b"") for name, text in lake.read_folder("source").items() if SIDECAR not in name
     ]
     assert sorted(record["id"] for record in texts) == ["a", "b", "z"]
-
-
-@pytest.mark.parametrize("tags", ["content", "write"])
-def test_a_run_of_an_earlier_release_is_undone_where_copies_have_the_same_tag(tags: str) -> None:
-    """It has not recorded versions: a copy with another tag may be another file."""
-    lake = Lake(make_bucket(tags))
-    for name in "ab":
-        lake.put_file(f"{name}.json", {"id": name})
-    before = lake.read_files()
-    lake.run_job()
-    state = lake.open_folder("state")
-    (ledger,) = (entry.name for entry in state.list_files() if entry.name.startswith("ledger/"))
-    (line,) = (json.loads(text) for text in (state.read_file(ledger) or b"").splitlines())
-    for source in line["sources"]:
-        del source["moved"]
-    state.write_file(ledger, json.dumps(line).encode())
-    (manifest,) = (entry.name for entry in state.list_files() if entry.name.startswith("manifests/"))
-    content = json.loads(state.read_file(manifest) or b"")
-    del content["version"]
-    state.write_file(manifest, json.dumps(content).encode())
-
-    if tags == "content":
-        lake.undo_run()
-        assert lake.read_files() == before
-    else:
-        with pytest.raises(DataError, match="2 merged source files that no longer exist or have changed"):
-            lake.undo_run()
 
 
 def test_files_of_a_store_are_archived_on_the_disk(tmp_path: Path) -> None:

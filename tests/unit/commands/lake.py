@@ -73,7 +73,7 @@ def _write_bins(folder: Path) -> None:
     waiting.add_flowfile(FlowFile("/lake/readings/e.json", "e", AT, 40, 2000, "s"))
     state = State(2, bins=(waiting,))
     (folder / "ledger").mkdir(parents=True)
-    (folder / state_file(2)).write_text(json.dumps({"state": state.as_json(), "told": {}}))
+    (folder / state_file(2)).write_text(json.dumps({"state": state.as_json(), "report_data": {}}))
     line = {
         "at": AT, "outcome": "merged", "bin": "bin-1", "code": "FULL", "reason": "Bin is full",
         "sources": [{"uri": f"/lake/readings/{name}.json"} for name in "abc"], "records": 1000,

@@ -128,7 +128,7 @@ def test_settings_and_connections_are_those_of_airflow(write_run: Any, tmp_path:
         "warning",
         "spark: yarn, but no YARN cluster is configured",
     )
-    assert content["not_checked"] == ["the start of Spark (--spark starts it)"]
+    assert content["not_checked"] == []
     assert "of-the-test" not in process.stdout + process.stderr
 
     assert run_airflow(tmp_path, "merge", "history", "orders", **environment).returncode == 0

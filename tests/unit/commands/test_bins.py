@@ -23,7 +23,7 @@ def build_flowfile(name: str, records: int) -> FlowFile:
 def write_state(folder: Path, state: State) -> None:
     """Write a state as a run does."""
     folder.mkdir(exist_ok=True)
-    content = {"state": state.as_json(), "told": {}}
+    content = {"state": state.as_json(), "report_data": {}}
     (folder / state_file(state.generation)).write_text(json.dumps(content))
 
 

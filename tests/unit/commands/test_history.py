@@ -120,7 +120,7 @@ def test_the_states_of_a_merge_record_are_its_commits(
     folder.mkdir()
     for number in (1, 2):
         run_data = {**build_state(number), "result": build_result(inserted=number)}
-        content = {"state": State(number).as_json(), "told": run_data}
+        content = {"state": State(number).as_json(), "report_data": run_data}
         (folder / state_file(number)).write_text(json.dumps(content))
 
     assert cli.main(["history", str(folder)]) == 0

@@ -127,7 +127,6 @@ def test_a_load_that_cannot_be_removed_exactly_is_refused(settings: dict[str, An
         (build_run(2, boundary_timestamp="2024-01-02"), "the run 'r2' has loaded the same time"),
         (build_run(2, run_mode="full"), r"the run 'r2' has replaced the history"),
         (build_run(2, mode="changes", on_delete="ignore"), "the run 'r2' has on_delete='ignore'"),
-        (build_entry(2, {}), "the commit of the run 'r2' does not record its configuration"),
     ],
 )
 def test_later_commits_may_prevent_the_removal(later: HistoryEntry, message: str) -> None:
@@ -146,17 +145,11 @@ def test_loads_before_a_rebuild_do_not_matter() -> None:
     assert len(removal.load_times) == 2
 
 
-def test_other_capabilities_and_older_releases_are_refused() -> None:
-    """Only loads have a time, and only this release records it for every run."""
+def test_other_capabilities_are_refused() -> None:
+    """Only loads of a history have a time."""
     for config in ({"strategy": "upsert"}, {"strategy": "scd2", "natural_key": None}):
         with pytest.raises(DataError, match="only a load of an SCD2 history with natural_key"):
             find(build_run(0), build_entry(1, {"config": config}), build_run(2))
-    unrecorded = build_entry(1, {"result": {**RESULT, "run_mode": "incremental"}})
-    with pytest.raises(DataError, match="does not record its configuration"):
-        find(build_run(0), unrecorded, build_run(2))
-    timeless = build_entry(1, {"config": {"strategy": "scd2", "natural_key": ["id"]}})
-    with pytest.raises(DataError, match="does not record its load time"):
-        find(build_run(0), timeless, build_run(2))
 
 
 def test_only_requires_a_run() -> None:

@@ -51,14 +51,12 @@ def test_a_link_is_where_it_leads(tmp_path: Path) -> None:
 
 
 def test_offsets_survive_a_state() -> None:
-    """Offsets are restored from a state, also those of files and of states without commit IDs."""
+    """Offsets are restored from a state, also those of files."""
     offsets = [HERE, SourceOffset("/lake/files", 7)]
 
     state = write_offsets(offsets)
 
     assert read_offsets(state) == offsets
-    del state["commits"]
-    assert read_offsets(state) == [SourceOffset("/lake/a", 3, "id-a"), offsets[1]]
     assert read_offsets({}) == []
 
 
@@ -72,7 +70,7 @@ def test_offsets_survive_a_state() -> None:
         ([SourceOffset("s3a://b/files", 1)], SourceOffset("s3://b/files", 2), "s3a://b/files"),
         ([SourceOffset("/lake/a", 3)], SourceOffset("/lake/a", 4, "id-a"), "/lake/a"),
     ],
-    ids=["moved", "made anew", "copy", "moved copies", "files", "former state"],
+    ids=["moved", "made anew", "copy", "moved copies", "files", "made later"],
 )
 def test_an_offset_is_found_by_table_or_place(
     before: list[SourceOffset], now: SourceOffset, expected: SourceOffset | str | None

@@ -14,8 +14,7 @@ from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.core.table_history import HistoryEntry, Lineage
 from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo
-from airflow_merge_provider.core.undo.config import UndoConfig
-from airflow_merge_provider.core.undo.counts import COUNTS
+from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
 
 
 def build_run(version: int, *, changed: bool = True) -> HistoryEntry:

@@ -33,7 +33,7 @@ def landing(tmp_path: Path) -> Any:
         waiting.add_flowfile(FlowFile(str(file), "u", 0, 1, 2, "s", entry.version))
         state = State(generation=4, next_seq=2, bins=(waiting,))
         (tmp_path / "state").mkdir(exist_ok=True)
-        content = json.dumps({"state": state.as_json(), "told": {}})
+        content = json.dumps({"state": state.as_json(), "report_data": {}})
         (tmp_path / "state" / "state-000000000004.json").write_text(content)
         defaults = {"source": str(source), "state_path": str(tmp_path / "state")}
         defaults |= {"merged": "/m", "failure": "/f", "original": "/o", "reader": "json", "min_records": 5}
@@ -92,7 +92,7 @@ def test_a_try_after_the_work_was_done_has_only_to_tell_it(landing: Any, tmp_pat
     """
     trigger = landing()
     state = json.loads((tmp_path / "state" / "state-000000000004.json").read_text())
-    state["told"] = {"token": {"run_id": "r"}}
+    state["report_data"] = {"token": {"run_id": "r"}}
     (tmp_path / "state" / "state-000000000004.json").write_text(json.dumps(state))
     assert trigger.find_reason() is None
 

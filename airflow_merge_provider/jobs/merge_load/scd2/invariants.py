@@ -11,9 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_load.check import INVARIANTS, Scd2CheckConfig
+from airflow_merge_provider.core.merge_load.check import CHECK_COUNTS, INVARIANTS, Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.columns import check_named_columns
-from airflow_merge_provider.core.merge_load.counts import CHECK_COUNTS
 from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.merge_load.target_form import read_history_settings

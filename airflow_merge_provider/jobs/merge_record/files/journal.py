@@ -50,13 +50,13 @@ class Journal:
         """Return the state and the report data of the run that wrote it, empty before the first run."""
         name = self._find_state_file()
         raw = None if name is None else self._read_json(name)
-        return (State(), {}) if raw is None else (State.from_json(raw["state"]), raw["told"])
+        return (State(), {}) if raw is None else (State.from_json(raw["state"]), raw["report_data"])
 
     def list_report_data(self) -> dict[int, dict[str, Any]]:
         """Return the report data of the runs whose states still exist, by generation, newest first."""
         generations = list_generations(self._storage.list_prefixed(STATE_PREFIX))
         contents = ((generation, self._read_json(state_file(generation))) for generation in generations)
-        return {generation: content["told"] for generation, content in contents if content is not None}
+        return {generation: content["report_data"] for generation, content in contents if content is not None}
 
     def read_earlier_state(self, generation: int) -> State:
         """Return a state that still exists; that of generation 0 is empty.
@@ -77,7 +77,7 @@ class Journal:
         if self.read_state()[0].generation != previous_state.generation:
             raise ConflictError(f"another run has changed the state in {self.location}: retry the task")
         name = state_file(new_state.generation)
-        created = self._create_file(name, {"state": new_state.as_json(), "told": report_data})
+        created = self._create_file(name, {"state": new_state.as_json(), "report_data": report_data})
         if not created or self._find_state_file() != name:
             # If a run hangs before it writes its state, other runs may have written newer states meanwhile.
             # No run reads the state that it writes then.

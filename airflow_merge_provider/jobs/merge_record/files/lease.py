@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -107,9 +106,7 @@ class Lease:
         return now.modified - written.modified > _LEASE_SECONDS * _MICROSECONDS
 
     def _build_content(self, owner: Mapping[str, Any]) -> bytes:
-        # Only earlier versions of this package read ``expires``.
-        lease = {"id": self.id, "owner": owner, "expires": time.time() + _LEASE_SECONDS}
-        return json.dumps({**lease, "process": identify_process(os.getpid())}).encode()
+        return json.dumps({"id": self.id, "owner": owner, "process": identify_process(os.getpid())}).encode()
 
     def _is_mine(self, lease: Mapping[str, Any] | None) -> bool:
         return lease is not None and lease.get("id") == self.id

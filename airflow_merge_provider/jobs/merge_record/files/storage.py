@@ -338,7 +338,7 @@ class RemoteStorage(Storage):
     def claim_file(self, name: str, version: str) -> str | None:
         # Object stores have no rename: the file keeps its name, and the caller deletes or moves it at once.
         entry = self.find_entry(name)
-        return name if entry is not None and entry.has_version(version) else None
+        return name if entry is not None and entry.version == version else None
 
     def write_file(self, name: str, content: bytes) -> None:
         self.fs.pipe_file(self.resolve_path(name), content)

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     NullType,
     StringType,
     StructType,
+    TimeType,
     VariantType,
     YearMonthIntervalType,
 )
@@ -36,8 +37,7 @@ def check_variant_type(kind: DataType) -> str:
         return check_variant_type(kind.valueType) if has_names else kind.simpleString().upper()
     if isinstance(kind, StructType):
         return next((wrong for field in kind if (wrong := check_variant_type(field.dataType))), "")
-    # Spark 4.0 has no TimeType.
-    unfit = isinstance(kind, DayTimeIntervalType | YearMonthIntervalType) or kind.typeName() == "time"
+    unfit = isinstance(kind, DayTimeIntervalType | TimeType | YearMonthIntervalType)
     return kind.simpleString().upper() if unfit else ""
 
 

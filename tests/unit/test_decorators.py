@@ -20,7 +20,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import ConfigError, Problem, RiskError
 from airflow_merge_provider.core.protocol import JobResult
-from airflow_merge_provider.decorators.upsert import upsert_task
+from airflow_merge_provider.decorators import upsert_task
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError

@@ -1,1 +1,0 @@
-"""Write DAG files and pipe files from tables that exist."""
