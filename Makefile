@@ -5,7 +5,7 @@ SHELL := /bin/bash
 # A notice of the theme about its next major version, which is not used.
 export NO_MKDOCS_2_WARNING := 1
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test test-e2e test-long test-matrix quick lint docs site site-serve site-publish dist \
+.PHONY: help install demo ui test test-e2e test-long test-matrix quick lint house docs site site-serve site-publish dist \
 	need-repo-url release-check changelog fix bench campaign clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(shell $(name) -c \
@@ -88,8 +88,11 @@ lint: $(STAMP)  ## Check style, types, imports, spelling, Markdown, workflows an
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet --pedantic .github
 	$(BIN)/towncrier build --draft --version next > /dev/null
-	$(BIN)/python -m tests.architecture.house
+	@$(MAKE) --no-print-directory house
 	$(BIN)/mkdocs build
+
+house: $(STAMP)  ## Print how large and how connected the package is
+	@$(BIN)/python -m tests.architecture.house
 
 docs: $(STAMP)  ## Write the parts of the pages that come from the code
 	$(BIN)/python docs/generate.py
