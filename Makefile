@@ -34,7 +34,7 @@ COVERAGE = $(if $(ARGS),,--cov --cov-report=term)
 
 define NEED_JAVA
 import sys
-from airflow_merge_provider.jvm import jars
+from airflow_merge_provider.spark_process.jvm import jars
 try:
     jars.find_java()
 except jars.SetupError as error:
@@ -109,7 +109,7 @@ site-publish: $(STAMP) need-repo-url  ## Publish the site of this version on the
 
 dist: $(STAMP) $(TOOLS_STAMP)  ## Build the sdist, and from it the wheel, into dist, with the log store for S3 compiled from its source
 	rm -rf dist
-	$(BIN)/python -m airflow_merge_provider.jvm.log_store.jar
+	$(BIN)/python -m airflow_merge_provider.spark_process.jvm.log_store.jar
 	$(TOOLS)/python -m build --no-isolation --quiet
 
 $(TOOLS_STAMP): constraints.txt

@@ -28,8 +28,8 @@ from airflow_merge_provider.core.run.table_log import TableLog
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.delta_rs import DeltaRsLog, is_table
 from airflow_merge_provider.explain.merge_record import find_state_folders
-from airflow_merge_provider.jvm.default_file_system import has_local_paths
-from airflow_merge_provider.jvm.metastore import find_catalog_problems
+from airflow_merge_provider.spark_process.jvm.default_file_system import has_local_paths
+from airflow_merge_provider.spark_process.jvm.metastore import find_catalog_problems
 
 _Open = Callable[[TableLog, JobRequest, Progress], RunDecision]
 

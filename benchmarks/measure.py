@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.spark_conf import session_conf
 from airflow_merge_provider.jobs.spark.session import local_session
-from airflow_merge_provider.jvm.class_archive import long_lived
-from airflow_merge_provider.launch import list_jars
+from airflow_merge_provider.spark_process.jvm.class_archive import long_lived
+from airflow_merge_provider.spark_process.launch import list_jars
 from benchmarks.page import update_page
 
 OUT = Path(__file__).parent / "out"

@@ -17,7 +17,7 @@ import adlfs
 import pytest
 
 from airflow_merge_provider.core.object_store.azure_settings import AzureSettings
-from airflow_merge_provider.jvm.jars import cache_folder
+from airflow_merge_provider.spark_process.jvm.jars import cache_folder
 
 # Later versions require a newer Node.js than Debian 12 has.
 _VERSION = "3.35.0"

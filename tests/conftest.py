@@ -13,7 +13,7 @@ import pytest
 
 import tests.airflow_home  # noqa: F401 - before anything imports Airflow
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.jvm.jars import find_java
+from airflow_merge_provider.spark_process.jvm.jars import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from airflow_merge_provider.jvm.jars import find_java, spark_home
+from airflow_merge_provider.spark_process.jvm.jars import find_java, spark_home
 from tests.kubernetes_api import NAMESPACE, Manifest
 
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"

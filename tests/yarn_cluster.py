@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from airflow_merge_provider.jvm.jars import cache_folder, download_packages, spark_home
+from airflow_merge_provider.spark_process.jvm.jars import cache_folder, download_packages, spark_home
 
 # Hadoop's servers in one jar, and the library of certificates that the resource manager loads. What Spark
 # has already is excluded.

@@ -27,7 +27,7 @@ from airflow_merge_provider.commands.output import print_warning
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.azure_settings import AzureSettings
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
-from airflow_merge_provider.local_spark.settings import SECTION
+from airflow_merge_provider.spark_process.shared.settings import SECTION
 
 _WAREHOUSE = "warehouse"
 _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")

@@ -9,10 +9,10 @@ from airflow_merge_provider.core.errors import (
     ConfigError,
 )
 from airflow_merge_provider.core.spark_conf import find_conf_problems
-from airflow_merge_provider.launch import LOCAL
 from airflow_merge_provider.run_file import (
     WAREHOUSE,
 )
+from airflow_merge_provider.spark_process.launch import LOCAL
 
 _WHERE = f"the folder or URI that contains the datasets with bare ids (default: ${WAREHOUSE})"
 _CONNECTION = (

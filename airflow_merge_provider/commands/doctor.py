@@ -32,12 +32,18 @@ from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.delta_rs import find_table
 from airflow_merge_provider.file_store.folder import open_folder
 from airflow_merge_provider.get_provider_info import get_provider_info
-from airflow_merge_provider.jvm.hadoop_clients import AZURE_CLIENT, GCS_CLIENT, S3_CLIENT
-from airflow_merge_provider.jvm.jars import cache_folder, find_java, java_version, list_delta_jars, spark_home
-from airflow_merge_provider.jvm.log_store.jar import PACKAGED_JAR, locate_log_store_jar
-from airflow_merge_provider.launch import find_archive, has_artifact
-from airflow_merge_provider.local_spark.settings import SECTION, parse_settings
 from airflow_merge_provider.run_file import choose_warehouse
+from airflow_merge_provider.spark_process.jvm.hadoop_clients import AZURE_CLIENT, GCS_CLIENT, S3_CLIENT
+from airflow_merge_provider.spark_process.jvm.jars import (
+    cache_folder,
+    find_java,
+    java_version,
+    list_delta_jars,
+    spark_home,
+)
+from airflow_merge_provider.spark_process.jvm.log_store.jar import PACKAGED_JAR, locate_log_store_jar
+from airflow_merge_provider.spark_process.launch import find_archive, has_artifact
+from airflow_merge_provider.spark_process.shared.settings import SECTION, parse_settings
 
 _COLUMNS = (Column("check"), Column("state"), Column("found"), Column("what to do"))
 _STYLES = {"ok": "green", "warning": "yellow", "missing": "bold red"}

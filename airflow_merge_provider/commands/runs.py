@@ -26,8 +26,6 @@ from airflow_merge_provider.core.explanation.changes import format_changes
 from airflow_merge_provider.core.object_store.clients import add_spark_settings, read_environment
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.core.report import truncate_report
-from airflow_merge_provider.jvm.metastore import find_catalog_problems
-from airflow_merge_provider.local_spark.client import run_job
 from airflow_merge_provider.run_file import (
     STDIN,
     RunFile,
@@ -35,6 +33,8 @@ from airflow_merge_provider.run_file import (
     read_run_file,
     resolve_relative_path,
 )
+from airflow_merge_provider.spark_process.jvm.metastore import find_catalog_problems
+from airflow_merge_provider.spark_process.shared.client import run_job
 
 _SINGLE_WRITER = "write a table even if two writers could overwrite each other's commits"
 

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 from airflow_merge_provider.commands.arguments import add_spark, parse_settings
-from airflow_merge_provider.connect_server import run_connect_server
-from airflow_merge_provider.connect_token import CONNECT_PORT, TOKEN_VARIABLE
-from airflow_merge_provider.jvm.log_store.jar import find_log_store_jar
-from airflow_merge_provider.local_spark.administration import list_servers, stop_servers
-from airflow_merge_provider.local_spark.archive_recording import record_archive
+from airflow_merge_provider.spark_process.connect_server import run_connect_server
+from airflow_merge_provider.spark_process.connect_token import CONNECT_PORT, TOKEN_VARIABLE
+from airflow_merge_provider.spark_process.jvm.log_store.jar import find_log_store_jar
+from airflow_merge_provider.spark_process.shared.administration import list_servers, stop_servers
+from airflow_merge_provider.spark_process.shared.archive_recording import record_archive
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:

@@ -23,8 +23,8 @@ from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
 from airflow_merge_provider.hooks._exchange import RunFolder
 from airflow_merge_provider.hooks._submit_hook import QuietSubmitHook
-from airflow_merge_provider.jvm.jars import find_java, spark_home
-from airflow_merge_provider.launch import (
+from airflow_merge_provider.spark_process.jvm.jars import find_java, spark_home
+from airflow_merge_provider.spark_process.launch import (
     MEMORY_EXIT_CODES,
     SCRIPT,
     STOPPED,

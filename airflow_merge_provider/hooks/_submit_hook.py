@@ -10,7 +10,7 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from airflow_merge_provider.core.child_process import build_child_environment, make_work_folder
-from airflow_merge_provider.launch import write_properties
+from airflow_merge_provider.spark_process.launch import write_properties
 
 _NAMESPACE, _POD_NAME = "spark.kubernetes.namespace", "spark.kubernetes.driver.pod.name"
 # Spark's default.

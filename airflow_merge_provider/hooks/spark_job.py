@@ -13,9 +13,9 @@ from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResu
 from airflow_merge_provider.core.spark_conf import format_settings
 from airflow_merge_provider.hooks._airflow_api import find_connection
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
-from airflow_merge_provider.launch import JobProcess, is_local
-from airflow_merge_provider.local_spark.client import build_local_process
-from airflow_merge_provider.local_spark.settings import SECTION, LocalSparkSettings, parse_settings
+from airflow_merge_provider.spark_process.launch import JobProcess, is_local
+from airflow_merge_provider.spark_process.shared.client import build_local_process
+from airflow_merge_provider.spark_process.shared.settings import SECTION, LocalSparkSettings, parse_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.core.errors import DataError, JobError, MergeError, SetupError
-from airflow_merge_provider.jvm.jars import delta_jars, find_java
+from airflow_merge_provider.spark_process.jvm.jars import delta_jars, find_java
 from demo import golden_airports, worked_example
 from demo.inputs import prepare_tables
 from demo.local_airflow import ALL, LocalAirflow, free_port

@@ -25,7 +25,7 @@ from demo.local_airflow import ALL, HOST, LocalAirflow, free_port
 from demo.tables import entity_lines, read_entities, write_rows
 
 from airflow_merge_provider.core.child_process import build_child_environment, die_with_parent
-from airflow_merge_provider.jvm.jars import spark_home
+from airflow_merge_provider.spark_process.jvm.jars import spark_home
 
 ROOT = Path(__file__).parents[2]
 SERVICES = yaml.safe_load((ROOT / "docker-compose.yaml").read_text(encoding="utf-8"))["services"]

@@ -19,10 +19,10 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.connect_token import TOKEN_VARIABLE, add_token
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
-from airflow_merge_provider.launch import JobProcess
+from airflow_merge_provider.spark_process.connect_token import TOKEN_VARIABLE, add_token
+from airflow_merge_provider.spark_process.launch import JobProcess
 from tests.jobs import probe
 from tests.jobs.delta_log import list_commits
 

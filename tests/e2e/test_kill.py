@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.launch import JobProcess
+from airflow_merge_provider.spark_process.launch import JobProcess
 from tests.jobs import probe
 
 pytestmark = pytest.mark.spark
@@ -136,7 +136,7 @@ def test_a_killed_launcher_takes_spark_and_its_driver_with_it(table_paths: Any) 
     code = (
         "import sys; from pathlib import Path\n"
         "from airflow_merge_provider.core.protocol import JobRequest\n"
-        "from airflow_merge_provider.launch import JobProcess\n"
+        "from airflow_merge_provider.spark_process.launch import JobProcess\n"
         "request = JobRequest.model_validate_json(sys.argv[1])\n"
         "JobProcess(request, script=Path(sys.argv[2]), on_line=lambda line: print(line, flush=True)).run()\n"
     )

@@ -14,7 +14,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import JobError
-from airflow_merge_provider.launch import JobProcess
+from airflow_merge_provider.spark_process.launch import JobProcess
 from tests.jobs.joiner.lake import TARGET, Lake
 
 ROWS = 300_000

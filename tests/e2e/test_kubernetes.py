@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobRequest, JobResult, RunToken
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
-from airflow_merge_provider.launch import SCRIPT
+from airflow_merge_provider.spark_process.launch import SCRIPT
 from tests.kubernetes_api import (
     NAMESPACE,
     KubernetesApi,

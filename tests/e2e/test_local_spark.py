@@ -19,14 +19,14 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from airflow_merge_provider.connect_token import TOKEN_VARIABLE, read_token
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.jobs.submit import warm_up
-from airflow_merge_provider.local_spark import administration
-from airflow_merge_provider.local_spark.background import build_steps
-from airflow_merge_provider.local_spark.client import SharedSparkProcess
-from airflow_merge_provider.local_spark.settings import LocalSparkSettings
+from airflow_merge_provider.spark_process.connect_token import TOKEN_VARIABLE, read_token
+from airflow_merge_provider.spark_process.shared import administration
+from airflow_merge_provider.spark_process.shared.background import build_steps
+from airflow_merge_provider.spark_process.shared.client import SharedSparkProcess
+from airflow_merge_provider.spark_process.shared.settings import LocalSparkSettings
 from tests.jobs import probe
 from tests.jobs.delta_log import list_commits
 

@@ -23,13 +23,13 @@ from demo.tables import read_entities, read_rows, write_rows
 
 from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
-from airflow_merge_provider.local_spark import administration
 from airflow_merge_provider.operators.delete_insert import DeleteInsertOperator
 from airflow_merge_provider.operators.joiner import JoinerOperator
 from airflow_merge_provider.operators.merge_engine import MergeEngineOperator
 from airflow_merge_provider.operators.merge_record import MergeRecordOperator
 from airflow_merge_provider.operators.scd2 import Scd2Operator
 from airflow_merge_provider.operators.upsert import UpsertOperator
+from airflow_merge_provider.spark_process.shared import administration
 
 pytestmark = pytest.mark.spark
 

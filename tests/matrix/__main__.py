@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_merge_provider.jvm.jars import SPARK_VERSIONS
+from airflow_merge_provider.spark_process.jvm.jars import SPARK_VERSIONS
 from tests.matrix.combinations import (
     JAVA_VERSIONS,
     PYTHON_VERSIONS,

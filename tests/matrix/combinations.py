@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from airflow_merge_provider.jvm.jars import SPARK_VERSIONS, find_java, java_version
+from airflow_merge_provider.spark_process.jvm.jars import SPARK_VERSIONS, find_java, java_version
 
 PYTHON_VERSIONS = ("3.11", "3.12", "3.13")
 JAVA_VERSIONS = ("17", "21")

@@ -18,7 +18,7 @@ from pathlib import Path
 from airflow_merge_provider import __version__
 
 ROOT = Path(__file__).parents[2]
-LOG_STORE = "airflow_merge_provider/jvm/log_store/log_store.jar"
+LOG_STORE = "airflow_merge_provider/spark_process/jvm/log_store/log_store.jar"
 _RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s]+)\)")
 
 

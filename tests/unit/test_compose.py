@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_merge_provider.jvm.jars import spark_home
+from airflow_merge_provider.spark_process.jvm.jars import spark_home
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yaml"

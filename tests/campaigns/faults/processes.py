@@ -19,10 +19,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.capabilities import CAPABILITIES
-from airflow_merge_provider.connect_token import add_token
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
 from airflow_merge_provider.jobs.run import entry
 from airflow_merge_provider.jobs.spark.session import get_session
+from airflow_merge_provider.spark_process.connect_token import add_token
 from tests.campaigns.faults.steps import Fault, StepCounter
 from tests.conformance.lean import FEW_ROWS
 

@@ -12,8 +12,8 @@ import grpc  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
-from airflow_merge_provider.connect_token import add_token
 from airflow_merge_provider.jobs.spark.connect_client import LossPolicy, OneAddressChannel
+from airflow_merge_provider.spark_process.connect_token import add_token
 
 
 class TokenServer(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -16,8 +16,8 @@ from airflow_merge_provider.core.errors import ConfigError, JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.hooks import _submit
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
-from airflow_merge_provider.launch import JobProcess
-from airflow_merge_provider.local_spark.client import SharedSparkProcess
+from airflow_merge_provider.spark_process.launch import JobProcess
+from airflow_merge_provider.spark_process.shared.client import SharedSparkProcess
 
 SECRET = "s3cr3t-value"  # noqa: S105 - not a secret
 _RECORD = """#!{python}

@@ -1,0 +1,79 @@
+"""Read the settings that Spark itself reads on this machine: those of spark-defaults.conf."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from airflow_merge_provider.spark_process.jvm.jars import spark_home
+
+_FILE = "spark-defaults.conf"
+_BLANKS = " \t\f"
+# What Spark trims from a value.
+_TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
+# A name in a Java properties file ends at the first blank, equals sign or colon without a backslash.
+_ENTRY = re.compile(rf"((?:\\.|[^\\{_BLANKS}=:])*)[{_BLANKS}]*[=:]?[{_BLANKS}]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROL = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
+_ODD_BACKSLASHES = re.compile(r"(?<!\\)(?:\\\\)*\\$")
+
+
+def read_spark_defaults() -> dict[str, str]:
+    """Return the settings of spark-defaults.conf in ``SPARK_CONF_DIR`` or in the folder of Spark.
+
+    :raises SetupError: when Spark is not found.
+    """
+    folder_name = os.environ.get("SPARK_CONF_DIR")
+    folder = Path(folder_name) if folder_name else spark_home() / "conf"
+    try:
+        text = (folder / _FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        # Spark starts without the file, too.
+        return {}
+    return parse_properties(text)
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    r"""Return the entries of a Java properties file.
+
+    >>> parse_properties("# my cluster\nspark.jars  /a.jar,\\\n  /b.jar\nspark.master=yarn")
+    {'spark.jars': '/a.jar,/b.jar', 'spark.master': 'yarn'}
+    """
+    entries = (_ENTRY.fullmatch(line) for line in _join_lines(text))
+    return {
+        _replace_escapes(entry[1]): _replace_escapes(entry[2]).strip(_TRIMMED)
+        for entry in entries
+        if entry and entry[1]
+    }
+
+
+def _join_lines(text: str) -> Iterator[str]:
+    """Yield the lines with entries; a backslash at the end of a line continues it."""
+    entry = ""
+    for line in re.split(r"\r\n|\r|\n", text):
+        part = line.lstrip(_BLANKS)
+        if not entry and part.startswith(("#", "!")):
+            continue
+        entry += part
+        if _ODD_BACKSLASHES.search(entry):
+            entry = entry[:-1]
+            continue
+        if entry:
+            yield entry
+        entry = ""
+    if entry:
+        yield entry
+
+
+def _replace_escapes(text: str) -> str:
+    plain = _ESCAPE.sub(lambda match: _read_escape(match[1]), text)
+    # Java writes a character beyond 16 bits as two escapes.
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _read_escape(character: str) -> str:
+    if len(character) > 1:
+        return chr(int(character[1:], 16))
+    return _CONTROL.get(character, character)
