@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from airflow_merge_provider.cli import main
+from airflow_merge_provider.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,7 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from airflow_merge_provider.cli import _build_parser
+from airflow_merge_provider.cli.main import _build_parser
 from airflow_merge_provider.core.schema.key_types import choose_comparison, list_casts
 from airflow_merge_provider.get_provider_info import get_provider_info
 

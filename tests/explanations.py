@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider.cli import main
+from airflow_merge_provider.cli.main import main
 
 PAGES = Path(__file__).parents[1] / "docs" / "operators"
 _BLOCK = re.compile(r"```console\n(\$ airflow_merge_provider explain .*?)```", re.DOTALL)

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
-from airflow_merge_provider.commands.doctor import Check, collect_checks, describe_credentials
+from airflow_merge_provider.cli.doctor import Check, collect_checks, describe_credentials
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 

@@ -11,8 +11,8 @@ from functools import partial
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
-from airflow_merge_provider.cli import add_arguments_when_chosen, run_command
-from airflow_merge_provider.commands.registry import COMMANDS, Command
+from airflow_merge_provider.cli.main import add_arguments_when_chosen, run_command
+from airflow_merge_provider.cli.registry import COMMANDS, Command
 
 _PROGRAM, _GROUP = "airflow_merge_provider ", "airflow merge "
 _HELP = "Run, check and explain merges over Delta tables"

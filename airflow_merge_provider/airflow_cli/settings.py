@@ -15,7 +15,7 @@ from functools import partial
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, conf
 
 from airflow_merge_provider.airflow_cli.connections import check_connections
-from airflow_merge_provider.commands.doctor import (
+from airflow_merge_provider.cli.doctor import (
     AirflowSide,
     Check,
     Setting,
@@ -23,7 +23,7 @@ from airflow_merge_provider.commands.doctor import (
     name_variable,
     read_variable,
 )
-from airflow_merge_provider.commands.output import print_warning
+from airflow_merge_provider.cli.output import print_warning
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.azure_settings import AzureSettings
 from airflow_merge_provider.hooks.warehouse import WarehouseHook

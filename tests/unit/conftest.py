@@ -36,7 +36,7 @@ def file(tmp_path: Path) -> Any:
 @pytest.fixture
 def job_run(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Answer runs of the command line without Spark, and record the requests."""
-    from airflow_merge_provider.commands import runs
+    from airflow_merge_provider.cli import runs
     from airflow_merge_provider.core.protocol import JobResult
 
     run_values: dict[str, Any] = {"answer": JobResult(report={"changed": True})}

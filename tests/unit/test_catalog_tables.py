@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider import before_spark
-from airflow_merge_provider.cli import main
+from airflow_merge_provider.cli.main import main
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.hooks.spark_job import SparkJobHook

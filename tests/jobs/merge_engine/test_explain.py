@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from airflow_merge_provider.cli import main
+from airflow_merge_provider.cli.main import main
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.explain.merge_engine import explain_key
 from tests.explanations import check_examples

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.cli import main
+from airflow_merge_provider.cli.main import main
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.explain.merge_load import explain_row
 from tests.explanations import check_examples

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_merge_provider import cli
+from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.core.errors import ConflictError, DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider.cli import main
+from airflow_merge_provider.cli.main import main
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.explain.merge_record import explain_merged_file
 from tests.explanations import check_examples

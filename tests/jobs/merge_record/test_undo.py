@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider import cli
 from airflow_merge_provider.before_spark import find_result
+from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_record.landing import SIDECAR

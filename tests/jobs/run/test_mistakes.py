@@ -13,7 +13,7 @@ from airflow.sdk import DAG
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider import cli
+from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
@@ -95,7 +95,7 @@ def _write_two_at_once(_: Lake) -> Any:
 
 def _load_pipes(content: str, suffix: str) -> Callable[[Lake], Any]:
     def load_pipe(lake: Lake) -> Any:
-        from airflow_merge_provider.run_file import read_run_file
+        from airflow_merge_provider.cli.run_file import read_run_file
 
         path = lake.folder / f"pipe{suffix}"
         path.write_text(content, encoding="utf-8")

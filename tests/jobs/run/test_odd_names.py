@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.before_spark import find_result
-from airflow_merge_provider.cli import main
+from airflow_merge_provider.cli.main import main
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.commands.arguments import parse_settings
+from airflow_merge_provider.cli.arguments import parse_settings
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.spark_conf import format_settings
 from airflow_merge_provider.hooks.spark_job import SparkJobHook

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider import cli
+from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.spark_process.shared import server_run
 from tests.unit.spark_process.conftest import FakeMachine, is_running, wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider.commands.servers import add_server_arguments
+from airflow_merge_provider.cli.servers import add_server_arguments
 from airflow_merge_provider.core.child_process import write_server_answer
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.spark_process.connect_server import ConnectServer

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from airflow_merge_provider.commands.arguments import add_json, add_limit, add_target
-from airflow_merge_provider.commands.output import Column, StyledText, print_json, print_table
+from airflow_merge_provider.cli.arguments import add_json, add_limit, add_target
+from airflow_merge_provider.cli.output import Column, StyledText, print_json, print_table
+from airflow_merge_provider.cli.run_file import choose_warehouse, resolve_relative_path
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.explanation.commits import CommitRef
 from airflow_merge_provider.core.report import RowCounts
@@ -18,7 +19,6 @@ from airflow_merge_provider.core.table_history import UNDO
 from airflow_merge_provider.delta_rs import is_table, parse_entry
 from airflow_merge_provider.explain.merge_record import find_state_folders
 from airflow_merge_provider.explain.target import open_target
-from airflow_merge_provider.run_file import choose_warehouse, resolve_relative_path
 
 _COLUMNS = (
     Column("version", is_number=True),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from airflow_merge_provider.cli.run_file import (
+    WAREHOUSE,
+)
 from airflow_merge_provider.core.errors import (
     ConfigError,
 )
 from airflow_merge_provider.core.spark_conf import find_conf_problems
-from airflow_merge_provider.run_file import (
-    WAREHOUSE,
-)
 from airflow_merge_provider.spark_process.launch import LOCAL
 
 _WHERE = f"the folder or URI that contains the datasets with bare ids (default: ${WAREHOUSE})"

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_merge_provider import cli
-from tests.unit.commands.conftest import build_state
+from airflow_merge_provider.cli import main as cli
+from tests.unit.cli.conftest import build_state
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 UTC, LOCAL, DAY = pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32()

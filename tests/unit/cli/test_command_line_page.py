@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider import cli
-from airflow_merge_provider.commands.registry import COMMANDS, EXITS
-from tests.unit.commands.lake import build_lake
+from airflow_merge_provider.cli import main as cli
+from airflow_merge_provider.cli.registry import COMMANDS, EXITS
+from tests.unit.cli.lake import build_lake
 
 PAGE = (Path(__file__).parents[3] / "docs/command_line.md").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"```console\n\$ (airflow_merge_provider .*?)\n(.*?)```", re.DOTALL)

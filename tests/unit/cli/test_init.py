@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from airflow_merge_provider import cli
+from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.yaml_text import parse_yaml
 
 TABLES: dict[str, dict[str, Any]] = {

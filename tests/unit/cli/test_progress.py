@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider import cli
-from airflow_merge_provider.commands.progress import show_progress
-from tests.unit.commands.conftest import run_on_terminal
+from airflow_merge_provider.cli import main as cli
+from airflow_merge_provider.cli.progress import show_progress
+from tests.unit.cli.conftest import run_on_terminal
 
 LINES = [
     "[merge +  0.1s] scan [bold]keys: 0.1s",
@@ -19,7 +19,7 @@ LINES = [
 ]
 _CODE = """
 import sys, time
-from airflow_merge_provider.commands.progress import show_progress
+from airflow_merge_provider.cli.progress import show_progress
 with show_progress() as on_line:
     for line in sys.argv[1:]:
         on_line(line)

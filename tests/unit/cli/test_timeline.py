@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from airflow_merge_provider import cli
+from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config, build_history_shape
 from airflow_merge_provider.core.merge_load.target_form import SHAPE
 from airflow_merge_provider.explain.keys import find_key_columns, find_row_columns
 from airflow_merge_provider.explain.target import open_target
-from tests.unit.commands.conftest import build_state
+from tests.unit.cli.conftest import build_state
 
 _TIME = re.compile(r"(?<=version )(\d+, )[^,]+Z")
 JOIN = {

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider import cli
 from airflow_merge_provider.airflow_cli.connections import check_connections
 from airflow_merge_provider.airflow_cli.settings import apply_settings
-from airflow_merge_provider.commands.registry import COMMANDS
+from airflow_merge_provider.cli import main as cli
+from airflow_merge_provider.cli.registry import COMMANDS
 from airflow_merge_provider.get_provider_info import get_provider_info
 
 PROGRAM = Path(sys.executable).with_name("airflow")
@@ -296,8 +296,8 @@ def test_the_group_is_cheap_to_load() -> None:
         "airflow_merge_provider.airflow_cli",
         "airflow_merge_provider.airflow_cli.group",
         "airflow_merge_provider.cli",
-        "airflow_merge_provider.commands",
-        "airflow_merge_provider.commands.output",
-        "airflow_merge_provider.commands.registry",
+        "airflow_merge_provider.cli.main",
+        "airflow_merge_provider.cli.output",
+        "airflow_merge_provider.cli.registry",
         "airflow_merge_provider.get_provider_info",
     }

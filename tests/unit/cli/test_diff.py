@@ -17,9 +17,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap
 
-from airflow_merge_provider import cli
+from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.explain.diff import compare_versions
-from tests.unit.commands.conftest import build_state, run_on_terminal
+from tests.unit.cli.conftest import build_state, run_on_terminal
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"

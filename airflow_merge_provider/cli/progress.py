@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from airflow_merge_provider.commands.output import find_console
+from airflow_merge_provider.cli.output import find_console
 
 # A step that has ended, as a run prints it: "[merge +  1.2s] scan match keys: 0.4s".
 _STEP = re.compile(r"\[merge \+ *[\d.]+s\] (.+): ([\d.]+s)")

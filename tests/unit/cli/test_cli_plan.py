@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider import cli
+from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.protocol import JobResult
 from tests.fakes import REPORT

@@ -11,28 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.before_spark import find_result, list_references
-from airflow_merge_provider.commands.arguments import (
+from airflow_merge_provider.cli.arguments import (
     add_file,
     add_remote,
     add_spark,
     add_target,
     parse_settings,
 )
-from airflow_merge_provider.commands.output import print_changes, print_json, print_warning
-from airflow_merge_provider.commands.progress import show_progress
-from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.change_plan.summary import ChangeSummary
-from airflow_merge_provider.core.explanation.changes import format_changes
-from airflow_merge_provider.core.object_store.clients import add_spark_settings, read_environment
-from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
-from airflow_merge_provider.core.report import truncate_report
-from airflow_merge_provider.run_file import (
+from airflow_merge_provider.cli.output import print_changes, print_json, print_warning
+from airflow_merge_provider.cli.progress import show_progress
+from airflow_merge_provider.cli.run_file import (
     STDIN,
     RunFile,
     choose_warehouse,
     read_run_file,
     resolve_relative_path,
 )
+from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
+from airflow_merge_provider.core.change_plan.summary import ChangeSummary
+from airflow_merge_provider.core.explanation.changes import format_changes
+from airflow_merge_provider.core.object_store.clients import add_spark_settings, read_environment
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
+from airflow_merge_provider.core.report import truncate_report
 from airflow_merge_provider.spark_process.jvm.metastore import find_catalog_problems
 from airflow_merge_provider.spark_process.shared.client import run_job
 

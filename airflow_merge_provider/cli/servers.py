@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from airflow_merge_provider.commands.arguments import add_spark, parse_settings
+from airflow_merge_provider.cli.arguments import add_spark, parse_settings
 from airflow_merge_provider.spark_process.connect_server import run_connect_server
 from airflow_merge_provider.spark_process.connect_token import CONNECT_PORT, TOKEN_VARIABLE
 from airflow_merge_provider.spark_process.jvm.log_store.jar import find_log_store_jar

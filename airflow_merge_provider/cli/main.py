@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from airflow_merge_provider import __version__
-from airflow_merge_provider.commands.output import print_error
-from airflow_merge_provider.commands.registry import COMMANDS, EXITS, Command
+from airflow_merge_provider.cli.output import print_error
+from airflow_merge_provider.cli.registry import COMMANDS, EXITS, Command
 from airflow_merge_provider.core.errors import (
     ConfigError,
     ConflictError,

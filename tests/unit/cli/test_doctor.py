@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider import cli
-from airflow_merge_provider.commands.doctor import check_jars, collect_checks
+from airflow_merge_provider.cli import main as cli
+from airflow_merge_provider.cli.doctor import check_jars, collect_checks
 from airflow_merge_provider.spark_process.jvm.class_archive import OPTIONS_SETTING
 from airflow_merge_provider.spark_process.jvm.jars import list_delta_jars
 from airflow_merge_provider.spark_process.jvm.log_store.jar import locate_log_store_jar
 from airflow_merge_provider.spark_process.launch import submit_conf
 from tests.gcs_server import run_gcs
 from tests.s3_server import run_s3
-from tests.unit.commands.conftest import run_on_terminal
+from tests.unit.cli.conftest import run_on_terminal
 
 ROOT = Path(__file__).parents[3]
 # What the command line needs without Airflow, Spark and delta-rs.

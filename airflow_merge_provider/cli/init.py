@@ -17,7 +17,13 @@ from typing import Any
 
 from fsspec.implementations.local import LocalFileOpener
 
-from airflow_merge_provider.commands.arguments import add_warehouse
+from airflow_merge_provider.cli.arguments import add_warehouse
+from airflow_merge_provider.cli.run_file import (
+    PLACEHOLDER,
+    STDIN as STDOUT,
+    choose_warehouse,
+    resolve_relative_path,
+)
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
 from airflow_merge_provider.core.explanation.values import escape_text
@@ -25,12 +31,6 @@ from airflow_merge_provider.core.object_store.clients import complete_arguments
 from airflow_merge_provider.delta_rs import find_table
 from airflow_merge_provider.explain.reading import find_column, list_parquet_types, list_types
 from airflow_merge_provider.file_store.folder import open_folder
-from airflow_merge_provider.run_file import (
-    PLACEHOLDER,
-    STDIN as STDOUT,
-    choose_warehouse,
-    resolve_relative_path,
-)
 
 # The argument that names the key of the source, by the operator.
 _KEYS = {

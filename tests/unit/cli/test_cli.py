@@ -15,9 +15,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_merge_provider import cli
-from airflow_merge_provider.commands import runs
-from airflow_merge_provider.commands.registry import COMMANDS, Command
+from airflow_merge_provider.cli import main as cli, runs
+from airflow_merge_provider.cli.registry import COMMANDS, Command
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from tests.fakes import REPORT
@@ -270,7 +269,7 @@ def test_verbose_may_be_before_or_after_the_command() -> None:
 
 def test_the_package_runs_as_a_module() -> None:
     """The module that python -m starts calls the same function as the command."""
-    text = (Path(cli.__file__).parent / "__main__.py").read_text()
+    text = (Path(cli.__file__).parents[1] / "__main__.py").read_text()
 
     assert "sys.exit(main())" in text
 

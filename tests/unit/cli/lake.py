@@ -14,7 +14,7 @@ from airflow_merge_provider.core.merge_record.bins import Bin
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.state import State, state_file
 from airflow_merge_provider.core.source_offset import SourceOffset, write_offsets
-from tests.unit.commands.conftest import build_result, build_state, name_owner
+from tests.unit.cli.conftest import build_result, build_state, name_owner
 
 AT = 1_795_000_000_000_000
 LOADS: Sequence[tuple[Sequence[Mapping[str, Any]], dict[str, int]]] = (

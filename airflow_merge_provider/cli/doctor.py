@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from airflow_merge_provider.commands.arguments import add_json, add_warehouse
-from airflow_merge_provider.commands.output import Column, StyledText, print_json, print_table
+from airflow_merge_provider.cli.arguments import add_json, add_warehouse
+from airflow_merge_provider.cli.output import Column, StyledText, print_json, print_table
+from airflow_merge_provider.cli.run_file import choose_warehouse
 from airflow_merge_provider.core.change_plan.shown_rows import parse_shown_rows
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError, SetupError, suggest_name
@@ -32,7 +33,6 @@ from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.delta_rs import find_table
 from airflow_merge_provider.file_store.folder import open_folder
 from airflow_merge_provider.get_provider_info import get_provider_info
-from airflow_merge_provider.run_file import choose_warehouse
 from airflow_merge_provider.spark_process.jvm.hadoop_clients import AZURE_CLIENT, GCS_CLIENT, S3_CLIENT
 from airflow_merge_provider.spark_process.jvm.jars import (
     cache_folder,
