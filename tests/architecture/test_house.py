@@ -8,12 +8,12 @@ from tests.architecture.house import House
 
 # A number that becomes smaller becomes the limit here.
 LIMITS: dict[str, float] = {
-    "lines": 63_600,
-    "modules": 437,
+    "lines": 62_600,
+    "modules": 411,
     "lines of a module, largest": 600,
-    "rooms": 32,
-    "floors": 11,
-    "arrows": 103,
+    "rooms": 24,
+    "floors": 9,
+    "arrows": 64,
     "import lines, %": 9.8,
     "untyped mappings per 1,000 lines": 11.5,
     "lines of a function, 95 %": 26,
