@@ -1,7 +1,7 @@
 """End runs that need no Spark before it starts: nothing to do, committed already, or impossible.
 
 The logs of the target and the sources answer this in a second. Reports and errors are those of a Spark job,
-because both take them from the same decision (``core.decisions``).
+because both take them from the same decision (``core/*/decision.py``).
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.change_plan.shown_rows import use_shown_rows
-from airflow_merge_provider.core.data_lineage.descriptions import describe_datasets
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load, merge_source, undo
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.expectations.columns import require_columns, require_sources
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
+from airflow_merge_provider.core.joiner import decision as joiner
+from airflow_merge_provider.core.lineage import describe_datasets
+from airflow_merge_provider.core.merge_engine import decision as merge_engine
+from airflow_merge_provider.core.merge_load import decision as merge_load
+from airflow_merge_provider.core.merge_source import decision as merge_source
 from airflow_merge_provider.core.object_store.clients import has_credentials
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import Job, JobRequest, JobResult
@@ -25,6 +28,7 @@ from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDeci
 from airflow_merge_provider.core.run.population_check import PopulationCheck, check_population
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import TableLog
+from airflow_merge_provider.core.undo import decision as undo
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.delta_rs import DeltaRsLog, is_table
 from airflow_merge_provider.explain.merge_record import find_state_folders

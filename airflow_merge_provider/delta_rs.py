@@ -17,12 +17,12 @@ from airflow_merge_provider.core.change_plan.shown_rows import mask_value
 from airflow_merge_provider.core.child_process import make_work_folder
 from airflow_merge_provider.core.dataset import Dataset, format_table_uri
 from airflow_merge_provider.core.errors import DataError, Problem, SetupError
-from airflow_merge_provider.core.explanation.values import Float32, format_value, read_day, read_micros
-from airflow_merge_provider.core.explanation.variant import decode_variants
 from airflow_merge_provider.core.object_store.clients import complete_options, find_store_error
 from airflow_merge_provider.core.run.decision import RequiresSparkError
 from airflow_merge_provider.core.run.table_log import PinnedDataset, TableVersion
 from airflow_merge_provider.core.table_history import HistoryEntry
+from airflow_merge_provider.core.value_text import Float32, format_value, read_day, read_micros
+from airflow_merge_provider.core.variant import decode_variants
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.cli.tables import build_schema
+from airflow_merge_provider.core.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.report_schema import render_counts, render_keys
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from airflow_merge_provider.core.decisions.merge_source import COUNTS
+from airflow_merge_provider.core.merge_source.decision import COUNTS
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.core.report import fill_counts
 

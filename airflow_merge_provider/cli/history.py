@@ -11,13 +11,13 @@ from airflow_merge_provider.cli.arguments import add_json, add_limit, add_target
 from airflow_merge_provider.cli.output import Column, StyledText, print_json, print_table
 from airflow_merge_provider.cli.run_file import choose_warehouse, resolve_relative_path
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.explanation.commits import CommitRef
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.previous_run import RENEWAL
 from airflow_merge_provider.core.run.reporter import APPROVED_BY, RunResult
 from airflow_merge_provider.core.table_history import UNDO
 from airflow_merge_provider.delta_rs import is_table, parse_entry
 from airflow_merge_provider.explain.merge_record import find_state_folders
+from airflow_merge_provider.explain.model.commits import CommitRef
 from airflow_merge_provider.explain.target import open_target
 
 _COLUMNS = (

@@ -26,8 +26,8 @@ from airflow_merge_provider.cli.run_file import (
 )
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
-from airflow_merge_provider.core.explanation.values import escape_text
 from airflow_merge_provider.core.object_store.clients import complete_arguments
+from airflow_merge_provider.core.value_text import escape_text
 from airflow_merge_provider.delta_rs import find_table
 from airflow_merge_provider.explain.reading import find_column, list_parquet_types, list_types
 from airflow_merge_provider.file_store.folder import open_folder

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from airflow_merge_provider.core.explanation.values import escape_text
+from airflow_merge_provider.core.value_text import escape_text
 
 if TYPE_CHECKING:
     from rich.console import Console

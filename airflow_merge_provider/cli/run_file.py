@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airflow_merge_provider.capabilities import CAPABILITIES, Capability
+from airflow_merge_provider.core.capabilities import CAPABILITIES, Capability
 from airflow_merge_provider.core.dataset import is_location, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.pipe.config import LOADS, SOURCES, PipeConfig

@@ -7,13 +7,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.cli.arguments import add_json, add_target
 from airflow_merge_provider.cli.output import print_json
 from airflow_merge_provider.cli.run_file import (
     choose_warehouse,
     resolve_relative_path,
 )
+from airflow_merge_provider.core.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.core.merge_source.explanation import format_key, format_links
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.core.report_schema import build_report_schema

@@ -4,7 +4,8 @@ A location is a path of this machine, which begins with a slash, or ``<scheme>:/
 characters are literal, as in Hadoop: ``%20`` are three characters of a name. Only a ``file:`` URI is
 percent-encoded (RFC 8089). Each client takes a location in a form of its own, which a function returns here.
 
-Source: docs/explanation/datasets.md, Locations.
+Source: docs/explanation/datasets.md, Locations; https://openlineage.io/docs/spec/naming for the names that
+lineage events have, which are those that other tools give.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ _SAME_STORES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs
 _OBJECT_STORES = ("s3", "gs", "abfss", "wasbs")
 _FILE = "file"
 _THIS_MACHINE = ("", "localhost")
+# Spark alone knows the metastore behind a catalog, so its tables have a namespace of this package.
+CATALOG = "merge://catalog"
+_TABLE_URI = "table:"
 # Control characters, and the bytes of names that are not valid UTF-8.
 _UNSUPPORTED = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _UNENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})|[?#]")
@@ -48,7 +52,7 @@ class Dataset:
     @property
     def uri(self) -> str:
         """The text that names the dataset in assets, reports and offsets."""
-        return self.path if self.path is not None else f"table:{self.table}"
+        return self.path if self.path is not None else f"{_TABLE_URI}{self.table}"
 
     def with_suffix(self, suffix: str) -> Dataset:
         """Return the dataset next to this one whose name has the suffix appended."""
@@ -228,6 +232,33 @@ def resolve_dataset(ref: str | Mapping[str, Any], warehouse: str | None, *, at: 
         f"{name!r} is not a valid dataset",
         "use a bare ID (letters, digits, _ and -), catalog.schema.table, or a location with / or ://",
     )
+
+
+class DatasetName(NamedTuple):
+    """The namespace and the name of a dataset."""
+
+    namespace: str
+    name: str
+
+
+def name_dataset(uri: str) -> DatasetName:
+    """Return the name of a dataset, given its URI as reports show it.
+
+    Symbolic links are not resolved: other tools do not resolve them either, and the file may be on another
+    machine.
+
+    >>> name_dataset("s3a://lake/crm/customers/"), name_dataset("file:///lake/customers")
+    (DatasetName(namespace='s3://lake', name='crm/customers'), DatasetName(namespace='file', name='/lake/customers'))
+    """  # noqa: E501 - the output of the example
+    if uri.startswith(_TABLE_URI):
+        # Spark resolves table names case-insensitively.
+        return DatasetName(CATALOG, uri.removeprefix(_TABLE_URI).lower())
+    location = split_location(uri)
+    if location is None:
+        return DatasetName(_FILE, uri)
+    store, authority, path = location
+    namespace = f"{store}://{authority}" if authority else store
+    return DatasetName(namespace, path.strip("/") or "/" if store in _OBJECT_STORES else path)
 
 
 def _read_name(ref: Any, at: str) -> str:

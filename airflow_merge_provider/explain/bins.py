@@ -8,11 +8,11 @@ from itertools import islice
 from typing import Any
 
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.explanation.files import FileEvent
-from airflow_merge_provider.core.explanation.values import format_time
 from airflow_merge_provider.core.merge_record.bins import Bin
 from airflow_merge_provider.core.merge_record.state import State
+from airflow_merge_provider.core.value_text import format_time
 from airflow_merge_provider.explain.merge_record import StateFolder, require_state_folders
+from airflow_merge_provider.explain.model.files import FileEvent
 
 _MICROSECONDS = 1_000_000
 

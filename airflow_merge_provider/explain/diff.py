@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from airflow_merge_provider.core.change_plan.changes import format_examples
 from airflow_merge_provider.core.change_plan.summary import (
     ChangeExample,
     ChangeKind,
@@ -20,8 +21,7 @@ from airflow_merge_provider.core.change_plan.summary import (
 )
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, format_count, suggest_name
-from airflow_merge_provider.core.explanation.changes import format_examples
-from airflow_merge_provider.core.explanation.values import escape_text, to_json_value
+from airflow_merge_provider.core.value_text import escape_text, to_json_value
 from airflow_merge_provider.delta_rs import read_columns
 from airflow_merge_provider.explain.file_ranges import build_range_condition
 from airflow_merge_provider.explain.keys import find_row_columns

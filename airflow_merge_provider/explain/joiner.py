@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.explanation.commits import CommitRef, KeyStates
-from airflow_merge_provider.core.explanation.joins import (
+from airflow_merge_provider.core.run.previous_run import list_state_commits
+from airflow_merge_provider.core.source_offset import SourceOffset, read_offsets
+from airflow_merge_provider.core.value_text import to_json_value
+from airflow_merge_provider.explain.model.commits import CommitRef, KeyStates
+from airflow_merge_provider.explain.model.joins import (
     InputRows,
     JoinDescription,
     JoinExplanation,
     Texts,
     explain_missing_row,
 )
-from airflow_merge_provider.core.explanation.rows import trace_changes
-from airflow_merge_provider.core.explanation.values import to_json_value
-from airflow_merge_provider.core.run.previous_run import list_state_commits
-from airflow_merge_provider.core.source_offset import SourceOffset, read_offsets
+from airflow_merge_provider.explain.model.rows import trace_changes
 from airflow_merge_provider.explain.reading import (
     ROWS_MAX,
     list_types,

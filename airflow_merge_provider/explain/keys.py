@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.explanation.commits import CommitRef
-from airflow_merge_provider.core.explanation.history import HistoryColumns
-from airflow_merge_provider.core.explanation.joins import JoinDescription
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.merge_load.target_form import read_history_settings
+from airflow_merge_provider.explain.model.commits import CommitRef
+from airflow_merge_provider.explain.model.history import HistoryColumns
+from airflow_merge_provider.explain.model.joins import JoinDescription
 from airflow_merge_provider.explain.reading import find_column, list_types, read_lineage
 from airflow_merge_provider.explain.target import identify_owner
 

@@ -16,14 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.explanation.key import convert_key, parse_key
-from airflow_merge_provider.core.explanation.values import (
-    DistantTime,
-    escape_text,
-    format_row,
-    format_value,
-    to_json_value,
-)
 from airflow_merge_provider.core.merge_engine.accumulators import comes_before
 from airflow_merge_provider.core.merge_engine.checks import plan_fold as planned
 from airflow_merge_provider.core.merge_engine.columns import parse_columns
@@ -35,7 +27,15 @@ from airflow_merge_provider.core.run.previous_run import list_state_commits
 from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.run.table_log import LOG_RETENTION
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
+from airflow_merge_provider.core.value_text import (
+    DistantTime,
+    escape_text,
+    format_row,
+    format_value,
+    to_json_value,
+)
 from airflow_merge_provider.delta_rs import open_table, read_columns
+from airflow_merge_provider.explain.model.key import convert_key, parse_key
 from airflow_merge_provider.explain.reading import list_types, read_lineage
 from airflow_merge_provider.explain.target import open_target
 

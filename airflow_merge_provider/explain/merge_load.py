@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import MergeError
-from airflow_merge_provider.core.explanation.commits import CommitRef, KeyState, KeyStates
-from airflow_merge_provider.core.explanation.history import (
+from airflow_merge_provider.core.source_offset import read_offsets
+from airflow_merge_provider.explain.keys import read_history_columns
+from airflow_merge_provider.explain.model.commits import CommitRef, KeyState, KeyStates
+from airflow_merge_provider.explain.model.history import (
     HistoryColumns,
     HistoryExplanation,
     trace_history,
 )
-from airflow_merge_provider.core.explanation.key import convert_key, parse_key
-from airflow_merge_provider.core.explanation.rows import (
+from airflow_merge_provider.explain.model.key import convert_key, parse_key
+from airflow_merge_provider.explain.model.rows import (
     RowChange,
     RowExplanation,
     SourceRows,
@@ -27,8 +29,6 @@ from airflow_merge_provider.core.explanation.rows import (
     explain_source_rows,
     trace_changes,
 )
-from airflow_merge_provider.core.source_offset import read_offsets
-from airflow_merge_provider.explain.keys import read_history_columns
 from airflow_merge_provider.explain.reading import (
     Key,
     list_types,

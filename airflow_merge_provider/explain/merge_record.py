@@ -11,14 +11,14 @@ from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
-from airflow_merge_provider.core.explanation.files import (
+from airflow_merge_provider.core.merge_record.state import find_state_file, list_generations, state_file
+from airflow_merge_provider.explain.folder import Folder
+from airflow_merge_provider.explain.model.files import (
     FileEvent,
     FileExplanation,
     explain_file,
     list_file_names,
 )
-from airflow_merge_provider.core.merge_record.state import find_state_file, list_generations, state_file
-from airflow_merge_provider.explain.folder import Folder
 
 _LEDGER, _LINES = "ledger", ".jsonl"
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
-from airflow_merge_provider.core.explanation.commits import CommitRef, KeyState, KeyStates
-from airflow_merge_provider.core.explanation.key import convert_key
-from airflow_merge_provider.core.explanation.values import (
+from airflow_merge_provider.core.source_offset import SourceOffset
+from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
+from airflow_merge_provider.core.value_text import (
     DistantTime,
     format_row,
     format_value,
     to_json_value,
 )
-from airflow_merge_provider.core.source_offset import SourceOffset
-from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
 from airflow_merge_provider.delta_rs import open_table, parse_entry, read_columns
+from airflow_merge_provider.explain.model.commits import CommitRef, KeyState, KeyStates
+from airflow_merge_provider.explain.model.key import convert_key
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from airflow_merge_provider.core.explanation.key import convert_key, parse_key
-from airflow_merge_provider.core.explanation.timeline import Timeline, build_timeline
 from airflow_merge_provider.explain.keys import find_key_columns, read_history_columns
+from airflow_merge_provider.explain.model.key import convert_key, parse_key
+from airflow_merge_provider.explain.model.timeline import Timeline, build_timeline
 from airflow_merge_provider.explain.reading import list_types, open_version, read_states, refuse_unknown_key
 from airflow_merge_provider.explain.target import open_target
 

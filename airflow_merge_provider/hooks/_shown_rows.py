@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_merge_provider.capabilities import list_key_columns
+from airflow_merge_provider.core.capabilities import list_key_columns
 from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, parse_shown_rows
 from airflow_merge_provider.core.protocol import JobRequest
 

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 from airflow.sdk import Asset
 
 from airflow_merge_provider.assets import dataset_text
-from airflow_merge_provider.core.data_lineage.names import name_dataset
-from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.dataset import name_dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.hooks.warehouse import find_warehouse
 

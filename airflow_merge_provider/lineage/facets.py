@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_merge_provider.core.data_lineage.model import (
+from airflow_merge_provider.core.dataset import DatasetName
+from airflow_merge_provider.core.run.columns import format_type
+from airflow_merge_provider.core.run.lineage_model import (
     Assertion,
     ColumnLineage,
     DatasetLineage,
@@ -13,8 +15,6 @@ from airflow_merge_provider.core.data_lineage.model import (
     InputColumn,
     RunLineage,
 )
-from airflow_merge_provider.core.data_lineage.names import DatasetName
-from airflow_merge_provider.core.run.columns import format_type
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors.base import OperatorLineage

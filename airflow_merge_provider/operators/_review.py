@@ -12,6 +12,7 @@ from urllib.parse import urljoin
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, conf
 from airflow.sdk import Context
 
+from airflow_merge_provider.core.change_plan.changes import format_cell
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.change_plan.summary import (
     ChangeExample,
@@ -20,7 +21,6 @@ from airflow_merge_provider.core.change_plan.summary import (
     select_examples,
 )
 from airflow_merge_provider.core.errors import RiskError, format_count
-from airflow_merge_provider.core.explanation.changes import format_cell
 from airflow_merge_provider.links.merge_report import MergeReportLink
 
 APPLY, REJECT = "Apply", "Reject"

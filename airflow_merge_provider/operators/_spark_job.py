@@ -235,7 +235,7 @@ class SparkJobOperator(BaseOperator):
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any] | None:
         """Return the datasets of the run for OpenLineage; None if the arguments are invalid."""
         # Imports all capabilities.
-        from airflow_merge_provider.core.data_lineage.run_lineage import describe_run  # noqa: PLC0415
+        from airflow_merge_provider.core.lineage import describe_run  # noqa: PLC0415
         from airflow_merge_provider.lineage.facets import build_lineage  # noqa: PLC0415
 
         rendered = copy.copy(self)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 
 PACKAGE = Path(__file__).parents[2] / "airflow_merge_provider"
 CASES = [(side, name) for side in ("core", "jobs") for name in CAPABILITIES]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
-from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from tests.campaigns import limits, plans
 from tests.campaigns.configurations import Tally, try_configurations
 from tests.campaigns.faults.processes import open_session

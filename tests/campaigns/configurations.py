@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_record.properties import from_properties
 

@@ -26,7 +26,7 @@ from random import Random
 
 import psutil
 
-from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.spark_process.shared.administration import list_servers, stop_servers
 from tests.campaigns.rounds import Rounds, add_seed, choose_seed
 from tests.campaigns.snapshot import Content, compare_folders, count_commits, read_folder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from tests.campaigns.configurations import Tally, try_configurations
 from tests.campaigns.pipe_files import NAME, try_pipe_files
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from airflow_merge_provider.core.decisions import merge_engine, undo
 from airflow_merge_provider.core.errors import ConflictError, DataError, UnrevertedError
+from airflow_merge_provider.core.merge_engine import decision as merge_engine
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.previous_run import (
     SIDE_TABLE_LOCATIONS,
@@ -24,6 +24,7 @@ from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.run.side_table_history import RUN, SideTableHistory
 from airflow_merge_provider.core.source_offset import write_offsets
 from airflow_merge_provider.core.table_history import NO_VERSION, RESTORED_VERSION, UNDO, trace_lineage
+from airflow_merge_provider.core.undo import decision as undo
 from tests.protocol.lake import Lake, LakeLog, Rows, Table
 
 # The row that another writer adds to the target.

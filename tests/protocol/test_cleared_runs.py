@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.decisions import joiner, merge_engine, merge_load
 from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.joiner import decision as joiner
+from airflow_merge_provider.core.merge_engine import decision as merge_engine
+from airflow_merge_provider.core.merge_load import decision as merge_load
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.progress import Progress

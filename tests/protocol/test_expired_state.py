@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.decisions import undo
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.decision import RequiresSparkError
@@ -21,6 +20,7 @@ from airflow_merge_provider.core.run.previous_run import (
 )
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run_mode import ALL_UNDONE, NEVER_RUN, STATE_EXPIRED
+from airflow_merge_provider.core.undo import decision as undo
 from tests.protocol.lake import DAY, Lake, LakeLog, Table
 from tests.protocol.test_cleared_runs import build_lake, open_run
 

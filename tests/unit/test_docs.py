@@ -226,7 +226,7 @@ def test_options_without_effect_are_named() -> None:
     package = ROOT / "airflow_merge_provider"
     rules = (
         package / f"core/{name}.py"
-        for name in ("merge_source/equality", "merge_source/columns", "decisions/merge_source", "population")
+        for name in ("merge_source/equality", "merge_source/columns", "merge_source/decision", "population")
     )
     readers = [*(package / "jobs").rglob("*.py"), *rules, package / "pipes.py"]
     code = "".join(path.read_text(encoding="utf-8") for path in readers)

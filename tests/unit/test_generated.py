@@ -26,7 +26,7 @@ def test_generated_files_are_up_to_date(path: Any, content: Any) -> None:
 
 def test_every_kind_of_report_has_its_table() -> None:
     """Every capability has a table of its report in the documentation."""
-    from airflow_merge_provider.capabilities import CAPABILITIES
+    from airflow_merge_provider.core.capabilities import CAPABILITIES
 
     page = (ROOT / "docs/report.md").read_text(encoding="utf-8")
 

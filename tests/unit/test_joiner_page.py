@@ -43,7 +43,7 @@ def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: 
 def test_refusals_of_the_page_are_in_the_code() -> None:
     """The errors that depend on tables have the same text in the code as on the page."""
     package = ROOT / "airflow_merge_provider"
-    files = [*(package / "jobs/joiner").glob("*.py"), package / "core/decisions/joiner.py"]
+    files = [*(package / "jobs/joiner").glob("*.py"), package / "core/joiner/decision.py"]
     code = "".join(path.read_text(encoding="utf-8") for path in files)
     messages = [row[0] for row in read_rows(read_section(PAGE, "Errors")) if not row[0].startswith("`{")]
 

@@ -11,10 +11,10 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_merge_provider.assets import dataset_asset, dataset_text
-from airflow_merge_provider.core.data_lineage.names import name_dataset
 from airflow_merge_provider.core.dataset import (
     escape_pattern,
     format_table_uri,
+    name_dataset,
     parse_hadoop_path,
     parse_location,
     resolve_dataset,

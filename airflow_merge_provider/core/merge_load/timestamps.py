@@ -8,7 +8,7 @@ from typing import Any
 
 import pendulum
 
-from airflow_merge_provider.core.explanation.values import has_cut_digits
+from airflow_merge_provider.core.value_text import has_cut_digits
 
 _MICROSECOND = Decimal("0.000001")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.explanation.values import escape_text
 from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, build_chain, find_path
+from airflow_merge_provider.core.value_text import escape_text
 
 Status = Literal["live", "deleted", "replaced"]
 _NEAR = 3

@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.change_plan.shown_rows import mask_value
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.explanation.values import format_value
 from airflow_merge_provider.core.run.table_log import (
     CountRows,
     PinnedDataset,
@@ -25,6 +24,7 @@ from airflow_merge_provider.core.run.table_log import (
     refuse_missing_dataset,
 )
 from airflow_merge_provider.core.table_history import HistoryEntry
+from airflow_merge_provider.core.value_text import format_value
 from airflow_merge_provider.jobs.delta.log import (
     History,
     count_rows_of_version,

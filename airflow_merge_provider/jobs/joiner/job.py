@@ -12,15 +12,15 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.decisions.joiner import (
+from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.joiner.config import COUNTS, JoinerConfig, compute_signature
+from airflow_merge_provider.core.joiner.decision import (
     JoinDecision,
     complete_state,
     decide_join,
     describe_join,
     resolve_inputs,
 )
-from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.joiner.config import COUNTS, JoinerConfig, compute_signature
 from airflow_merge_provider.core.joiner.parsed_options import Spelling
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan_join
 from airflow_merge_provider.core.protocol import JobRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_merge_provider.core.decisions.joiner import NO_PLAN
+from airflow_merge_provider.core.joiner.decision import NO_PLAN
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.core.joiner.schema import Field
 

@@ -9,9 +9,9 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.decisions.joiner import CAPABILITY
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.decision import CAPABILITY
 from airflow_merge_provider.core.joiner.schema import Schema
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import load_previous_run

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_quotes
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.decisions.merge_engine import FoldDecision, decide_fold, require_dataset
 from airflow_merge_provider.core.merge_engine import stored_settings
 from airflow_merge_provider.core.merge_engine.checks import list_text_orders
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.counts import COUNTS, count_storage, is_compaction_due
+from airflow_merge_provider.core.merge_engine.decision import FoldDecision, decide_fold, require_dataset
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS

@@ -12,7 +12,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.decisions.merge_load import LoadDecision, check_dispatch, decide_load
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.config import (
@@ -22,6 +21,7 @@ from airflow_merge_provider.core.merge_load.config import (
     describe_load,
     load_config,
 )
+from airflow_merge_provider.core.merge_load.decision import LoadDecision, check_dispatch, decide_load
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.merge_load.target_form import check_target_form
 from airflow_merge_provider.core.merge_load.timestamps import from_micros

@@ -12,7 +12,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.decisions.merge_source import (
+from airflow_merge_provider.core.merge_source import refusals
+from airflow_merge_provider.core.merge_source.columns import COLUMNS, check_lost_columns
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.decision import (
     COUNTS,
     OVERRIDES_HASH,
     MergeDecision,
@@ -21,9 +24,6 @@ from airflow_merge_provider.core.decisions.merge_source import (
     has_same_rules,
     list_datasets,
 )
-from airflow_merge_provider.core.merge_source import refusals
-from airflow_merge_provider.core.merge_source.columns import COLUMNS, check_lost_columns
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.protocol import JobRequest

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
-from airflow_merge_provider.core.decisions.merge_source import COUNTS
+from airflow_merge_provider.core.merge_source.decision import COUNTS
 from airflow_merge_provider.core.merge_source.explanation import format_key
 from airflow_merge_provider.core.merge_source.refusals import HighFanoutKey, name_entity
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult

@@ -159,7 +159,7 @@ def _describe_datasets(
 ) -> dict[str, DatasetDescription]:
     if not request.describes_datasets:
         return {}
-    from airflow_merge_provider.core.data_lineage.descriptions import (  # noqa: PLC0415 - imports all capabilities
+    from airflow_merge_provider.core.lineage import (  # noqa: PLC0415 - all capabilities
         describe_datasets,
     )
     from airflow_merge_provider.jobs.delta.table import SparkLog  # noqa: PLC0415 - needs pyspark

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.decisions.undo import NOTHING_IN_FORCE
 from airflow_merge_provider.core.merge_record.state import FOLDERS, STATE_PREFIX, State, find_state_file
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
@@ -20,6 +19,7 @@ from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.table_history import RESTORED_VERSION, UNDO
 from airflow_merge_provider.core.undo.choice import UndoChoice, build_refusal
 from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
+from airflow_merge_provider.core.undo.decision import NOTHING_IN_FORCE
 from airflow_merge_provider.core.undo.files import (
     FilesUndo,
     build_files_result,

@@ -16,7 +16,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.decisions.undo import UndoDecision, open_run
 from airflow_merge_provider.core.merge_load.target_form import check_target_form
 from airflow_merge_provider.core.population import FLAG, WRITER
 from airflow_merge_provider.core.protocol import JobRequest
@@ -28,6 +27,7 @@ from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.table_history import NO_VERSION, RESTORED_VERSION, UNDO, UNDONE_VERSION
 from airflow_merge_provider.core.undo.choice import UndoChoice
 from airflow_merge_provider.core.undo.config import UndoConfig
+from airflow_merge_provider.core.undo.decision import UndoDecision, open_run
 from airflow_merge_provider.core.undo.load_removal import LoadRemoval
 from airflow_merge_provider.core.undo.side_tables import SideTableVersion
 from airflow_merge_provider.jobs.delta.log import read_properties

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
 
-from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.object_store.clients import add_spark_settings
 from tests.campaigns.faults.lakes import LocalLakes, S3Lakes
 from tests.campaigns.faults.processes import import_jobs

@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, parse_result
 from airflow_merge_provider.jobs.run import entry
 from airflow_merge_provider.jobs.spark.session import get_session

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.before_spark import find_result
-from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.population import build_population
 from airflow_merge_provider.core.protocol import JobRequest, RunToken

@@ -12,10 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.data_lineage.descriptions import describe_datasets
-from airflow_merge_provider.core.data_lineage.model import DatasetLineage, RunLineage
-from airflow_merge_provider.core.data_lineage.run_lineage import describe_run
+from airflow_merge_provider.core.lineage import describe_datasets, describe_run
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.lineage_model import DatasetLineage, RunLineage
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.delta.table import SparkLog
 

@@ -12,15 +12,15 @@ import pytest
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.decisions.joiner import JoinDecision
-from airflow_merge_provider.core.decisions.merge_engine import FoldDecision
-from airflow_merge_provider.core.decisions.merge_load import LoadDecision, check_dispatch
-from airflow_merge_provider.core.decisions.merge_source import COUNTS
 from airflow_merge_provider.core.errors import ConfigError, RiskError, UnrevertedError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.decision import JoinDecision
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.decision import FoldDecision
+from airflow_merge_provider.core.merge_load.decision import LoadDecision, check_dispatch
 from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
+from airflow_merge_provider.core.merge_source.decision import COUNTS
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts

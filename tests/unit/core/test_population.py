@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.population import build_population, list_unpopulated
 
 MERGE = {"version": 2, "target": "golden", "datasets": ["A a", "B b"], "equality": []}

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
+from airflow_merge_provider.core.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.core.report import (
     REPORT_MAX_BYTES,
     Measure,

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.decisions.undo import UndoDecision
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
@@ -15,6 +14,7 @@ from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.core.table_history import HistoryEntry, Lineage
 from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo
 from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
+from airflow_merge_provider.core.undo.decision import UndoDecision
 
 
 def build_run(version: int, *, changed: bool = True) -> HistoryEntry:

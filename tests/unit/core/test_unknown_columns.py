@@ -18,7 +18,7 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_merge_provider.before_spark import find_result
-from airflow_merge_provider.capabilities import CAPABILITIES, list_key_columns
+from airflow_merge_provider.core.capabilities import CAPABILITIES, list_key_columns
 from airflow_merge_provider.core.errors import DataError, MergeError
 from airflow_merge_provider.core.merge_load.config import STRATEGIES
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig

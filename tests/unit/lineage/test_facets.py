@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.data_lineage.model import (
+from airflow_merge_provider.core.dataset import Dataset, DatasetName
+from airflow_merge_provider.core.run.lineage_model import (
     ColumnLineage,
     DatasetCounts,
     DatasetLineage,
@@ -15,8 +16,6 @@ from airflow_merge_provider.core.data_lineage.model import (
     list_direct,
     list_indirect,
 )
-from airflow_merge_provider.core.data_lineage.names import DatasetName
-from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.lineage.facets import build_lineage
 
 CRM, GOLDEN = DatasetName("file", "/lake/crm"), DatasetName("s3://lake", "golden")

@@ -11,8 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import StringType, StructType
 
-from airflow_merge_provider.core import errors
-from airflow_merge_provider.core.explanation import values
+from airflow_merge_provider.core import errors, value_text as values
 from airflow_merge_provider.core.merge_source import chain, explanation
 from airflow_merge_provider.core.merge_source.columns import REPLACED
 from airflow_merge_provider.core.merge_source.explanation import MEMBERS_MAX

@@ -1,0 +1,337 @@
+"""The lineage of one run, from its configuration alone or together with its report.
+
+The datasets follow from the configuration, so that every event of a task names the same ones. Report and
+descriptions of the datasets, which only their logs tell, add what is known once the run has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from airflow_merge_provider.core.dataset import Dataset, DatasetName, name_dataset, resolve_dataset
+from airflow_merge_provider.core.errors import MergeError
+from airflow_merge_provider.core.expectations.config import (
+    EXPECT,
+    REJECTED,
+    REJECTED_SUFFIX,
+    parse_expectations,
+)
+from airflow_merge_provider.core.joiner import lineage as joiner
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.merge_engine import lineage as merge_engine
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_load import lineage as merge_load
+from airflow_merge_provider.core.merge_load.config import load_config
+from airflow_merge_provider.core.merge_record import lineage as merge_record
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_source import lineage as merge_source
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.protocol import DatasetDescription, Job, JobRequest
+from airflow_merge_provider.core.run.lineage_model import (
+    TARGET,
+    Assertion,
+    ColumnLineage,
+    DatasetCounts,
+    DatasetLineage,
+    LifecycleChange,
+    Resolve,
+    RunDatasets,
+    RunLineage,
+    RunSchemas,
+)
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.table_log import PinnedDataset, TableLog
+from airflow_merge_provider.core.undo import lineage as undo
+from airflow_merge_provider.core.undo.config import UndoConfig
+
+Report = Mapping[str, Any]
+Descriptions = Mapping[str, DatasetDescription]
+_Counts = Callable[[Report], Mapping[str, DatasetCounts]]
+_UNKNOWN = DatasetDescription()
+# The formats whose files contain their schema; for others, Spark would read all rows.
+_WITH_SCHEMA = ("delta", "parquet", "avro", "orc")
+
+
+def _trace_nothing(_config: Any, _schemas: RunSchemas) -> dict[str, ColumnLineage]:
+    return {}
+
+
+def _count_nothing(_report: Report) -> dict[str, DatasetCounts]:
+    return {}
+
+
+def _is_full_refresh(_config: Any, *, full_refresh: bool) -> bool:
+    return full_refresh
+
+
+class _IsOverwrite(Protocol):
+    """The function that returns whether a run replaces all rows of its target."""
+
+    def __call__(self, config: Any, /, *, full_refresh: bool) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Capability:
+    """How the lineage of a job follows from its configuration and its report."""
+
+    parse: Callable[[Mapping[str, Any]], Any]
+    list_datasets: Callable[[Any, Resolve], RunDatasets]
+    trace_columns: Callable[[Any, RunSchemas], Mapping[str, ColumnLineage]] = _trace_nothing
+    count_read: _Counts = _count_nothing
+    count_written: _Counts = _count_nothing
+    is_overwrite: _IsOverwrite = _is_full_refresh
+    is_truncate: Callable[[Report], bool] = lambda _: False
+
+
+_CAPABILITIES: Mapping[Job, _Capability] = {
+    "joiner": _Capability(
+        JoinerConfig.parse,
+        joiner.list_datasets,
+        joiner.trace_columns,
+        count_written=joiner.count_written,
+        is_overwrite=joiner.is_overwrite,
+    ),
+    "merge_engine": _Capability(
+        MergeEngineConfig.parse, merge_engine.list_datasets, merge_engine.trace_columns
+    ),
+    "merge_load": _Capability(
+        load_config, merge_load.list_datasets, merge_load.trace_columns, merge_load.count_read
+    ),
+    "merge_record": _Capability(
+        MergeRecordConfig.parse,
+        merge_record.list_datasets,
+        merge_record.trace_columns,
+        merge_record.count_read,
+        merge_record.count_written,
+    ),
+    "merge_source": _Capability(
+        MergeSourceConfig.parse,
+        merge_source.list_datasets,
+        merge_source.trace_columns,
+        is_overwrite=merge_source.is_overwrite,
+    ),
+    "undo": _Capability(UndoConfig.parse, undo.list_datasets, is_truncate=undo.is_truncate),
+}
+
+
+def list_datasets(job: Job, config: Mapping[str, Any], warehouse: str | None) -> RunDatasets:
+    """Return the datasets that a run reads and writes.
+
+    :raises ConfigError: if the configuration is not valid, or if a bare ID requires a warehouse.
+    """
+    capability = _CAPABILITIES[job]
+    resolve = partial(resolve_dataset, warehouse=warehouse)
+    datasets = capability.list_datasets(capability.parse(config), resolve)
+    inputs, outputs = dict(datasets.inputs), dict(datasets.outputs)
+    expectations = parse_expectations(config.get(EXPECT))
+    inputs |= {item.path: resolve(item.dataset) for item in expectations if item.kind == "foreign_key"}
+    if TARGET in outputs and any(item.action == "quarantine" for item in expectations):
+        outputs[REJECTED] = replace(outputs[TARGET].with_suffix(REJECTED_SUFFIX), format="delta", options={})
+    return RunDatasets(inputs, outputs)
+
+
+def describe_run(
+    job: Job,
+    config: Mapping[str, Any],
+    warehouse: str | None,
+    *,
+    dry_run: bool = False,
+    full_refresh: bool = False,
+    report: Report | None = None,
+    descriptions: Descriptions | None = None,
+) -> RunLineage:
+    """Return the lineage of a run; without a report, its datasets alone.
+
+    A dry run writes nothing, so it has no outputs.
+
+    :param descriptions: the descriptions of the datasets, by their URIs.
+    :raises ConfigError: if the configuration is not valid, or if a bare ID requires a warehouse.
+    """
+    datasets = list_datasets(job, config, warehouse)
+    if dry_run:
+        datasets = RunDatasets(datasets.inputs or datasets.outputs)
+    capability = _CAPABILITIES[job]
+    described_run = _DescribedRun(
+        capability, capability.parse(config), datasets, report, descriptions or {}, full_refresh
+    )
+    return described_run.build_lineage()
+
+
+@dataclass(frozen=True, slots=True)
+class _DescribedRun:
+    """A run with what is known about it; ``report`` is None if it has not ended, or has failed."""
+
+    capability: _Capability
+    config: Any
+    datasets: RunDatasets
+    report: Report | None
+    descriptions: Descriptions
+    full_refresh: bool
+
+    def build_lineage(self) -> RunLineage:
+        """Return the lineage; a dataset with two names in the configuration is contained once."""
+        inputs = [self._build_input(name, dataset) for name, dataset in self.datasets.inputs.items()]
+        columns: Mapping[str, ColumnLineage] = {}
+        # Columns that another program has changed meanwhile may not suit the configuration any more: then the
+        # event has all datasets, without their columns.
+        with suppress(MergeError):
+            if self.report is not None:
+                columns = self.capability.trace_columns(self.config, self._find_schemas())
+        outputs = [
+            self._build_output(name, dataset, columns.get(name))
+            for name, dataset in self.datasets.outputs.items()
+        ]
+        return RunLineage(
+            _list_unique(inputs),
+            _list_unique(outputs),
+            {name: name_dataset(dataset.uri) for name, dataset in self.datasets.inputs.items()},
+        )
+
+    def _build_input(self, name: str, dataset: Dataset) -> DatasetLineage:
+        version, counts = None, DatasetCounts()
+        if self.report is not None:
+            source = self._find_source(dataset)
+            version = source.get("version")
+            if self.report["run_mode"] != "noop":
+                read = self.capability.count_read(self.report).get(name, counts)
+                rows = source.get("rows")
+                counts = DatasetCounts(read.rows if rows is None else rows, read.files)
+        described = self._describe(dataset, version, counts)
+        return replace(described, assertions=self._list_assertions(dataset.uri))
+
+    def _build_output(self, name: str, dataset: Dataset, columns: ColumnLineage | None) -> DatasetLineage:
+        version, counts, change = None, DatasetCounts(), None
+        if self.report is not None:
+            counts = self.capability.count_written(self.report).get(name, counts)
+            if name == TARGET:
+                version = self.report["target"]["version"]
+                counts = DatasetCounts(_count_written_rows(self.report), counts.files)
+                change = self._find_lifecycle_change(self.report)
+        described = self._describe(dataset, version, counts)
+        return replace(described, columns=columns, lifecycle_change=change)
+
+    def _list_assertions(self, uri: str) -> tuple[Assertion, ...]:
+        """Return the expectations that were checked on the rows of a source."""
+        if self.report is None:
+            return ()
+        sources = self.report["sources"]
+        return tuple(
+            Assertion(
+                item["name"],
+                item["kind"],
+                item["condition"],
+                item["columns"][0] if len(item["columns"]) == 1 else None,
+                success=item["failed"] == 0,
+                blocks=item["action"] == "fail",
+            )
+            for item in self.report.get("expectations") or ()
+            if item["source"] in sources and sources[item["source"]]["uri"] == uri
+        )
+
+    def _describe(self, dataset: Dataset, version: int | None, counts: DatasetCounts) -> DatasetLineage:
+        """Return a dataset with what its description tells."""
+        description = self.descriptions.get(dataset.uri, _UNKNOWN)
+        return DatasetLineage(
+            dataset,
+            name_dataset(dataset.uri),
+            description.version if version is None else version,
+            counts,
+            description.fields,
+            None if description.location is None else name_dataset(description.location),
+        )
+
+    def _find_source(self, dataset: Dataset) -> Mapping[str, Any]:
+        """Return what the report says about an input; the target may be one, too."""
+        report = self.report or {}
+        for source in report["sources"].values():
+            if source["uri"] == dataset.uri:
+                return dict(source)
+        target = report["target"]
+        return {"version": target["version_before"]} if target["uri"] == dataset.uri else {}
+
+    def _find_schemas(self) -> RunSchemas:
+        def find_fields(datasets: Mapping[str, Dataset]) -> dict[str, Any]:
+            found_fields = {
+                name: self.descriptions.get(dataset.uri, _UNKNOWN).fields
+                for name, dataset in datasets.items()
+            }
+            return {name: fields for name, fields in found_fields.items() if fields is not None}
+
+        return RunSchemas(find_fields(self.datasets.inputs), find_fields(self.datasets.outputs))
+
+    def _find_lifecycle_change(self, report: Report) -> LifecycleChange | None:
+        """Return how the run has changed the target as a whole; None if it changed some rows or none."""
+        target = report["target"]
+        if not report["changed"] or target["version"] is None:
+            return None
+        if target["version_before"] is None:
+            return "CREATE"
+        if self.capability.is_truncate(report):
+            return "TRUNCATE"
+        is_overwrite = self.capability.is_overwrite(self.config, full_refresh=self.full_refresh)
+        return "OVERWRITE" if is_overwrite else None
+
+
+def _list_unique(datasets: Sequence[DatasetLineage]) -> list[DatasetLineage]:
+    unique_datasets: dict[DatasetName, DatasetLineage] = {}
+    for dataset in datasets:
+        unique_datasets.setdefault(dataset.name, dataset)
+    return list(unique_datasets.values())
+
+
+def _count_written_rows(report: Report) -> int | None:
+    """Return how many rows the run has written: new ones, and new versions of existing ones."""
+    rows = report["rows"]
+    return None if rows["inserted"] is None else rows["inserted"] + (rows["updated"] or 0)
+
+
+def describe_datasets(
+    log: TableLog, request: JobRequest, report: Mapping[str, Any], progress: Progress
+) -> dict[str, DatasetDescription]:
+    """Return descriptions by URI; none if the request does not require them.
+
+    The run has succeeded: a dataset that cannot be described is left out, with a line in the log.
+    """
+    if not request.describes_datasets:
+        return {}
+    datasets = list_datasets(request.job, request.config, request.warehouse)
+    versions = dict(_list_versions(report))
+    descriptions = {}
+    for dataset in {**datasets.inputs, **datasets.outputs}.values():
+        describe = partial(_describe_dataset, log, dataset, versions, progress)
+        try:
+            descriptions[dataset.uri] = describe()
+        except Exception as error:  # noqa: BLE001 - lineage must not fail a run that has succeeded
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            progress.log_line(f"lineage: the columns of {dataset.uri} are unknown ({reason})")
+    return descriptions
+
+
+def _list_versions(report: Mapping[str, Any]) -> Iterator[tuple[str, int | None]]:
+    """Yield the versions that the report names, of the sources first."""
+    for source in report["sources"].values():
+        yield source["uri"], source["version"]
+    yield report["target"]["uri"], report["target"]["version"]
+
+
+def _describe_dataset(
+    log: TableLog, dataset: Dataset, versions: Mapping[str, int | None], progress: Progress
+) -> DatasetDescription:
+    version, newest = versions.get(dataset.uri), None
+    is_delta = dataset.format == "delta"
+    if is_delta and (dataset.table is not None or dataset.uri not in versions):
+        newest = log.find_newest_version(dataset)
+    if version is None and newest is not None and dataset.uri not in versions:
+        version = newest.version
+    fields = progress.schemas.get(dataset.uri)
+    if fields is None and version is not None and dataset.format in _WITH_SCHEMA:
+        fields = log.read_fields(PinnedDataset(dataset, version))
+    return DatasetDescription(
+        fields=None if fields is None else tuple(map(dict, fields)),
+        version=version,
+        location=newest.location if newest is not None and dataset.table is not None else None,
+    )

@@ -1,0 +1,63 @@
+"""The lineage of merged files: fields keep their values, and files are grouped by some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.run.lineage_model import (
+    TARGET,
+    ColumnLineage,
+    DatasetCounts,
+    Resolve,
+    RunDatasets,
+    RunSchemas,
+    list_direct,
+    list_indirect,
+    list_names,
+)
+
+SOURCE, FAILURE, ORIGINAL = "source", "failure", "original"
+
+
+def list_datasets(config: MergeRecordConfig, resolve: Resolve) -> RunDatasets:
+    """Return the folders; the state is not a dataset."""
+    reader, writer = config.reader["format"], config.output["format"]
+    source = replace(resolve(config.source or "", at=SOURCE), format=reader)
+    outputs = {TARGET: replace(resolve(config.merged or "", at="merged"), format=writer)}
+    for name, location in ((FAILURE, config.failure), (ORIGINAL, config.original)):
+        if location is not None:
+            outputs[name] = replace(resolve(location, at=name), format=reader)
+    return RunDatasets({SOURCE: source}, outputs)
+
+
+def trace_columns(config: MergeRecordConfig, schemas: RunSchemas) -> dict[str, ColumnLineage]:
+    """Return the lineage of the fields of merged files, if the run has merged any."""
+    merged_fields = schemas.outputs.get(TARGET)
+    if merged_fields is None:
+        return {}
+    source_names = set(list_names(schemas.inputs.get(SOURCE, merged_fields)))
+    columns = {
+        name: list_direct(SOURCE, [name], "IDENTITY")
+        for name in list_names(merged_fields)
+        if name in source_names
+    }
+    grouping_fields = dict.fromkeys((config.partition_by or {}).values())
+    return {TARGET: ColumnLineage(columns, list_indirect(SOURCE, grouping_fields, "GROUP_BY"))}
+
+
+def count_read(report: Mapping[str, Any]) -> dict[str, DatasetCounts]:
+    """Return the number of files that the run has merged or moved to the failed ones."""
+    return {SOURCE: DatasetCounts(files=report["counts"]["files"] + report["counts"]["failed_files"])}
+
+
+def count_written(report: Mapping[str, Any]) -> dict[str, DatasetCounts]:
+    """Return the number of files in each folder."""
+    counts = report["counts"]
+    return {
+        TARGET: DatasetCounts(counts["outputs"], counts["merged"]),
+        FAILURE: DatasetCounts(files=counts["failed_files"]),
+        ORIGINAL: DatasetCounts(files=counts["files"]),
+    }
