@@ -9,37 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from airflow_merge_provider.core.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capabilities import JOBS
 from airflow_merge_provider.core.change_plan.shown_rows import use_shown_rows
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.expectations.columns import require_columns, require_sources
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
-from airflow_merge_provider.core.joiner import decision as joiner
 from airflow_merge_provider.core.lineage import describe_datasets
-from airflow_merge_provider.core.merge_engine import decision as merge_engine
-from airflow_merge_provider.core.merge_load import decision as merge_load
-from airflow_merge_provider.core.merge_source import decision as merge_source
 from airflow_merge_provider.core.object_store.clients import has_credentials
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
-from airflow_merge_provider.core.protocol import Job, JobRequest, JobResult
+from airflow_merge_provider.core.protocol import JobRequest, JobResult
 from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
 from airflow_merge_provider.core.run.population_check import PopulationCheck, check_population
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import TableLog
-from airflow_merge_provider.core.undo import decision as undo
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.delta_rs import DeltaRsLog, is_table
 from airflow_merge_provider.explain.merge_record import find_state_folders
 from airflow_merge_provider.spark_process.jvm.default_file_system import has_local_paths
 from airflow_merge_provider.spark_process.jvm.metastore import find_catalog_problems
 
-_Open = Callable[[TableLog, JobRequest, Progress], RunDecision]
 
-
-def _open_undo(log: TableLog, request: JobRequest, progress: Progress) -> RunDecision:
-    """Return the decision about an undo.
+def _refuse_folder(log: TableLog, request: JobRequest) -> None:
+    """Leave the undo of a merge record to a job.
 
     :raises RequiresSparkError: if the target is a folder of a merge record, whose files a job moves.
     """
@@ -50,16 +43,6 @@ def _open_undo(log: TableLog, request: JobRequest, progress: Progress) -> RunDec
         has_files = target.path is not None and log.find_properties(target) is None
     if has_files:
         raise RequiresSparkError("an undo of a merge record moves files")
-    return undo.open_run(log, request, progress)
-
-
-_OPENERS: Mapping[Job, _Open] = {
-    "joiner": joiner.open_run,
-    "merge_engine": merge_engine.open_run,
-    "merge_load": merge_load.open_run,
-    "merge_source": merge_source.open_run,
-    "undo": _open_undo,
-}
 
 
 def find_result(
@@ -139,10 +122,7 @@ def check_catalog_tables(request: JobRequest, conf: Mapping[str, str]) -> None:
 
 def list_references(job: str, config: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return every dataset that a configuration names, with the path that errors name."""
-    if job == "undo":
-        return [("target", UndoConfig.parse(config).target)]
-    capability = CAPABILITIES[job]
-    return [*capability.references(capability.config.parse(config)).items(), *_list_referenced_keys(config)]
+    return [*JOBS[job].config.parse(config).list_datasets().items(), *_list_referenced_keys(config)]
 
 
 def _list_referenced_keys(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -153,12 +133,15 @@ def _list_referenced_keys(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 
 
 def _find_report(log: TableLog, request: JobRequest, progress: Progress) -> dict[str, Any] | None:
-    if request.job not in _OPENERS:
+    open_run = JOBS[request.job].open_run
+    if open_run is None:
         raise RequiresSparkError(f"a {request.job} run lists files")
+    if request.job == "undo":
+        _refuse_folder(log, request)
     check = None
     if request.population is not None and request.until == "commit":
         check = check_population(log, request.population, request.warehouse)
-    decision = _OPENERS[request.job](log, request, progress)
+    decision = open_run(log, request, progress)
     report = decision.find_report()
     if report is None:
         decision.check_inputs(log.read_fields)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airflow_merge_provider.core.capabilities import CAPABILITIES, Capability
+from airflow_merge_provider.core.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capability import Capability
 from airflow_merge_provider.core.dataset import is_location, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.pipe.config import LOADS, SOURCES, PipeConfig
@@ -47,10 +48,11 @@ class RunFile:
         :raises ConfigError: with every problem.
         """
         config = self.capability.config.parse(self.config)
-        references = self.capability.references(config)
+        references = config.list_datasets()
         problems: list[Problem] = []
-        if needs_target and "target" not in references:
-            problems.append(Problem("target", "missing", "is required", "set it to the dataset to write"))
+        if needs_target and config.output_field not in references:
+            hint = "set it to the dataset to write"
+            problems.append(Problem(config.output_field, "missing", "is required", hint))
         for path, ref in references.items():
             try:
                 resolve_dataset(ref, self.warehouse if needs_target else self.warehouse or "/", at=path)
@@ -58,7 +60,7 @@ class RunFile:
                 problems += error.problems
         if problems:
             raise ConfigError.from_problems(problems)
-        return self.capability.warnings(config)
+        return config.list_warnings()
 
     def find_population(self) -> Population | None:
         """Return the inputs for setting the target's population flag."""
@@ -66,8 +68,7 @@ class RunFile:
             population = self.request.get("population")
             return None if population is None else Population.model_validate(population)
         config = self.capability.config.parse(self.config)
-        references = self.capability.references(config)
-        return build_population(config, references, set_initial_offset=self.set_initial_offset)
+        return build_population(config, set_initial_offset=self.set_initial_offset)
 
 
 def read_run_file(file: str, warehouse: str | None = None) -> RunFile:

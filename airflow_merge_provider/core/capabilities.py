@@ -1,116 +1,131 @@
-"""Describe each kind of job for the command line, which selects jobs by name."""
+"""The registry of all jobs: the capabilities by name, and the undo of their runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from airflow_merge_provider.core.capability import Capability, Lineage
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.joiner import config as joiner
+from airflow_merge_provider.core.joiner import (
+    config as joiner,
+    decision as joiner_decision,
+    lineage as joiner_lineage,
+)
 from airflow_merge_provider.core.merge_engine import (
-    checks as engine_checks,
     config as merge_engine,
     counts as engine_counts,
+    decision as engine_decision,
+    lineage as engine_lineage,
 )
-from airflow_merge_provider.core.merge_load import check as scd2_check, config as merge_load
-from airflow_merge_provider.core.merge_record import config as merge_record, reasons as record_reasons
-from airflow_merge_provider.core.merge_source import config as merge_source, decision as source_decision
-from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.merge_load import (
+    check as scd2_check,
+    config as merge_load,
+    decision as load_decision,
+    lineage as load_lineage,
+)
+from airflow_merge_provider.core.merge_record import (
+    config as merge_record,
+    lineage as record_lineage,
+    reasons as record_reasons,
+)
+from airflow_merge_provider.core.merge_source import (
+    config as merge_source,
+    decision as source_decision,
+    lineage as source_lineage,
+)
+from airflow_merge_provider.core.protocol import Job
 from airflow_merge_provider.core.report import Measure
-from airflow_merge_provider.core.undo import config as undo
+from airflow_merge_provider.core.undo import (
+    config as undo,
+    decision as undo_decision,
+    lineage as undo_lineage,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Capability:
-    """One kind of job: its configuration class, how to extract it from pasted text, and its datasets.
-
-    ``references`` returns every dataset by the path used in errors. ``warnings`` returns settings that are
-    valid but probably not intended. ``counts`` are the counts in the job's reports, ``check_counts`` those
-    in the reports of its checks. ``output_keys`` are key columns that the configuration does not name.
-    """
-
-    config: type[Config]
-    counts: Sequence[Measure]
-    unpack: Callable[[Mapping[str, Any]], dict[str, Any]]
-    references: Callable[[Any], dict[str, Any]]
-    warnings: Callable[[Any], list[str]]
-    check_counts: Sequence[Measure] = ()
-    output_keys: Sequence[str] = ()
-
-
-def _merge_source_references(config: merge_source.MergeSourceConfig) -> dict[str, str]:
-    inputs = {f"datasets[{index}]": ref for index, ref in enumerate(config.dataset_ids)}
-    optional_references = {"target": config.target, "overrides": config.overrides, "metrics": config.metrics}
-    return inputs | {path: ref for path, ref in optional_references.items() if ref is not None}
-
-
-def _merge_record_references(config: merge_record.MergeRecordConfig) -> dict[str, str]:
-    """Return the folders of a MergeRecord configuration; the merged files are the output."""
-    locations = {name: getattr(config, name) for name in merge_record.PLACES}
-    references = {"target" if name == "merged" else name: location for name, location in locations.items()}
-    return {name: ref for name, ref in references.items() if ref is not None}
-
-
-CAPABILITIES = {
-    "joiner": Capability(
-        joiner.JoinerConfig,
-        joiner.COUNTS,
-        joiner.from_stage,
-        joiner.list_references,
-        joiner.list_warnings,
+_JOINER = Capability(
+    "joiner",
+    joiner.JoinerConfig,
+    joiner.COUNTS,
+    find_recorded_key=lambda state: state["join"]["key_columns"] if "join" in state else (),
+    open_run=joiner_decision.open_run,
+    unpack=joiner.from_stage,
+    lineage=Lineage(
+        joiner_lineage.trace_columns,
+        count_written=joiner_lineage.count_written,
+        is_overwrite=joiner_lineage.is_overwrite,
     ),
-    "merge_engine": Capability(
-        merge_engine.MergeEngineConfig,
-        engine_counts.COUNTS,
-        dict,
-        merge_engine.list_references,
-        engine_checks.list_warnings,
+    explanation="joiner:explain_joined_row",
+)
+_MERGE_ENGINE = Capability(
+    "merge_engine",
+    merge_engine.MergeEngineConfig,
+    engine_counts.COUNTS,
+    find_recorded_key=merge_engine.find_recorded_key,
+    open_run=engine_decision.open_run,
+    lineage=Lineage(engine_lineage.trace_columns),
+    explanation="merge_engine:explain_key",
+)
+_MERGE_LOAD = Capability(
+    "merge_load",
+    merge_load.MergeLoadConfig,
+    merge_load.COUNTS,
+    scd2_check.CHECK_COUNTS,
+    find_recorded_key=merge_load.find_recorded_key,
+    open_run=load_decision.open_run,
+    lineage=Lineage(load_lineage.trace_columns, load_lineage.count_read),
+    explanation="merge_load:explain_row",
+)
+_MERGE_RECORD = Capability(
+    "merge_record",
+    merge_record.MergeRecordConfig,
+    record_reasons.COUNTS,
+    lineage=Lineage(
+        record_lineage.trace_columns,
+        record_lineage.count_read,
+        record_lineage.count_written,
+        find_format=record_lineage.find_format,
     ),
-    "merge_load": Capability(
-        merge_load.MergeLoadConfig,
-        merge_load.COUNTS,
-        dict,
-        merge_load.list_references,
-        merge_load.list_warnings,
-        scd2_check.CHECK_COUNTS,
-    ),
-    "merge_record": Capability(
-        merge_record.MergeRecordConfig,
-        record_reasons.COUNTS,
-        dict,
-        _merge_record_references,
-        merge_record.list_warnings,
-    ),
-    "merge_source": Capability(
-        merge_source.MergeSourceConfig,
-        source_decision.COUNTS,
-        merge_source.from_pipe,
-        _merge_source_references,
-        merge_source.list_warnings,
-        output_keys=("_id", "$ids", "$replaced_by"),
-    ),
+)
+_MERGE_SOURCE = Capability(
+    "merge_source",
+    merge_source.MergeSourceConfig,
+    source_decision.COUNTS,
+    output_keys=("_id", "$ids", "$replaced_by"),
+    find_recorded_key=lambda _: ("_id",),
+    open_run=source_decision.open_run,
+    unpack=merge_source.from_pipe,
+    lineage=Lineage(source_lineage.trace_columns, is_overwrite=source_lineage.is_overwrite),
+    explanation="merge_source:explain_output_or_entity",
+)
+_UNDO = Capability(
+    "undo",
+    undo.UndoConfig,
+    undo.COUNTS,
+    open_run=undo_decision.open_run,
+    lineage=Lineage(is_truncate=undo_lineage.is_truncate),
+)
+CAPABILITIES: Mapping[str, Capability] = {
+    capability.name: capability
+    for capability in (_JOINER, _MERGE_ENGINE, _MERGE_LOAD, _MERGE_RECORD, _MERGE_SOURCE)
 }
+JOBS: Mapping[str, Capability] = {**CAPABILITIES, _UNDO.name: _UNDO}
 
 
-def list_key_columns(job: str, config: Mapping[str, Any]) -> tuple[str, ...]:
+def list_key_columns(job: Job, config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the columns whose values identify rows of a run; none if the configuration is not valid.
 
     An undo does not name them.
     """
-    if job not in CAPABILITIES:
-        return ()
-    capability = CAPABILITIES[job]
+    capability = JOBS[job]
     try:
         return (*capability.config.parse(config).list_key_columns(), *capability.output_keys)
     except ConfigError:
         return ()
 
 
-def list_counts() -> Iterator[tuple[str, Sequence[Measure]]]:
+def list_counts() -> Iterator[tuple[Job, Sequence[Measure]]]:
     """Yield each kind of report as its job and its counts."""
-    for job, capability in CAPABILITIES.items():
-        yield job, capability.counts
-        if capability.check_counts:
-            yield job, capability.check_counts
-    yield "undo", undo.COUNTS
+    for job in JOBS.values():
+        yield job.name, job.counts
+        if job.check_counts:
+            yield job.name, job.check_counts

@@ -6,12 +6,14 @@ descriptions of the datasets, which only their logs tell, add what is known once
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from airflow_merge_provider.core.capabilities import JOBS
+from airflow_merge_provider.core.capability import Capability
 from airflow_merge_provider.core.dataset import Dataset, DatasetName, name_dataset, resolve_dataset
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.expectations.config import (
@@ -20,16 +22,7 @@ from airflow_merge_provider.core.expectations.config import (
     REJECTED_SUFFIX,
     parse_expectations,
 )
-from airflow_merge_provider.core.joiner import lineage as joiner
-from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.merge_engine import lineage as merge_engine
-from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.merge_load import lineage as merge_load
-from airflow_merge_provider.core.merge_load.config import load_config
-from airflow_merge_provider.core.merge_record import lineage as merge_record
-from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_source import lineage as merge_source
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.model import DatasetUse
 from airflow_merge_provider.core.protocol import DatasetDescription, Job, JobRequest
 from airflow_merge_provider.core.run.lineage_model import (
     TARGET,
@@ -38,97 +31,46 @@ from airflow_merge_provider.core.run.lineage_model import (
     DatasetCounts,
     DatasetLineage,
     LifecycleChange,
-    Resolve,
     RunDatasets,
     RunLineage,
     RunSchemas,
 )
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import PinnedDataset, TableLog
-from airflow_merge_provider.core.undo import lineage as undo
-from airflow_merge_provider.core.undo.config import UndoConfig
 
 Report = Mapping[str, Any]
 Descriptions = Mapping[str, DatasetDescription]
-_Counts = Callable[[Report], Mapping[str, DatasetCounts]]
 _UNKNOWN = DatasetDescription()
 # The formats whose files contain their schema; for others, Spark would read all rows.
 _WITH_SCHEMA = ("delta", "parquet", "avro", "orc")
 
 
-def _trace_nothing(_config: Any, _schemas: RunSchemas) -> dict[str, ColumnLineage]:
-    return {}
-
-
-def _count_nothing(_report: Report) -> dict[str, DatasetCounts]:
-    return {}
-
-
-def _is_full_refresh(_config: Any, *, full_refresh: bool) -> bool:
-    return full_refresh
-
-
-class _IsOverwrite(Protocol):
-    """The function that returns whether a run replaces all rows of its target."""
-
-    def __call__(self, config: Any, /, *, full_refresh: bool) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Capability:
-    """How the lineage of a job follows from its configuration and its report."""
-
-    parse: Callable[[Mapping[str, Any]], Any]
-    list_datasets: Callable[[Any, Resolve], RunDatasets]
-    trace_columns: Callable[[Any, RunSchemas], Mapping[str, ColumnLineage]] = _trace_nothing
-    count_read: _Counts = _count_nothing
-    count_written: _Counts = _count_nothing
-    is_overwrite: _IsOverwrite = _is_full_refresh
-    is_truncate: Callable[[Report], bool] = lambda _: False
-
-
-_CAPABILITIES: Mapping[Job, _Capability] = {
-    "joiner": _Capability(
-        JoinerConfig.parse,
-        joiner.list_datasets,
-        joiner.trace_columns,
-        count_written=joiner.count_written,
-        is_overwrite=joiner.is_overwrite,
-    ),
-    "merge_engine": _Capability(
-        MergeEngineConfig.parse, merge_engine.list_datasets, merge_engine.trace_columns
-    ),
-    "merge_load": _Capability(
-        load_config, merge_load.list_datasets, merge_load.trace_columns, merge_load.count_read
-    ),
-    "merge_record": _Capability(
-        MergeRecordConfig.parse,
-        merge_record.list_datasets,
-        merge_record.trace_columns,
-        merge_record.count_read,
-        merge_record.count_written,
-    ),
-    "merge_source": _Capability(
-        MergeSourceConfig.parse,
-        merge_source.list_datasets,
-        merge_source.trace_columns,
-        is_overwrite=merge_source.is_overwrite,
-    ),
-    "undo": _Capability(UndoConfig.parse, undo.list_datasets, is_truncate=undo.is_truncate),
-}
-
-
 def list_datasets(job: Job, config: Mapping[str, Any], warehouse: str | None) -> RunDatasets:
-    """Return the datasets that a run reads and writes.
+    """Return the datasets that a run reads and writes, by the paths that errors name; its main one is TARGET.
 
     :raises ConfigError: if the configuration is not valid, or if a bare ID requires a warehouse.
     """
-    capability = _CAPABILITIES[job]
-    resolve = partial(resolve_dataset, warehouse=warehouse)
-    datasets = capability.list_datasets(capability.parse(config), resolve)
-    inputs, outputs = dict(datasets.inputs), dict(datasets.outputs)
+    capability = JOBS[job]
+    parsed_config = capability.config.parse(config)
+    main = parsed_config.output_field
+
+    def resolve(uses: Sequence[DatasetUse]) -> dict[str, Dataset]:
+        datasets = {}
+        for path, ref in parsed_config.list_datasets(*uses).items():
+            dataset = resolve_dataset(ref, warehouse, at=path)
+            file_format = capability.lineage.find_format(parsed_config, path) or dataset.format
+            datasets[TARGET if path == main else path] = replace(dataset, format=file_format)
+        return datasets
+
+    inputs, outputs = resolve(("input", "lookup")), resolve(("output",))
+    if TARGET not in {**inputs, **outputs}:
+        outputs[TARGET] = resolve_dataset("", warehouse, at=main)
     expectations = parse_expectations(config.get(EXPECT))
-    inputs |= {item.path: resolve(item.dataset) for item in expectations if item.kind == "foreign_key"}
+    inputs |= {
+        item.path: resolve_dataset(item.dataset, warehouse, at=item.path)
+        for item in expectations
+        if item.kind == "foreign_key"
+    }
     if TARGET in outputs and any(item.action == "quarantine" for item in expectations):
         outputs[REJECTED] = replace(outputs[TARGET].with_suffix(REJECTED_SUFFIX), format="delta", options={})
     return RunDatasets(inputs, outputs)
@@ -154,9 +96,9 @@ def describe_run(
     datasets = list_datasets(job, config, warehouse)
     if dry_run:
         datasets = RunDatasets(datasets.inputs or datasets.outputs)
-    capability = _CAPABILITIES[job]
+    capability = JOBS[job]
     described_run = _DescribedRun(
-        capability, capability.parse(config), datasets, report, descriptions or {}, full_refresh
+        capability, capability.config.parse(config), datasets, report, descriptions or {}, full_refresh
     )
     return described_run.build_lineage()
 
@@ -165,7 +107,7 @@ def describe_run(
 class _DescribedRun:
     """A run with what is known about it; ``report`` is None if it has not ended, or has failed."""
 
-    capability: _Capability
+    capability: Capability
     config: Any
     datasets: RunDatasets
     report: Report | None
@@ -180,7 +122,7 @@ class _DescribedRun:
         # event has all datasets, without their columns.
         with suppress(MergeError):
             if self.report is not None:
-                columns = self.capability.trace_columns(self.config, self._find_schemas())
+                columns = self.capability.lineage.trace_columns(self.config, self._find_schemas())
         outputs = [
             self._build_output(name, dataset, columns.get(name))
             for name, dataset in self.datasets.outputs.items()
@@ -197,7 +139,7 @@ class _DescribedRun:
             source = self._find_source(dataset)
             version = source.get("version")
             if self.report["run_mode"] != "noop":
-                read = self.capability.count_read(self.report).get(name, counts)
+                read = self.capability.lineage.count_read(self.report).get(name, counts)
                 rows = source.get("rows")
                 counts = DatasetCounts(read.rows if rows is None else rows, read.files)
         described = self._describe(dataset, version, counts)
@@ -206,7 +148,7 @@ class _DescribedRun:
     def _build_output(self, name: str, dataset: Dataset, columns: ColumnLineage | None) -> DatasetLineage:
         version, counts, change = None, DatasetCounts(), None
         if self.report is not None:
-            counts = self.capability.count_written(self.report).get(name, counts)
+            counts = self.capability.lineage.count_written(self.report).get(name, counts)
             if name == TARGET:
                 version = self.report["target"]["version"]
                 counts = DatasetCounts(_count_written_rows(self.report), counts.files)
@@ -270,9 +212,9 @@ class _DescribedRun:
             return None
         if target["version_before"] is None:
             return "CREATE"
-        if self.capability.is_truncate(report):
+        if self.capability.lineage.is_truncate(report):
             return "TRUNCATE"
-        is_overwrite = self.capability.is_overwrite(self.config, full_refresh=self.full_refresh)
+        is_overwrite = self.capability.lineage.is_overwrite(self.config, full_refresh=self.full_refresh)
         return "OVERWRITE" if is_overwrite else None
 
 

@@ -36,21 +36,30 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnUse:
-    """The mark of a field: whether its value names columns, and which.
+ColumnUse = Literal["source", "condition", "result"]
+DatasetUse = Literal["input", "lookup", "output", "state"]
 
-    ``source``: columns that the sources of a run must have. ``condition``: columns in SQL, which only Spark
-    can check. ``result``: columns that the run adds. ``none``: the value is a text, but names no column.
-    ``is_key``: the values of these columns identify rows. Each field that may hold a text has a mark.
+
+@dataclass(frozen=True, slots=True)
+class NamedBy:
+    """The mark of a field: what its value names. Each field that may hold a text has a mark.
+
+    ``columns``: those that the sources of a run must have (``source``), those in SQL, which only Spark can
+    check (``condition``), or those that the run adds (``result``); ``is_key``: their values identify rows.
+    ``datasets``: what the run merges (``input``), reads beside it (``lookup``), writes (``output``), or keeps
+    for later runs (``state``); ``is_collection``: the field has several of them.
     """
 
-    of: Literal["source", "condition", "result", "none"]
+    columns: ColumnUse | None = None
+    datasets: DatasetUse | None = None
     is_key: bool = False
+    is_collection: bool = False
 
 
-KEY, SOURCE, CONDITION = ColumnUse("source", is_key=True), ColumnUse("source"), ColumnUse("condition")
-RESULT, NO_COLUMN = ColumnUse("result"), ColumnUse("none")
+KEY, SOURCE, CONDITION = NamedBy("source", is_key=True), NamedBy("source"), NamedBy("condition")
+RESULT, NOTHING = NamedBy("result"), NamedBy()
+INPUT, INPUTS = NamedBy(datasets="input"), NamedBy(datasets="input", is_collection=True)
+LOOKUP, OUTPUT, STATE = NamedBy(datasets="lookup"), NamedBy(datasets="output"), NamedBy(datasets="state")
 
 
 class Config(BaseModel):
@@ -63,6 +72,8 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     unknown_word: ClassVar[str] = "unknown argument"
+    # The field with the dataset that the run mainly writes.
+    output_field: ClassVar[str] = "target"
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
@@ -90,18 +101,40 @@ class Config(BaseModel):
         yield from ()
 
     @classmethod
-    def list_column_uses(cls) -> dict[str, ColumnUse]:
-        """Return how fields name columns; of several marks of a field, the last one counts."""
+    def list_names(cls) -> dict[str, NamedBy]:
+        """Return what the value of each field names; of several marks of a field, the last one counts."""
         return {
             name: mark
             for name, field in cls.model_fields.items()
             for mark in field.metadata
-            if isinstance(mark, ColumnUse)
+            if isinstance(mark, NamedBy)
         }
+
+    def list_datasets(self, *uses: DatasetUse) -> dict[str, Any]:
+        """Return the datasets that the configuration names, by the paths that errors name.
+
+        :param uses: what the run does with them; by default anything.
+        """
+        datasets: dict[str, Any] = {}
+        for name, mark in self.list_names().items():
+            value = getattr(self, name)
+            if value is None or mark.datasets is None or mark.datasets not in (uses or (mark.datasets,)):
+                continue
+            if not mark.is_collection:
+                datasets[name] = value
+            elif isinstance(value, Mapping):
+                datasets |= {f"{name}.{key}": item for key, item in value.items()}
+            else:
+                datasets |= {f"{name}[{position}]": item for position, item in enumerate(value)}
+        return datasets
+
+    def list_warnings(self) -> list[str]:
+        """Return warnings about settings that are valid but probably not intended."""
+        return []
 
     def list_key_columns(self) -> tuple[str, ...]:
         """Return the columns whose values identify the rows of a run."""
-        values = [getattr(self, name) for name, use in self.list_column_uses().items() if use.is_key]
+        values = [getattr(self, name) for name, mark in self.list_names().items() if mark.is_key]
         columns = [(value,) if isinstance(value, str) else value or () for value in values]
         return tuple(dict.fromkeys(name for names in columns for name in names))
 

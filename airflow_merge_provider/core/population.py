@@ -11,6 +11,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
+from airflow_merge_provider.core.model import Config
+
 State = Literal["populated", "unpopulated"]
 Offset = Literal["if-source-populated", "never", "always", "initially", "onload"]
 Progressed = Literal["none", "started", "failed", "success"]
@@ -20,8 +22,6 @@ DEFAULT_OFFSET: Offset = "if-source-populated"
 
 FLAG = "merge.populated"
 WRITER = "merge.capability"
-
-_SOURCES = ("datasets", "inputs", "source")
 
 
 class Population(BaseModel):
@@ -43,18 +43,16 @@ class Population(BaseModel):
 
 
 def build_population(
-    config: Any, references: Mapping[str, Any], *, set_initial_offset: Offset, marked: Iterable[Any] = ()
+    config: Config, *, set_initial_offset: Offset, marked: Iterable[Any] = ()
 ) -> Population | None:
-    """Return what determines the output's flag by the configuration; None if no table can have a flag.
-
-    ``references`` are the datasets that the configuration names, by their paths.
-    """
-    if getattr(config, "target", None) is None:
+    """Return what determines the output's flag by the configuration; None if no table can have a flag."""
+    target = getattr(config, "target", None)
+    if target is None:
         return None
-    sources = tuple(ref for path, ref in references.items() if path.startswith(_SOURCES))
+    sources = tuple(config.list_datasets("input").values())
     initial = getattr(config, "initial_datasets", None)
     return Population(
-        target=references["target"],
+        target=target,
         set_initial_offset=set_initial_offset,
         datasets=sources if initial is None else tuple(initial),
         ignore_non_existent_datasets=getattr(config, "ignore_non_existent_datasets", True),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Protocol
 
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.delta_rs import is_table
-from airflow_merge_provider.explain.joiner import explain_joined_row
-from airflow_merge_provider.explain.merge_engine import explain_key
-from airflow_merge_provider.explain.merge_load import explain_row
 from airflow_merge_provider.explain.merge_record import explain_merged_file, find_state_folders
-from airflow_merge_provider.explain.merge_source import explain_output_or_entity
 from airflow_merge_provider.explain.target import find_owner, refuse_owner
 
 
@@ -23,14 +20,6 @@ class AnyExplanation(Protocol):
 
     def as_object(self) -> dict[str, Any]:
         """Return the explanation as a JSON object."""
-
-
-_EXPLAIN: Mapping[str | None, Callable[..., AnyExplanation]] = {
-    "joiner": explain_joined_row,
-    "merge_engine": explain_key,
-    "merge_load": explain_row,
-    "merge_source": explain_output_or_entity,
-}
 
 
 def explain_target(
@@ -45,6 +34,9 @@ def explain_target(
     if dataset.path is not None and not is_table(dataset.path) and find_state_folders(dataset):
         return explain_merged_file(target, key, warehouse=warehouse, version=version)
     owner = find_owner(target, warehouse)
-    if owner not in _EXPLAIN:
+    capability = CAPABILITIES.get(owner or "")
+    explain = None if capability is None else capability.load_explanation()
+    if explain is None:
         raise refuse_owner(dataset, owner, "this package")
-    return _EXPLAIN[owner](target, key, warehouse=warehouse, version=version)
+    explanation: AnyExplanation = explain(target, key, warehouse=warehouse, version=version)
+    return explanation

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.merge_load.target_form import read_history_settings
 from airflow_merge_provider.explain.model.commits import CommitRef
 from airflow_merge_provider.explain.model.history import HistoryColumns
-from airflow_merge_provider.explain.model.joins import JoinDescription
 from airflow_merge_provider.explain.reading import find_column, list_types, read_lineage
 from airflow_merge_provider.explain.target import identify_owner
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-_OUTPUT_ID = "_id"
 
 
 def find_key_columns(dataset: Dataset, table: DeltaTable) -> tuple[str, ...]:
@@ -48,17 +44,6 @@ def _find_recorded_key(dataset: Dataset, table: DeltaTable) -> tuple[str, ...]:
         return ()
     commits = map(CommitRef.from_entry, read_lineage(dataset, table).entries)
     states = (commit.state for commit in commits if commit.state.get("capability") == owner)
-    names = next((key for state in states for key in _list_keys(owner, state)), ())
-    columns = [find_column(name, types) for name in ((_OUTPUT_ID,) if owner == "merge_source" else names)]
+    keys = map(CAPABILITIES[owner].find_recorded_key, states)
+    columns = [find_column(name, types) for name in next(filter(None, keys), ())]
     return tuple(column for column in columns if column is not None)
-
-
-def _list_keys(owner: str, state: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the key that the state of a run records, if it does."""
-    if owner == "merge_load" and "config" in state:
-        config = state["config"]
-        yield tuple(config.get("primary_key") or config.get("merge_key") or ())
-    if owner == "merge_engine" and state.get("configs"):
-        yield MergeEngineConfig.parse(next(iter(state["configs"].values()))).primary_key
-    if owner == "joiner" and "join" in state:
-        yield JoinDescription.from_state(state["join"]).key_columns

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from airflow.sdk import Asset
 
-from airflow_merge_provider.core.merge_load.config import AnyConfig, list_references, list_warnings
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
@@ -41,12 +40,6 @@ class LoadJobOperator(SparkJobOperator):
         "dedup_sort": "json",
         "expect": "json",
     }
-
-    def list_references(self, config: AnyConfig) -> dict[str, Any]:
-        return list_references(config)
-
-    def list_warnings(self, config: AnyConfig) -> list[str]:
-        return list_warnings(config)
 
     def _parse_config(self) -> tuple[Config, dict[str, Any]]:
         config, arguments = super()._parse_config()

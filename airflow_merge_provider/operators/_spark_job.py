@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import time
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -258,17 +257,13 @@ class SparkJobOperator(BaseOperator):
         """Return the same datasets with what the run did; without that, if the run failed or was skipped."""
         return self.get_openlineage_facets_on_start()
 
-    @abstractmethod
-    def list_references(self, config: Any) -> dict[str, str]:
-        """Return every dataset of a configuration, by the path used in errors."""
-
     def list_awaited(self) -> list[Any]:
         """Return the datasets that must be populated before the source is; from literal arguments only."""
         population = self._build_population(self._parse_config()[0])
         return list(population.datasets) if population else []
 
-    def list_warnings(self, config: Any) -> list[str]:
-        """Return warnings about settings that are valid but probably not intended."""
+    def list_schedule_warnings(self, config: Any) -> list[str]:
+        """Return warnings about a schedule of the DAG that does not suit the configuration."""
         return []
 
     def _await_sources(self, config: Any) -> None:
@@ -277,9 +272,7 @@ class SparkJobOperator(BaseOperator):
     def _build_population(self, config: Any, marked: Sequence[str] = ()) -> Population | None:
         """Return the inputs for the target's population flag; None where the target is not a table."""
         offset: Any = self.set_initial_offset
-        return build_population(
-            config, self.list_references(config), set_initial_offset=offset, marked=marked
-        )
+        return build_population(config, set_initial_offset=offset, marked=marked)
 
     def _declare_assets(self, target: Any, sources: Sequence[Any]) -> None:
         """Check literal arguments and declare assets; a subclass calls this at the end of its constructor.
@@ -324,8 +317,8 @@ class SparkJobOperator(BaseOperator):
             self.log.info("plan: no plan was approved; if the run changes rows, it asks a person")
             self.plan, self.approve = None, "always"
         warehouse = self.warehouse or find_warehouse(self.merge_store_conn_id)
-        check_references(self.list_references(config), warehouse)
-        for warning in self.list_warnings(config):
+        check_references(config.list_datasets(), warehouse)
+        for warning in (*config.list_warnings(), *self.list_schedule_warnings(config)):
             self.log.warning("%s", warning)
         self._await_sources(config)
         request = JobRequest(

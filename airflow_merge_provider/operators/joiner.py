@@ -9,7 +9,7 @@ from airflow.sdk import Asset
 
 from airflow_merge_provider.core.dataset import split_alias
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.joiner.config import JoinerConfig, from_stage, list_references, list_warnings
+from airflow_merge_provider.core.joiner.config import JoinerConfig, from_stage
 from airflow_merge_provider.core.joiner.preview import preview_join
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError, as_text, is_literal
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
@@ -193,12 +193,6 @@ class JoinerOperator(SparkJobOperator):
         """
         _, arguments = self._parse_config()
         return preview_join(arguments, inputs_schemas)
-
-    def list_references(self, config: JoinerConfig) -> dict[str, Any]:
-        return list_references(config)
-
-    def list_warnings(self, config: JoinerConfig) -> list[str]:
-        return list_warnings(config)
 
 
 def _list_datasets(inputs: Any) -> list[Any]:

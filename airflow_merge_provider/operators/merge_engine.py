@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from airflow.sdk import Asset
 
-from airflow_merge_provider.core.merge_engine.checks import list_warnings
-from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig, list_references
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
 _JSON = ("primary_key", "options", "order_by", "partition_by", "fail_on", "expect")
@@ -105,9 +104,3 @@ class MergeEngineOperator(SparkJobOperator):
         self.fail_on = fail_on
         self.incremental = incremental
         self._declare_assets(target, [source])
-
-    def list_references(self, config: MergeEngineConfig) -> dict[str, str]:
-        return list_references(config)
-
-    def list_warnings(self, config: MergeEngineConfig) -> list[str]:
-        return list_warnings(config)

@@ -10,7 +10,7 @@ from airflow.sdk import Asset, Context
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError
-from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, list_warnings
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.properties import from_properties
 from airflow_merge_provider.core.merge_record.units import UNLIMITED, period_text
 from airflow_merge_provider.hooks.warehouse import find_warehouse
@@ -213,7 +213,7 @@ class MergeRecordOperator(SparkJobOperator):
         self._render_natively()
         try:
             _, raw_config = self._parse_config()
-            references = self.list_references(MergeRecordConfig.parse(raw_config))
+            references = MergeRecordConfig.parse(raw_config).list_datasets()
             warehouse = self.warehouse or find_warehouse(self.merge_store_conn_id)
             paths = {
                 name: resolve_dataset(reference, warehouse, at=name).path
@@ -229,13 +229,7 @@ class MergeRecordOperator(SparkJobOperator):
             warehouse,
         )
 
-    def list_references(self, config: MergeRecordConfig) -> dict[str, str]:
-        return {name: location for name in PLACES if (location := getattr(config, name)) is not None}
-
-    def list_warnings(self, config: MergeRecordConfig) -> list[str]:
-        return [*list_warnings(config), *self._schedule_warnings(config)]
-
-    def _schedule_warnings(self, config: MergeRecordConfig) -> list[str]:
+    def list_schedule_warnings(self, config: MergeRecordConfig) -> list[str]:
         """Return warnings if the DAG runs too rarely for the maximum age of bins."""
         if config.max_bin_age is None or self.deferrable or not self.has_dag():  # type: ignore[no-untyped-call]
             return []

@@ -10,7 +10,7 @@ from airflow.sdk import Asset, Context
 
 from airflow_merge_provider.core.dataset import split_alias
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, list_warnings
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe
 from airflow_merge_provider.core.merge_source.population import list_awaited
 from airflow_merge_provider.hooks.population import get_status, list_missing, with_marks
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
@@ -211,16 +211,7 @@ class MergeSourceOperator(SparkJobOperator):
             timeout=_LONGEST_WAIT,
         )
 
-    def list_references(self, config: MergeSourceConfig) -> dict[str, str]:
-        sources = {f"datasets[{index}]": ref for index, ref in enumerate(config.dataset_ids)}
-        optional_refs = {"overrides": config.overrides, "metrics": config.metrics}
-        named = {name: ref for name, ref in optional_refs.items() if ref is not None}
-        return {"target": config.target or "", **sources, **named}
-
-    def list_warnings(self, config: MergeSourceConfig) -> list[str]:
-        return [*list_warnings(config), *self._schedule_warnings(config)]
-
-    def _schedule_warnings(self, config: MergeSourceConfig) -> list[str]:
+    def list_schedule_warnings(self, config: MergeSourceConfig) -> list[str]:
         """Return warnings if the schedule of a hand-written DAG does not match ``supports_signalling``."""
         timetable = self.dag.timetable if self.has_dag() else None  # type: ignore[no-untyped-call]
         signalled = getattr(timetable, "asset_condition", None) is not None

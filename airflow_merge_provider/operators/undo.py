@@ -50,9 +50,5 @@ class UndoOperator(SparkJobOperator):
         self.only = only
         self._declare_assets(target, [])
 
-    def list_references(self, config: UndoConfig) -> dict[str, str]:
-        """Return the target by the path used in errors."""
-        return {"target": config.target}
-
     def _build_population(self, config: Any, marked: Sequence[str] = ()) -> None:
         """Return None: the target has the flag that it had before the run."""

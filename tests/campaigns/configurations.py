@@ -55,8 +55,8 @@ def try_configurations(capability: str, seed: int, count: int, tally: Tally) -> 
         began = time.process_time()
         try:
             config = CAPABILITIES[capability].config.parse(raw)
-            CAPABILITIES[capability].references(config)
-            CAPABILITIES[capability].warnings(config)
+            config.list_datasets()
+            config.list_warnings()
             tally.accepted[capability] += 1
         except ConfigError as error:
             tally.refused[capability] += 1

@@ -132,6 +132,6 @@ def test_a_schedule_that_contradicts_is_warned_of(signals: Any, scheduled: Any, 
     with DAG(f"contradicts_{signals}_{scheduled}", schedule=schedule):
         operator = build_operator("signalled", supports_signalling=signals)
 
-    warnings = operator.list_warnings(operator._parse_config()[0])
+    warnings = operator.list_schedule_warnings(operator._parse_config()[0])
 
     assert sum("supports_signalling" in warning for warning in warnings) == warned

@@ -17,12 +17,14 @@ from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions, Spe
 from airflow_merge_provider.core.joiner.schema import Schemas
 from airflow_merge_provider.core.model import (
     CONDITION,
+    INPUTS,
     KEY,
-    NO_COLUMN,
+    NOTHING,
+    OUTPUT,
     RESULT,
     SOURCE,
-    ColumnUse,
     Config,
+    NamedBy,
     require_plain,
 )
 from airflow_merge_provider.core.report import Measure
@@ -81,9 +83,9 @@ class JoinerConfig(Config):
     inputs: Annotated[
         dict[str, Any],
         _build_validator(option_parsing.parse_inputs, dict[str, Any] | list[str]),
-        NO_COLUMN,
+        INPUTS,
     ] = Describe(description="The inputs to join: name and dataset of each, in the order of the output.")
-    target: Annotated[str | None, NO_COLUMN] = Describe(None, description="The dataset that the run writes.")
+    target: Annotated[str | None, OUTPUT] = Describe(None, description="The dataset that the run writes.")
     target_format: Annotated[Literal["delta"], _build_validator(option_parsing.target_format, str)] = (
         Describe("delta", description="The storage format of the target: a Delta table.")
     )
@@ -97,7 +99,7 @@ class JoinerConfig(Config):
         None, description="The join type; with `outerjoin` or if not set, `required_inputs` is used."
     )
     num_of_inputs: Number = Describe(None, description="The expected number of inputs.")
-    required_inputs: Annotated[Names, NO_COLUMN] = Describe(
+    required_inputs: Annotated[Names, NOTHING] = Describe(
         None,
         description="The inputs that each output row must have a match in; without any, a full outer join.",
     )
@@ -112,7 +114,7 @@ class JoinerConfig(Config):
     join_null_keys: Flag = Describe(
         default=True, description="Whether a NULL in a key matches a NULL, unlike in SQL."
     )
-    in_memory_inputs: Annotated[Names, NO_COLUMN] = Describe(
+    in_memory_inputs: Annotated[Names, NOTHING] = Describe(
         None, description="The small inputs, which Spark broadcasts to every executor."
     )
     condition_type: Annotated[
@@ -124,7 +126,7 @@ class JoinerConfig(Config):
         None, description="The SQL join condition over `<input>.<field>`."
     )
     input_aliases: Annotated[
-        tuple[tuple[str, str], ...] | None, _build_validator(option_parsing.parse_aliases, Forms), NO_COLUMN
+        tuple[tuple[str, str], ...] | None, _build_validator(option_parsing.parse_aliases, Forms), NOTHING
     ] = Describe(None, description="Names of the inputs inside the expression: `input=alias;other=alias`.")
     distribution_enabled: Flag = Describe(
         default=False, description="Whether the rows of a skewed input are distributed with a salt."
@@ -132,9 +134,7 @@ class JoinerConfig(Config):
     distribution_factor: Number = Describe(
         None, description="The number of parts over which the rows of a key are distributed."
     )
-    distribution_stage_name: Annotated[str | None, NO_COLUMN] = Describe(
-        None, description="The skewed input."
-    )
+    distribution_stage_name: Annotated[str | None, NOTHING] = Describe(None, description="The skewed input.")
     num_partitions: Positive = Describe(
         None, description="The number of shuffle partitions; by default, that of Spark's settings."
     )
@@ -147,11 +147,11 @@ class JoinerConfig(Config):
     indicator: Annotated[Annotated[str, Describe(min_length=1)] | None, RESULT] = Describe(
         None, description="The name of a column that lists the inputs that each row comes from."
     )
-    key_columns: Annotated[Names, ColumnUse("result", is_key=True)] = Describe(
+    key_columns: Annotated[Names, NamedBy("result", is_key=True)] = Describe(
         None,
         description="Names of leading columns with the key from whichever input has it; one per key clause.",
     )
-    unmatched: Annotated[str | None, NO_COLUMN] = Describe(
+    unmatched: Annotated[str | None, OUTPUT] = Describe(
         None,
         description="A dataset for input rows that are in no output row: name of the input, and row as JSON.",
     )
@@ -182,6 +182,9 @@ class JoinerConfig(Config):
         fields, _ = keys.read_keys(self.parse_options())
         names = [name for stage_names in (fields or {}).values() for name in stage_names]
         return tuple(dict.fromkeys([*names, *(self.key_columns or ())]))
+
+    def list_warnings(self) -> list[str]:
+        return checks.list_warnings(self.parse_options())
 
     def parse_options(self, schemas: Schemas | None = None) -> ParsedOptions:
         """Return the configuration in the form that the functions of this package use."""
@@ -236,18 +239,6 @@ def from_stage(raw: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError.from_problems([Problem("plugin", "config", "has no object `properties`", hint)])
     stage_options = {name: value for name, value in raw.items() if name in JoinerConfig.model_fields}
     return {**properties, **stage_options}
-
-
-def list_warnings(config: JoinerConfig) -> list[str]:
-    """Return warnings about settings that are valid but probably not intended."""
-    return checks.list_warnings(config.parse_options())
-
-
-def list_references(config: JoinerConfig) -> dict[str, Any]:
-    """Return every dataset that a configuration names, by the path that errors name."""
-    inputs = {f"inputs.{stage}": ref for stage, ref in config.inputs.items()}
-    outputs = {"target": config.target, "unmatched": config.unmatched}
-    return {name: ref for name, ref in {**outputs, **inputs}.items() if ref is not None}
 
 
 # Hints, guards and the locations of the inputs (which the run compares by version) do not change the rows.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
-from airflow_merge_provider.core.joiner.config import COUNTS, JoinerConfig, compute_signature, list_warnings
+from airflow_merge_provider.core.joiner.config import COUNTS, JoinerConfig, compute_signature
 from airflow_merge_provider.core.joiner.plan import JoinPlan, plan_join
 from airflow_merge_provider.core.joiner.schema import parse_table_fields
 from airflow_merge_provider.core.protocol import JobRequest
@@ -132,7 +132,7 @@ def decide_join(
         )
     decision = JoinDecision(config, sources, reporter)
     of_target = decision.last.warnings if decision.last else []
-    reporter.add_warnings([*list_warnings(config), *_list_inferred(sources), *of_target])
+    reporter.add_warnings([*config.list_warnings(), *_list_inferred(sources), *of_target])
     return decision
 
 

@@ -14,8 +14,6 @@ from airflow_merge_provider.core.run.lineage_model import (
     ColumnLineage,
     DatasetCounts,
     InputColumn,
-    Resolve,
-    RunDatasets,
     RunSchemas,
     list_direct,
     list_indirect,
@@ -26,20 +24,12 @@ UNMATCHED = "unmatched"
 _TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 
 
-def list_datasets(config: JoinerConfig, resolve: Resolve) -> RunDatasets:
-    """Return the inputs by their names, the target, and the table of unmatched rows."""
-    inputs = {stage: resolve(ref, at=f"inputs.{stage}") for stage, ref in config.inputs.items()}
-    outputs = {TARGET: resolve(config.target or "", at=TARGET)}
-    if config.unmatched is not None:
-        outputs[UNMATCHED] = resolve(config.unmatched, at=UNMATCHED)
-    return RunDatasets(inputs, outputs)
-
-
 def trace_columns(config: JoinerConfig, schemas: RunSchemas) -> dict[str, ColumnLineage]:
     """Return the lineage of the joined columns; none if the columns of an input are unknown."""
-    if config.inputs.keys() - schemas.inputs.keys():
+    names = {stage: _name_input(stage) for stage in config.inputs}
+    if set(names.values()) - schemas.inputs.keys():
         return {}
-    input_schemas = {stage: parse_table_fields(schemas.inputs[stage]) for stage in config.inputs}
+    input_schemas = {stage: parse_table_fields(schemas.inputs[name]) for stage, name in names.items()}
     plan = plan_join(config, input_schemas)
     columns: dict[str, list[InputColumn]] = {}
     for position, field in enumerate(plan.key_columns):
@@ -47,16 +37,20 @@ def trace_columns(config: JoinerConfig, schemas: RunSchemas) -> dict[str, Column
         columns[field.name] = [
             source
             for stage in plan.order
-            for source in list_direct(stage, [plan.keys[stage][position]], "IDENTITY")
+            for source in list_direct(names[stage], [plan.keys[stage][position]], "IDENTITY")
         ]
     for output in plan.outputs:
-        columns[output.field.name] = list_direct(output.stage, [output.source], "IDENTITY")
+        columns[output.field.name] = list_direct(names[output.stage], [output.source], "IDENTITY")
     rows = [
         source
         for stage, compared_fields in _list_compared_fields(plan)
-        for source in list_indirect(stage, compared_fields, "JOIN")
+        for source in list_indirect(names[stage], compared_fields, "JOIN")
     ]
     return {TARGET: ColumnLineage(columns, rows)}
+
+
+def _name_input(stage: str) -> str:
+    return f"inputs.{stage}"
 
 
 def count_written(report: Mapping[str, Any]) -> dict[str, DatasetCounts]:

@@ -123,29 +123,6 @@ def check_columns(
         raise DataError.from_problems(problems)
 
 
-def list_warnings(config: MergeEngineConfig) -> list[str]:
-    """Return warnings about settings that are valid but probably not intended."""
-    options = config.table_options
-    key = {name.casefold() for name in config.primary_key}
-    ordering = {name.casefold() for group in options.groups for name in group.order}
-    warnings = [
-        f"options.fields.{column}.aggregate-function: has no effect on a column of "
-        + ("primary_key" if column.casefold() in key else "an ordering field")
-        for column, column_options in options.columns.items()
-        if column_options.function and column.casefold() in key | ordering
-    ]
-    warnings += [f"options.{name}: has no effect (remove it)" for name in config.options_without_effect]
-    if options.producer == "input":
-        warnings.append("options.changelog-producer: input writes the net changes of a run, like lookup")
-    if config.merge_engine == PARTIAL and options.sequence and not options.groups:
-        warnings.append(
-            "options.sequence.field: orders whole rows, so the result depends on the order of arrival: among "
-            "records older than the row, the first to arrive fills a NULL column, not the newest "
-            "(if records fill different columns, set fields.<ordering column>.sequence-group for them)"
-        )
-    return warnings
-
-
 def list_text_orders(config: MergeEngineConfig, plan: Plan) -> list[str]:
     """Return a warning for each column or field of text that orders records or entries."""
     kinds = {column.name.casefold(): column.kind for column in plan.columns}

@@ -24,7 +24,7 @@ from airflow_merge_provider.core.merge_engine.options import (
     Options,
     read_options,
 )
-from airflow_merge_provider.core.model import KEY, NO_COLUMN, SOURCE, Config
+from airflow_merge_provider.core.model import INPUT, KEY, NOTHING, OUTPUT, SOURCE, Config
 
 STRICT = ("tie", "null-sequence", "orphan-retract", "lone-update")
 _OF_SEQUENCE = ("tie", "null-sequence")
@@ -106,8 +106,8 @@ class MergeEngineConfig(Config):
 
     unknown_word: ClassVar[str] = "unknown argument"
 
-    source: Annotated[str | None, NO_COLUMN] = Field(None, description="The dataset of records to fold.")
-    target: Annotated[str | None, NO_COLUMN] = Field(
+    source: Annotated[str | None, INPUT] = Field(None, description="The dataset of records to fold.")
+    target: Annotated[str | None, OUTPUT] = Field(
         None, description="The table that the records are folded into."
     )
     primary_key: Annotated[tuple[str, ...], BeforeValidator(_read_key), KEY] = Field(
@@ -142,14 +142,14 @@ class MergeEngineConfig(Config):
         None,
         description="Conditions on records of the source, or on the rows that the run changes, by name.",
     )
-    batch_id: Annotated[Name | None, NO_COLUMN] = Field(
+    batch_id: Annotated[Name | None, NOTHING] = Field(
         None, description="The ID of the batch; a batch that was already folded is not folded again."
     )
-    changelog: Annotated[str | None, NO_COLUMN] = Field(
+    changelog: Annotated[str | None, OUTPUT] = Field(
         None,
         description="The table to which runs append their net changes, with row kinds and run numbers.",
     )
-    fail_on: Annotated[tuple[str, ...], BeforeValidator(_fail_on), NO_COLUMN] = Field(
+    fail_on: Annotated[tuple[str, ...], BeforeValidator(_fail_on), NOTHING] = Field(
         (),
         description="Conditions that fail a run: tie, null-sequence, orphan-retract, lone-update; "
         "by default none.",
@@ -195,6 +195,27 @@ class MergeEngineConfig(Config):
             message = "row_kind_column cannot be combined with the option rowkind.field"
             yield Problem("row_kind_column", "contradiction", message, "remove one of them")
 
+    def list_warnings(self) -> list[str]:
+        options = self.table_options
+        key = {name.casefold() for name in self.primary_key}
+        ordering = {name.casefold() for group in options.groups for name in group.order}
+        warnings = [
+            f"options.fields.{column}.aggregate-function: has no effect on a column of "
+            + ("primary_key" if column.casefold() in key else "an ordering field")
+            for column, column_options in options.columns.items()
+            if column_options.function and column.casefold() in key | ordering
+        ]
+        warnings += [f"options.{name}: has no effect (remove it)" for name in self.options_without_effect]
+        if options.producer == "input":
+            warnings.append("options.changelog-producer: input writes the net changes of a run, like lookup")
+        if self.merge_engine == PARTIAL and options.sequence and not options.groups:
+            warnings.append(
+                "options.sequence.field: orders whole rows, so the result depends on the order of arrival:"
+                " among records older than the row, the first to arrive fills a NULL column, not the newest "
+                "(if records fill different columns, set fields.<ordering column>.sequence-group for them)"
+            )
+        return warnings
+
     @classmethod
     def _build_problem(cls, detail: ErrorDetails) -> Problem:
         if detail["type"] == "missing" and detail["loc"] == ("primary_key",):
@@ -202,10 +223,10 @@ class MergeEngineConfig(Config):
         return super()._build_problem(detail)
 
 
-def list_references(config: MergeEngineConfig) -> dict[str, str]:
-    """Return every dataset that a configuration names, by the path that errors name."""
-    named = {"source": config.source, "target": config.target, "changelog": config.changelog}
-    return {path: ref for path, ref in named.items() if ref is not None}
+def find_recorded_key(state: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the primary key that the state of a run records; none if it records none."""
+    configs = state.get("configs")
+    return MergeEngineConfig.parse(next(iter(configs.values()))).primary_key if configs else ()
 
 
 def _retention_problems(fields: Mapping[str, Any], options: Options, engine: str) -> Iterator[Problem]:

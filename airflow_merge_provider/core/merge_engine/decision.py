@@ -12,7 +12,6 @@ from airflow_merge_provider.core.merge_engine import stored_settings
 from airflow_merge_provider.core.merge_engine.checks import (
     check_columns,
     check_names,
-    list_warnings,
     plan_fold,
 )
 from airflow_merge_provider.core.merge_engine.columns import parse_columns
@@ -206,7 +205,7 @@ def decide_fold(
     config: MergeEngineConfig, source: PinnedDataset, log: TableLog, reporter: RunReporter
 ) -> FoldDecision:
     """Return the decision about a fold whose source and target were found, with its warnings."""
-    reporter.add_warnings(list_warnings(config))
+    reporter.add_warnings(config.list_warnings())
     return FoldDecision(config, source, log, reporter)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from airflow_merge_provider.core.merge_engine.checks import plan_fold
 from airflow_merge_provider.core.merge_engine.columns import parse_columns
-from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig, list_references
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 from airflow_merge_provider.core.run.lineage_model import (
     TARGET,
     ColumnLineage,
     InputColumn,
-    Resolve,
-    RunDatasets,
     RunSchemas,
     list_direct,
     list_indirect,
@@ -25,13 +23,6 @@ _CHOOSING = (
 )  # fmt: skip
 # Functions whose result does not contain values of records.
 _MASKING = ("count", "hll_sketch", "theta_sketch")
-
-
-def list_datasets(config: MergeEngineConfig, resolve: Resolve) -> RunDatasets:
-    """Return the source, the target, and the change log."""
-    datasets = {name: resolve(ref, at=name) for name, ref in list_references(config).items()}
-    source = datasets.pop(SOURCE, None)
-    return RunDatasets({} if source is None else {SOURCE: source}, datasets)
 
 
 def trace_columns(config: MergeEngineConfig, schemas: RunSchemas) -> dict[str, ColumnLineage]:

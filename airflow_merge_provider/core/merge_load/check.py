@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.merge_load.load import Condition, dataset_ref, reference_problems
-from airflow_merge_provider.core.model import NO_COLUMN, Config
+from airflow_merge_provider.core.model import INPUT, Config
 from airflow_merge_provider.core.report import Measure
 
 # The invariants of a history, by the names under which a report counts their violations.
@@ -42,8 +42,8 @@ class Scd2CheckConfig(Config):
     """A validated SCD2 check. Source: docs/semantics/merge_load.md, History invariants."""
 
     strategy: Literal["scd2-check"] = "scd2-check"
-    target: Annotated[str, Field(min_length=1), NO_COLUMN] = Field(description="The SCD2 history to check.")
-    source: Annotated[str | dict[str, Any] | None, BeforeValidator(dataset_ref), NO_COLUMN] = Field(
+    target: Annotated[str, Field(min_length=1), INPUT] = Field(description="The SCD2 history to check.")
+    source: Annotated[str | dict[str, Any] | None, BeforeValidator(dataset_ref), INPUT] = Field(
         None, description="The newest snapshot: its keys must be the keys of the valid versions."
     )
     source_filter: Condition = Field(

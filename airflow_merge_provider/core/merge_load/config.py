@@ -11,7 +11,6 @@ from typing import Any, Self
 from pydantic import TypeAdapter
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
-from airflow_merge_provider.core.merge_load import keyed_loads, scd2
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.load import LoadConfig
@@ -70,17 +69,10 @@ def load_config(raw: Mapping[str, Any]) -> AnyConfig:
     return STRATEGIES[strategy].parse(raw)
 
 
-def list_references(config: AnyConfig) -> dict[str, Any]:
-    """Return every dataset that a configuration names, by the path that errors name."""
-    named = {"source": config.source, "target": config.target}
-    return {path: ref for path, ref in named.items() if ref is not None}
-
-
-def list_warnings(config: AnyConfig) -> list[str]:
-    """Return warnings about settings that are valid but probably not intended."""
-    if isinstance(config, Scd2CheckConfig):
-        return []
-    return scd2.list_warnings(config) if isinstance(config, Scd2Config) else keyed_loads.list_warnings(config)
+def find_recorded_key(state: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the key that the state of a run records; none if the rows have none."""
+    config = state.get("config", {})
+    return tuple(config.get("primary_key") or config.get("merge_key") or ())
 
 
 def describe_load(config: LoadConfig, boundary: datetime) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from airflow_merge_provider.core.merge_load.config import (
     COUNTS,
     AnyLoad,
     compute_signature,
-    list_warnings,
     load_config,
 )
 from airflow_merge_provider.core.merge_load.requirements import PREFIX, build_requirements
@@ -119,7 +118,7 @@ class LoadDecision(RunDecision):
 def decide_load(config: AnyLoad, source: PinnedDataset, reporter: RunReporter) -> LoadDecision:
     """Return the decision about a load whose source and target were found, with its warnings."""
     last = reporter.previous
-    reporter.add_warnings([*list_warnings(config), *(last.warnings if last else [])])
+    reporter.add_warnings([*config.list_warnings(), *(last.warnings if last else [])])
     return LoadDecision(config, source, reporter)
 
 

@@ -65,6 +65,20 @@ class DeleteInsertConfig(LoadConfig):
         is_scoped = any(fields.get(name) is not None for name in ("merge_key", "destination_scope"))
         return ABSENT_ROWS if is_scoped else None
 
+    def list_warnings(self) -> list[str]:
+        warnings = []
+        if self.is_append:
+            warnings.append("the load is appended: primary_key, merge_key and destination_scope are not set")
+        if self.merge_key is not None and self.destination_scope is not None:
+            warnings.append("merge_key: has no effect with destination_scope")
+        if self.dedup_sort is not None and self.primary_key is None:
+            warnings.append("dedup_sort: has no effect without primary_key")
+        if self.dedup_sort is not None and self.deduplicated:
+            warnings.append("dedup_sort: has no effect with deduplicated=True")
+        if self.deduplicated and self.primary_key is None:
+            warnings.append("deduplicated: has no effect without primary_key")
+        return warnings
+
     @classmethod
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         yield from super().check_rules(fields)
@@ -128,6 +142,16 @@ class UpsertConfig(LoadConfig):
     def explain_absence(cls, fields: Mapping[str, Any]) -> str | None:
         return ABSENT_ROWS if fields.get("variant") == "cdc" else None
 
+    def list_warnings(self) -> list[str]:
+        warnings = []
+        if self.merge_key is not None and self.variant != "cdc":
+            warnings.append(f"merge_key: has no effect with variant {self.variant!r}")
+        if self.merge_key is not None and self.destination_scope is not None:
+            warnings.append("merge_key: has no effect with destination_scope")
+        if self.row_version_column_name is not None and not self.skip_unchanged_rows:
+            warnings.append("row_version_column_name: has no effect with skip_unchanged_rows=False")
+        return warnings
+
     @classmethod
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         yield from super().check_rules(fields)
@@ -141,32 +165,3 @@ class UpsertConfig(LoadConfig):
         if variant == "insert-only" and fields.get("source_filter") is not None:
             hint = "filter the rows upstream"
             yield Problem("source_filter", "variant", "is not supported with variant 'insert-only'", hint)
-
-
-def list_warnings(config: DeleteInsertConfig | UpsertConfig) -> list[str]:
-    """Return warnings about settings that are valid but probably not intended."""
-    if isinstance(config, DeleteInsertConfig):
-        return _delete_insert_warnings(config)
-    warnings = []
-    if config.merge_key is not None and config.variant != "cdc":
-        warnings.append(f"merge_key: has no effect with variant {config.variant!r}")
-    if config.merge_key is not None and config.destination_scope is not None:
-        warnings.append("merge_key: has no effect with destination_scope")
-    if config.row_version_column_name is not None and not config.skip_unchanged_rows:
-        warnings.append("row_version_column_name: has no effect with skip_unchanged_rows=False")
-    return warnings
-
-
-def _delete_insert_warnings(config: DeleteInsertConfig) -> list[str]:
-    warnings = []
-    if config.is_append:
-        warnings.append("the load is appended: primary_key, merge_key and destination_scope are not set")
-    if config.merge_key is not None and config.destination_scope is not None:
-        warnings.append("merge_key: has no effect with destination_scope")
-    if config.dedup_sort is not None and config.primary_key is None:
-        warnings.append("dedup_sort: has no effect without primary_key")
-    if config.dedup_sort is not None and config.deduplicated:
-        warnings.append("dedup_sort: has no effect with deduplicated=True")
-    if config.deduplicated and config.primary_key is None:
-        warnings.append("deduplicated: has no effect without primary_key")
-    return warnings

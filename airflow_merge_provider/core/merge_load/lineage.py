@@ -16,8 +16,6 @@ from airflow_merge_provider.core.run.lineage_model import (
     ColumnLineage,
     DatasetCounts,
     InputColumn,
-    Resolve,
-    RunDatasets,
     RunSchemas,
     list_direct,
     list_indirect,
@@ -25,17 +23,6 @@ from airflow_merge_provider.core.run.lineage_model import (
 )
 
 SOURCE = "source"
-
-
-def list_datasets(config: AnyConfig, resolve: Resolve) -> RunDatasets:
-    """Return the source and the target; a check reads both.
-
-    The tables of nested lists belong to the target. With ``dispatch_by``, the target is the folder or the
-    schema of the tables.
-    """
-    inputs = {} if config.source is None else {SOURCE: resolve(config.source, at=SOURCE)}
-    target = {TARGET: resolve(config.target, at=TARGET)}
-    return RunDatasets({**inputs, **target}) if _is_check(config) else RunDatasets(inputs, target)
 
 
 def trace_columns(config: AnyConfig, schemas: RunSchemas) -> dict[str, ColumnLineage]:

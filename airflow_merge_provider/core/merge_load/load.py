@@ -12,7 +12,7 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.expectations.config import find_problems
 from airflow_merge_provider.core.merge_load.conditions import check_condition
-from airflow_merge_provider.core.model import CONDITION, KEY, NO_COLUMN, SOURCE, Config
+from airflow_merge_provider.core.model import CONDITION, INPUT, KEY, NOTHING, OUTPUT, SOURCE, Config
 
 ALLOW_MISSING = "allow_missing"
 _NEW_COLUMNS = ("add", "error", "ignore")
@@ -114,10 +114,10 @@ class LoadConfig(Config):
     Source: docs/semantics/merge_load.md, Load options.
     """
 
-    source: Annotated[str | dict[str, Any], BeforeValidator(dataset_ref), NO_COLUMN] = Field(
+    source: Annotated[str | dict[str, Any], BeforeValidator(dataset_ref), INPUT] = Field(
         description="The dataset that holds the rows to load."
     )
-    target: Annotated[str, Field(min_length=1), NO_COLUMN] = Field(
+    target: Annotated[str, Field(min_length=1), OUTPUT] = Field(
         description="The Delta table that the run writes."
     )
     source_filter: Condition = Field(
@@ -144,7 +144,7 @@ class LoadConfig(Config):
         description="columns: lists stay in their columns; tables: each list is written to a side table.",
     )
     schema_evolution: Annotated[
-        str, BeforeValidator(_schema_evolution, json_schema_input_type=str | list[str]), NO_COLUMN
+        str, BeforeValidator(_schema_evolution, json_schema_input_type=str | list[str]), NOTHING
     ] = Field(
         "add",
         description="New columns of the source: add, error or ignore. Columns that the source no longer has: "
@@ -184,10 +184,10 @@ class LoadConfig(Config):
 
         Only arguments that name columns are searched: a source may have the same name as a column.
         """
-        for argument, use in self.list_column_uses().items():
+        for argument, mark in self.list_names().items():
             value = getattr(self, argument)
             is_named = value == column or (isinstance(value, tuple | dict) and column in value)
-            if is_named and use.of in ("source", "result") and argument != "expect":
+            if is_named and mark.columns in ("source", "result") and argument != "expect":
                 return argument
         return column
 

@@ -238,6 +238,19 @@ class Scd2Config(LoadConfig):
         closes = fields.get("mode") == "snapshot" and fields.get("on_delete") != "ignore"
         return f"{ABSENT_ROWS}; mode='changes' or on_delete='ignore' allows it" if closes else None
 
+    def list_warnings(self) -> list[str]:
+        warnings = []
+        if self.merge_key is not None and self.destination_scope is not None:
+            warnings.append("merge_key: has no effect with destination_scope")
+        if self.natural_key is None:
+            message = "has no effect without natural_key: the rows are loaded as versions, like all others"
+            warnings += [
+                f"{name}: {message}"
+                for name in ("hard_delete", "hard_delete_when", "dedup_sort")
+                if getattr(self, name) is not None
+            ]
+        return warnings
+
     @classmethod
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         yield from super().check_rules(fields)
@@ -250,21 +263,6 @@ class Scd2Config(LoadConfig):
         if boundary is not None and active is not None and boundary >= active:
             hint = "set active_record_timestamp to a later timestamp, such as 9999-12-31"
             yield Problem("boundary_timestamp", "order", "is not before active_record_timestamp", hint)
-
-
-def list_warnings(config: Scd2Config) -> list[str]:
-    """Return warnings about settings that are valid but probably not intended."""
-    warnings = []
-    if config.merge_key is not None and config.destination_scope is not None:
-        warnings.append("merge_key: has no effect with destination_scope")
-    if config.natural_key is None:
-        message = "has no effect without natural_key: the rows are loaded as versions, like all others"
-        warnings += [
-            f"{name}: {message}"
-            for name in ("hard_delete", "hard_delete_when", "dedup_sort")
-            if getattr(config, name) is not None
-        ]
-    return warnings
 
 
 def build_history_shape(config: Scd2Config) -> dict[str, Any]:

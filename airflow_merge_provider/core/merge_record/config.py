@@ -22,7 +22,7 @@ from airflow_merge_provider.core.merge_record.units import (
     parse_period,
     positive_integer,
 )
-from airflow_merge_provider.core.model import NO_COLUMN, SOURCE, Config
+from airflow_merge_provider.core.model import INPUT, NOTHING, OUTPUT, SOURCE, STATE, Config
 
 BIN_PACKING = "Bin-Packing Algorithm"
 DEFRAGMENT = "Defragment"
@@ -136,16 +136,16 @@ def _build_json_schema(*types: str) -> WithJsonSchema:
     return WithJsonSchema({"type": list(types)})
 
 
-Place = Annotated[Annotated[str, BeforeValidator(_read_folder)] | None, NO_COLUMN]
+Place = Annotated[str, BeforeValidator(_read_folder)] | None
 Count = Annotated[int, _build_validator(positive_integer, 1), _build_json_schema("integer", "string")]
 Limit = Annotated[int | None, BeforeValidator(parse_limit), _build_json_schema("integer", "string", "null")]
 Size = Annotated[int, _build_validator(data_size, 0), _build_json_schema("integer", "string")]
 MostSize = Annotated[int | None, _build_validator(data_size), _build_json_schema("integer", "string", "null")]
 Span = Annotated[Period | None, _build_validator(parse_period), _build_json_schema("string", "null")]
 _FORMAT_SCHEMA = _build_json_schema("object", "string")
-Described = Annotated[dict[str, Any], BeforeValidator(_read_format), _FORMAT_SCHEMA, NO_COLUMN]
+Described = Annotated[dict[str, Any], BeforeValidator(_read_format), _FORMAT_SCHEMA, NOTHING]
 Texts = Annotated[dict[str, str] | None, BeforeValidator(_read_texts), SOURCE]
-FailOn = Annotated[tuple[str, ...], _build_list_validator(FAILED_FILES, MISSING_SOURCE), NO_COLUMN]
+FailOn = Annotated[tuple[str, ...], _build_list_validator(FAILED_FILES, MISSING_SOURCE), NOTHING]
 
 # BaseModel has a deprecated method of this name, which is not called here; the argument has the same name.
 python_warnings.filterwarnings("ignore", message='Field name "validate"', category=UserWarning)
@@ -155,34 +155,37 @@ class MergeRecordConfig(Config):
     """A validated MergeRecord: how files are grouped, when a bin is full, and where the files are."""
 
     unknown_word: ClassVar[str] = "unknown property"
+    output_field: ClassVar[str] = "merged"
 
-    source: Place = Field(None, description="The folder of incoming files.")
-    merged: Place = Field(None, description="The folder for merged files.")
-    failure: Place = Field(None, description="The folder for the files of failed bins.")
-    original: Place = Field(None, description="The folder to which merged source files are moved.")
+    source: Annotated[Place, INPUT] = Field(None, description="The folder of incoming files.")
+    merged: Annotated[Place, OUTPUT] = Field(None, description="The folder for merged files.")
+    failure: Annotated[Place, OUTPUT] = Field(None, description="The folder for the files of failed bins.")
+    original: Annotated[Place, OUTPUT] = Field(
+        None, description="The folder to which merged source files are moved."
+    )
     original_action: Literal["move", "keep", "delete"] = Field(
         "move", description="Whether the run moves, keeps or deletes merged source files."
     )
-    state_path: Place = Field(
+    state_path: Annotated[Place, STATE] = Field(
         None, description="The folder for open bins, plans, manifests and the ledger of this task only."
     )
     reader: Described = Field(
         {"format": "json", "schema": None, "options": {}},
         description="Format, schema and options of incoming files.",
     )
-    writer: Annotated[dict[str, Any] | None, _build_validator(_read_format), NO_COLUMN] = Field(
+    writer: Annotated[dict[str, Any] | None, _build_validator(_read_format), NOTHING] = Field(
         None,
         description="Format, schema and options of merged files; by default the format and options of the "
         "reader, and the schema of the sources.",
     )
-    merge_strategy: Annotated[str, _build_word_validator(BIN_PACKING, DEFRAGMENT), NO_COLUMN] = Field(
+    merge_strategy: Annotated[str, _build_word_validator(BIN_PACKING, DEFRAGMENT), NOTHING] = Field(
         BIN_PACKING, description="How files are merged: by thresholds, or by their fragment.* attributes."
     )
     correlation_attribute_name: Annotated[str | None, Field(min_length=1), SOURCE] = Field(
         None, description="The attribute whose value is the same for all files of a bin."
     )
     attribute_strategy: Annotated[
-        str, _build_word_validator(attribute_rules.COMMON, attribute_rules.ALL_UNIQUE), NO_COLUMN
+        str, _build_word_validator(attribute_rules.COMMON, attribute_rules.ALL_UNIQUE), NOTHING
     ] = Field(attribute_rules.COMMON, description="Which attributes of its sources a merged file inherits.")
     min_records: Count = Field(1, description="The minimum number of records of a full bin.")
     max_records: Limit = Field(
@@ -201,7 +204,7 @@ class MergeRecordConfig(Config):
     attributes: Texts = Field(
         None, description="Attributes to compute for each file, as strings with ${attribute} placeholders."
     )
-    attribute_sources: Annotated[tuple[str, ...], _build_list_validator(*_SOURCES), NO_COLUMN] = Field(
+    attribute_sources: Annotated[tuple[str, ...], _build_list_validator(*_SOURCES), NOTHING] = Field(
         _SOURCES, description="Where attributes come from, lowest precedence first."
     )
     partition_by: Texts = Field(
@@ -299,30 +302,28 @@ class MergeRecordConfig(Config):
                     "set it to the name of the element that contains a record",
                 )
 
-
-def list_warnings(config: MergeRecordConfig) -> list[str]:
-    """Return warnings about settings that are valid but probably not intended."""
-    warnings = []
-    if config.max_bin_age is None and not config.flush and not config.complete_full_enough:
-        warnings.append("max_bin_age is not set: bins below a maximum stay open until more files arrive")
-    elif (
-        config.max_bin_age is None
-        and (config.min_records > 1 or config.min_bin_size)
-        and not config.defragment
-    ):
-        warnings.append("max_bin_age is not set: bins below the minimums stay open until more files arrive")
-    if config.defragment and config.max_bin_age is None:
-        warnings.append(
-            "max_bin_age is not set: incomplete sets of fragments stay open until more files arrive"
-        )
-    if config.defragment and config.correlation_attribute_name:
-        warnings.append("correlation_attribute_name has no effect with merge_strategy 'Defragment'")
-    if not config.knows_schema:
-        if config.validate == "on_merge":
-            warnings.append("validate 'on_merge' has no effect unless the reader has a schema")
-        if config.trust_record_count:
-            warnings.append("trust_record_count has no effect unless the reader has a schema")
-    return warnings
+    def list_warnings(self) -> list[str]:
+        warnings = []
+        has_minimums = self.min_records > 1 or self.min_bin_size
+        waiting = [
+            (not self.flush and not self.complete_full_enough, "bins below a maximum"),
+            (has_minimums and not self.defragment, "bins below the minimums"),
+        ]
+        waits = [next((bins for applies, bins in waiting if applies), None)]
+        waits += ["incomplete sets of fragments"] if self.defragment else []
+        warnings += [
+            f"max_bin_age is not set: {bins} stay open until more files arrive"
+            for bins in waits
+            if bins and self.max_bin_age is None
+        ]
+        if self.defragment and self.correlation_attribute_name:
+            warnings.append("correlation_attribute_name has no effect with merge_strategy 'Defragment'")
+        if not self.knows_schema:
+            if self.validate == "on_merge":
+                warnings.append("validate 'on_merge' has no effect unless the reader has a schema")
+            if self.trust_record_count:
+                warnings.append("trust_record_count has no effect unless the reader has a schema")
+        return warnings
 
 
 def _partition_problems(options: Mapping[str, Any]) -> Iterator[Problem]:

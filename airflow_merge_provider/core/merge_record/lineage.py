@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
@@ -11,8 +10,6 @@ from airflow_merge_provider.core.run.lineage_model import (
     TARGET,
     ColumnLineage,
     DatasetCounts,
-    Resolve,
-    RunDatasets,
     RunSchemas,
     list_direct,
     list_indirect,
@@ -22,15 +19,9 @@ from airflow_merge_provider.core.run.lineage_model import (
 SOURCE, FAILURE, ORIGINAL = "source", "failure", "original"
 
 
-def list_datasets(config: MergeRecordConfig, resolve: Resolve) -> RunDatasets:
-    """Return the folders; the state is not a dataset."""
-    reader, writer = config.reader["format"], config.output["format"]
-    source = replace(resolve(config.source or "", at=SOURCE), format=reader)
-    outputs = {TARGET: replace(resolve(config.merged or "", at="merged"), format=writer)}
-    for name, location in ((FAILURE, config.failure), (ORIGINAL, config.original)):
-        if location is not None:
-            outputs[name] = replace(resolve(location, at=name), format=reader)
-    return RunDatasets({SOURCE: source}, outputs)
+def find_format(config: MergeRecordConfig, path: str) -> str:
+    """Return the format of a folder: that of the merged files, or that of their sources."""
+    return str(config.output["format"] if path == config.output_field else config.reader["format"])
 
 
 def trace_columns(config: MergeRecordConfig, schemas: RunSchemas) -> dict[str, ColumnLineage]:

@@ -24,7 +24,7 @@ from airflow_merge_provider.core.merge_source.equality import (
     list_rules,
     parse_side,
 )
-from airflow_merge_provider.core.model import KEY, NO_COLUMN, SOURCE, Config
+from airflow_merge_provider.core.model import INPUTS, KEY, LOOKUP, NOTHING, OUTPUT, SOURCE, Config, DatasetUse
 
 DEFAULT_MAX_MERGED = 50_000
 _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*\Z")
@@ -118,10 +118,9 @@ Column = Annotated[str, Field(min_length=1), SOURCE]
 KeyColumn = Annotated[Column, KEY]
 EqualityRule = Annotated[list[Any], BeforeValidator(_read_rule)]
 EqualitySet = Annotated[list[Any], BeforeValidator(_equality_set)]
-Dataset = Annotated[str | None, NO_COLUMN]
 AliasedDataset = Annotated[str, BeforeValidator(_read_dataset)]
-InitialDatasets = Annotated[tuple[str, ...] | None, BeforeValidator(_initial_datasets), NO_COLUMN]
-MaxKeyFanout = Annotated[int | dict[str, int] | None, BeforeValidator(_max_key_fanout), NO_COLUMN]
+InitialDatasets = Annotated[tuple[str, ...] | None, BeforeValidator(_initial_datasets), NOTHING]
+MaxKeyFanout = Annotated[int | dict[str, int] | None, BeforeValidator(_max_key_fanout), NOTHING]
 
 
 class MergeSourceConfig(Config):
@@ -133,7 +132,7 @@ class MergeSourceConfig(Config):
     version: Annotated[int, BeforeValidator(_read_version)] = Field(
         2, description="1 (deprecated) or 2. Version 1 has no max_merged and rejects reordered datasets."
     )
-    datasets: Annotated[tuple[AliasedDataset, ...], _build_list_validator(_DATASETS, 1), NO_COLUMN] = Field(
+    datasets: Annotated[tuple[AliasedDataset, ...], _build_list_validator(_DATASETS, 1), INPUTS] = Field(
         description="The datasets to merge, each as '<dataset> <alias>'; the order determines output IDs."
     )
     equality: Annotated[
@@ -173,8 +172,8 @@ class MergeSourceConfig(Config):
     supports_since: Fixed = True
     is_since_comparable: Fixed = True
     is_chronological: Fixed = True
-    comment: Annotated[Any, NO_COLUMN] = None
-    target: Dataset = Field(None, description="The dataset that the run writes.")
+    comment: Annotated[Any, NOTHING] = None
+    target: Annotated[str | None, OUTPUT] = Field(None, description="The dataset that the run writes.")
     equality_sets_mode: Annotated[Literal["neighbours", "all_pairs"], BeforeValidator(_sets_mode)] = Field(
         "neighbours",
         description="Which expressions of a set form match rules: neighbours (as in Sesam) or all pairs.",
@@ -206,7 +205,7 @@ class MergeSourceConfig(Config):
         None,
         description="The maximum number of entities that a value may link: for all rules, or by rule text.",
     )
-    on_over_merge: Annotated[str | dict[str, str], BeforeValidator(_on_over_merge), NO_COLUMN] = Field(
+    on_over_merge: Annotated[str | dict[str, str], BeforeValidator(_on_over_merge), NOTHING] = Field(
         "fail", description="Whether a value above max_key_fanout fails the run, or is ignored and listed."
     )
     stable_id: bool = Field(
@@ -217,7 +216,7 @@ class MergeSourceConfig(Config):
         default=False,
         description="Whether to record the successors of retired IDs in $replaced_by and a side table.",
     )
-    metrics: Dataset = Field(
+    metrics: Annotated[str | None, OUTPUT] = Field(
         None, description="The dataset to which a run that changes the target adds cluster metrics."
     )
     values: Literal["entity", "columns"] = Field(
@@ -227,7 +226,7 @@ class MergeSourceConfig(Config):
     survivorship: Annotated[dict[str, Any] | None, SOURCE] = Field(
         None, description="Rules that choose one surviving value, by property or group, or * for all others."
     )
-    overrides: Dataset = Field(
+    overrides: Annotated[str | None, LOOKUP] = Field(
         None,
         description="The dataset of manual decisions about which entities are the same, and which are not.",
     )
@@ -274,6 +273,23 @@ class MergeSourceConfig(Config):
         yield from survivorship.find_problems(fields.get("survivorship") or {}, [name for name, _ in pairs])
         yield from _rule_problems(fields, dict(pairs))
 
+    def list_datasets(self, *uses: DatasetUse) -> dict[str, Any]:
+        # Without the aliases that rules use.
+        datasets = super().list_datasets(*uses)
+        ids = {f"datasets[{position}]": name for position, name in enumerate(self.dataset_ids)}
+        return {path: ids.get(path, ref) for path, ref in datasets.items()}
+
+    def list_warnings(self) -> list[str]:
+        warnings = ["version: 1 is deprecated, use version 2, the default"] if self.version == 1 else []
+        warnings += list_rule_warnings(self)
+        if self.include_internal_properties and self.strategy != "list":
+            warnings.append("include_internal_properties: has no effect without strategy 'list'")
+        if self.ignore_non_existent_datasets is False:
+            warnings.append(
+                "ignore_non_existent_datasets: if false, a run waits for datasets that do not exist, or fails"
+            )
+        return warnings
+
     @classmethod
     def _build_problem(cls, detail: ErrorDetails) -> Problem:
         if detail["type"] == "missing" and detail["loc"] == ("datasets",):
@@ -297,19 +313,6 @@ def from_pipe(raw: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(raw.get("_id"), str):
         config.setdefault("target", raw["_id"])
     return config
-
-
-def list_warnings(config: MergeSourceConfig) -> list[str]:
-    """Return warnings about settings that are valid but probably not intended."""
-    warnings = ["version: 1 is deprecated, use version 2, the default"] if config.version == 1 else []
-    warnings += list_rule_warnings(config)
-    if config.include_internal_properties and config.strategy != "list":
-        warnings.append("include_internal_properties: has no effect without strategy 'list'")
-    if config.ignore_non_existent_datasets is False:
-        warnings.append(
-            "ignore_non_existent_datasets: if false, a run waits for datasets that do not exist, or fails"
-        )
-    return warnings
 
 
 def _dataset_problems(pairs: list[tuple[str, str]]) -> Iterator[Problem]:

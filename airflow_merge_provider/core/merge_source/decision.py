@@ -17,7 +17,7 @@ from airflow_merge_provider.core.merge_source.columns import (
     find_entity_column,
     list_property_names,
 )
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, list_warnings
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import Measure
@@ -130,7 +130,7 @@ def decide_merge(
 
     :raises DataError: if datasets are missing and the configuration does not allow it.
     """
-    reporter.add_warnings([*list_warnings(config), *_check_missing(sources, config)])
+    reporter.add_warnings([*config.list_warnings(), *_check_missing(sources, config)])
     return MergeDecision(config, sources, reporter, hash_overrides)
 
 

@@ -16,8 +16,6 @@ from airflow_merge_provider.core.run.lineage_model import (
     ColumnLineage,
     Fields,
     InputColumn,
-    Resolve,
-    RunDatasets,
     RunSchemas,
     list_direct,
     list_indirect,
@@ -54,20 +52,6 @@ class _SourceColumns:
         """Return the columns that hold system fields or properties; whole entities may hold them, too."""
         columns = [name if name in self.names or self.entity is None else self.entity for name in names]
         return [name for name in dict.fromkeys(columns) if name in self.names]
-
-
-def list_datasets(config: MergeSourceConfig, resolve: Resolve) -> RunDatasets:
-    """Return the datasets and the overrides, the target and the table of metrics."""
-    inputs = {
-        _name_source(position): resolve(dataset, at=_name_source(position))
-        for position, dataset in enumerate(config.dataset_ids)
-    }
-    outputs = {TARGET: resolve(config.target or "", at=TARGET)}
-    if config.overrides is not None:
-        inputs[OVERRIDES] = resolve(config.overrides, at=OVERRIDES)
-    if config.metrics is not None:
-        outputs[METRICS] = resolve(config.metrics, at=METRICS)
-    return RunDatasets(inputs, outputs)
 
 
 def trace_columns(config: MergeSourceConfig, schemas: RunSchemas) -> dict[str, ColumnLineage]:

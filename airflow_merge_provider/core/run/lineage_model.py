@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from airflow_merge_provider.core.dataset import Dataset, DatasetName
 
@@ -16,12 +16,6 @@ Indirect = Literal["JOIN", "GROUP_BY", "FILTER", "SORT", "WINDOW", "CONDITIONAL"
 
 # The name of the dataset that a run mainly writes, among its outputs.
 TARGET = "target"
-
-
-class Resolve(Protocol):
-    """The function that resolves a dataset reference; ``at`` is the path that errors name."""
-
-    def __call__(self, ref: str | Mapping[str, Any], *, at: str) -> Dataset: ...
 
 
 @dataclass(frozen=True, slots=True)

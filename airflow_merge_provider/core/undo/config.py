@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from airflow_merge_provider.core.errors import Problem
-from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.model import OUTPUT, Config
 from airflow_merge_provider.core.report import Measure
 
 Version = Annotated[int, Field(ge=0)]
@@ -37,7 +37,7 @@ def _parse_flag(value: Any) -> Any:
 class UndoConfig(Config):
     """A validated undo; without ``run`` and ``to_version`` it undoes the newest run in force."""
 
-    target: Annotated[str, Field(min_length=1)] = Field(
+    target: Annotated[str, Field(min_length=1), OUTPUT] = Field(
         description="The Delta table whose runs are undone, or a folder of a merge record."
     )
     run: Annotated[str | None, BeforeValidator(_parse_run)] = Field(

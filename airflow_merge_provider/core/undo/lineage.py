@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_merge_provider.core.run.lineage_model import TARGET, Resolve, RunDatasets
 from airflow_merge_provider.core.table_history import NO_VERSION
-from airflow_merge_provider.core.undo.config import UndoConfig
-
-
-def list_datasets(config: UndoConfig, resolve: Resolve) -> RunDatasets:
-    """Return the target."""
-    return RunDatasets(outputs={TARGET: resolve(config.target, at=TARGET)})
 
 
 def is_truncate(report: Mapping[str, Any]) -> bool:

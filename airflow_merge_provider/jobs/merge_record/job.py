@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.expectations.result import REJECTED_FILES, ExpectationResult
-from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, list_warnings
+from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig
 from airflow_merge_provider.core.merge_record.landing import Listing, list_unknown_names, sort_listing
 from airflow_merge_provider.core.merge_record.plan import Plan, reduce_plan
 from airflow_merge_provider.core.merge_record.reasons import COUNTS
@@ -114,7 +114,7 @@ class _Run:
             None,
             rejection=REJECTED_FILES,
         )
-        self.reporter.add_warnings(list_warnings(self.config))
+        self.reporter.add_warnings(self.config.list_warnings())
         self.plans: list[Plan] = []
         self._resumed: str | None = None
         self.uris: dict[str, str] = {}

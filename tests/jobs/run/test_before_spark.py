@@ -66,11 +66,8 @@ class Lake:
         """Build the request of a configuration, with the population that an operator adds."""
         job, raw = CONFIGS[name]
         config = {"target": "t", **raw, **fields.pop("config", {})}
-        capability = CAPABILITIES[job]
-        parsed = capability.config.parse(config)
-        population = build_population(
-            parsed, capability.references(parsed), set_initial_offset="if-source-populated"
-        )
+        parsed = CAPABILITIES[job].config.parse(config)
+        population = build_population(parsed, set_initial_offset="if-source-populated")
         token = RunToken(dag_id="d", run_id=run, task_id="t")
         return JobRequest(
             job=job, config=config, run=token, warehouse=str(self.folder), started_at=7,

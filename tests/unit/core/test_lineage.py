@@ -44,7 +44,7 @@ CONFIGS: list[tuple[Any, dict[str, Any], list[str], list[str]]] = [
         ["golden", "log"],
     ),
     ("merge_load", UPSERT, ["crm"], ["golden"]),
-    ("merge_load", {"strategy": "scd2-check", "target": "golden", "source": "crm"}, ["crm", "golden"], []),
+    ("merge_load", {"strategy": "scd2-check", "target": "golden", "source": "crm"}, ["golden", "crm"], []),
     ("merge_record", {**FOLDERS, "reader": "json"}, ["in"], ["out", "bad", "done"]),
     ("undo", {"target": "golden"}, [], ["golden"]),
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from airflow_merge_provider.core.capabilities import CAPABILITIES
@@ -12,11 +11,8 @@ MERGE = {"version": 2, "target": "golden", "datasets": ["A a", "B b"], "equality
 
 
 def build_wish(job: Any, raw: Any, **options: Any) -> Any:
-    capability = CAPABILITIES[job]
-    config = capability.config.parse(raw)
-    return build_population(
-        config, capability.references(config), set_initial_offset="if-source-populated", **options
-    )
+    config = CAPABILITIES[job].config.parse(raw)
+    return build_population(config, set_initial_offset="if-source-populated", **options)
 
 
 def test_a_merge_source_depends_on_its_initial_datasets() -> None:
@@ -47,9 +43,9 @@ def test_other_operators_depend_on_all_they_read() -> None:
 
 def test_files_carry_no_flag() -> None:
     """A target that is not a Delta table has no flag and is populated as soon as it exists."""
-    folders = SimpleNamespace(merged="merged", state_path="state")
+    folders = {"source": "in", "merged": "merged", "state_path": "state", "original_action": "delete"}
 
-    assert build_population(folders, {"target": "both"}, set_initial_offset="always") is None
+    assert build_wish("merge_record", folders) is None
 
 
 def test_a_dataset_is_waited_for_once() -> None:

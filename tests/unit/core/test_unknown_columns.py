@@ -223,10 +223,10 @@ def is_open(annotation: Any) -> bool:
 @pytest.mark.parametrize("model", find_models().values(), ids=find_models())
 def test_every_argument_says_whether_it_names_columns(model: type[Config]) -> None:
     """A field that may hold a text has a mark, so that a new one is tested here."""
-    uses = model.list_column_uses()
+    marks = model.list_names()
 
     assert [
-        name for name, field in model.model_fields.items() if name not in uses and is_open(field.annotation)
+        name for name, field in model.model_fields.items() if name not in marks and is_open(field.annotation)
     ] == []
 
 
@@ -238,9 +238,9 @@ def test_every_argument_that_names_columns_of_sources_has_a_case(kind: str) -> N
     kinds += [other for other in ("upsert", "delete-insert") if kind in STRATEGIES]
     tested = {argument.split()[0] for name in kinds for argument in NAMED.get(name, {})}
     tested |= WITH_SPARK | ({*FILES, "expect"} if kind == "merge_record" else set())
-    uses = find_models()[kind].list_column_uses()
+    marks = find_models()[kind].list_names()
 
-    assert {name for name, use in uses.items() if use.of == "source"} - tested == set()
+    assert {name for name, mark in marks.items() if mark.columns == "source"} - tested == set()
 
 
 def test_key_columns_are_those_that_identify_rows() -> None:

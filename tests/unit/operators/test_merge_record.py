@@ -210,5 +210,5 @@ def test_a_schedule_that_is_too_slow_for_the_age_is_told(schedule: Any, age: Any
         operator = build_operator(max_bin_age=age)
 
     config = MergeRecordConfig.parse({**ARGUMENTS, "max_bin_age": age, "min_records": 1})
-    warnings = operator.list_warnings(config)
+    warnings = [*config.list_warnings(), *operator.list_schedule_warnings(config)]
     assert [warned in warning for warning in warnings] == ([True] if warned else [])

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.joiner.config import JoinerConfig, list_warnings
+from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.preview import preview_join
 
 PIECES = ("a", "b", "a.x", "b.x", "a.x=b.x", "a.x,b.x", "a.x as b", "a=b", ".", "=", " as ", "true", "2", "")
@@ -33,7 +33,7 @@ def test_nothing_that_is_written_breaks_the_check(changed: dict[str, Any]) -> No
     raw = {**RIGHT, **changed}
 
     for refusal in (
-        _find_refusal(lambda: list_warnings(JoinerConfig.parse(raw))),
+        _find_refusal(lambda: JoinerConfig.parse(raw).list_warnings()),
         _find_refusal(lambda: preview_join(raw, SCHEMAS)),
     ):
         assert refusal is None or (refusal and all(refusal))

@@ -13,8 +13,6 @@ from airflow_merge_provider.core.joiner.config import (
     JoinerConfig,
     compute_signature,
     from_stage,
-    list_references,
-    list_warnings,
 )
 from airflow_merge_provider.core.joiner.preview import preview_join
 
@@ -296,14 +294,14 @@ def test_names_that_differ_in_case_only_need_another_target() -> None:
 )  # fmt: skip
 def test_what_is_probably_not_meant_is_said(raw: dict[str, Any], message: str) -> None:
     """A probable mistake gives a warning, and the join still runs."""
-    assert [message in warning for warning in list_warnings(JoinerConfig.parse(raw))] == [True]
+    assert [message in warning for warning in JoinerConfig.parse(raw).list_warnings()] == [True]
 
 
 def test_a_plain_inner_join_gives_no_warning() -> None:
     """A plain inner join gives no warning."""
     inner = {**TWO, "join_type": "innerjoin", "in_memory_inputs": "b"}
 
-    assert list_warnings(JoinerConfig.parse(inner)) == []
+    assert JoinerConfig.parse(inner).list_warnings() == []
 
 
 def test_a_stage_of_a_pipeline_is_a_configuration() -> None:
@@ -320,11 +318,12 @@ def test_a_stage_of_a_pipeline_is_a_configuration() -> None:
         from_stage({"plugin": {"name": "Joiner"}})
 
 
-def test_references_name_inputs_and_target_by_their_paths() -> None:
-    """References to inputs and target have the paths that errors about datasets use."""
+def test_datasets_are_named_by_their_paths() -> None:
+    """Inputs and target have the paths that errors use; what a run does with them selects some."""
     config = JoinerConfig.parse({**TWO, "target": "T"})
 
-    assert list_references(config) == {"target": "T", "inputs.a": "A", "inputs.b": "B"}
+    assert config.list_datasets() == {"target": "T", "inputs.a": "A", "inputs.b": "B"}
+    assert config.list_datasets("output") == {"target": "T"}
 
 
 def test_what_cannot_change_a_row_is_not_in_the_signature() -> None:

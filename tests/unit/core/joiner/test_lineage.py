@@ -7,7 +7,9 @@ from airflow_merge_provider.core.joiner.lineage import trace_columns
 from airflow_merge_provider.core.run.lineage_model import TARGET, RunSchemas
 from tests.unit.core.columns_shown import build_fields, show_columns, show_sources
 
-SCHEMAS = RunSchemas({"crm": build_fields("id", "name"), "erp": build_fields("no", "name", "total")})
+SCHEMAS = RunSchemas(
+    {"inputs.crm": build_fields("id", "name"), "inputs.erp": build_fields("no", "name", "total")}
+)
 INPUTS = {"crm": "crm", "erp": "erp"}
 
 
@@ -25,8 +27,11 @@ def test_a_column_comes_from_the_field_that_it_shows() -> None:
 
     lineage = trace_columns(config, SCHEMAS)[TARGET]
 
-    assert show_columns(lineage) == {"name": ["crm.name IDENTITY"], "shop": ["erp.name IDENTITY"]}
-    assert show_sources(lineage.rows) == ["crm.id JOIN", "erp.no JOIN"]
+    assert show_columns(lineage) == {
+        "name": ["inputs.crm.name IDENTITY"],
+        "shop": ["inputs.erp.name IDENTITY"],
+    }
+    assert show_sources(lineage.rows) == ["inputs.crm.id JOIN", "inputs.erp.no JOIN"]
 
 
 def test_a_key_column_comes_from_every_input() -> None:
@@ -45,8 +50,8 @@ def test_a_key_column_comes_from_every_input() -> None:
     lineage = trace_columns(config, SCHEMAS)[TARGET]
 
     assert show_columns(lineage) == {
-        "key": ["crm.id IDENTITY", "erp.no IDENTITY"],
-        "total": ["erp.total IDENTITY"],
+        "key": ["inputs.crm.id IDENTITY", "inputs.erp.no IDENTITY"],
+        "total": ["inputs.erp.total IDENTITY"],
     }
 
 
@@ -66,11 +71,11 @@ def test_the_fields_of_an_expression_determine_the_rows() -> None:
 
     lineage = trace_columns(config, SCHEMAS)[TARGET]
 
-    assert show_sources(lineage.rows) == ["crm.id JOIN", "erp.no JOIN", "erp.total JOIN"]
+    assert show_sources(lineage.rows) == ["inputs.crm.id JOIN", "inputs.erp.no JOIN", "inputs.erp.total JOIN"]
 
 
 def test_an_input_without_a_schema_leaves_no_lineage() -> None:
     """Columns cannot be traced if those of one input are unknown."""
     config = JoinerConfig.parse({"inputs": INPUTS, "target": "t", "join_keys": "crm.id = erp.no"})
 
-    assert trace_columns(config, RunSchemas({"crm": SCHEMAS.inputs["crm"]})) == {}
+    assert trace_columns(config, RunSchemas({"inputs.crm": SCHEMAS.inputs["inputs.crm"]})) == {}

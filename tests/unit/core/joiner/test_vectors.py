@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.joiner.config import JoinerConfig, list_warnings
+from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.preview import preview_join
 
 VECTORS = json.loads(
@@ -75,4 +75,4 @@ def test_a_right_configuration_survives_the_request_file(vector: Vector) -> None
 
     assert again == config
     assert list(again.inputs) == list(config.inputs)
-    assert list_warnings(again) == list_warnings(config)
+    assert again.list_warnings() == config.list_warnings()

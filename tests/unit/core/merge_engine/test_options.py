@@ -14,7 +14,6 @@ from airflow_merge_provider.core.merge_engine.checks import (
     check_columns,
     check_names,
     list_text_orders,
-    list_warnings,
     plan_fold,
 )
 from airflow_merge_provider.core.merge_engine.columns import parse_columns, type_text
@@ -142,9 +141,9 @@ def test_keys_and_orders_need_an_order() -> None:
 
 def test_what_has_no_effect_is_said() -> None:
     """Functions of key columns and file options are accepted with a warning, because they have no effect."""
-    warnings = list_warnings(
-        parse_config("aggregation", {"fields.k.aggregate-function": "sum", "bucket": "4"})
-    )
+    config = parse_config("aggregation", {"fields.k.aggregate-function": "sum", "bucket": "4"})
+
+    warnings = config.list_warnings()
 
     assert warnings == [
         "options.fields.k.aggregate-function: has no effect on a column of primary_key",
@@ -157,12 +156,12 @@ def test_an_order_of_whole_rows_is_warned_of_where_records_are_partial() -> None
 
     The first of the late records fills the empty columns, unless columns have their own sequence.
     """
-    (warning,) = list_warnings(parse_config("partial-update", {"sequence.field": "s"}))
+    (warning,) = parse_config("partial-update", {"sequence.field": "s"}).list_warnings()
 
     assert warning.startswith("options.sequence.field: ")
     assert "sequence-group" in warning
-    assert list_warnings(parse_config("deduplicate", {"sequence.field": "s"})) == []
-    assert list_warnings(parse_config("partial-update", GROUPS)) == []
+    assert parse_config("deduplicate", {"sequence.field": "s"}).list_warnings() == []
+    assert parse_config("partial-update", GROUPS).list_warnings() == []
 
 
 def test_only_what_needs_the_fold_is_folded() -> None:

@@ -15,7 +15,6 @@ from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_load.config import (
     MergeLoadConfig,
     compute_signature,
-    list_warnings,
     load_config,
 )
 from airflow_merge_provider.core.merge_load.scd2 import build_history_shape
@@ -180,7 +179,7 @@ def test_what_is_no_moment_is_refused(form: Any) -> None:
 )
 def test_what_is_probably_not_meant_is_said(raw: Any, message: Any) -> None:
     """A setting without effect is accepted, and the run warns about it."""
-    (warning,) = list_warnings(load_config(raw))
+    (warning,) = load_config(raw).list_warnings()
 
     assert message in warning
 

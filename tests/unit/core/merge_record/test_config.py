@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_record.config import MergeRecordConfig, list_warnings
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.properties import from_properties
 from airflow_merge_provider.core.merge_record.units import data_size, parse_period, positive_integer
 
@@ -149,8 +149,8 @@ def test_the_reader_may_be_a_word() -> None:
 )
 def test_what_is_probably_not_meant_is_told(settings: Any, message: Any) -> None:
     """A bin without any ending condition gives a warning, because it would wait for ever."""
-    assert any(message in warning for warning in list_warnings(MergeRecordConfig.parse(settings)))
-    assert list_warnings(MergeRecordConfig.parse({})) == []
+    assert any(message in warning for warning in MergeRecordConfig.parse(settings).list_warnings())
+    assert MergeRecordConfig.parse({}).list_warnings() == []
 
 
 def test_properties_of_old_and_new_releases() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, list_warnings
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe
 
 TWO = {"version": 2, "datasets": ["A a", "B b"]}
 CONCAT_WARNING = (
@@ -206,7 +206,7 @@ def test_what_is_probably_not_meant_is_said(settings: dict[str, Any], warnings: 
     """Each probable mistake gives a warning, and nothing else does."""
     rules = {} if {"equality", "equality_sets"} & settings.keys() else {"equality": [["eq", "a.x", "b.x"]]}
 
-    assert list_warnings(MergeSourceConfig.parse(TWO | rules | settings)) == warnings
+    assert MergeSourceConfig.parse(TWO | rules | settings).list_warnings() == warnings
 
 
 def test_a_pipe_gives_its_source_and_its_id() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, list_warnings
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.dtl.expressions import (
     evaluate_expression,
     parse_expression,
@@ -90,7 +90,7 @@ def test_a_right_configuration_survives_the_request_file(vector: Vector) -> None
     again = MergeSourceConfig.parse(json.loads(config.model_dump_json()))
 
     assert again == config
-    assert list_warnings(again) == list_warnings(config)
+    assert again.list_warnings() == config.list_warnings()
 
 
 @parametrize_section("populated")

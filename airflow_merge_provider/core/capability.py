@@ -1,0 +1,86 @@
+"""What the parts that are alike for all capabilities must know of one: a value, which one registry holds."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.protocol import Job, JobRequest
+from airflow_merge_provider.core.report import Measure
+from airflow_merge_provider.core.run.decision import RunDecision
+from airflow_merge_provider.core.run.lineage_model import ColumnLineage, DatasetCounts, RunSchemas
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.table_log import TableLog
+
+_State = Mapping[str, Any]
+_Report = Mapping[str, Any]
+_Counts = Callable[[_Report], Mapping[str, DatasetCounts]]
+
+
+class _IsOverwrite(Protocol):
+    """The function that returns whether a run replaces all rows of its target."""
+
+    def __call__(self, config: Any, /, *, full_refresh: bool) -> bool: ...
+
+
+def _trace_nothing(_config: Any, _schemas: RunSchemas) -> dict[str, ColumnLineage]:
+    return {}
+
+
+def _count_nothing(_report: _Report) -> dict[str, DatasetCounts]:
+    return {}
+
+
+def _is_full_refresh(_config: Any, *, full_refresh: bool) -> bool:
+    return full_refresh
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """How the columns and counts of lineage events follow from a configuration and a report.
+
+    ``find_format`` returns the format of the dataset at a path, if it is not the one that the dataset names.
+    """
+
+    trace_columns: Callable[[Any, RunSchemas], Mapping[str, ColumnLineage]] = _trace_nothing
+    count_read: _Counts = _count_nothing
+    count_written: _Counts = _count_nothing
+    is_overwrite: _IsOverwrite = _is_full_refresh
+    is_truncate: Callable[[_Report], bool] = lambda _: False
+    find_format: Callable[[Any, str], str | None] = lambda _config, _path: None
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """One kind of job.
+
+    ``counts`` are the counts in its reports, ``check_counts`` those in the reports of its checks.
+    ``output_keys`` are key columns of the target that the configuration does not name.
+    ``find_recorded_key`` returns the key columns that the state of a commit records, if it does.
+    ``open_run`` decides from logs whether a run has work; None if it depends on files. ``unpack`` extracts
+    the configuration from text that was pasted from the system whose semantics the capability has.
+    ``explanation`` is the function that explains a key of a target, as ``module:name`` in ``explain``.
+    """
+
+    name: Job
+    config: type[Config]
+    counts: Sequence[Measure]
+    check_counts: Sequence[Measure] = ()
+    output_keys: tuple[str, ...] = ()
+    find_recorded_key: Callable[[_State], Sequence[str]] = lambda _: ()
+    open_run: Callable[[TableLog, JobRequest, Progress], RunDecision] | None = None
+    unpack: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    lineage: Lineage = Lineage()
+    explanation: str | None = None
+
+    def load_explanation(self) -> Callable[..., Any] | None:
+        """Return the function that explains a key; None if keys of other capabilities are explained only."""
+        if self.explanation is None:
+            return None
+        module, _, function = self.explanation.partition(":")
+        loaded = importlib.import_module(f"airflow_merge_provider.explain.{module}")
+        explain: Callable[..., Any] = getattr(loaded, function)
+        return explain
