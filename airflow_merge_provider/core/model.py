@@ -74,6 +74,8 @@ class Config(BaseModel):
     unknown_word: ClassVar[str] = "unknown argument"
     # The field with the dataset that the run mainly writes.
     output_field: ClassVar[str] = "target"
+    # Fields that are no arguments: each operator has one value, or the value has no effect.
+    internal_fields: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
@@ -99,6 +101,11 @@ class Config(BaseModel):
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield the problems between fields; ``fields`` has only those that are valid by themselves."""
         yield from ()
+
+    @classmethod
+    def list_arguments(cls) -> tuple[str, ...]:
+        """Return the fields that are arguments of operators, in order."""
+        return tuple(name for name in cls.model_fields if name not in cls.internal_fields)
 
     @classmethod
     def list_names(cls) -> dict[str, NamedBy]:

@@ -10,21 +10,6 @@ from airflow.sdk import Asset
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
-_COMMON = (
-    "source",
-    "target",
-    "source_filter",
-    "hard_delete",
-    "hard_delete_when",
-    "dedup_sort",
-    "on_empty",
-    "nested",
-    "schema_evolution",
-    "dispatch_by",
-    "expect",
-    "adopt",
-)
-
 
 class LoadJobOperator(SparkJobOperator):
     """Run the job of merge loads; a subclass sets the strategy."""
@@ -100,8 +85,3 @@ class MergeLoadOperator(LoadJobOperator):
         self.dispatch_by = dispatch_by
         self.expect = expect
         self.adopt = adopt
-
-
-def list_fields(*names: str) -> tuple[str, ...]:
-    """Return the configuration arguments: those of every load, and those of one strategy."""
-    return (*_COMMON, *names)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig
-from airflow_merge_provider.operators._merge_load import MergeLoadOperator, list_fields
+from airflow_merge_provider.operators._merge_load import MergeLoadOperator
 
 
 class DeleteInsertOperator(MergeLoadOperator):
@@ -24,7 +24,7 @@ class DeleteInsertOperator(MergeLoadOperator):
 
     strategy = "delete-insert"
     config_class = DeleteInsertConfig
-    config_fields = list_fields("primary_key", "merge_key", "deduplicated", "destination_scope", "on_no_keys")
+    config_fields = DeleteInsertConfig.list_arguments()
     template_fields: Sequence[str] = (*config_fields, *MergeLoadOperator.template_fields)
 
     def __init__(

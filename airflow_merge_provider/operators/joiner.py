@@ -70,34 +70,7 @@ class JoinerOperator(SparkJobOperator):
 
     job = "joiner"
     config_class = JoinerConfig
-    config_fields = (
-        "inputs",
-        "target",
-        "target_format",
-        "write_mode",
-        "join_keys",
-        "join_type",
-        "num_of_inputs",
-        "required_inputs",
-        "selected_fields",
-        "fields_to_select",
-        "fields_to_drop",
-        "fields_to_rename",
-        "join_null_keys",
-        "in_memory_inputs",
-        "condition_type",
-        "condition_expression",
-        "input_aliases",
-        "distribution_enabled",
-        "distribution_factor",
-        "distribution_stage_name",
-        "num_partitions",
-        "output_schema",
-        "indicator",
-        "key_columns",
-        "unmatched",
-        "expect",
-    )
+    config_fields = JoinerConfig.list_arguments()
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,

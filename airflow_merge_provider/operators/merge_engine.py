@@ -41,24 +41,7 @@ class MergeEngineOperator(SparkJobOperator):
 
     job = "merge_engine"
     config_class = MergeEngineConfig
-    config_fields = (
-        "source",
-        "target",
-        "primary_key",
-        "merge_engine",
-        "options",
-        "row_kind_column",
-        "order_by",
-        "partition_by",
-        "clear_column",
-        "tombstone_retention",
-        "compact_ratio",
-        "batch_id",
-        "changelog",
-        "expect",
-        "fail_on",
-        "incremental",
-    )
+    config_fields = MergeEngineConfig.list_arguments()
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,

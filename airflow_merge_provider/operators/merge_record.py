@@ -75,42 +75,7 @@ class MergeRecordOperator(SparkJobOperator):
     guarded = False
     is_only_writer = False
     config_class = MergeRecordConfig
-    config_fields = (
-        "source",
-        "merged",
-        "failure",
-        "state_path",
-        "reader",
-        "original",
-        "original_action",
-        "writer",
-        "merge_strategy",
-        "correlation_attribute_name",
-        "attribute_strategy",
-        "min_records",
-        "max_records",
-        "min_bin_size",
-        "max_bin_size",
-        "max_bin_age",
-        "max_bins",
-        "attributes",
-        "attribute_sources",
-        "partition_by",
-        "arrival_order",
-        "settle_time",
-        "bin_age_from",
-        "complete_full_enough",
-        "flush",
-        "schema_identity",
-        "schema_merge",
-        "fragment_index_policy",
-        "failure_scope",
-        "validate",
-        "size_basis",
-        "trust_record_count",
-        "expect",
-        "fail_on",
-    )
+    config_fields = MergeRecordConfig.list_arguments()
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,

@@ -68,40 +68,7 @@ class MergeSourceOperator(SparkJobOperator):
 
     job = "merge_source"
     config_class = MergeSourceConfig
-    config_fields = (
-        "target",
-        "datasets",
-        "equality",
-        "equality_sets",
-        "identity",
-        "strategy",
-        "version",
-        "initial_datasets",
-        "ignore_non_existent_datasets",
-        "max_merged",
-        "supports_signalling",
-        "require_populated_input",
-        "if_source_empty",
-        "include_internal_properties",
-        "equality_sets_mode",
-        "on_config_change",
-        "reset",
-        "max_key_fanout",
-        "on_over_merge",
-        "overrides",
-        "stable_id",
-        "replaced_by",
-        "metrics",
-        "expect",
-        "values",
-        "survivorship",
-        "change_detection",
-        "id_column",
-        "deleted_column",
-        "sequence_column",
-        "entity_column",
-        "schema_evolution",
-    )
+    config_fields = MergeSourceConfig.list_arguments()
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,

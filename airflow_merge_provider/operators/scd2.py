@@ -11,7 +11,7 @@ from airflow.sdk import Asset, Context
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config, is_time
-from airflow_merge_provider.operators._merge_load import LoadJobOperator, MergeLoadOperator, list_fields
+from airflow_merge_provider.operators._merge_load import LoadJobOperator, MergeLoadOperator
 
 
 class Scd2Operator(MergeLoadOperator):
@@ -48,28 +48,7 @@ class Scd2Operator(MergeLoadOperator):
 
     strategy = "scd2"
     config_class = Scd2Config
-    config_fields = list_fields(
-        "boundary_timestamp",
-        "active_record_timestamp",
-        "validity_column_names",
-        "row_version_column_name",
-        "merge_key",
-        "destination_scope",
-        "natural_key",
-        "mode",
-        "scope",
-        "effective_from",
-        "track",
-        "track_except",
-        "overwrite",
-        "sequence_by",
-        "on_delete",
-        "current_column",
-        "deleted_column",
-        "surrogate_key_column",
-        "on_late",
-        "max_close_ratio",
-    )
+    config_fields = Scd2Config.list_arguments()
     template_fields: Sequence[str] = (*config_fields, *MergeLoadOperator.template_fields)
 
     def __init__(
@@ -141,7 +120,7 @@ class Scd2CheckOperator(LoadJobOperator):
     guarded = False
     is_only_writer = False
     config_class = Scd2CheckConfig
-    config_fields = ("target", "source", "source_filter")
+    config_fields = Scd2CheckConfig.list_arguments()
     template_fields: Sequence[str] = (*config_fields, *LoadJobOperator.template_fields)
 
     def __init__(

@@ -31,7 +31,7 @@ class UndoOperator(SparkJobOperator):
     job = "undo"
     guarded = False
     config_class = UndoConfig
-    config_fields = ("target", "run", "to_version", "only")
+    config_fields = UndoConfig.list_arguments()
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
 
     def __init__(

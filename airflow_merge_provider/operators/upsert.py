@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_merge_provider.core.merge_load.keyed_loads import UpsertConfig
-from airflow_merge_provider.operators._merge_load import MergeLoadOperator, list_fields
+from airflow_merge_provider.operators._merge_load import MergeLoadOperator
 
 
 class UpsertOperator(MergeLoadOperator):
@@ -28,15 +28,7 @@ class UpsertOperator(MergeLoadOperator):
 
     strategy = "upsert"
     config_class = UpsertConfig
-    config_fields = list_fields(
-        "primary_key",
-        "variant",
-        "skip_unchanged_rows",
-        "row_version_column_name",
-        "merge_key",
-        "destination_scope",
-        "sequence_by",
-    )
+    config_fields = UpsertConfig.list_arguments()
     template_fields: Sequence[str] = (*config_fields, *MergeLoadOperator.template_fields)
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -40,6 +40,8 @@ CHECK_COUNTS = (
 
 class Scd2CheckConfig(Config):
     """A validated SCD2 check. Source: docs/semantics/merge_load.md, History invariants."""
+
+    internal_fields: ClassVar[frozenset[str]] = frozenset({"strategy"})
 
     strategy: Literal["scd2-check"] = "scd2-check"
     target: Annotated[str, Field(min_length=1), INPUT] = Field(description="The SCD2 history to check.")

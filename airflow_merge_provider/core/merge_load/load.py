@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -113,6 +113,8 @@ class LoadConfig(Config):
 
     Source: docs/semantics/merge_load.md, Load options.
     """
+
+    internal_fields: ClassVar[frozenset[str]] = frozenset({"strategy"})
 
     source: Annotated[str | dict[str, Any], BeforeValidator(dataset_ref), INPUT] = Field(
         description="The dataset that holds the rows to load."

@@ -127,6 +127,9 @@ class MergeSourceConfig(Config):
     """A validated merge source: the Sesam source down to ``comment``, below it the operator's settings."""
 
     unknown_word: ClassVar[str] = "unknown property"
+    internal_fields: ClassVar[frozenset[str]] = frozenset(
+        {"type", "supports_since", "is_since_comparable", "is_chronological", "comment"}
+    )
 
     type: Literal["merge"] = "merge"
     version: Annotated[int, BeforeValidator(_read_version)] = Field(
