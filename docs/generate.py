@@ -14,8 +14,7 @@ from pathlib import Path
 
 from airflow_merge_provider.cli.tables import build_schema
 from airflow_merge_provider.core.capabilities import CAPABILITIES, list_counts
-from airflow_merge_provider.core.report import RowCounts
-from airflow_merge_provider.core.report_schema import render_counts, render_keys
+from airflow_merge_provider.core.report import RowCounts, render_counts, render_keys
 
 ROOT = Path(__file__).parents[1]
 # Also needed when this module is imported.

@@ -9,8 +9,7 @@ from typing import Any
 import jsonschema
 
 from airflow_merge_provider.core.capabilities import list_counts
-from airflow_merge_provider.core.report import REPORT_MAX_BYTES, truncate_report
-from airflow_merge_provider.core.report_schema import build_report_schema
+from airflow_merge_provider.core.report import REPORT_MAX_BYTES, build_report_schema, truncate_report
 
 _VALIDATOR = jsonschema.Draft202012Validator(build_report_schema(list_counts()))
 

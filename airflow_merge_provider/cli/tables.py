@@ -16,7 +16,7 @@ from airflow_merge_provider.cli.run_file import (
 from airflow_merge_provider.core.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.core.merge_source.explanation import format_key, format_links
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
-from airflow_merge_provider.core.report_schema import build_report_schema
+from airflow_merge_provider.core.report import build_report_schema
 from airflow_merge_provider.explain.dispatch import explain_target
 from airflow_merge_provider.explain.merge_source import explain_between
 

@@ -14,7 +14,6 @@ from airflow_merge_provider.core.joiner import (
 )
 from airflow_merge_provider.core.merge_engine import (
     config as merge_engine,
-    counts as engine_counts,
     decision as engine_decision,
     lineage as engine_lineage,
 )
@@ -59,7 +58,7 @@ _JOINER = Capability(
 _MERGE_ENGINE = Capability(
     "merge_engine",
     merge_engine.MergeEngineConfig,
-    engine_counts.COUNTS,
+    engine_decision.COUNTS,
     find_recorded_key=merge_engine.find_recorded_key,
     open_run=engine_decision.open_run,
     lineage=Lineage(engine_lineage.trace_columns),

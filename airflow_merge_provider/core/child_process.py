@@ -1,4 +1,4 @@
-"""The environment, the work folder, the answer and the parent-death signal of a Spark child process."""
+"""A Spark child process: its environment, work folder, answer, parent-death signal, and file system."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -114,3 +115,21 @@ def _is_held(lock: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+# The setting of a Spark server that holds the ID of the file system that it uses.
+FILESYSTEM_SETTING = "spark.airflow.merge.filesystem"
+
+
+@cache
+def get_filesystem_id() -> str | None:
+    """Return an ID that is equal for processes that use the same files; None if the system has no such ID.
+
+    It combines the boot ID of the machine and the mount namespace, which differs between containers.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = Path("/proc/self/ns/mnt").stat().st_ino
+    except OSError:
+        return None
+    return f"{boot}/{namespace}"

@@ -1,13 +1,14 @@
 """The report of a run, as Airflow, the command line and notifications show it.
 
 Every run of every capability returns the same keys. A capability adds a fixed set of counts, each with a unit
-and a description, and its own ``details``. A value that a run cannot determine is null.
+and a description, and its own ``details``. A value that a run cannot determine is null. Its JSON Schema
+and the tables of its keys and counts in the documentation follow from the model.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -323,3 +324,59 @@ def _cut_sources(sources: Mapping[str, Any]) -> dict[str, Any]:
 def _cut_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
     """Return only the total; a report this long leaves out the times of the steps."""
     return {OTHER: round(sum(seconds.values()), 3)}
+
+
+_NULLABLE = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+
+
+def build_report_schema(counts: Iterable[tuple[str, Sequence[Measure]]]) -> dict[str, Any]:
+    """Return the JSON Schema of the reports of all capabilities.
+
+    :param counts: jobs and the counts of their reports; a job may have several kinds of reports.
+    """
+    schema = Report.model_json_schema(mode="serialization")
+    cases = [
+        {"properties": {"job": {"const": job}, "counts": _build_counts_schema(measures)}}
+        for job, measures in counts
+    ]
+    return {**schema, "oneOf": cases}
+
+
+def _build_counts_schema(measures: Sequence[Measure]) -> dict[str, Any]:
+    properties = {
+        measure.name: {**_NULLABLE, "description": f"{measure.description} ({measure.unit})"}
+        for measure in measures
+    }
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+        "required": list(properties),
+    }
+
+
+def render_keys() -> str:
+    """Return the keys of a report as a Markdown table."""
+    return _render_table(["key", "meaning"], _list_keys(Report.model_json_schema(mode="serialization")))
+
+
+def render_counts(measures: Sequence[Measure]) -> str:
+    """Return the counts of a capability as a Markdown table."""
+    rows = ([f"`{measure.name}`", measure.unit, measure.scope, measure.description] for measure in measures)
+    return _render_table(["count", "unit", "of the", "meaning"], rows)
+
+
+def _list_keys(schema: Mapping[str, Any]) -> Iterator[list[str]]:
+    for name, key_schema in schema["properties"].items():
+        yield [f"`{name}`", key_schema["description"]]
+        value_schema = key_schema.get("additionalProperties", key_schema)
+        reference = value_schema.get("$ref", "") if isinstance(value_schema, Mapping) else ""
+        definition = schema.get("$defs", {}).get(reference.rpartition("/")[2], {})
+        path = f"{name}.*" if value_schema is not key_schema else name
+        for field, field_schema in definition.get("properties", {}).items():
+            yield [f"`{path}.{field}`", field_schema["description"]]
+
+
+def _render_table(titles: Sequence[str], rows: Iterator[list[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"

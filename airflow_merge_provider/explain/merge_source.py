@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_source.chain import Link
 from airflow_merge_provider.core.merge_source.explanation import (
     EntityExplanation,
     Explanation,
+    Link,
     explain_entities,
     explain_row,
     find_links_between,

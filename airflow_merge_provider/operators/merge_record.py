@@ -11,8 +11,7 @@ from airflow.sdk import Asset, Context
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.properties import from_properties
-from airflow_merge_provider.core.merge_record.units import UNLIMITED, period_text
+from airflow_merge_provider.core.merge_record.properties import UNLIMITED, from_properties, period_text
 from airflow_merge_provider.hooks.warehouse import find_warehouse
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError
 from airflow_merge_provider.operators._dag import is_by_assets_alone, longest_pause, run_token

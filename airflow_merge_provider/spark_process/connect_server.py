@@ -13,9 +13,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from airflow_merge_provider.core.child_process import make_work_folder, read_server_answer
+from airflow_merge_provider.core.child_process import (
+    FILESYSTEM_SETTING,
+    get_filesystem_id,
+    make_work_folder,
+    read_server_answer,
+)
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
 from airflow_merge_provider.core.spark_conf import (
     format_settings,
     inherit_settings,

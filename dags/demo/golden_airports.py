@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, build_chain
+from airflow_merge_provider.core.merge_source.explanation import EntityRef, Link, build_chain
 from demo.store import Warehouse
 from demo.tables import read_rows
 

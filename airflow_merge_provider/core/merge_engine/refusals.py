@@ -1,4 +1,4 @@
-"""The errors for invalid records of a batch.
+"""The errors for invalid records of a batch, and for settings that differ from those of the table.
 
 A text describes what is wrong with a record or with the result of its key; the job adds the keys. Source:
 docs/semantics/merge_engine.md, Refused records.
@@ -7,10 +7,12 @@ docs/semantics/merge_engine.md, Refused records.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.options import FIRST_ROW
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 
@@ -88,3 +90,36 @@ def build_error(record_problems: Sequence[tuple[str, int, str]]) -> DataError:
         for text, keys, key in record_problems
     ]
     return DataError.from_problems(problems)
+
+
+_ONE_WAY = ("ignore-delete", "ignore-update-before")
+
+
+def build_fixed_settings(config: MergeEngineConfig) -> dict[str, Any]:
+    """Return the settings that the rows of a table depend on, as they are stored in the table's commits."""
+    options = config.table_options
+    return {
+        "merge_engine": config.merge_engine,
+        "primary_key": [name.casefold() for name in config.primary_key],
+        "rowkind.field": options.row_kind_field,
+        "ignore-delete": options.ignore_delete,
+        "ignore-update-before": options.ignore_update_before,
+        "remove-record-on-delete": options.remove_on_delete,
+        "partial-update.remove-record-on-sequence-group": list(options.remove_on_groups),
+        "primary-key.nullable": options.nullable_key,
+    }
+
+
+def find_breaks(stored_values: Mapping[str, Any], current_values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield problems for changed fixed settings; a table without stored settings accepts all of them."""
+    for name, value in current_values.items():
+        if name not in stored_values or stored_values[name] == value or (name in _ONE_WAY and value):
+            continue
+        path = name if name in {"merge_engine", "primary_key"} else f"options.{name}"
+        message = f"was {stored_values[name]!r} when the target was written, but is now {value!r}"
+        yield Problem(
+            path,
+            "immutable-option",
+            message,
+            "restore it, or run once with full_refresh=True to fold the source again",
+        )

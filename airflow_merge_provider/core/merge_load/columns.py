@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean, suggest_name
 from airflow_merge_provider.core.merge_load.load import LoadConfig, SchemaEvolution
 from airflow_merge_provider.core.merge_load.requirements import StagingRequirements
-from airflow_merge_provider.core.run.text_order import describe_text_order
+from airflow_merge_provider.core.run.columns import describe_text_order
 from airflow_merge_provider.core.schema.key_types import FindExample, show_example, suggest_cast
 from airflow_merge_provider.core.schema.type_text import FILE_METADATA
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from airflow_merge_provider.core.errors import Problem
-from airflow_merge_provider.core.merge_load.conditions import check_condition
 from airflow_merge_provider.core.merge_load.load import (
     ABSENT_ROWS,
     ROW_ID,
@@ -19,6 +18,7 @@ from airflow_merge_provider.core.merge_load.load import (
     KeyColumns,
     LoadConfig,
     both_sorts,
+    check_condition,
     is_timeless,
 )
 from airflow_merge_provider.core.merge_load.timestamps import CutDigitsError, parse_timestamp

@@ -14,8 +14,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.expectations.config import find_problems, parse_expectations
-from airflow_merge_provider.core.merge_record import attributes as attribute_rules
-from airflow_merge_provider.core.merge_record.units import (
+from airflow_merge_provider.core.merge_record import flowfile
+from airflow_merge_provider.core.merge_record.properties import (
     Period,
     data_size,
     parse_limit,
@@ -185,8 +185,8 @@ class MergeRecordConfig(Config):
         None, description="The attribute whose value is the same for all files of a bin."
     )
     attribute_strategy: Annotated[
-        str, _build_word_validator(attribute_rules.COMMON, attribute_rules.ALL_UNIQUE), NOTHING
-    ] = Field(attribute_rules.COMMON, description="Which attributes of its sources a merged file inherits.")
+        str, _build_word_validator(flowfile.COMMON, flowfile.ALL_UNIQUE), NOTHING
+    ] = Field(flowfile.COMMON, description="Which attributes of its sources a merged file inherits.")
     min_records: Count = Field(1, description="The minimum number of records of a full bin.")
     max_records: Limit = Field(
         1000, description="The number of records from which a bin is full; files are never split."

@@ -13,8 +13,8 @@ from stat import S_ISLNK
 from typing import Any
 
 from airflow_merge_provider.core.errors import Problem, did_you_mean
-from airflow_merge_provider.core.merge_record.attributes import list_placeholders
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import list_placeholders
 from airflow_merge_provider.core.merge_record.plan import NewFiles, plan_merges
 from airflow_merge_provider.core.merge_record.schema import Field
 from airflow_merge_provider.core.merge_record.state import State

@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, field as default, replace
 from types import MappingProxyType
 from typing import Any
 
-from airflow_merge_provider.core.merge_record import attributes as attribute_rules
 from airflow_merge_provider.core.merge_record.bins import Bins, EndedBin
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.flowfile import FlowFile, merge_id
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile, inherit_attributes, merge_id
 from airflow_merge_provider.core.merge_record.reasons import (
     FULL,
     Reason,
@@ -305,9 +304,7 @@ def _build_merge(
 ) -> PlannedMerge:
     bin_, sources = ended.bin, ended.sources
     age_ms = max(0, now - bin_.created_at) // _MILLISECOND
-    inherited = attribute_rules.inherit_attributes(
-        (source.attributes for source in sources), config.attribute_strategy
-    )
+    inherited = inherit_attributes((source.attributes for source in sources), config.attribute_strategy)
     written = {
         "record.count": str(bin_.records),
         "mime.type": MIME_TYPES[config.output["format"]],

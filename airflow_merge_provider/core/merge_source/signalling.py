@@ -1,9 +1,12 @@
-"""Signalling: whether a change of an input starts a run, or only the schedule does."""
+"""What starts a run: a change of an input or the schedule, and the datasets that must be populated before."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.population import State, list_unpopulated
 
 SHORTEST_INTERVAL = 120
 
@@ -30,3 +33,15 @@ def is_signalling(
     if schedule is None:  # without a schedule, only changes start a run
         return True
     return "cron" not in schedule and schedule["interval"] >= shortest_interval
+
+
+def is_populated(config: MergeSourceConfig, state: Mapping[str, State]) -> bool:
+    """Return whether the source is populated: all datasets that it waits for are populated."""
+    return not list_unpopulated(
+        list_awaited(config), state, ignore_non_existent=config.ignore_non_existent_datasets
+    )
+
+
+def list_awaited(config: MergeSourceConfig) -> tuple[str, ...]:
+    """Return the datasets that the source waits for: ``initial_datasets``, or all datasets."""
+    return config.dataset_ids if config.initial_datasets is None else config.initial_datasets

@@ -1,4 +1,4 @@
-"""The columns of a Delta table, as its log has them in Spark's JSON form."""
+"""The columns of a Delta table, as its log has them in Spark's JSON form, and warnings about their types."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.core.schema.type_text import show_identifier
 
 JsonField = Mapping[str, Any]
 # Returns the fields of a table at its version.
@@ -39,3 +40,18 @@ def format_type(kind: Any) -> str:
         return f"map<{format_type(kind['keyType'])},{format_type(kind['valueType'])}>"
     fields = ",".join(f"{field['name']}:{format_type(field['type'])}" for field in kind["fields"])
     return f"struct<{fields}>"
+
+
+def describe_text_order(path: str, *names: str) -> str:
+    """Return the warning for a text column, or a field inside of it, that orders records by an option.
+
+    >>> print(describe_text_order("options.sequence.field", "version"))
+    options.sequence.field: column 'version' is text, so '9' is newer than '10' (cast it upstream, e.g. \
+CAST(version AS BIGINT), or CAST(version AS TIMESTAMP); texts of one length such as ISO dates are in order)
+    """
+    cast = ".".join(map(show_identifier, names))
+    return (
+        f"{path}: column {'.'.join(names)!r} is text, so '9' is newer than '10' (cast it upstream, e.g. "
+        f"CAST({cast} AS BIGINT), or CAST({cast} AS TIMESTAMP); texts of one length such as ISO dates "
+        "are in order)"
+    )

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 from airflow_merge_provider.core.errors import DataError, Problem, UnrevertedError
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.columns import ReadFields
-from airflow_merge_provider.core.run.other_writers import describe_change, describe_unreverted
 from airflow_merge_provider.core.run.previous_run import RESULT, VERSION_BEFORE, PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import RunReporter
-from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.core.run.table_log import PinnedDataset, describe_change, describe_unreverted
 from airflow_merge_provider.core.run_mode import RunMode
 
 

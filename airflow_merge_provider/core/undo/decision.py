@@ -26,10 +26,15 @@ from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import TableLog, count_pinned, refuse_missing_dataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.table_history import NO_VERSION, trace_lineage
-from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo, describe_run
+from airflow_merge_provider.core.undo.choice import (
+    SideTableVersion,
+    UndoChoice,
+    choose_undo,
+    describe_run,
+    list_side_tables,
+)
 from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
 from airflow_merge_provider.core.undo.load_removal import LoadRemoval, find_removal
-from airflow_merge_provider.core.undo.side_tables import SideTableVersion, list_side_tables
 
 NOTHING_IN_FORCE = "no run of the target is in force"
 _NAMED = 20

@@ -19,12 +19,13 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, MergeError, UnrevertedError
-from airflow_merge_provider.core.run.other_writers import (
+from airflow_merge_provider.core.run.table_log import (
     describe_change,
     describe_unreverted,
     find_change,
+    get_app_id,
+    parse_metadata,
 )
-from airflow_merge_provider.core.run.table_log import get_app_id, parse_metadata
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.writer import restore_table

@@ -13,11 +13,17 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_quotes
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.merge_engine import stored_settings
+from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.checks import list_text_orders
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.merge_engine.counts import COUNTS, count_storage, is_compaction_due
-from airflow_merge_provider.core.merge_engine.decision import FoldDecision, decide_fold, require_dataset
+from airflow_merge_provider.core.merge_engine.decision import (
+    COUNTS,
+    FoldDecision,
+    count_storage,
+    decide_fold,
+    is_compaction_due,
+    require_dataset,
+)
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
@@ -275,7 +281,7 @@ class _Fold(JobRun):
         }
         return {
             **self.reporter.build_state(result),
-            "fixed": stored_settings.build_fixed_settings(self.config),
+            "fixed": refusals.build_fixed_settings(self.config),
             **write_offsets([*other_offsets, self.source.pinned.offset]),
             "configs": {**configs, self.source.pinned.dataset.uri: self.request.config},
             **self.decision.build_batches(),

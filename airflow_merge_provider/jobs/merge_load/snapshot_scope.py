@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, functions as F
 
-from airflow_merge_provider.core.merge_load.conditions import fill_tables
+from airflow_merge_provider.core.merge_load.load import fill_tables
 from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import (
     TargetColumns,

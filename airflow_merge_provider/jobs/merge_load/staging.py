@@ -21,8 +21,7 @@ from airflow_merge_provider.core.merge_load.columns import (
     check_reserved,
     list_text_orders,
 )
-from airflow_merge_provider.core.merge_load.conditions import fill_tables
-from airflow_merge_provider.core.merge_load.load import LoadConfig
+from airflow_merge_provider.core.merge_load.load import LoadConfig, fill_tables
 from airflow_merge_provider.core.merge_load.requirements import CONTENT, PREFIX, StagingRequirements
 from airflow_merge_provider.core.schema.type_text import show_identifier
 from airflow_merge_provider.jobs.delta.table import read_example

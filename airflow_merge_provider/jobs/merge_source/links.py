@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from airflow_merge_provider.core import errors
-from airflow_merge_provider.core.merge_source import chain, explanation
+from airflow_merge_provider.core.merge_source import explanation
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
 from airflow_merge_provider.jobs.spark.pickling import pickle_once
 
@@ -36,4 +36,4 @@ def _of_output() -> Callable[[str, list[Any]], list[tuple[str, ...]]]:
     def of_output(output_id: str, members: list[Any]) -> list[tuple[str, ...]]:
         return [tuple(row[name] for name in names) for row in linked(output_id, members)]
 
-    return pickle_once(of_output, errors, chain, explanation)
+    return pickle_once(of_output, errors, explanation)

@@ -12,7 +12,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
+from airflow_merge_provider.core.child_process import FILESYSTEM_SETTING, get_filesystem_id
 
 # These loggers print each failed statement with its whole stack as JSON; the job reports its errors itself.
 _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")

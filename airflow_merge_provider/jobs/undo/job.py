@@ -25,11 +25,10 @@ from airflow_merge_provider.core.run.reporter import APPROVED_BY, CHANGED, RunRe
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.table_history import NO_VERSION, RESTORED_VERSION, UNDO, UNDONE_VERSION
-from airflow_merge_provider.core.undo.choice import UndoChoice
+from airflow_merge_provider.core.undo.choice import SideTableVersion, UndoChoice
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.core.undo.decision import UndoDecision, open_run
 from airflow_merge_provider.core.undo.load_removal import LoadRemoval
-from airflow_merge_provider.core.undo.side_tables import SideTableVersion
 from airflow_merge_provider.jobs.delta.log import read_properties
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.delta.side_table import SideTable

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from airflow_merge_provider.core.machine import get_filesystem_id
+from airflow_merge_provider.core.child_process import get_filesystem_id
 from airflow_merge_provider.spark_process.shared.server_folder import (
     ServerFolder,
     ServerState,

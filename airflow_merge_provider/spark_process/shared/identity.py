@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider import __version__
-from airflow_merge_provider.core.child_process import build_child_environment
-from airflow_merge_provider.core.machine import get_filesystem_id
+from airflow_merge_provider.core.child_process import build_child_environment, get_filesystem_id
 from airflow_merge_provider.spark_process.jvm.class_archive import read_java_release
 from airflow_merge_provider.spark_process.jvm.jars import find_java, spark_home
 from airflow_merge_provider.spark_process.jvm.spark_defaults import read_spark_defaults

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from operator import itemgetter
 
+from airflow_merge_provider.core.child_process import get_filesystem_id
 from airflow_merge_provider.core.errors import JobError
-from airflow_merge_provider.core.machine import get_filesystem_id
 from airflow_merge_provider.spark_process.connect_server import START_SECONDS
 from airflow_merge_provider.spark_process.shared.file_lock import release_lock, try_lock
 from airflow_merge_provider.spark_process.shared.identity import ServerSpec, build_environment

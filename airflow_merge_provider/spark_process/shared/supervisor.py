@@ -17,9 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from airflow_merge_provider.core.child_process import make_work_folder
+from airflow_merge_provider.core.child_process import get_filesystem_id, make_work_folder
 from airflow_merge_provider.core.errors import MergeError
-from airflow_merge_provider.core.machine import get_filesystem_id
 from airflow_merge_provider.core.spark_conf import merge_settings
 from airflow_merge_provider.spark_process.connect_server import START_SECONDS, ConnectServer
 from airflow_merge_provider.spark_process.connect_token import LOOPBACK, format_address, offer_token

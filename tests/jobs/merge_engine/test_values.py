@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_engine.checks import plan_fold
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.run.text_order import describe_text_order
+from airflow_merge_provider.core.run.columns import describe_text_order
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, KIND, PROBLEM
 from airflow_merge_provider.jobs.merge_engine.row_changes import fold_batch

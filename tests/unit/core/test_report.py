@@ -15,12 +15,12 @@ from airflow_merge_provider.core.report import (
     Measure,
     RowCounts,
     add_launch_seconds,
+    build_report_schema,
     clear_run_counts,
     fill_counts,
     summarize_report,
     truncate_report,
 )
-from airflow_merge_provider.core.report_schema import build_report_schema
 from tests.fakes import REPORT
 
 MEASURES = (Measure("read", "rows", "Rows."), Measure("held", "rows", "Rows.", "target"))

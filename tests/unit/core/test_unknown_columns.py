@@ -25,8 +25,8 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.landing import list_unknown_names
 from airflow_merge_provider.core.merge_record.plan import NewFiles
+from airflow_merge_provider.core.merge_record.properties import Period
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.core.merge_record.units import Period
 from airflow_merge_provider.core.merge_source.columns import check_survivorship_columns
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.model import Config

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from demo.golden_airports import Airport, Golden, chain_lines, distance_km, format_report
 
-from airflow_merge_provider.core.merge_source.chain import EntityRef
+from airflow_merge_provider.core.merge_source.explanation import EntityRef
 
 HERE = Airport("Here", "US", 32.2, -80.7)
 THERE = Airport("There", "CN", 37.1, 97.3)

@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 
 from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.core.errors import ConfigError, DataError
-from airflow_merge_provider.core.merge_source.chain import EntityRef, Link
+from airflow_merge_provider.core.merge_source.explanation import EntityRef, Link
 from airflow_merge_provider.explain.merge_source import (
     explain_between,
     explain_entity,

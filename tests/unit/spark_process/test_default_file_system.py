@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from airflow_merge_provider import before_spark
+from airflow_merge_provider.core.child_process import FILESYSTEM_SETTING
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.core.machine import FILESYSTEM_SETTING
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.spark_process.connect_server import build_server_conf
 from airflow_merge_provider.spark_process.jvm.default_file_system import has_local_paths

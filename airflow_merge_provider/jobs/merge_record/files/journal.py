@@ -12,14 +12,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow_merge_provider.core.errors import ConflictError, DataError
-from airflow_merge_provider.core.merge_record.relocation import LOCATION, find_roots, relocate_files
 from airflow_merge_provider.core.merge_record.state import (
+    LOCATION,
     STATE_PREFIX,
     State,
+    find_roots,
     find_state_file,
     list_generations,
     list_old_states,
     plan_file,
+    relocate_files,
     state_file,
 )
 from airflow_merge_provider.jobs.merge_record.files.lease import Lease

@@ -13,9 +13,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_record import attributes as rules
 from airflow_merge_provider.core.merge_record.config import MISSING_SOURCE, MergeRecordConfig
-from airflow_merge_provider.core.merge_record.flowfile import flowfile_uuid
+from airflow_merge_provider.core.merge_record.flowfile import compute_attributes, flowfile_uuid, of_path
 from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR, FileEntry, Listing
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 
@@ -107,7 +106,7 @@ def _with_attributes(
         if kind == "metadata":
             attributes |= _build_metadata(uri, entry)
         elif kind == "path":
-            attributes |= rules.of_path(entry.name)
+            attributes |= of_path(entry.name)
         elif entry.name in sidecars:
             sidecar = sidecars[entry.name]
             problem = (
@@ -116,7 +115,7 @@ def _with_attributes(
                 else f"{name}{SIDECAR} is not a flat JSON object of at most {_MOST_SIDECAR >> 20} MiB"
             )
             attributes |= sidecar or {}
-    attributes |= rules.compute_attributes(config.attributes or {}, attributes)
+    attributes |= compute_attributes(config.attributes or {}, attributes)
     return QueuedFile(entry, uri, attributes, _find_wrong_name(name) or problem)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import StringType, StructType
 
-from airflow_merge_provider.core import errors, value_text as values
-from airflow_merge_provider.core.merge_source import chain, explanation
+from airflow_merge_provider.core import errors, value_text
+from airflow_merge_provider.core.merge_source import explanation
 from airflow_merge_provider.core.merge_source.columns import REPLACED
 from airflow_merge_provider.core.merge_source.explanation import MEMBERS_MAX
 from airflow_merge_provider.jobs.merge_source.output.row_changes import HASH, ID, PLACE
@@ -167,4 +167,4 @@ def _build_description() -> Callable[[str, list[Any] | None, list[Any] | None], 
     def describe_output(output_id: str, before: list[Any] | None, after: list[Any] | None) -> str:
         return describe(output_id, before or [], after or [])
 
-    return pickle_once(describe_output, errors, values, chain, explanation)
+    return pickle_once(describe_output, errors, value_text, explanation)

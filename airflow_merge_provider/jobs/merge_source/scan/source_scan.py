@@ -15,7 +15,7 @@ from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
-from airflow_merge_provider.core.run.text_order import describe_text_order
+from airflow_merge_provider.core.run.columns import describe_text_order
 from airflow_merge_provider.jobs.merge_source.model import (
     CONTENTS,
     HASH,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.merge_engine.stored_settings import build_fixed_settings, find_breaks
+from airflow_merge_provider.core.merge_engine.refusals import build_fixed_settings, find_breaks
 
 
 def build_settings(engine: str = "aggregation", **options: Any) -> dict[str, Any]:

@@ -9,8 +9,12 @@ import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.properties import from_properties
-from airflow_merge_provider.core.merge_record.units import data_size, parse_period, positive_integer
+from airflow_merge_provider.core.merge_record.properties import (
+    data_size,
+    from_properties,
+    parse_period,
+    positive_integer,
+)
 
 FOLDERS = {"source": "/in", "merged": "/out", "failure": "/bad", "original": "/old", "state_path": "/state"}
 

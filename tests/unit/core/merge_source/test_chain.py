@@ -6,8 +6,13 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, build_chain, find_path
-from airflow_merge_provider.core.merge_source.explanation import describe_member_changes
+from airflow_merge_provider.core.merge_source.explanation import (
+    EntityRef,
+    Link,
+    build_chain,
+    describe_member_changes,
+    find_path,
+)
 
 A1, A2, B1, B2, C1 = (
     EntityRef("A", "a1"),

@@ -17,8 +17,7 @@ from airflow_merge_provider.core.merge_source.dtl.expressions import (
 )
 from airflow_merge_provider.core.merge_source.dtl.values import build_keys
 from airflow_merge_provider.core.merge_source.equality import list_rules
-from airflow_merge_provider.core.merge_source.population import is_populated
-from airflow_merge_provider.core.merge_source.signalling import is_signalling
+from airflow_merge_provider.core.merge_source.signalling import is_populated, is_signalling
 from airflow_merge_provider.core.population import output_populated
 
 VECTORS = json.loads(
