@@ -1,11 +1,13 @@
-"""Print tables, changes, JSON and errors: with colours on a terminal, otherwise as plain text."""
+"""Print tables, changes, JSON, errors and progress: with colours on a terminal, otherwise as plain text."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
@@ -13,6 +15,7 @@ from airflow_merge_provider.core.value_text import escape_text
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 # Styles by the first character of a line of changes.
 _SIGN_STYLES = {"+": "green", "-": "red", "~": "yellow", "=": "dim", "!": "bold red"}
@@ -134,3 +137,39 @@ def _print_rich_table(console: Console, columns: Sequence[Column], rows: Sequenc
 
 def _get_text(cell: Cell) -> str:
     return cell.text if isinstance(cell, StyledText) else cell
+
+
+# A step that has ended, as a run prints it: "[merge +  1.2s] scan match keys: 0.4s".
+_STEP = re.compile(r"\[merge \+ *[\d.]+s\] (.+): ([\d.]+s)")
+_STARTING = "starting"
+
+
+@contextmanager
+def show_progress() -> Iterator[Callable[[str], object]]:
+    """Yield the function to which each output line of a run is passed.
+
+    On a terminal, the last step that has ended and the time since the start are one line, which is removed at
+    the end. Warnings, the result and what Spark prints remain above it.
+    """
+    console = find_console(sys.stderr)
+    if console is None:
+        yield _print_line
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - slow
+
+    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as progress:
+        task = progress.add_task(_STARTING, total=None)
+
+        def show_line(line: str) -> None:
+            step = _STEP.fullmatch(line)
+            if step is not None:
+                progress.update(task, description=f"finished {step[1]} in {step[2]}")
+            else:
+                progress.console.print(line, markup=False, soft_wrap=True)
+
+        yield show_line
+
+
+def _print_line(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -18,8 +18,7 @@ from airflow_merge_provider.cli.arguments import (
     add_target,
     parse_settings,
 )
-from airflow_merge_provider.cli.output import print_changes, print_json, print_warning
-from airflow_merge_provider.cli.progress import show_progress
+from airflow_merge_provider.cli.output import print_changes, print_json, print_warning, show_progress
 from airflow_merge_provider.cli.run_file import (
     STDIN,
     RunFile,

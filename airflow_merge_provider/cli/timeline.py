@@ -7,7 +7,7 @@ import argparse
 from airflow_merge_provider.cli.arguments import add_json, add_target
 from airflow_merge_provider.cli.output import print_changes, print_json
 from airflow_merge_provider.cli.run_file import choose_warehouse, resolve_relative_path
-from airflow_merge_provider.explain.timeline import trace_key
+from airflow_merge_provider.explain.dispatch import trace_key
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

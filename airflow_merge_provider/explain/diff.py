@@ -24,7 +24,6 @@ from airflow_merge_provider.core.errors import ConfigError, Problem, format_coun
 from airflow_merge_provider.core.value_text import escape_text, to_json_value
 from airflow_merge_provider.delta_rs import read_columns
 from airflow_merge_provider.explain.file_ranges import build_range_condition
-from airflow_merge_provider.explain.keys import find_row_columns
 from airflow_merge_provider.explain.reading import (
     find_column,
     list_types,
@@ -32,7 +31,7 @@ from airflow_merge_provider.explain.reading import (
     query_rows,
     quote_name,
 )
-from airflow_merge_provider.explain.target import open_target
+from airflow_merge_provider.explain.target import find_row_columns, open_target
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -1,4 +1,4 @@
-"""Explain a key of any target: choose the explanation by the capability that wrote the target."""
+"""Explain a key of any target by the capability that wrote it, and list every state of a key of any table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.delta_rs import is_table
 from airflow_merge_provider.explain.merge_record import explain_merged_file, find_state_folders
-from airflow_merge_provider.explain.target import find_owner, refuse_owner
+from airflow_merge_provider.explain.model.key import convert_key, parse_key
+from airflow_merge_provider.explain.model.timeline import Timeline, build_timeline
+from airflow_merge_provider.explain.reading import list_types, open_version, read_states, refuse_unknown_key
+from airflow_merge_provider.explain.target import (
+    find_key_columns,
+    find_owner,
+    open_target,
+    read_history_columns,
+    refuse_owner,
+)
 
 
 class AnyExplanation(Protocol):
@@ -40,3 +49,23 @@ def explain_target(
         raise refuse_owner(dataset, owner, "this package")
     explanation: AnyExplanation = explain(target, key, warehouse=warehouse, version=version)
     return explanation
+
+
+def trace_key(target: str, key: str, *, warehouse: str | None = None, version: int | None = None) -> Timeline:
+    """Return the rows of a key after each commit that changed them.
+
+    :param key: the value of the only key column, or a JSON object with the values of any columns.
+    :param version: the version of the target at which the timeline ends; None for the newest.
+    :raises ConfigError: if the target or the key is not valid.
+    :raises DataError: if the target is not a Delta table, does not have the version, or never had the key.
+    """
+    dataset, table = open_target(target, warehouse)
+    if version is not None:
+        table = open_version(dataset, version)
+    columns = () if key.lstrip().startswith("{") else find_key_columns(dataset, table)
+    texts = parse_key(key, columns, list(list_types(table)))
+    values = convert_key(texts, list_types(table))
+    states = read_states(dataset, table, [texts])
+    if not any(state.rows for state in states.states):
+        raise refuse_unknown_key(dataset, states, values)
+    return build_timeline(values, states, read_history_columns(table))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.source_offset import read_offsets
-from airflow_merge_provider.explain.keys import read_history_columns
 from airflow_merge_provider.explain.model.commits import CommitRef, KeyState, KeyStates
 from airflow_merge_provider.explain.model.history import (
     HistoryColumns,
@@ -37,7 +36,7 @@ from airflow_merge_provider.explain.reading import (
     read_states,
     refuse_unknown_key,
 )
-from airflow_merge_provider.explain.target import open_target, require_owner
+from airflow_merge_provider.explain.target import open_target, read_history_columns, require_owner
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

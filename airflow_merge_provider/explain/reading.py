@@ -1,4 +1,4 @@
-"""Read the rows of a key at the versions of a Delta table with delta-rs, without Spark."""
+"""Read rows of a key at the versions of a Delta table with delta-rs, and files of folders, without Spark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
+from airflow_merge_provider.core.object_store.clients import complete_arguments
 from airflow_merge_provider.core.source_offset import SourceOffset
 from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
 from airflow_merge_provider.core.value_text import (
@@ -22,9 +23,11 @@ from airflow_merge_provider.core.value_text import (
 from airflow_merge_provider.delta_rs import open_table, parse_entry, read_columns
 from airflow_merge_provider.explain.model.commits import CommitRef, KeyState, KeyStates
 from airflow_merge_provider.explain.model.key import convert_key
+from airflow_merge_provider.file_store.folder import open_folder
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
 
 # A key of a replaced group, or of rows without a key, may have many rows.
 ROWS_MAX = 1000
@@ -297,3 +300,37 @@ def render_literal(value: Any, kind: str) -> str:
 def _name_type(kind: Any) -> str:
     # A primitive type has its name as its type; the others are named by what they are.
     return str(kind.type)
+
+
+class Folder:
+    """A folder of small files, such as a ledger; names are relative to it.
+
+    :raises SetupError: if no library for this kind of location is installed.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location.rstrip("/")
+        self._files, self._root = open_folder(self.location, complete_arguments(self.location))
+
+    def list_names(self, folder: str = "") -> list[str]:
+        """Return the names of the files and folders in a subfolder; an empty list if it does not exist."""
+        path = f"{self._root}/{folder}".rstrip("/")
+        try:
+            entries = self._files.ls(path, detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(str(entry).rstrip("/").rpartition("/")[2] for entry in entries)
+
+    def read_file(self, name: str) -> bytes:
+        """Return the content of a file."""
+        content: bytes = self._files.cat_file(f"{self._root}/{name}")
+        return content
+
+    def get_modification_time(self, name: str) -> datetime:
+        """Return the time at which a file was written, in UTC."""
+        at: datetime = self._files.modified(f"{self._root}/{name}")
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
+    def refuse_file(self, name: str, error: Exception) -> DataError:
+        """Return the error of a file whose content is not what was written."""
+        return DataError(f"{self.location}/{name} is damaged: restore it from a backup ({error})")

@@ -1,13 +1,20 @@
-"""Open a target at a version with delta-rs, without Spark, and raise clear errors."""
+"""Open a target at a version with delta-rs, and find who writes it and which columns identify its rows."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
+from airflow_merge_provider.core.merge_load.target_form import read_history_settings
 from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.delta_rs import open_table
+from airflow_merge_provider.explain.model.commits import CommitRef
+from airflow_merge_provider.explain.model.history import HistoryColumns
+from airflow_merge_provider.explain.reading import find_column, list_types, read_lineage
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -67,3 +74,34 @@ def identify_owner(table: DeltaTable) -> str | None:
     owner = table.metadata().configuration.get(WRITER)
     is_golden = owner is None and any(field.name == "_members" for field in table.schema().fields)
     return "merge_source" if is_golden else owner
+
+
+def find_key_columns(dataset: Dataset, table: DeltaTable) -> tuple[str, ...]:
+    """Return the columns whose values a KEY has; empty if the target has no key, or does not record it."""
+    history = read_history_columns(table)
+    return _find_recorded_key(dataset, table) if history is None else history.key
+
+
+def find_row_columns(dataset: Dataset, table: DeltaTable) -> tuple[str, ...]:
+    """Return the columns that identify one row: in a history, those of a version of a key."""
+    history = read_history_columns(table)
+    if history is None:
+        return _find_recorded_key(dataset, table)
+    return (*(history.key or (history.hash,)), history.valid_from)
+
+
+def read_history_columns(table: DeltaTable) -> HistoryColumns | None:
+    """Return the columns of a history; None if the table is not one."""
+    settings = read_history_settings(json.loads(table.schema().to_json())["fields"])
+    return None if settings is None else HistoryColumns.from_settings(settings, HASH_COLUMN)
+
+
+def _find_recorded_key(dataset: Dataset, table: DeltaTable) -> tuple[str, ...]:
+    owner, types = identify_owner(table), list_types(table)
+    if owner is None:
+        return ()
+    commits = map(CommitRef.from_entry, read_lineage(dataset, table).entries)
+    states = (commit.state for commit in commits if commit.state.get("capability") == owner)
+    keys = map(CAPABILITIES[owner].find_recorded_key, states)
+    columns = [find_column(name, types) for name in next(filter(None, keys), ())]
+    return tuple(column for column in columns if column is not None)

@@ -1,7 +1,8 @@
 """Return which datasets are populated, and the origin of that status, without a JVM.
 
 The dataset's own commits take precedence over a mark in the state store of its asset. Only Spark can read a
-catalog table, so its status comes from the mark alone.
+catalog table, so its status comes from the mark alone,
+which a person sets in Airflow.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, Context
+from airflow.sdk.execution_time.context import AssetStateStoreAccessor
 
-from airflow_merge_provider.assets import dataset_asset
+from airflow_merge_provider.assets import dataset_asset, dataset_text, is_catalog
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.clients import complete_arguments
 from airflow_merge_provider.core.population import FLAG, State, list_unpopulated, table_state
 from airflow_merge_provider.file_store.folder import open_folder
-from airflow_merge_provider.hooks._population_marks import is_marked, is_marked_async
+from airflow_merge_provider.hooks._airflow_api import translate_api_errors
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
 
 Ref = str | Mapping[str, Any]
 Origin = Literal["flag", "rows", "files", "mark", "event", "missing", "catalog"]
@@ -135,3 +138,56 @@ def _has_files(hook: WarehouseHook, path: str) -> bool:
         )
     except OSError as error:
         raise SetupError(f"{path} cannot be read: {error}") from error
+
+
+MARK = "populated"
+
+
+def is_marked(asset: Asset) -> bool:
+    """Return whether an asset is marked as populated; for use in a task.
+
+    :raises AirflowApiError: when the API of Airflow does not answer.
+    """
+    with translate_api_errors(f"the mark of {asset.uri}"):
+        return _is_mark(AssetStateStoreAccessor(uri=asset.uri).get(MARK))
+
+
+async def is_marked_async(asset: Asset) -> bool:
+    """Return whether an asset is marked as populated; for use in a trigger.
+
+    :raises AirflowApiError: when the API of Airflow does not answer.
+    """
+    with translate_api_errors(f"the mark of {asset.uri}"):
+        return _is_mark(await AssetStateStoreAccessor(uri=asset.uri).aget(MARK))
+
+
+def find_marked(assets: Iterable[Any], context: Context) -> list[str]:
+    """Return the datasets of those of a task's assets that are marked as populated."""
+    store = context.get("asset_state_store")
+    if store is None:
+        return []
+    return [
+        dataset_text(asset)
+        for asset in assets
+        if isinstance(asset, Asset) and _is_mark(store[asset].get(MARK))
+    ]
+
+
+def mark_populated(asset: Asset, report: Mapping[str, Any], context: Context) -> None:
+    """Mark a populated catalog table, for readers without Spark; remove only marks set by this package."""
+    store = context.get("asset_state_store")
+    if store is None or report.get("populated") is None or not is_catalog(asset):
+        return
+    if report["populated"]:
+        store[asset].set(MARK, {"run_id": context["run_id"], "job": report.get("job")})
+    elif _is_own(store[asset].get(MARK)):
+        store[asset].delete(MARK)
+
+
+def _is_mark(value: Any) -> bool:
+    """Return whether a value marks a dataset as populated: any value except None, False and "false"."""
+    return value not in (None, False, "false")
+
+
+def _is_own(value: Any) -> bool:
+    return isinstance(value, Mapping) and "job" in value

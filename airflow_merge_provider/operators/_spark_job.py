@@ -32,7 +32,7 @@ from airflow_merge_provider.core.report import (
     truncate_report,
 )
 from airflow_merge_provider.core.source_offset import normalize_uri
-from airflow_merge_provider.hooks._population_marks import find_marked, mark_populated
+from airflow_merge_provider.hooks.population import find_marked, mark_populated
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import WarehouseHook, find_warehouse
 from airflow_merge_provider.lineage.settings import add_parent_run, is_openlineage_enabled

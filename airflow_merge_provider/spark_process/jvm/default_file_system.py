@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from airflow_merge_provider.spark_process.jvm.site_files import find_site_file, read_settings
+from airflow_merge_provider.spark_process.jvm.spark_defaults import find_site_file, read_settings
 
 _NAMES = ("fs.defaultFS", "fs.default.name")
 _SPARK = "spark.hadoop."

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.spark_process.jvm.site_files import find_site_file, read_settings
+from airflow_merge_provider.spark_process.jvm.spark_defaults import find_site_file, read_settings
 
 _CATALOG = "spark.sql.catalog."
 _SESSION_CATALOG = "spark_catalog"

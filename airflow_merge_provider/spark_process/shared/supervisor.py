@@ -28,7 +28,7 @@ from airflow_merge_provider.spark_process.shared.background import BackgroundWor
 from airflow_merge_provider.spark_process.shared.identity import ServerSpec, parse_spec
 from airflow_merge_provider.spark_process.shared.server_end import FAILED, STOPPED, classify_exit
 from airflow_merge_provider.spark_process.shared.server_folder import ServerEnd, ServerFolder, ServerState
-from airflow_merge_provider.spark_process.shared.server_log import ServerLog
+from airflow_merge_provider.spark_process.shared.server_run import ServerLog
 
 HOST = LOOPBACK[0]
 MODULE = "airflow_merge_provider.spark_process.shared.supervisor"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.cli import main as cli
-from airflow_merge_provider.cli.progress import show_progress
+from airflow_merge_provider.cli.output import show_progress
 from tests.unit.cli.conftest import run_on_terminal
 
 LINES = [
@@ -19,7 +19,7 @@ LINES = [
 ]
 _CODE = """
 import sys, time
-from airflow_merge_provider.cli.progress import show_progress
+from airflow_merge_provider.cli.output import show_progress
 with show_progress() as on_line:
     for line in sys.argv[1:]:
         on_line(line)

@@ -20,7 +20,7 @@ from airflow_merge_provider.spark_process.shared.server_folder import (
     list_folders,
     remove_left_folders,
 )
-from airflow_merge_provider.spark_process.shared.server_log import ServerLog
+from airflow_merge_provider.spark_process.shared.server_run import ServerLog
 from airflow_merge_provider.spark_process.shared.server_start import format_duration
 from airflow_merge_provider.spark_process.shared.slots import try_slot
 from tests.unit.spark_process.conftest import FakeMachine
