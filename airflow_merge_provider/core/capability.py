@@ -62,10 +62,12 @@ class Capability:
     ``find_recorded_key`` returns the key columns that the state of a commit records, if it does.
     ``open_run`` decides from logs whether a run has work; None if it depends on files. ``unpack`` extracts
     the configuration from text that was pasted from the system whose semantics the capability has.
-    ``explanation`` is the function that explains a key of a target, as ``module:name`` in ``explain``.
+    ``job`` is the function that runs it with Spark, and ``explanation`` the one that explains a key of a
+    target: each as ``module:name``, so that only who runs it imports it.
     """
 
     name: Job
+    job: str
     config: type[Config]
     counts: Sequence[Measure]
     check_counts: Sequence[Measure] = ()
@@ -76,11 +78,12 @@ class Capability:
     lineage: Lineage = Lineage()
     explanation: str | None = None
 
-    def load_explanation(self) -> Callable[..., Any] | None:
-        """Return the function that explains a key; None if keys of other capabilities are explained only."""
-        if self.explanation is None:
-            return None
-        module, _, function = self.explanation.partition(":")
-        loaded = importlib.import_module(f"airflow_merge_provider.explain.{module}")
-        explain: Callable[..., Any] = getattr(loaded, function)
-        return explain
+
+def load_function(path: str) -> Callable[..., Any]:
+    """Return the function at ``module:name``.
+
+    :raises ImportError: if the module cannot be imported.
+    """
+    module, _, name = path.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function

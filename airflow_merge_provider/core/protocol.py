@@ -28,7 +28,8 @@ from airflow_merge_provider.core.report import add_launch_seconds
 
 PROTOCOL_VERSION: Literal[1] = 1
 
-Job = Literal["joiner", "merge_engine", "merge_load", "merge_record", "merge_source", "undo"]
+# The name of a registered job (core/capabilities.py).
+Job = str
 Until = Literal["plan", "transform", "commit"]
 # Which runs need the approval of a person before they commit.
 Approval = Literal["never", "on_risk", "always"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from airflow_merge_provider.core.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capability import load_function
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.delta_rs import is_table
 from airflow_merge_provider.explain.merge_record import explain_merged_file, find_state_folders
@@ -44,9 +45,9 @@ def explain_target(
         return explain_merged_file(target, key, warehouse=warehouse, version=version)
     owner = find_owner(target, warehouse)
     capability = CAPABILITIES.get(owner or "")
-    explain = None if capability is None else capability.load_explanation()
-    if explain is None:
+    if capability is None or capability.explanation is None:
         raise refuse_owner(dataset, owner, "this package")
+    explain = load_function(capability.explanation)
     explanation: AnyExplanation = explain(target, key, warehouse=warehouse, version=version)
     return explanation
 

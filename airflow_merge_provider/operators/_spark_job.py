@@ -15,6 +15,7 @@ from airflow.sdk import Asset, BaseOperator, Context
 from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError
+from airflow_merge_provider.core.lineage import describe_run
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, build_population
 from airflow_merge_provider.core.protocol import (
@@ -233,8 +234,6 @@ class SparkJobOperator(BaseOperator):
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any] | None:
         """Return the datasets of the run for OpenLineage; None if the arguments are invalid."""
-        # Imports all capabilities.
-        from airflow_merge_provider.core.lineage import describe_run  # noqa: PLC0415
         from airflow_merge_provider.lineage.facets import build_lineage  # noqa: PLC0415
 
         rendered = copy.copy(self)

@@ -34,8 +34,7 @@ from airflow_merge_provider.core.schema.type_text import split_type
 from airflow_merge_provider.jobs.delta.table import MemoryDataset, pin_dataset
 from airflow_merge_provider.jobs.joiner.counting import count_input_records
 from airflow_merge_provider.jobs.joiner.job import join_inputs, prepare_join, run
-from airflow_merge_provider.jobs.joiner.schemas import read_schema
-from airflow_merge_provider.jobs.joiner.target import Target, WriteResult
+from airflow_merge_provider.jobs.joiner.target import Target, WriteResult, read_schema
 from airflow_merge_provider.jobs.spark.session import override_settings
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 

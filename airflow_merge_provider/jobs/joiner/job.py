@@ -41,9 +41,7 @@ from airflow_merge_provider.jobs.delta.table import (
 from airflow_merge_provider.jobs.joiner.changed_rows import list_changed_rows
 from airflow_merge_provider.jobs.joiner.counting import check_unique, count_input_records
 from airflow_merge_provider.jobs.joiner.report import build_details
-from airflow_merge_provider.jobs.joiner.schemas import read_schema
-from airflow_merge_provider.jobs.joiner.table_target import TableTarget
-from airflow_merge_provider.jobs.joiner.target import Target
+from airflow_merge_provider.jobs.joiner.target import TableTarget, Target, read_schema
 from airflow_merge_provider.jobs.joiner.transform import Frames, join_frames
 from airflow_merge_provider.jobs.joiner.unmatched import UNMATCHED, find_unmatched
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows

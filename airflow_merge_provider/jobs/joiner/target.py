@@ -1,17 +1,32 @@
-"""The interface of the target of a join: its previous run, checks and commit."""
+"""The target of a join: the interface that a join requires, and its form as a Delta table."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.joiner.schema import Schema
-from airflow_merge_provider.core.run.previous_run import PreviousRun
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.decision import CAPABILITY
+from airflow_merge_provider.core.joiner.schema import Schema, parse_table_fields
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.previous_run import PreviousRun, load_previous_run
+from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.jobs.delta.log import read_properties
+from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, read_dataset
+from airflow_merge_provider.jobs.delta.writer import (
+    COLUMN_MAPPING,
+    append_rows,
+    create_table,
+    has_special_characters,
+    overwrite_table,
+)
+from airflow_merge_provider.jobs.run.retry import commit_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +71,81 @@ class Target(ABC):
 
         :raises ConflictError: when another run was first; this one has written nothing then.
         """
+
+
+@dataclass(frozen=True)
+class TableTarget(Target):
+    """A Delta table that joined rows are written to."""
+
+    @classmethod
+    def find_target(cls, spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Self:
+        """Return the table as a target, with its previous run; this happens before any input is read.
+
+        :raises DataError: if it is not a Delta table, or one that another capability wrote.
+        """
+        dataset = resolve_dataset(config.target or "", request.warehouse, at="target")
+        last = load_previous_run(SparkLog(spark), dataset, CAPABILITY, request)
+        return cls(dataset, config.write_mode == "append", last)
+
+    def check_columns(self, spark: SparkSession, fields: Schema) -> None:
+        if self.last is None:
+            return
+        problems = []
+        if self.append:
+            target_fields = read_schema(read_dataset(spark, PinnedDataset(self.dataset, self.last.version)))
+            problems = self._find_unfit_columns({field.name: field.type for field in target_fields}, fields)
+        special_names = [field.name for field in fields if has_special_characters(field.name)]
+        if special_names and not self._is_mapped(spark):
+            message = (
+                f"{self.dataset.uri} does not support these column names:"
+                f" {', '.join(map(repr, special_names))}"
+            )
+            hint = (
+                f"use other names, choose another target, or set its table property {COLUMN_MAPPING} to name"
+            )
+            problems.append(Problem("target", "names", message, hint))
+        if problems:
+            raise DataError.from_problems(problems)
+
+    def count_rows(self, spark: SparkSession) -> int:
+        return count_live_rows(spark, PinnedDataset(self.dataset, self.last.version)) if self.last else 0
+
+    def read_rows(self, spark: SparkSession) -> DataFrame:
+        version = None if self.last is None else self.last.version
+        return read_dataset(spark, PinnedDataset(self.dataset, version))
+
+    def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
+        def write() -> None:
+            if self.last is None:
+                create_table(self.dataset, rows, CAPABILITY)
+            elif self.append:
+                append_rows(self.dataset, rows)
+            else:
+                overwrite_table(self.dataset, rows)
+
+        commit = commit_run(spark, self.dataset, CAPABILITY, self.last, state, write)
+        return WriteResult(commit.version, commit.rows)
+
+    def _find_unfit_columns(self, target_types: Mapping[str, str], fields: Schema) -> list[Problem]:
+        """Return a problem for each new column whose name or type differs from the existing columns."""
+        messages = [
+            f"the target has no column {field.name!r}" for field in fields if field.name not in target_types
+        ]
+        messages += [
+            f"{field.name!r} is {target_types[field.name]} in the target and {field.type} in the output"
+            for field in fields
+            if target_types.get(field.name, field.type) != field.type
+        ]
+        hint = "append the columns of the target, or overwrite it once with write_mode='overwrite'"
+        return [
+            Problem("write_mode", "schema", f"{self.dataset.uri}: {message}", hint) for message in messages
+        ]
+
+    def _is_mapped(self, spark: SparkSession) -> bool:
+        """Return whether the table uses column mapping, so that names may contain special characters."""
+        return read_properties(spark, self.dataset).get(COLUMN_MAPPING, "none") != "none"
+
+
+def read_schema(frame: DataFrame) -> Schema:
+    """Return the fields of a DataFrame; no rows are read."""
+    return parse_table_fields(frame.schema.jsonValue()["fields"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import os
 import signal
@@ -15,9 +14,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airflow_merge_provider.core.capabilities import JOBS
+from airflow_merge_provider.core.capability import load_function
 from airflow_merge_provider.core.change_plan.shown_rows import mask_trace, use_shown_rows
 from airflow_merge_provider.core.child_process import die_with_parent
-from airflow_merge_provider.core.errors import MergeError, RiskError, SetupError
+from airflow_merge_provider.core.errors import (
+    ConfigError,
+    MergeError,
+    Problem,
+    RiskError,
+    SetupError,
+    suggest_name,
+)
+from airflow_merge_provider.core.lineage import describe_datasets
 from airflow_merge_provider.core.protocol import (
     DatasetDescription,
     JobFailure,
@@ -159,9 +168,6 @@ def _describe_datasets(
 ) -> dict[str, DatasetDescription]:
     if not request.describes_datasets:
         return {}
-    from airflow_merge_provider.core.lineage import (  # noqa: PLC0415 - all capabilities
-        describe_datasets,
-    )
     from airflow_merge_provider.jobs.delta.table import SparkLog  # noqa: PLC0415 - needs pyspark
 
     with progress.time_step("describe datasets"):
@@ -169,8 +175,10 @@ def _describe_datasets(
 
 
 def _import_job(name: str) -> Run:
-    run: Run = importlib.import_module(f"airflow_merge_provider.jobs.{name}.job").run
-    return run
+    if name not in JOBS:
+        hint = suggest_name(name, JOBS, "jobs")
+        raise ConfigError.from_problems([Problem("job", "unknown", f"unknown job {name!r}", hint)])
+    return load_function(JOBS[name].job)
 
 
 def _open_session(conf: Mapping[str, str]) -> Any:

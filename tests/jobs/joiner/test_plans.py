@@ -15,7 +15,7 @@ from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
 from airflow_merge_provider.jobs.joiner.counting import count_input_records
 from airflow_merge_provider.jobs.joiner.job import prepare_join
-from airflow_merge_provider.jobs.joiner.schemas import read_schema
+from airflow_merge_provider.jobs.joiner.target import read_schema
 from airflow_merge_provider.jobs.joiner.transform import join_frames
 from tests.conformance.lean import lean_session
 from tests.jobs.joiner.conftest import MakeLake

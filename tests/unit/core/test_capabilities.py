@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 import airflow_merge_provider
 from airflow_merge_provider.core.capabilities import CAPABILITIES, JOBS
+from airflow_merge_provider.core.capability import load_function
 from airflow_merge_provider.core.pipe.config import LOADS, SOURCES
-from airflow_merge_provider.core.protocol import Job
 from airflow_merge_provider.jobs.submit.warm_up import RUNS
 
 PACKAGE = Path(airflow_merge_provider.__file__).parent
 
 
-def test_every_job_of_the_protocol_is_registered() -> None:
-    """A job that a request can name has its value, its folder in core, and its job."""
-    assert set(JOBS) == set(get_args(Job))
-    for name in JOBS:
-        assert (PACKAGE / "core" / name).is_dir()
+def test_every_capability_is_registered() -> None:
+    """The folder of a job in core has its value, under the name of the folder, and the function to run it."""
+    assert set(JOBS) == {path.parent.name for path in (PACKAGE / "core").glob("*/capability.py")}
+    for name, job in JOBS.items():
+        assert job.name == name
+        assert job.job == f"airflow_merge_provider.jobs.{name}.job:run"
         assert (PACKAGE / "jobs" / name / "job.py").is_file()
+
+
+def test_a_capability_is_imported_when_it_is_asked_for() -> None:
+    """A process that runs one job does not import the others."""
+    code = (
+        "import sys; from airflow_merge_provider.core.capabilities import JOBS; JOBS['merge_load'];"
+        "print([name for name in JOBS if f'airflow_merge_provider.core.{name}.capability' in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "['merge_load']"
 
 
 def test_pipes_and_the_warm_up_run_registered_jobs() -> None:
@@ -34,7 +47,7 @@ def test_pipes_and_the_warm_up_run_registered_jobs() -> None:
 @pytest.mark.parametrize("name", sorted(set(CAPABILITIES) - {"merge_record"}))
 def test_keys_of_every_table_can_be_explained(name: str) -> None:
     """The function that explains a key is found by its name; files are explained by their state."""
-    explain = CAPABILITIES[name].load_explanation()
+    explanation = CAPABILITIES[name].explanation
 
-    assert explain is not None
-    assert explain.__module__.startswith("airflow_merge_provider.explain.")
+    assert explanation is not None
+    assert load_function(explanation).__module__.startswith("airflow_merge_provider.explain.")

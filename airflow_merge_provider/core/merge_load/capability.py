@@ -1,0 +1,21 @@
+"""The load with history, replacement or upsert: what all parts know of it."""
+
+from __future__ import annotations
+
+from airflow_merge_provider.core.capability import Capability, Lineage
+from airflow_merge_provider.core.merge_load.check import CHECK_COUNTS
+from airflow_merge_provider.core.merge_load.config import COUNTS, MergeLoadConfig, find_recorded_key
+from airflow_merge_provider.core.merge_load.decision import open_run
+from airflow_merge_provider.core.merge_load.lineage import count_read, trace_columns
+
+CAPABILITY = Capability(
+    "merge_load",
+    "airflow_merge_provider.jobs.merge_load.job:run",
+    MergeLoadConfig,
+    COUNTS,
+    CHECK_COUNTS,
+    find_recorded_key=find_recorded_key,
+    open_run=open_run,
+    lineage=Lineage(trace_columns, count_read),
+    explanation="airflow_merge_provider.explain.merge_load:explain_row",
+)

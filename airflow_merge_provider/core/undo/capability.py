@@ -1,0 +1,17 @@
+"""The undo of runs: what all parts know of it."""
+
+from __future__ import annotations
+
+from airflow_merge_provider.core.capability import Capability, Lineage
+from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
+from airflow_merge_provider.core.undo.decision import open_run
+from airflow_merge_provider.core.undo.lineage import is_truncate
+
+CAPABILITY = Capability(
+    "undo",
+    "airflow_merge_provider.jobs.undo.job:run",
+    UndoConfig,
+    COUNTS,
+    open_run=open_run,
+    lineage=Lineage(is_truncate=is_truncate),
+)
