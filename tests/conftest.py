@@ -43,9 +43,11 @@ _ORDER = ("e2e", "jobs", "conformance", "dags", "architecture")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark each test by its folder."""
+    """Mark each test by its folder, and each that needs the session of Spark."""
     if (folder := _find_folder(item)) in _MARKERS:
         item.add_marker(_MARKERS[folder])
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker("spark")
 
 
 @pytest.hookimpl(trylast=True)
@@ -86,10 +88,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Return the only Spark session of this process, with settings for tiny inputs."""
-    from tests.conformance.lean import lean_session, start_session
+    """Return the only Spark session of this process, with settings for tiny inputs.
 
-    session = lean_session(start_session(tmp_path_factory.mktemp("spark")))
+    The workers of one run share a server; a Spark inside the process has a folder of its own.
+    """
+    from tests.conformance.lean import OVER_CONNECT, lean_session, start_session
+
+    folder = tmp_path_factory.getbasetemp()
+    is_shared = OVER_CONNECT and "PYTEST_XDIST_WORKER" in os.environ
+    session = lean_session(start_session((folder.parent if is_shared else folder) / "spark"))
     yield session
     session.stop()
 
