@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,12 +40,12 @@ _collections = [time.monotonic()]
 gc.disable()
 _MARKERS = {"jobs": "spark", "conformance": "spark", "dags": "airflow", "e2e": "e2e"}
 # Long test files run first: at the end, many short files keep every worker busy.
-_ORDER = ("e2e", "jobs", "conformance", "dags", "architecture")
+_RANKS = {"e2e": 0, "jobs": 1, "conformance": 2, "dags": 3, "architecture": 4}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark each test by its folder, and each that needs the session of Spark."""
-    if (folder := _find_folder(item)) in _MARKERS:
+    if (folder := _find_folder(item.path)) in _MARKERS:
         item.add_marker(_MARKERS[folder])
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker("spark")
@@ -58,9 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     classic = os.environ.get("TESTS_SPARK", "connect") != "connect"
     items[:] = [item for item in items if classic or "classic" not in item.keywords]
-    items.sort(
-        key=lambda item: _ORDER.index(_find_folder(item)) if _find_folder(item) in _ORDER else len(_ORDER)
-    )
+    items.sort(key=lambda item: _RANKS.get(_find_folder(item.path), len(_RANKS)))
 
 
 def pytest_collection_finish() -> None:
@@ -69,9 +68,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def _find_folder(item: pytest.Item) -> str:
+@cache
+def _find_folder(path: Path) -> str:
     """Return the folder below ``tests`` that contains a test; return nothing for doctests of the package."""
-    return item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
+    return path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
