@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.expectations.config import find_problems, parse_expectations
+from airflow_merge_provider.core.file_options import MERGE_RECORD, find_option, find_option_problems
 from airflow_merge_provider.core.merge_record import attributes as attribute_rules
 from airflow_merge_provider.core.merge_record.units import (
     Period,
@@ -287,11 +288,13 @@ class MergeRecordConfig(Config):
         yield from _partition_problems(fields)
         yield from _expectation_problems(fields.get("expect"))
         reader = fields.get("reader")
+        if reader:
+            yield from find_option_problems(reader["format"], reader["options"], "reader", MERGE_RECORD)
         if reader and reader["format"] == "xml":
             if reader["schema"] is None:
                 hint = 'set one, such as "id INT, v STRING"'
                 yield Problem("reader", "schema", "format 'xml' requires a schema", hint)
-            if "rowTag" not in reader["options"]:
+            if not find_option(reader["options"], "rowTag"):
                 yield Problem(
                     "reader",
                     "options",

@@ -17,6 +17,8 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functi
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.file_options import find_lossy_options, find_option
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.files.container_files import find_location
@@ -32,9 +34,9 @@ from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
 from airflow_merge_provider.jobs.spark.files.raw_texts import check_texts
 from airflow_merge_provider.jobs.spark.formats import (
     CORRUPT,
+    EACH_FILE,
     build_reader_options,
     complete_options,
-    find_option,
     spark_format,
 )
 from airflow_merge_provider.jobs.spark.sql import quote_column
@@ -87,18 +89,23 @@ def read_files(spark: SparkSession, dataset: Dataset) -> DataFrame:
 
 
 def read_catalog_table(spark: SparkSession, dataset: Dataset) -> DataFrame:
-    """Return the rows of a catalog table of files; the texts of its files have to be values of its types."""
+    """Return the rows of a catalog table of files; the texts of its files have to be values of its types.
+
+    :raises DataError: if an option of the table leaves out values, or what Spark would change in silence.
+    """
     name = sql.quote_table(dataset)
-    rows = spark.table(name)
+    rows = spark.read.options(**EACH_FILE).table(name)
     if dataset.format not in (*TEXT_FORMATS, *CONTAINERS):
         return rows
     table: dict[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {name} AS JSON").collect()[0][0])
     kind, location = str(table.get("provider", "")).lower(), table.get("location")
+    table_options = {**table.get("storage_properties", {}), **dataset.options}
+    if problems := [*find_lossy_options(kind, table_options, dataset.id)]:
+        raise DataError.from_problems(problems)
     if kind in CONTAINERS and location:
         return check_values(spark, replace(dataset, format=kind), dataset.options, rows)
     if kind not in TEXT_FORMATS or not location:
         return rows
-    table_options = {**table.get("storage_properties", {}), **dataset.options}
     options = build_reader_options(kind, table_options)
     values = TextValues(kind, table_options, hint=_TABLE_HINT)
     reader = spark.read.format(kind).options(**_keep_bad_records(options))
@@ -200,8 +207,6 @@ def _read_texts(
     if mode == "FAILFAST":
         text_schema = StructType([*text_schema.fields, StructField(CORRUPT, StringType())])
     texts = reader.schema(text_schema).load(locations)
-    if mode == "DROPMALFORMED":
-        texts = texts.where(F.coalesce(*values.describe_columns(schema).values(), F.lit(None)).isNull())
     if mode != "FAILFAST":
         return add_columns(texts, values.convert_columns(schema))
     file_path = texts.metadataColumn("_metadata").getField("file_path")

@@ -30,7 +30,6 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, Any], list[tuple[Any, ...]]
     "permissive": ("json", {"mode": "PERMISSIVE"}, {"a": NUMBERS}, [(1, None), (2, 1.5)]),
     "permissive lines": ("csv", {**HEADER, "mode": "PERMISSIVE"}, {"a": "id,v\n1,x,y\n2\n"},
                          [("1", "x"), ("2", None)]),
-    "dropping": ("json", {"mode": "DROPMALFORMED"}, {"a": NUMBERS}, [(2, 1.5)]),
     "xml": ("xml", XML, {"a": "<a><r><id>007</id><v> 1.10 </v></r></a>"}, [("007", " 1.10 ")]),
     "line ends": ("csv", HEADER, {"a": 'id,v\n1,"x\r\ny"\n', "b": 'id,v\r\n2,"p\nq"\r\n3,"\r"\r\n'},
                   [("1", "x\r\ny"), ("2", "p\nq"), ("3", "\r")]),
@@ -184,3 +183,6 @@ def test_tables_of_text_files_are_read_by_their_types(spark: SparkSession, tmp_p
         read_table(spark, tmp_path / "e", texts, x="v,id\nx,1\n")
     with pytest.raises(DataError, match="/f/x: its header has the column 'id' more than once"):
         read_table(spark, tmp_path / "f", texts, x="id,id\n1,2\n")
+    dropping = "(id INT) USING csv OPTIONS (header 'true', mode 'DROPMALFORMED')"
+    with pytest.raises(DataError, match="texts: the option mode='DROPMALFORMED' leaves out records"):
+        read_table(spark, tmp_path / "g", dropping, x="id\n1\nx\n")

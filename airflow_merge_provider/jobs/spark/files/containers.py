@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern
+from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.errors import error_condition, first_line
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.files.container_files import (
@@ -44,7 +45,7 @@ from airflow_merge_provider.jobs.spark.files.value_problems import (
     find_invalid_text,
     find_old_day,
 )
-from airflow_merge_provider.jobs.spark.formats import find_option, spark_format
+from airflow_merge_provider.jobs.spark.formats import spark_format
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
 from airflow_merge_provider.jobs.spark.sql import quote_column
 

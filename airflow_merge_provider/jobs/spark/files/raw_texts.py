@@ -12,13 +12,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
+from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
 from airflow_merge_provider.jobs.spark.files.json_texts import (
     find_other_case,
     has_half_pair,
     is_record,
 )
-from airflow_merge_provider.jobs.spark.formats import find_option
 
 # Options that choose files, in lower case.
 _FILE_OPTIONS = {"pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"}
