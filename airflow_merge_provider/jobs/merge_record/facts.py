@@ -31,7 +31,11 @@ from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
     TypedReader,
 )
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, find_reserved_name
-from airflow_merge_provider.jobs.merge_record.readers.json_numbers import build_lossy_finder, has_fraction
+from airflow_merge_provider.jobs.merge_record.readers.json_numbers import (
+    build_lossy_finder,
+    build_mixture_finder,
+    has_fraction,
+)
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, inspect_files
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
@@ -204,13 +208,13 @@ def _settle_schemas(
     A file with numbers, lists or records beside texts is read again, because its parsed records have other
     texts of them.
     """
+    settled = dict(facts) | _refuse_mixtures(source, config, facts)
     doubtful = {
         uri.removeprefix(f"{source.location}/"): uri
-        for uri, fact in facts.items()
+        for uri, fact in settled.items()
         if fact.inferred is not None
     }
     find_lossy = build_lossy_finder(is_array=config.reader["format"] == "json-array")
-    settled = dict(facts)
     for name, lossy in containers.ask_files(source, list(doubtful), find_lossy).items():
         uri = doubtful[name]
         fact = facts[uri]
@@ -226,6 +230,26 @@ def _settle_schemas(
         except UnreadableError as error:
             settled[uri] = FileFacts(records=fact.records, unreadable=str(error))
     return {uri: replace(fact, schema=_name_void(fact.schema, config)) for uri, fact in settled.items()}
+
+
+def _refuse_mixtures(
+    source: Storage, config: MergeRecordConfig, facts: Mapping[str, FileFacts]
+) -> dict[str, FileFacts]:
+    """Return the facts of JSON files with a field of several types, unless the user asks for its text."""
+    if config.schema_merge == "union" or config.output["schema"] is not None:
+        return {}
+    mixed = {
+        uri.removeprefix(f"{source.location}/"): uri
+        for uri, fact in facts.items()
+        if fact.inferred is not None and has_variants(fact.inferred)
+    }
+    find_mixture = build_mixture_finder(is_array=config.reader["format"] == "json-array")
+    problems = containers.ask_files(source, list(mixed), find_mixture)
+    return {
+        mixed[name]: FileFacts(records=facts[mixed[name]].records, unreadable=str(problem))
+        for name, problem in problems.items()
+        if problem is not None
+    }
 
 
 def _name_void(schema: Schema, config: MergeRecordConfig) -> Schema:

@@ -36,6 +36,11 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     spark_type,
 )
 from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.files.json_texts import (
+    describe_bare_word,
+    describe_repeated_field,
+    select_parser_options,
+)
 from airflow_merge_provider.jobs.spark.files.value_problems import describe_invalid_text
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.text_values import TextValues
@@ -153,9 +158,7 @@ class TypedReader(SchemaReader):
             return records
         # A problem is no record of its own, so it has no position.
         position = F.lit(None).cast("long").alias(POSITION)
-        problems = problems.select(
-            FILE, BLOCK, position, describe_json_text(F.col("value"), spark_schema(self.schema)).alias(BAD)
-        )
+        problems = problems.select(FILE, BLOCK, position, self._describe_text().alias(BAD))
         return records.unionByName(problems.where(F.col(BAD).isNotNull()), allowMissingColumns=True)
 
     def of_lines(self, lines: DataFrame) -> DataFrame:
@@ -170,13 +173,17 @@ class TypedReader(SchemaReader):
         schema = formats.with_bad(values.build_schema(spark_schema(self.schema)))
         options = {**self._reader["options"], "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
         record = F.from_json("value", schema, options).alias("record")
-        problem = describe_json_text(F.col("value"), spark_schema(self.schema)).alias(_PROBLEM)
+        problem = self._describe_text().alias(_PROBLEM)
         texts = lines.select(record, problem, *PLACE).select("record.*", _PROBLEM, *PLACE)
         records = self._convert_texts(texts, values)
         return records.withColumn(BAD, F.coalesce(_PROBLEM, BAD)).drop(_PROBLEM)
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         return _aggregate_by_file(raw, F.col(BAD), _hash_columns(self.schema))
+
+    def _describe_text(self) -> Column:
+        """Return what Spark's parser would leave out or change in the text of a record of JSON."""
+        return describe_json_text(F.col("value"), spark_schema(self.schema), self._reader["options"])
 
     @property
     def _values(self) -> TextValues:
@@ -200,7 +207,7 @@ class TypedReader(SchemaReader):
         problems = describe_unread_values(
             spark_schema(self.schema), is_array=self._reader["format"] != "json"
         )
-        return F.when(bad.isNotNull(), F.coalesce(*problems, _quote_record(bad)))
+        return F.when(bad.isNotNull(), F.coalesce(*problems, describe_bare_word(bad), _quote_record(bad)))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
         return FileFacts(
@@ -246,7 +253,7 @@ class JsonLinesReader:
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         text, record = F.col("value"), F.try_parse_json("value")
         is_object = record.isNotNull() & F.ltrim(text).startswith("{")
-        problem = F.coalesce(describe_json_text(text), F.when(~is_object, _quote_record(text)))
+        problem = F.coalesce(describe_json_text(text), F.when(~is_object, _describe_text(text)))
         number = find_long_number(text)
         return _aggregate_variants(
             raw.select(
@@ -279,7 +286,7 @@ class JsonArraysReader:
         text = F.col("value")
         problem = describe_json_text(text)
         record = F.when(problem.isNull(), F.try_parse_json(text))
-        problem = F.coalesce(problem, F.when(record.isNull(), _quote_record(text)))
+        problem = F.coalesce(problem, F.when(record.isNull(), _describe_text(text)))
         number = F.when(problem.isNull(), find_long_number(text)).alias("number")
         documents = raw.select(FILE, POSITION, record.alias("record"), number, problem.alias(_PROBLEM))
         # A file may also contain a single object.
@@ -333,6 +340,12 @@ def _aggregate_by_file(frame: DataFrame, bad: Column, detail: Column) -> DataFra
     """Aggregate records by file; ``bad`` describes a record that cannot be read, and is the detail then."""
     counts = F.count(POSITION).alias("records"), F.count(bad).alias("wrong")
     return frame.groupBy(FILE).agg(*counts, F.coalesce(F.min(bad), detail.cast("string")).alias("detail"))
+
+
+def _describe_text(text: Column) -> Column:
+    """Return why a text of JSON has no value."""
+    repeated = describe_repeated_field(text, select_parser_options({}))
+    return F.coalesce(repeated, describe_bare_word(text), _quote_record(text))
 
 
 def _quote_record(text: Column) -> Column:

@@ -1,12 +1,16 @@
-"""What Spark's parser of JSON does not report: text after a value, and half of a surrogate pair.
+"""What Spark's parser of JSON does not report: text after a value, half of a surrogate pair, repeated fields.
 
 Source: docs/semantics/merge_record.md, Formats.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, functions as F
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+
+from airflow_merge_provider.jobs.spark.files.value_problems import combine_problems, find_in_items, or_null
 
 # The code of half a pair is its first group; a backslash that another one escapes begins no code.
 HALF_PAIR = (
@@ -18,6 +22,88 @@ _END, _WITH_END = "end", 2
 
 # A name of a field in a text without escapes, or else a text.
 _NAME = r'"([^"]*)"\s*:|"[^"]*"'
+# A field, and in it a word that is no value of JSON: neither a number, nor true, false or null.
+_BARE_WORD = (
+    r'"([^"\\]*)"\s*:[\s\[]*(?:[^"{}\[\]:]*,\s*)?'
+    r"((?!(?:true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*(?:[,\]}]|\z))"
+    r'[^\s"\[\]{},:]+)'
+)
+
+_ANY_FIELDS = MapType(StringType(), StringType())
+
+
+def describe_bare_word(text: Column) -> Column:
+    """Return which field of a text has a word that is no value of JSON, such as NaN; NULL if none has."""
+    word = F.regexp_extract(text, _BARE_WORD, 2)
+    problem = F.concat(
+        F.lit("column '"),
+        F.regexp_extract(text, _BARE_WORD, 1),
+        F.lit("': '"),
+        word,
+        F.lit("' is not a value of JSON (write null, or the value in quotes)"),
+    )
+    return F.when(word != "", problem)
+
+
+def select_parser_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a reader that say what the parser of JSON accepts.
+
+    >>> select_parser_options({"allowComments": "true", "multiLine": "true"})
+    {'mode': 'PERMISSIVE', 'allowComments': 'true'}
+    """
+    # Spark Connect takes no map without entries.
+    allowed = {name: text for name, text in options.items() if name.lower().startswith("allow")}
+    return {"mode": "PERMISSIVE"} | allowed
+
+
+def describe_repeated_field(
+    text: Column, options: dict[str, str], kind: StructType | MapType = _ANY_FIELDS
+) -> Column:
+    """Return which field a record has twice, of which Spark would read one value; NULL if it has none.
+
+    :param text: a record, or an array of records.
+    :param kind: the fields that are read; by default all of them, without those inside others.
+    :param options: what the parser accepts, of ``select_parser_options``.
+    """
+    items = F.when(F.ltrim(text).startswith("["), F.from_json(text, "array<string>", options))
+    problem = find_in_items(
+        F.coalesce(items, F.array(text)), lambda item: _find_repeated(item, kind, "", options)
+    )
+    message = F.concat(
+        F.lit("a record has the field '"), or_null(problem), F.lit("' more than once (write one value)")
+    )
+    # Spark's other parser of JSON refuses each text with a repeated field, which is seen much faster.
+    return F.when(F.try_parse_json(text).isNull(), message)
+
+
+def _find_repeated(text: Column, kind: DataType, path: str, options: dict[str, str]) -> Column | None:
+    if isinstance(kind, ArrayType):
+        items, inner = F.from_json(text, "array<string>", options), kind.elementType
+        return find_in_items(items, lambda item: _find_repeated(item, inner, f"{path}element.", options))
+    if not isinstance(kind, StructType | MapType):
+        return None
+    entries = F.from_json(text, "map<string,string>", options)
+    names = F.map_keys(entries)
+    if isinstance(kind, StructType):
+        names = F.filter(names, lambda name: name.isin(kind.names))
+    repeated = F.filter(names, lambda name: F.size(F.filter(names, lambda other: other == name)) > 1)
+    is_repeated = F.size(F.array_distinct(names)) < F.size(names)
+    own = F.when(is_repeated, F.concat(F.lit(path), F.get(repeated, F.lit(0))))
+    if isinstance(kind, MapType):
+        values, inner = F.map_values(entries), kind.valueType
+        return combine_problems(
+            [
+                own,
+                find_in_items(values, lambda value: _find_repeated(value, inner, f"{path}value.", options)),
+            ]
+        )
+    parts = (
+        _find_repeated(
+            F.try_element_at(entries, F.lit(field.name)), field.dataType, f"{path}{field.name}.", options
+        )
+        for field in kind.fields
+    )
+    return combine_problems([own, *parts])
 
 
 def find_other_case(text: Column, schema: StructType) -> Column:

@@ -18,6 +18,7 @@ from airflow_merge_provider.jobs.spark.files.json_texts import (
     find_other_case,
     has_half_pair,
     is_record,
+    select_parser_options,
 )
 
 # Options that choose files, in lower case.
@@ -82,9 +83,7 @@ def _find_code(dataset: Dataset, options: Mapping[str, str]) -> Column:
     value = F.regexp_replace("value", "^\ufeff", "")
     code = F.lit(None).cast("string")
     if dataset.format == "json":
-        # Spark Connect takes no map without entries.
-        allowed = {"mode": "PERMISSIVE"}
-        allowed |= {name: text for name, text in options.items() if name.lower().startswith("allow")}
+        allowed = select_parser_options(options)
         code = F.when(~is_record(value, allowed), "records")
         if find_option(options, "mode").upper() != "FAILFAST":
             # There, a record that cannot be read is allowed, but not one that Spark leaves out.
