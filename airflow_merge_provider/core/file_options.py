@@ -137,6 +137,13 @@ def normalize_name(name: str) -> str:
     return _SAME.get(name.lower(), name.lower())
 
 
+def find_missing_options(kind: str, options: Mapping[str, str], path: str) -> Iterator[Problem]:
+    """Yield the options that the files of a format require; ``path`` is the argument that errors name."""
+    if kind == "xml" and not find_option(options, "rowTag"):
+        hint = "set it to the name of the element that contains a record"
+        yield Problem(path, "options", "format 'xml' requires the option rowTag", hint)
+
+
 def find_option_problems(
     kind: str, options: Mapping[str, str], path: str, reader: str = DATASET
 ) -> Iterator[Problem]:

@@ -47,6 +47,7 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     spark_schema,
 )
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
+from airflow_merge_provider.jobs.spark.files.xml_texts import build_row_finder
 
 _COLON = "its path contains a colon, which Hadoop does not support"
 _COUNT = "record.count"
@@ -118,6 +119,7 @@ def check_files(
         groups += key_groups
         facts |= key_facts
     facts |= inspect_files(records, groups, config)
+    facts |= _refuse_row_tags(source, facts, config)
     broken = {}
     for file in files:
         fact = facts[file.uri]
@@ -195,6 +197,7 @@ def _find_facts(
             )
     facts |= inspect_files(records, groups, config, partial(_settle_schemas, records, source, config))
     facts |= _inspect_refused(records, source, groups, facts, config)
+    facts |= _refuse_row_tags(source, facts, config)
     if config.size_basis != "uncompressed":
         return facts
     return {uri: replace(fact, size=sizes[uri]) for uri, fact in facts.items()}
@@ -300,6 +303,26 @@ def _inspect_refused(
             records.release_files(uris)
             refused.append(FileGroup(group.kind, uris, records.spool.find_locations(uris), group.size))
     return inspect_files(records, refused, config)
+
+
+def _refuse_row_tags(
+    source: Storage, facts: Mapping[str, FileFacts], config: MergeRecordConfig
+) -> dict[str, FileFacts]:
+    """Return the facts of XML files in which Spark finds no record because no element has this name."""
+    if config.reader["format"] != "xml":
+        return {}
+    empty = {
+        uri.removeprefix(f"{source.location}/"): uri
+        for uri, fact in facts.items()
+        if not fact.records and not fact.unreadable and not fact.malformed
+    }
+    find_rows = build_row_finder(config.reader["options"])
+    problems = containers.ask_files(source, list(empty), find_rows)
+    return {
+        empty[name]: FileFacts(unreadable=str(problem))
+        for name, problem in problems.items()
+        if problem is not None
+    }
 
 
 def _check_packed(

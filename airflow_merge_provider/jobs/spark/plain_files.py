@@ -6,7 +6,7 @@ Source: docs/values.md, Types of text files.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -30,8 +30,14 @@ from airflow_merge_provider.jobs.spark.files.containers import (
 )
 from airflow_merge_provider.jobs.spark.files.csv_files import scan_csv_files
 from airflow_merge_provider.jobs.spark.files.csv_structure import find_repeated_name
+from airflow_merge_provider.jobs.spark.files.equal_names import (
+    describe_pair,
+    describe_repeated_names,
+    find_equal_fields,
+    has_equal_names,
+)
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
-from airflow_merge_provider.jobs.spark.files.raw_texts import check_texts
+from airflow_merge_provider.jobs.spark.files.raw_texts import check_json, check_texts
 from airflow_merge_provider.jobs.spark.formats import (
     CORRUPT,
     EACH_FILE,
@@ -112,7 +118,9 @@ def read_catalog_table(spark: SparkSession, dataset: Dataset) -> DataFrame:
     path = parse_hadoop_path(unquote(location))
     files = replace(dataset, format=kind, path=path)
     groups = {"": [escape_pattern(path)]}
-    if kind != "csv":
+    if kind == "json":
+        check_json(spark, files, options, rows.schema, is_inferred=False)
+    elif kind == "xml":
         check_texts(spark, files, options)
     else:
         partitions = table.get("partition_columns", [])
@@ -144,11 +152,16 @@ def _read_part(
     :param header: the columns of CSV files, if they are known.
     """
     reader = spark.read.format(spark_format(spark, dataset.format)).options(**_keep_bad_records(options))
-    if dataset.format in ("xml", "text"):
-        check_texts(spark, dataset, options)
-    schema = _name_columns(options, header) or _infer_schema(reader, locations, dataset)
+
+    def infer() -> StructType:
+        return reader.load([*locations]).schema
+
+    names = check_texts(spark, dataset, options) if dataset.format in ("xml", "text") else ()
+    if has_equal_names(names) and (pair := find_equal_fields(spark, infer)):
+        raise describe_pair(pair).build_error(dataset)
+    schema = _name_columns(options, header) or _infer_schema(spark, infer, dataset)
     if dataset.format == "json":
-        check_texts(spark, dataset, options, schema)
+        check_json(spark, dataset, options, schema)
     if dataset.format == "xml" and (
         name := _find_parted_text(schema, find_option(options, "valueTag", "_VALUE"))
     ):
@@ -184,11 +197,12 @@ def _find_parted_text(kind: DataType, value_tag: str, name: str = "") -> str | N
     return next((part for part in parts if part is not None), None)
 
 
-def _infer_schema(reader: DataFrameReader, locations: Sequence[str], dataset: Dataset) -> StructType:
+def _infer_schema(spark: SparkSession, infer: Callable[[], StructType], dataset: Dataset) -> StructType:
     try:
-        return reader.load([*locations]).schema
+        return infer()
     except PySparkException as error:
-        if (problem := explain_error(error)) is None:
+        problem = explain_error(error) or describe_repeated_names(spark, error, infer)
+        if problem is None:
             raise
         raise problem.build_error(dataset) from error
 

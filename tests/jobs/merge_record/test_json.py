@@ -160,7 +160,8 @@ def test_a_field_of_several_types_is_refused(lean: SparkSession, tmp_path: Path,
     """Otherwise, a number would come out like its text; the reason names field, types and values."""
     landing = Landing(tmp_path, lean, reader=kind, writer="json", max_bins="unlimited")
     files = {
-        "a": ('{"v":1.50}', '{"v":"1.50"}', "field 'v' is a number (1.50) in one record and a text (\"1.50\")"),
+        "a": ('{"v":1.50}', '{"v":"1.50"}',
+              "field 'v' is a number (1.50) in one record and a text (\"1.50\")"),
         "b": ('{"s":{"v":[null,true]}}', '{"s":{"v":["true"]}}',
               "field 's.v[]' is a boolean (true) in one record and a text (\"true\") in another"),
         "c": ('{"v":{"x":1}}', '{"v":[1]}', "field 'v' is a record in one record and a list in another"),

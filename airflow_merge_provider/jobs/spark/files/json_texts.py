@@ -56,24 +56,28 @@ def select_parser_options(options: Mapping[str, str]) -> dict[str, str]:
     return {"mode": "PERMISSIVE"} | allowed
 
 
-def describe_repeated_field(
+def find_repeated_field(
     text: Column, options: dict[str, str], kind: StructType | MapType = _ANY_FIELDS
 ) -> Column:
-    """Return which field a record has twice, of which Spark would read one value; NULL if it has none.
+    """Return the path of a field that a record has twice, of which Spark reads one value; NULL if none is.
 
     :param text: a record, or an array of records.
     :param kind: the fields that are read; by default all of them, without those inside others.
-    :param options: what the parser accepts, of ``select_parser_options``.
     """
     items = F.when(F.ltrim(text).startswith("["), F.from_json(text, "array<string>", options))
-    problem = find_in_items(
+    name = find_in_items(
         F.coalesce(items, F.array(text)), lambda item: _find_repeated(item, kind, "", options)
     )
-    message = F.concat(
-        F.lit("a record has the field '"), or_null(problem), F.lit("' more than once (write one value)")
-    )
     # Spark's other parser of JSON refuses each text with a repeated field, which is seen much faster.
-    return F.when(F.try_parse_json(text).isNull(), message)
+    return F.when(F.try_parse_json(text).isNull(), or_null(name))
+
+
+def describe_repeated_field(
+    text: Column, options: dict[str, str], kind: StructType | MapType = _ANY_FIELDS
+) -> Column:
+    """Return the problem of a field that a record has twice, as ``find_repeated_field`` does."""
+    name = find_repeated_field(text, options, kind)
+    return F.concat(F.lit("a record has the field '"), name, F.lit("' more than once (write one value)"))
 
 
 def _find_repeated(text: Column, kind: DataType, path: str, options: dict[str, str]) -> Column | None:
@@ -107,15 +111,18 @@ def _find_repeated(text: Column, kind: DataType, path: str, options: dict[str, s
 
 
 def find_other_case(text: Column, schema: StructType) -> Column:
-    """Return a field of a record whose name differs from one of the schema in case only, or else NULL.
+    """Return two fields whose names differ in case only, one of a record and one of the schema; or else NULL.
 
     Spark infers one field from both and leaves out the values of the other one.
     """
-    names = _list_names(schema)
+    if not (names := _list_names(schema)):
+        return F.lit(None).cast("string")
+    own_names = {name.lower(): name for name in names}
     fields = F.regexp_extract_all(F.regexp_replace(text, r"\\.", "_"), F.lit(_NAME), F.lit(1))
-    lower_names = [name.lower() for name in names]
-    other_names = F.filter(fields, lambda name: F.lower(name).isin(lower_names) & ~name.isin(names))
-    return F.get(other_names, F.lit(0))
+    other_names = F.filter(fields, lambda name: F.lower(name).isin([*own_names]) & ~name.isin(names))
+    other_name = F.get(other_names, F.lit(0))
+    pairs = F.create_map(*(F.lit(name) for pair in own_names.items() for name in pair))
+    return F.concat(other_name, F.lit("' and '"), F.try_element_at(pairs, F.lower(other_name)))
 
 
 def _list_names(kind: DataType) -> list[str]:

@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
+from airflow_merge_provider.jobs.spark.files.json_mixtures import describe_mixture, find_mixed_field
 from airflow_merge_provider.jobs.spark.files.json_texts import (
     find_other_case,
+    find_repeated_field,
     has_half_pair,
     is_record,
     select_parser_options,
 )
+from airflow_merge_provider.jobs.spark.files.xml_texts import collect_names, describe_elements
 
 # Options that choose files, in lower case.
 _FILE_OPTIONS = {"pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"}
@@ -31,6 +34,7 @@ COMPRESSED = r"\.(gz|bz2|zst|lz4|snappy|deflate)$"
 _LINE_END = r"\r\n|\r|\n"
 # No text of JSON has these characters, whose quotes have a backslash.
 _NO_NAME = r'(?<!\\)""\s*:'
+_BLANK = r"\A\s*\z"
 _EXAMPLE_MAX_LENGTH = 100
 _MESSAGES = {
     "encoding": (
@@ -38,9 +42,10 @@ _MESSAGES = {
         "set the option encoding, such as ISO-8859-1, or write the file in UTF-8",
     ),
     "names": (
-        "has a field whose name differs in case only from that of another record",
+        "has a field whose name differs in case only from that of another one",
         "give the fields one name",
     ),
+    "repeated": ("has a record with a field more than once", "write one value, or an array of values"),
     "no name": ("has a field without a name, which Spark leaves out", "give the field a name"),
     "surrogates": ("has half of a surrogate pair, which no text can hold", "correct it upstream"),
     "records": (
@@ -55,27 +60,87 @@ def select_file_options(dataset: Dataset) -> dict[str, str]:
     return {name: value for name, value in dataset.options.items() if name.lower() in _FILE_OPTIONS}
 
 
-def check_texts(
-    spark: SparkSession, dataset: Dataset, options: Mapping[str, str], schema: StructType | None = None
-) -> None:
-    """Refuse a text file with a part that Spark would change or leave out.
+def check_texts(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> set[str]:
+    """Refuse a file of text or XML with a part that Spark would change, or without a record.
 
     :param options: all options of the reader.
-    :param schema: the columns that Spark has inferred from JSON.
+    :return: the names of elements and attributes of XML, as far as its encoding is one of ASCII.
     :raises DataError: with the first such file and what it has.
     """
-    texts = _read_texts(spark, dataset, options).where(~F.col("value").rlike(r"\A\s*\z"))
-    name = F.lit(None) if schema is None else find_other_case(F.col("value"), schema)
-    code = F.coalesce(_find_code(dataset, options), F.when(name.isNotNull(), "names"))
-    if schema is not None:
-        code = F.coalesce(code, F.when(F.col("value").rlike(_NO_NAME), "no name"))
-    text = F.left(F.make_valid_utf8(F.coalesce(name, "value")), F.lit(_EXAMPLE_MAX_LENGTH)).alias("text")
-    problems = texts.select("path", code.alias("code"), text).where(F.col("code").isNotNull())
-    first = problems.agg(F.min(F.struct("path", "code", "text"))).collect()[0][0]
-    if first is not None:
-        message, hint = _MESSAGES[first.code]
-        path = parse_hadoop_path(unquote(first.path))
-        raise FileProblem(f"{path} {message}: {first.text!r}", hint).build_error(dataset)
+    texts = _read_texts(spark, dataset, options).withColumn("problem", _find_problem(dataset, options))
+    is_ascii = find_option(options, "encoding").upper() in ASCII_ENCODINGS
+    if dataset.format != "xml" or not is_ascii:
+        _refuse_problem(dataset, texts.agg(F.min("problem")).collect()[0][0])
+        return set()
+    names: set[str] = set()
+    for row in collect_names(texts):
+        _refuse_problem(dataset, row.problem)
+        if problem := describe_elements(find_option(options, "rowTag"), sorted(row.elements)):
+            raise FileProblem(f"{_find_path(row.path)}: {problem}").build_error(dataset)
+        names |= {*row.elements, *row.attributes}
+    return names
+
+
+def check_json(
+    spark: SparkSession,
+    dataset: Dataset,
+    options: Mapping[str, str],
+    schema: StructType,
+    *,
+    is_inferred: bool = True,
+) -> None:
+    """Refuse a JSON file with a part that Spark would change or leave out.
+
+    :param options: all options of the reader.
+    :param schema: the columns.
+    :param is_inferred: whether Spark has inferred them from the files.
+    :raises DataError: with the first such file and what it has.
+    """
+    problem = _find_problem(dataset, options)
+    texts = _read_texts(spark, dataset, options)
+    value = F.regexp_replace("value", "^\ufeff", "")
+    if not is_inferred:
+        repeated = find_repeated_field(value, select_parser_options(options), schema)
+        problem = F.coalesce(problem, _build_problem("repeated", repeated))
+        _refuse_problem(dataset, texts.agg(F.min(problem)).collect()[0][0])
+        return
+    other_name = find_other_case(F.col("value"), schema)
+    no_name = F.when(F.col("value").rlike(_NO_NAME), F.col("value"))
+    problem = F.coalesce(problem, _build_problem("names", other_name), _build_problem("no name", no_name))
+    is_text = find_option(options, "primitivesAsString").lower() == "true"
+    record = F.lit(None).cast("variant") if is_text else F.try_parse_json(value)
+    members = F.try_variant_get("record", "$", "array<variant>")
+    texts = texts.select("path", problem.alias("problem"), record.alias("record"))
+    records = texts.select(
+        "path", "problem", F.explode(F.coalesce(members, F.array("record"))).alias("record")
+    )
+    first, types = records.agg(F.min("problem"), F.schema_of_variant_agg("record")).collect()[0]
+    _refuse_problem(dataset, first)
+    if (names := find_mixed_field(types or "")) is not None:
+        raise describe_mixture(records, names).build_error(dataset)
+
+
+def _refuse_problem(dataset: Dataset, problem: Row | None) -> None:
+    if problem is not None:
+        message, hint = _MESSAGES[problem.code]
+        text = f"{_find_path(problem.path)} {message}: {problem.text!r}"
+        raise FileProblem(text, hint).build_error(dataset)
+
+
+def _find_path(uri: str) -> str:
+    return parse_hadoop_path(unquote(uri))
+
+
+def _build_problem(code: str | Column, text: Column) -> Column:
+    """Return a problem of a text of the columns ``path`` and ``value``; NULL if the text is NULL."""
+    shown = F.left(F.make_valid_utf8(text), F.lit(_EXAMPLE_MAX_LENGTH))
+    code_column = F.lit(code) if isinstance(code, str) else code
+    fields = F.col("path"), code_column.alias("code"), shown.alias("text")
+    return F.when(text.isNotNull() & code_column.isNotNull(), F.struct(*fields))
+
+
+def _find_problem(dataset: Dataset, options: Mapping[str, str]) -> Column:
+    return _build_problem(_find_code(dataset, options), F.col("value"))
 
 
 def _find_code(dataset: Dataset, options: Mapping[str, str]) -> Column:
@@ -107,9 +172,11 @@ def _read_texts(spark: SparkSession, dataset: Dataset, options: Mapping[str, str
         text = F.decode("content", encoding)
         pattern = _LINE_END if not end else f"\\Q{end}\\E"
         value = F.array(text) if is_whole else F.split(text, pattern)
-        return files.where(~F.col("path").rlike(COMPRESSED)).select(path, F.explode(value).alias("value"))
+        parts = files.where(~F.col("path").rlike(COMPRESSED)).select(path, F.explode(value).alias("value"))
+        return parts.where(~F.col("value").rlike(_BLANK))
     if dataset.format == "json":
         reader = reader.option("wholetext", is_whole)
     end = end if dataset.format == "json" else _ENDS.get(dataset.format, "")
     texts = (reader.option("lineSep", end) if end else reader).format("text").load(location)
-    return texts.select(texts.metadataColumn("_metadata").getField("file_path").alias("path"), "value")
+    path = texts.metadataColumn("_metadata").getField("file_path").alias("path")
+    return texts.select(path, "value").where(~F.col("value").rlike(_BLANK))
