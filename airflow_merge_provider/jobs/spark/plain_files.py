@@ -37,7 +37,7 @@ from airflow_merge_provider.jobs.spark.files.equal_names import (
     has_equal_names,
 )
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
-from airflow_merge_provider.jobs.spark.files.raw_texts import check_json, check_texts
+from airflow_merge_provider.jobs.spark.files.raw_texts import check_json, check_texts, find_bare_word
 from airflow_merge_provider.jobs.spark.formats import (
     CORRUPT,
     EACH_FILE,
@@ -56,6 +56,7 @@ _HINTS = {
 }
 _SAME_COLUMNS = "give the files the same columns, or read them separately"
 _TABLE_HINT = " (correct it, or set another type for it in the table, such as STRING)"
+_NO_RECORDS = FileProblem("its files have no columns and no records", "write records, or correct the options")
 _EXAMPLE_MAX_LENGTH = 100
 _NO_COLUMN = "__merge_none"
 # The end of a file's lines, and its header.
@@ -170,7 +171,8 @@ def _read_part(
         )
         raise FileProblem(message, "write the text as one part").build_error(dataset)
     if set(schema.names) <= {CORRUPT}:
-        raise _find_bad_record(reader, locations).build_error(dataset)
+        problem = _find_bad_record(reader, locations) or find_bare_word(spark, dataset, options)
+        raise (problem or _NO_RECORDS).build_error(dataset)
     if dataset.format not in TEXT_FORMATS:
         return reader.load([*locations])
     values = TextValues(dataset.format, dataset.options, is_inferred=True, hint=_HINTS[dataset.format])
@@ -230,16 +232,14 @@ def _read_texts(
     return values.convert_strictly(records.drop(CORRUPT), schema, prefix)
 
 
-def _find_bad_record(reader: DataFrameReader, locations: Sequence[str]) -> FileProblem:
-    """Return the problem of files in which Spark finds no column, with the first of their records."""
+def _find_bad_record(reader: DataFrameReader, locations: Sequence[str]) -> FileProblem | None:
+    """Return the problem of files in which Spark finds no column, with their first record, or None."""
     names = (CORRUPT, _NO_COLUMN)
     texts = reader.schema(StructType([StructField(name, StringType()) for name in names])).load([*locations])
     file_path = texts.metadataColumn("_metadata").getField("file_path")
     row = texts.select(file_path, *names).where(F.col(CORRUPT).isNotNull()).first()
     if row is None:
-        return FileProblem(
-            "its files have no columns and no records", "write records, or correct the options"
-        )
+        return None
     example = f"{parse_hadoop_path(unquote(row[0]))}: the record {row[1][:_EXAMPLE_MAX_LENGTH]!r}"
     return FileProblem(f"{example} cannot be read, and no other one", "correct them, or the options")
 

@@ -32,7 +32,7 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, Any], list[tuple[Any, ...]]
                          [("1", "x"), ("2", None)]),
     "texts of all": ("json", {"primitivesAsString": "true"},
                      {"a": '{"v": 1.50}\n{"v": "x"}\n{"v": {"x": NaN}}\n'},
-                     [("1.50",), ("x",), ('{"x":NaN}',)]),
+                     [("1.50",), ("x",), ('{"x": NaN}',)]),
     "one case in two records": ("xml", XML,
                                 {"a": "<a><r><s><v>1</v></s><t><V>2</V></t></r></a>"}, [(("1",), ("2",))]),
     "no rows": ("xml", XML, {"a": "<a/>", "b": "<a><r v='1'/></a>", "c": ""}, [("1",)]),
@@ -210,6 +210,15 @@ def test_tables_of_text_files_are_read_by_their_types(spark: SparkSession, tmp_p
     twice = "/h/x has a record with a field more than once: 'id' .write one value"
     with pytest.raises(DataError, match=twice):
         read_table(spark, tmp_path / "h", numbers, x='{"id": 1, "v": 1.2, "id": 2}\n')
+    elements = "(v INT, s STRUCT<w: STRING>, l ARRAY<INT>) USING xml OPTIONS (rowTag 'r')"
+    values = "<v>1</v><s><w>x</w></s><l>1</l><l>2</l>"
+    rows = f"<a><r>{values}</r><r/></a>"
+    assert read_table(spark, tmp_path / "i", elements, x=rows) == [(1, ("x",), [1, 2]), (None, None, None)]
+    repeated = "column 's.w': a record has this element more than once .write one, or set an ARRAY"
+    with pytest.raises(PySparkException, match=repeated):
+        read_table(spark, tmp_path / "j", elements, x=rows.replace("<w>x", "<w/><w>x"))
+    with pytest.raises(DataError, match=r"/k/x: it has no element <r>, but <a>, <q>, <v>"):
+        read_table(spark, tmp_path / "k", elements, x="<a><q><v>1</v></q></a>")
     with pytest.raises(DataError, match=r"/e/x has the columns v, id, but the table has id, v .write"):
         read_table(spark, tmp_path / "e", texts, x="v,id\nx,1\n")
     with pytest.raises(DataError, match="/f/x: its header has the column 'id' more than once"):

@@ -16,6 +16,7 @@ from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
 from airflow_merge_provider.jobs.spark.files.json_mixtures import describe_mixture, find_mixed_field
 from airflow_merge_provider.jobs.spark.files.json_texts import (
+    describe_bare_word,
     find_other_case,
     find_repeated_field,
     has_half_pair,
@@ -118,6 +119,16 @@ def check_json(
     _refuse_problem(dataset, first)
     if (names := find_mixed_field(types or "")) is not None:
         raise describe_mixture(records, names).build_error(dataset)
+
+
+def find_bare_word(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> FileProblem | None:
+    """Return the problem of a word in a JSON file that is no value, such as NaN; None if there is none."""
+    if dataset.format != "json":
+        return None
+    word = describe_bare_word(F.col("value")).alias("word")
+    texts = _read_texts(spark, dataset, options).select("path", word)
+    row = texts.where(F.col("word").isNotNull()).sort("path").first()
+    return None if row is None else FileProblem(f"{_find_path(row.path)}: {row.word}")
 
 
 def _refuse_problem(dataset: Dataset, problem: Row | None) -> None:
