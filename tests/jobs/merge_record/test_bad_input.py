@@ -54,7 +54,7 @@ def test_a_malformed_record_fails_its_bin(
 
 @pytest.mark.parametrize("validate", ["on_arrival", "on_merge"])
 def test_xml_without_records_fails_alone(lean: SparkSession, tmp_path: Path, validate: str) -> None:
-    """A file with other elements fails with their names, and a root without elements is a file of no records."""
+    """A file with other elements fails with their names; a root without elements has no records."""
     reader = {"format": "xml", "schema": "v STRING", "options": {"rowTag": "r"}}
     landing = Landing(tmp_path, lean, reader=reader, writer="json", validate=validate, arrival_order="path")
     contents = {
