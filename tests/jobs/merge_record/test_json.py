@@ -74,7 +74,7 @@ _WRONG = {
 }
 
 _WRONG = {text: f"{reason}{_OTHER_TYPE}" for text, reason in _WRONG.items()} | {
-    '{"i": NaN}': "column 'i': 'NaN' is not a value of JSON (write null, or the value in quotes)",
+    '{"i": NaN}': "column 'i': 'NaN' is not a value of JSON (write null, or the value in quotes), such as in",
     '{"s": {"a": 1, "t": [], "a": 2}}': "a record has the field 's.a' more than once (write one value)",
     '{"m": {"k": {"x": 1, "x": 1}}}': "a record has the field 'm.value.x' more than once",
     '{"m": {"k": {}, "k": {"x": 2}}}': "a record has the field 'm.k' more than once",

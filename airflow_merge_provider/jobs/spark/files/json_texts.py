@@ -17,6 +17,7 @@ HALF_PAIR = (
     r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 )
+_EXAMPLE_MAX_LENGTH = 100
 # The last item of an array with one more item.
 _END, _WITH_END = "end", 2
 
@@ -40,7 +41,9 @@ def describe_bare_word(text: Column) -> Column:
         F.regexp_extract(text, _BARE_WORD, 1),
         F.lit("': '"),
         word,
-        F.lit("' is not a value of JSON (write null, or the value in quotes)"),
+        F.lit("' is not a value of JSON (write null, or the value in quotes), such as in '"),
+        F.left(F.make_valid_utf8(text), F.lit(_EXAMPLE_MAX_LENGTH)),
+        F.lit("'"),
     )
     return F.when(word != "", problem)
 
