@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
+from tests.odd_names import ODD
 
 NUMBERS = '{"id": 1, "v": 9007199254740993}\n{"id": 2, "v": 1.5}\n'
 HEADER = {"header": "true"}
@@ -176,6 +177,32 @@ def test_values_that_would_change_are_refused(spark: SparkSession, tmp_path: Pat
         read_rows(spark, tmp_path / "f", kind, options, files)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "text"),
+    [
+        ("csv", HEADER, "v\n{}\n"),
+        ("json", {}, '{{"v": "{}"}}\n'),
+        ("json", {"encoding": "UTF-16", "multiLine": "true"}, '[{{"v": "{}"}}]'),
+        ("xml", XML, "<a><r><v>{}</v></r></a>"),
+        ("text", {}, "{}\n"),
+    ],
+    ids=["csv", "json", "UTF-16", "xml", "text"],
+)
+def test_names_are_no_patterns(
+    spark: SparkSession, tmp_path: Path, kind: str, options: dict[str, str], text: str
+) -> None:
+    """Each character of a folder and of a file is literal, also if a pattern would match another file."""
+    folder = tmp_path / ODD
+    folder.parent.mkdir(parents=True)
+    encoding = options.get("encoding", "utf-8")
+    names = {"[ab] {c,d}*?%20": "1", "a c%20": "2", "%2520": "3"}
+    files = {name: text.format(value).encode(encoding) for name, value in names.items()}
+    # Files with other ends of lines are read apart.
+    files["a c%20"] = files["a c%20"].replace(b"\n", b"\r\n")
+
+    assert read_rows(spark, folder, kind, options, files) == [("1",), ("2",), ("3",)]
+
+
 def read_table(spark: SparkSession, folder: Path, columns: str, **files: str) -> Any:
     """Return the rows of a table in the catalog that has these files, in no defined order."""
     kind = columns.partition("USING ")[2].partition(" ")[0]
@@ -211,8 +238,8 @@ def test_tables_of_text_files_are_read_by_their_types(spark: SparkSession, tmp_p
     with pytest.raises(DataError, match=twice):
         read_table(spark, tmp_path / "h", numbers, x='{"id": 1, "v": 1.2, "id": 2}\n')
     elements = "(v INT, s STRUCT<w: STRING>, l ARRAY<INT>) USING xml OPTIONS (rowTag 'r')"
-    values = "<v>1</v><s><w>x</w></s><l>1</l><l>2</l>"
-    rows = f"<a><r>{values}</r><r/></a>"
+    row = "<v>1</v><s><w>x</w></s><l>1</l><l>2</l>"
+    rows = f"<a><r>{row}</r><r/></a>"
     assert read_table(spark, tmp_path / "i", elements, x=rows) == [(1, ("x",), [1, 2]), (None, None, None)]
     repeated = "column 's.w': a record has this element more than once .write one, or set an ARRAY"
     with pytest.raises(PySparkException, match=repeated):

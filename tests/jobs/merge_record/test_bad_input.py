@@ -86,9 +86,7 @@ def test_an_element_that_a_record_has_twice_fails_its_file(lean: SparkSession, t
 
     landing.run_job(at=1)
 
-    assert landing.read_merged() == [
-        '{"_id":"7","v":1,"V":2,"l":[1,2],"s":{"_id":"5","w":"x"},"z":null}\n'
-    ]
+    assert landing.read_merged() == ['{"_id":"7","v":1,"V":2,"l":[1,2],"s":{"_id":"5","w":"x"},"z":null}\n']
     for name, column in {"top": "v", "inner": "s.w", "record": "s"}.items():
         reason = landing.read_attributes(tmp_path / "failure" / name)["failure.reason"]
         assert f"column '{column}': a record has this element more than once (write one, or set" in reason

@@ -18,7 +18,7 @@ from airflow_merge_provider.core.file_options import (
 )
 from airflow_merge_provider.core.merge_record.config import FORMATS, MergeRecordConfig
 
-LOSSY = {
+LOSSY: dict[str, dict[str, Any]] = {
     "csv": {"mode": "dropMalformed", "unescapedQuoteHandling": "SKIP_VALUE", "samplingRatio": "0.99"},
     "json": {"dropFieldIfAllNull": True, "singleVariantColumn": "v", "ignoreCorruptFiles": "TRUE"},
     "xml": {"excludeAttribute": "true", "rowTag": "r", "ENABLEDATETIMEPARSINGFALLBACK": "true"},
