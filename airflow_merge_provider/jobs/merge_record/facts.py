@@ -47,7 +47,7 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     spark_schema,
 )
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
-from airflow_merge_provider.jobs.spark.files.xml_texts import build_row_finder
+from airflow_merge_provider.jobs.spark.files.raw_texts import build_row_finder
 
 _COLON = "its path contains a colon, which Hadoop does not support"
 _COUNT = "record.count"

@@ -30,13 +30,13 @@ from airflow_merge_provider.jobs.spark.files.containers import (
 )
 from airflow_merge_provider.jobs.spark.files.csv_files import scan_csv_files
 from airflow_merge_provider.jobs.spark.files.csv_structure import find_repeated_name
-from airflow_merge_provider.jobs.spark.files.equal_names import (
+from airflow_merge_provider.jobs.spark.files.file_problem import (
+    FileProblem,
     describe_pair,
     describe_repeated_names,
     find_equal_fields,
     has_equal_names,
 )
-from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
 from airflow_merge_provider.jobs.spark.files.raw_texts import check_json, check_texts, find_bare_word
 from airflow_merge_provider.jobs.spark.formats import (
     CORRUPT,

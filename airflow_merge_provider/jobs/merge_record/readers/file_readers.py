@@ -6,7 +6,7 @@ Source: docs/semantics/merge_record.md, Schema identity; Record counts and sizes
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
@@ -15,9 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
-from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.schema import VOID, Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
-from airflow_merge_provider.jobs.merge_record.readers.csv_types import choose_type, classify_text
 from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, BLOCK, FILE, PLACE, POSITION
 from airflow_merge_provider.jobs.merge_record.readers.json_numbers import find_long_number
 from airflow_merge_provider.jobs.merge_record.readers.json_texts import (
@@ -48,6 +47,15 @@ from airflow_merge_provider.jobs.spark.text_values import TextValues
 NOTHING = Schema()
 _PROBLEM = "__merge_problem"
 _EXAMPLE_MAX_LENGTH = 100
+_NUMBER = "^-?[0-9]"
+# The types of columns of CSV by the kinds of their texts.
+_CSV_TYPES: tuple[tuple[set[str], str], ...] = (
+    (set(), VOID),
+    ({"int"}, "int"),
+    ({"int", "long"}, "long"),
+    ({"double"}, "double"),
+    ({"boolean"}, "boolean"),
+)
 # Precedes the schema of a file with numbers that no DOUBLE equals.
 _DOUBT = "doubtful:"
 # The schemas of files by what Spark has inferred, with the struct if it may not hold each number.
@@ -318,7 +326,7 @@ class CsvColumnsReader:
         return formats.read_leniently(spark, self._reader, texts, locations)
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
-        kinds = F.array(*[F.collect_set(classify_text(quote_column(name))) for name in self._names])
+        kinds = F.array(*[F.collect_set(_classify_csv_text(quote_column(name))) for name in self._names])
         return _aggregate_by_file(raw, _quote_record(F.col(BAD)), F.to_json(kinds))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
@@ -326,7 +334,7 @@ class CsvColumnsReader:
             return FileFacts(records=summary.records, unreadable=problem)
         kind_lists = json.loads(summary.detail) if summary.detail else [()] * len(self._names)
         pairs = zip(self._names, kind_lists, strict=True)
-        fields = ({"name": name, "type": choose_type(kinds), "nullable": True} for name, kinds in pairs)
+        fields = ({"name": name, "type": _choose_csv_type(kinds), "nullable": True} for name, kinds in pairs)
         return FileFacts(Schema(tuple(fields)), summary.records)
 
     def parse_records(self, raw: DataFrame, schema: Schema) -> DataFrame:
@@ -396,3 +404,27 @@ def _build_inferred_fact(summary: FileSummary, schemas: Inferred) -> FileFacts:
         schemas[summary.detail] = build_inferred_schema(struct), struct if is_doubtful else None
     schema, inferred = schemas[summary.detail]
     return FileFacts(schema, summary.records, inferred=inferred)
+
+
+def _classify_csv_text(text: Column) -> Column:
+    """Return the kind of a text; NULL for NULL."""
+
+    def is_kept(kind: str) -> Column:
+        return text.rlike(_NUMBER) & text.try_cast(kind).cast("string").eqNullSafe(text)
+
+    return (
+        F.when(is_kept("int"), "int")
+        .when(is_kept("long"), "long")
+        .when(is_kept("double"), "double")
+        .when(text.isin("true", "false"), "boolean")
+        .when(text.isNotNull(), "string")
+    )
+
+
+def _choose_csv_type(kinds: Iterable[str]) -> str:
+    """Return the type of a column from the kinds of its texts."""
+    present_kinds = set(kinds)
+    return next(
+        (type_name for type_kinds, type_name in _CSV_TYPES if present_kinds <= type_kinds),
+        "string",
+    )

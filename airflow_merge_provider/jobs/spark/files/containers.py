@@ -38,12 +38,12 @@ from airflow_merge_provider.jobs.spark.files.container_files import (
     read_headers,
     read_orc_writer,
 )
-from airflow_merge_provider.jobs.spark.files.equal_names import (
+from airflow_merge_provider.jobs.spark.files.file_problem import (
+    FileProblem,
     describe_pair,
     describe_repeated_names,
     find_equal_names,
 )
-from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
 from airflow_merge_provider.jobs.spark.files.value_problems import (
     Rule,
     describe_value,

@@ -5,7 +5,9 @@ Source: docs/values.md, Files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import BinaryIO
 from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
@@ -14,16 +16,16 @@ from pyspark.sql.types import StructType
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
-from airflow_merge_provider.jobs.spark.files.json_mixtures import describe_mixture, find_mixed_field
 from airflow_merge_provider.jobs.spark.files.json_texts import (
     describe_bare_word,
+    describe_mixture,
+    find_mixed_field,
     find_other_case,
     find_repeated_field,
     has_half_pair,
     is_record,
     select_parser_options,
 )
-from airflow_merge_provider.jobs.spark.files.xml_texts import collect_names, describe_elements
 
 # Options that choose files, in lower case.
 _FILE_OPTIONS = {"pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"}
@@ -35,6 +37,13 @@ COMPRESSED = r"\.(gz|bz2|zst|lz4|snappy|deflate)$"
 _LINE_END = r"\r\n|\r|\n"
 # No text of JSON has these characters, whose quotes have a backslash.
 _NO_NAME = r'(?<!\\)""\s*:'
+# The beginning of an element, at the end of a text that ends before its next ">", and its attributes.
+_ELEMENT = r"<([^\s<>!?/=]+)(\s[^<>]*)?\z"
+_ATTRIBUTE = r"([^\s=]+)\s*=\s*[\"']"
+_ELEMENTS = re.compile(r"<([^\s<>!?/=]+)[\s/>]")
+_NAMED = 5
+_HEAD_BYTES = 1 << 20
+_ROW_TAG_HINT = "set the option rowTag to the name of the element of a record"
 _BLANK = r"\A\s*\z"
 _EXAMPLE_MAX_LENGTH = 100
 _MESSAGES = {
@@ -74,7 +83,7 @@ def check_texts(spark: SparkSession, dataset: Dataset, options: Mapping[str, str
         _refuse_problem(dataset, texts.agg(F.min("problem")).collect()[0][0])
         return set()
     names: set[str] = set()
-    for row in collect_names(texts):
+    for row in _collect_names(texts):
         _refuse_problem(dataset, row.problem)
         if problem := describe_elements(find_option(options, "rowTag"), sorted(row.elements)):
             raise FileProblem(f"{_find_path(row.path)}: {problem}").build_error(dataset)
@@ -191,3 +200,47 @@ def _read_texts(spark: SparkSession, dataset: Dataset, options: Mapping[str, str
     texts = (reader.option("lineSep", end) if end else reader).format("text").load(location)
     path = texts.metadataColumn("_metadata").getField("file_path").alias("path")
     return texts.select(path, "value").where(~F.col("value").rlike(_BLANK))
+
+
+def build_row_finder(options: Mapping[str, str]) -> Callable[[BinaryIO], str | None]:
+    """Return a function that describes an XML file without records, or None if it has no elements."""
+    row_tag, encoding = find_option(options, "rowTag"), find_option(options, "encoding", "utf-8-sig")
+
+    def describe_file(file: BinaryIO) -> str | None:
+        names = dict.fromkeys(_ELEMENTS.findall(file.read(_HEAD_BYTES).decode(encoding, "replace")))
+        return describe_elements(row_tag, names)
+
+    return describe_file
+
+
+def describe_elements(row_tag: str, names: Iterable[str]) -> str | None:
+    """Return the problem of a file with these elements, or None: a file may have a root and no records.
+
+    >>> describe_elements("row", ["rows", "r"])
+    'it has no element <row>, but <rows>, <r> (set the option rowTag to the name of the element of a record)'
+    """
+    elements = [*names]
+    if len(elements) <= 1 or row_tag in elements:
+        return None
+    shown = ", ".join(f"<{name}>" for name in elements[:_NAMED])
+    return f"it has no element <{row_tag}>, but {shown} ({_ROW_TAG_HINT})"
+
+
+def _collect_names(texts: DataFrame) -> Sequence[Row]:
+    """Return the elements and attributes of each file, and its first problem.
+
+    :param texts: parts of files that end before a ``>``, in the columns ``path``, ``value`` and ``problem``.
+    """
+    attributes = F.regexp_extract_all(F.regexp_extract("value", _ELEMENT, 2), F.lit(_ATTRIBUTE), F.lit(1))
+    element = F.nullif(F.regexp_extract("value", _ELEMENT, 1), F.lit(""))
+    names = texts.select("path", "problem", element.alias("element"), attributes.alias("attributes"))
+    return (
+        names.groupBy("path")
+        .agg(
+            F.min("problem").alias("problem"),
+            F.collect_set("element").alias("elements"),
+            F.array_distinct(F.flatten(F.collect_set("attributes"))).alias("attributes"),
+        )
+        .sort("path")
+        .collect()
+    )
