@@ -42,7 +42,7 @@ _ARRAYS = {
 }
 _GOOD = [r'{"id":1,"v":"\ud83d\ude00"}', '{"id":1,"v":"} x {"}', r'{"id":1,"v":"{\"a\":1} {\"a\":2}"}']
 _TYPES = (
-    "`größe` STRING, n DECIMAL(38,18), d DOUBLE, i INT, s STRUCT<a: INT, b: BINARY, t: STRING>, "
+    "`größe` STRING, n DECIMAL(38,18), d DOUBLE, D INT, i INT, s STRUCT<a: INT, b: BINARY, t: STRING>, "
     "l ARRAY<DOUBLE>, m MAP<STRING, STRUCT<x: INT>>, r ARRAY<STRUCT<x: INT>>"
 )
 # Records with what comes out: the text of a value that is a STRING, else the same number.
@@ -52,6 +52,7 @@ _EXACT: dict[str, dict[str, Any]] = {
     '{"n": 0.123456789012345678}': {"n": Decimal("0.123456789012345678")},
     '{"d": 0.30000000000000004}': {"d": Decimal("0.30000000000000004")},
     '{"d": 1e3}': {"d": Decimal(1000)},
+    '{"D": 1, "d": 2.5}': {"D": 1, "d": Decimal("2.5")},
     '{"d": "1.5"}': {"d": Decimal("1.5")},
     '{"l": [0.1, 1e-7, null]}': {"l": [Decimal("0.1"), Decimal("1e-7"), None]},
     '{"s": {"a": 1, "t": -0}}': {"s": {"a": 1, "b": None, "t": "-0"}},
