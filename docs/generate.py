@@ -28,6 +28,7 @@ from render_reference import (  # noqa: E402
     render_connection,
     render_key_types,
     render_python,
+    render_reader_options,
     render_settings,
 )
 from render_types import render_types  # noqa: E402
@@ -95,6 +96,7 @@ _TABLES: dict[str, Callable[[], str]] = {
     "key_types": render_key_types,
     "keys": render_keys,
     "python": render_python,
+    "reader_options": render_reader_options,
     "settings": render_settings,
     "types": render_types,
 }

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.cli.main import _build_parser
+from airflow_merge_provider.core.file_options import DATASET, MERGE_RECORD, REFUSED_OPTIONS
+from airflow_merge_provider.core.merge_record.config import FORMATS
 from airflow_merge_provider.core.schema.key_types import choose_comparison, list_casts
 from airflow_merge_provider.get_provider_info import get_provider_info
 
@@ -228,3 +230,21 @@ def render_key_types() -> str:
             changed = (cast.format(kind) for cast, kind in zip(casts, ("left", "right"), strict=True))
             lines.append(f"| `{pair[0]}`, `{pair[1]}` | no | {', '.join(f'`{cast}`' for cast in changed)} |")
     return "\n".join([*lines, "| any others | no | another field |"])
+
+
+_READERS = {DATASET: "datasets", MERGE_RECORD: "MergeRecord"}
+
+
+def render_reader_options() -> str:
+    """Return a table of the options of readers of files that are refused."""
+    lines = ["| option | formats | refused by | accepted | what it does | instead |", f"|{' --- |' * 6}"]
+    for option in REFUSED_OPTIONS:
+        # The option has no effect on files of other formats.
+        formats = "all" if set(FORMATS) <= set(option.formats) else ", ".join(option.formats)
+        readers = " and ".join(
+            {DATASET: "datasets", MERGE_RECORD: "MergeRecord"}[one] for one in option.readers
+        )
+        accepted = ", ".join(f"`{value}`" for value in option.accepted) or "nothing"
+        cells = (f"`{option.name}`", formats, readers, accepted, option.effect, option.remedy)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.file_options import find_missing_options, find_option_problems
 
 FILE_FORMATS = ("parquet", "json", "csv", "avro", "orc", "xml", "text")
 _BARE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
@@ -279,6 +280,10 @@ def _from_object(ref: Mapping[str, Any], warehouse: str | None, at: str) -> Data
         valid_formats = ", ".join(("delta", *FILE_FORMATS))
         raise _refuse_dataset(at, f"unknown format {ref['format']!r}", f"valid formats: {valid_formats}")
     options = {str(key): str(value) for key, value in (ref.get("options") or {}).items()}
+    problems = [] if kind == "delta" else [*find_option_problems(kind, options, at)]
+    problems += [] if dataset.path is None else [*find_missing_options(kind, options, at)]
+    if problems:
+        raise ConfigError.from_problems(problems)
     return Dataset(dataset.id, kind, dataset.path, dataset.table, options)
 
 

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.expectations.config import find_problems, parse_expectations
+from airflow_merge_provider.core.file_options import MERGE_RECORD, find_missing_options, find_option_problems
 from airflow_merge_provider.core.merge_record import flowfile
 from airflow_merge_provider.core.merge_record.properties import (
     Period,
@@ -290,17 +291,12 @@ class MergeRecordConfig(Config):
         yield from _partition_problems(fields)
         yield from _expectation_problems(fields.get("expect"))
         reader = fields.get("reader")
-        if reader and reader["format"] == "xml":
-            if reader["schema"] is None:
-                hint = 'set one, such as "id INT, v STRING"'
-                yield Problem("reader", "schema", "format 'xml' requires a schema", hint)
-            if "rowTag" not in reader["options"]:
-                yield Problem(
-                    "reader",
-                    "options",
-                    "format 'xml' requires the option rowTag",
-                    "set it to the name of the element that contains a record",
-                )
+        if reader:
+            yield from find_option_problems(reader["format"], reader["options"], "reader", MERGE_RECORD)
+            yield from find_missing_options(reader["format"], reader["options"], "reader")
+        if reader and reader["format"] == "xml" and reader["schema"] is None:
+            hint = 'set one, such as "id INT, v STRING"'
+            yield Problem("reader", "schema", "format 'xml' requires a schema", hint)
 
     def list_warnings(self) -> list[str]:
         warnings = []

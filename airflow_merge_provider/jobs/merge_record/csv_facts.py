@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.readers import formats
@@ -21,7 +22,6 @@ from airflow_merge_provider.jobs.merge_record.readers.formats import find_reserv
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 from airflow_merge_provider.jobs.spark.files.csv_structure import CsvFile, find_repeated_name
-from airflow_merge_provider.jobs.spark.formats import find_option
 
 SortedFiles = tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]
 

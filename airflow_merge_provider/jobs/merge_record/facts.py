@@ -31,7 +31,11 @@ from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
     TypedReader,
 )
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, find_reserved_name
-from airflow_merge_provider.jobs.merge_record.readers.json_numbers import build_lossy_finder, has_fraction
+from airflow_merge_provider.jobs.merge_record.readers.json_numbers import (
+    build_lossy_finder,
+    build_mixture_finder,
+    has_fraction,
+)
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, inspect_files
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
@@ -43,6 +47,7 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     spark_schema,
 )
 from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
+from airflow_merge_provider.jobs.spark.files.raw_texts import build_row_finder
 
 _COLON = "its path contains a colon, which Hadoop does not support"
 _COUNT = "record.count"
@@ -114,6 +119,7 @@ def check_files(
         groups += key_groups
         facts |= key_facts
     facts |= inspect_files(records, groups, config)
+    facts |= _refuse_row_tags(source, facts, config)
     broken = {}
     for file in files:
         fact = facts[file.uri]
@@ -191,6 +197,7 @@ def _find_facts(
             )
     facts |= inspect_files(records, groups, config, partial(_settle_schemas, records, source, config))
     facts |= _inspect_refused(records, source, groups, facts, config)
+    facts |= _refuse_row_tags(source, facts, config)
     if config.size_basis != "uncompressed":
         return facts
     return {uri: replace(fact, size=sizes[uri]) for uri, fact in facts.items()}
@@ -204,13 +211,13 @@ def _settle_schemas(
     A file with numbers, lists or records beside texts is read again, because its parsed records have other
     texts of them.
     """
+    settled = dict(facts) | _refuse_mixtures(source, config, facts)
     doubtful = {
         uri.removeprefix(f"{source.location}/"): uri
-        for uri, fact in facts.items()
+        for uri, fact in settled.items()
         if fact.inferred is not None
     }
     find_lossy = build_lossy_finder(is_array=config.reader["format"] == "json-array")
-    settled = dict(facts)
     for name, lossy in containers.ask_files(source, list(doubtful), find_lossy).items():
         uri = doubtful[name]
         fact = facts[uri]
@@ -226,6 +233,26 @@ def _settle_schemas(
         except UnreadableError as error:
             settled[uri] = FileFacts(records=fact.records, unreadable=str(error))
     return {uri: replace(fact, schema=_name_void(fact.schema, config)) for uri, fact in settled.items()}
+
+
+def _refuse_mixtures(
+    source: Storage, config: MergeRecordConfig, facts: Mapping[str, FileFacts]
+) -> dict[str, FileFacts]:
+    """Return the facts of JSON files with a field of several types, unless the user asks for its text."""
+    if config.schema_merge == "union" or config.output["schema"] is not None:
+        return {}
+    mixed = {
+        uri.removeprefix(f"{source.location}/"): uri
+        for uri, fact in facts.items()
+        if fact.inferred is not None and has_variants(fact.inferred)
+    }
+    find_mixture = build_mixture_finder(is_array=config.reader["format"] == "json-array")
+    problems = containers.ask_files(source, list(mixed), find_mixture)
+    return {
+        mixed[name]: FileFacts(records=facts[mixed[name]].records, unreadable=str(problem))
+        for name, problem in problems.items()
+        if problem is not None
+    }
 
 
 def _name_void(schema: Schema, config: MergeRecordConfig) -> Schema:
@@ -276,6 +303,26 @@ def _inspect_refused(
             records.release_files(uris)
             refused.append(FileGroup(group.kind, uris, records.spool.find_locations(uris), group.size))
     return inspect_files(records, refused, config)
+
+
+def _refuse_row_tags(
+    source: Storage, facts: Mapping[str, FileFacts], config: MergeRecordConfig
+) -> dict[str, FileFacts]:
+    """Return the facts of XML files in which Spark finds no record because no element has this name."""
+    if config.reader["format"] != "xml":
+        return {}
+    empty = {
+        uri.removeprefix(f"{source.location}/"): uri
+        for uri, fact in facts.items()
+        if not fact.records and not fact.unreadable and not fact.malformed
+    }
+    find_rows = build_row_finder(config.reader["options"])
+    problems = containers.ask_files(source, list(empty), find_rows)
+    return {
+        empty[name]: FileFacts(unreadable=str(problem))
+        for name, problem in problems.items()
+        if problem is not None
+    }
 
 
 def _check_packed(

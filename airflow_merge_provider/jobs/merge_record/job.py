@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.expectations.result import REJECTED_FILES, ExpectationResult
+from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig
 from airflow_merge_provider.core.merge_record.landing import Listing, list_unknown_names, sort_listing
 from airflow_merge_provider.core.merge_record.plan import Plan, reduce_plan
@@ -52,7 +53,6 @@ from airflow_merge_provider.jobs.merge_record.report import (
 )
 from airflow_merge_provider.jobs.merge_record.routing import Folders
 from airflow_merge_provider.jobs.merge_record.withdrawal import finish_undo
-from airflow_merge_provider.jobs.spark.formats import find_option
 from airflow_merge_provider.jobs.spark.storage import build_arguments
 
 _NAMED = 3

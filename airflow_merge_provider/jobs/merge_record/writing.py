@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window, functions as F
 
 from airflow_merge_provider.core.errors import DataError, JobError, Problem
+from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.landing import FileEntry
 from airflow_merge_provider.core.merge_record.plan import PlannedMerge
@@ -32,7 +33,7 @@ from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, POSITION
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
-from airflow_merge_provider.jobs.spark.formats import find_option, spark_format
+from airflow_merge_provider.jobs.spark.formats import spark_format
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.file_options import find_option, normalize_name
 from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
 
 _SPARK = {"json-array": "json"}
@@ -22,6 +23,8 @@ _AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
 _CSV = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 # The column for the text of records that cannot be read.
 CORRUPT = "__merge_bad"
+# A file that cannot be read is an error, whatever the settings of the session say.
+EACH_FILE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 # A record that cannot be read is an error; by default, Spark takes its values for NULL.
 _STRICT = {"mode": "FAILFAST"}
 _READING = {
@@ -55,8 +58,6 @@ _ENCODINGS = {
     "utf-16-le": "UTF-16LE",
     "utf-32": "UTF-32",
 }
-# Options with two names in Spark.
-_SAME = {"delimiter": "sep", "charset": "encoding"}
 
 
 def spark_format(spark: SparkSession, kind: str) -> str:
@@ -74,10 +75,11 @@ def spark_format(spark: SparkSession, kind: str) -> str:
 def build_reader_options(kind: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return the options to read files of a format: the given ones, and those with which values survive.
 
-    >>> build_reader_options("json-array", {"MULTILINE": "false"})
-    {'columnNameOfCorruptRecord': '__merge_bad', 'mode': 'FAILFAST', 'MULTILINE': 'false'}
+    >>> options = build_reader_options("json-array", {"MULTILINE": "false"})
+    >>> options["mode"], options["MULTILINE"], "multiLine" in options
+    ('FAILFAST', 'false', False)
     """
-    defaults = _READING.get(kind, {}) | _double_quotes(kind, options)
+    defaults = EACH_FILE | _READING.get(kind, {}) | _double_quotes(kind, options)
     if kind == "json" and find_option(options, "encoding"):
         # Spark finds the ends of lines in UTF-8 only. Values of JSON have no line breaks.
         defaults["lineSep"] = "\n"
@@ -103,18 +105,9 @@ def build_writer_options(kind: str, options: Mapping[str, str]) -> dict[str, str
 
 def complete_options(defaults: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
     """Return options with those of the defaults that they do not set, in whatever case."""
-    names = {_normalize_name(name) for name in options}
-    missing = {name: value for name, value in defaults.items() if _normalize_name(name) not in names}
+    names = {normalize_name(name) for name in options}
+    missing = {name: value for name, value in defaults.items() if normalize_name(name) not in names}
     return {**missing, **options}
-
-
-def find_option(options: Mapping[str, str], name: str, default: str = "") -> str:
-    """Return an option by its name in any case, or by its second name in Spark.
-
-    >>> find_option({"Delimiter": ";"}, "sep")
-    ';'
-    """
-    return next((value for key, value in options.items() if _normalize_name(key) == name.lower()), default)
 
 
 def _double_quotes(kind: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -129,11 +122,7 @@ def _name_encoding(options: Mapping[str, str]) -> dict[str, str]:
     """
     named = dict(options)
     for name in options:
-        if _normalize_name(name) == "encoding":
+        if normalize_name(name) == "encoding":
             with contextlib.suppress(LookupError):
                 named[name] = _ENCODINGS.get(codecs.lookup(options[name]).name, options[name])
     return named
-
-
-def _normalize_name(name: str) -> str:
-    return _SAME.get(name.lower(), name.lower())

@@ -6,7 +6,7 @@ Source: docs/values.md, Types of text files.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -17,6 +17,8 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functi
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.file_options import find_lossy_options, find_option
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.files.container_files import find_location
@@ -28,13 +30,19 @@ from airflow_merge_provider.jobs.spark.files.containers import (
 )
 from airflow_merge_provider.jobs.spark.files.csv_files import scan_csv_files
 from airflow_merge_provider.jobs.spark.files.csv_structure import find_repeated_name
-from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
-from airflow_merge_provider.jobs.spark.files.raw_texts import check_texts
+from airflow_merge_provider.jobs.spark.files.file_problem import (
+    FileProblem,
+    describe_pair,
+    describe_repeated_names,
+    find_equal_fields,
+    has_equal_names,
+)
+from airflow_merge_provider.jobs.spark.files.raw_texts import check_json, check_texts, find_bare_word
 from airflow_merge_provider.jobs.spark.formats import (
     CORRUPT,
+    EACH_FILE,
     build_reader_options,
     complete_options,
-    find_option,
     spark_format,
 )
 from airflow_merge_provider.jobs.spark.sql import quote_column
@@ -48,6 +56,7 @@ _HINTS = {
 }
 _SAME_COLUMNS = "give the files the same columns, or read them separately"
 _TABLE_HINT = " (correct it, or set another type for it in the table, such as STRING)"
+_NO_RECORDS = FileProblem("its files have no columns and no records", "write records, or correct the options")
 _EXAMPLE_MAX_LENGTH = 100
 _NO_COLUMN = "__merge_none"
 # The end of a file's lines, and its header.
@@ -87,25 +96,32 @@ def read_files(spark: SparkSession, dataset: Dataset) -> DataFrame:
 
 
 def read_catalog_table(spark: SparkSession, dataset: Dataset) -> DataFrame:
-    """Return the rows of a catalog table of files; the texts of its files have to be values of its types."""
+    """Return the rows of a catalog table of files; the texts of its files have to be values of its types.
+
+    :raises DataError: if an option of the table leaves out values, or what Spark would change in silence.
+    """
     name = sql.quote_table(dataset)
-    rows = spark.table(name)
+    rows = spark.read.options(**EACH_FILE).table(name)
     if dataset.format not in (*TEXT_FORMATS, *CONTAINERS):
         return rows
     table: dict[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {name} AS JSON").collect()[0][0])
     kind, location = str(table.get("provider", "")).lower(), table.get("location")
+    table_options = {**table.get("storage_properties", {}), **dataset.options}
+    if problems := [*find_lossy_options(kind, table_options, dataset.id)]:
+        raise DataError.from_problems(problems)
     if kind in CONTAINERS and location:
         return check_values(spark, replace(dataset, format=kind), dataset.options, rows)
     if kind not in TEXT_FORMATS or not location:
         return rows
-    table_options = {**table.get("storage_properties", {}), **dataset.options}
     options = build_reader_options(kind, table_options)
     values = TextValues(kind, table_options, hint=_TABLE_HINT)
     reader = spark.read.format(kind).options(**_keep_bad_records(options))
     path = parse_hadoop_path(unquote(location))
     files = replace(dataset, format=kind, path=path)
     groups = {"": [escape_pattern(path)]}
-    if kind != "csv":
+    if kind == "json":
+        check_json(spark, files, options, rows.schema, is_inferred=False)
+    elif kind == "xml":
         check_texts(spark, files, options)
     else:
         partitions = table.get("partition_columns", [])
@@ -137,11 +153,16 @@ def _read_part(
     :param header: the columns of CSV files, if they are known.
     """
     reader = spark.read.format(spark_format(spark, dataset.format)).options(**_keep_bad_records(options))
-    if dataset.format in ("xml", "text"):
-        check_texts(spark, dataset, options)
-    schema = _name_columns(options, header) or _infer_schema(reader, locations, dataset)
+
+    def infer() -> StructType:
+        return reader.load([*locations]).schema
+
+    names = check_texts(spark, dataset, options) if dataset.format in ("xml", "text") else ()
+    if has_equal_names(names) and (pair := find_equal_fields(spark, infer)):
+        raise describe_pair(pair).build_error(dataset)
+    schema = _name_columns(options, header) or _infer_schema(spark, infer, dataset)
     if dataset.format == "json":
-        check_texts(spark, dataset, options, schema)
+        check_json(spark, dataset, options, schema)
     if dataset.format == "xml" and (
         name := _find_parted_text(schema, find_option(options, "valueTag", "_VALUE"))
     ):
@@ -150,7 +171,8 @@ def _read_part(
         )
         raise FileProblem(message, "write the text as one part").build_error(dataset)
     if set(schema.names) <= {CORRUPT}:
-        raise _find_bad_record(reader, locations).build_error(dataset)
+        problem = _find_bad_record(reader, locations) or find_bare_word(spark, dataset, options)
+        raise (problem or _NO_RECORDS).build_error(dataset)
     if dataset.format not in TEXT_FORMATS:
         return reader.load([*locations])
     values = TextValues(dataset.format, dataset.options, is_inferred=True, hint=_HINTS[dataset.format])
@@ -177,11 +199,12 @@ def _find_parted_text(kind: DataType, value_tag: str, name: str = "") -> str | N
     return next((part for part in parts if part is not None), None)
 
 
-def _infer_schema(reader: DataFrameReader, locations: Sequence[str], dataset: Dataset) -> StructType:
+def _infer_schema(spark: SparkSession, infer: Callable[[], StructType], dataset: Dataset) -> StructType:
     try:
-        return reader.load([*locations]).schema
+        return infer()
     except PySparkException as error:
-        if (problem := explain_error(error)) is None:
+        problem = explain_error(error) or describe_repeated_names(spark, error, infer)
+        if problem is None:
             raise
         raise problem.build_error(dataset) from error
 
@@ -200,8 +223,6 @@ def _read_texts(
     if mode == "FAILFAST":
         text_schema = StructType([*text_schema.fields, StructField(CORRUPT, StringType())])
     texts = reader.schema(text_schema).load(locations)
-    if mode == "DROPMALFORMED":
-        texts = texts.where(F.coalesce(*values.describe_columns(schema).values(), F.lit(None)).isNull())
     if mode != "FAILFAST":
         return add_columns(texts, values.convert_columns(schema))
     file_path = texts.metadataColumn("_metadata").getField("file_path")
@@ -211,16 +232,14 @@ def _read_texts(
     return values.convert_strictly(records.drop(CORRUPT), schema, prefix)
 
 
-def _find_bad_record(reader: DataFrameReader, locations: Sequence[str]) -> FileProblem:
-    """Return the problem of files in which Spark finds no column, with the first of their records."""
+def _find_bad_record(reader: DataFrameReader, locations: Sequence[str]) -> FileProblem | None:
+    """Return the problem of files in which Spark finds no column, with their first record, or None."""
     names = (CORRUPT, _NO_COLUMN)
     texts = reader.schema(StructType([StructField(name, StringType()) for name in names])).load([*locations])
     file_path = texts.metadataColumn("_metadata").getField("file_path")
     row = texts.select(file_path, *names).where(F.col(CORRUPT).isNotNull()).first()
     if row is None:
-        return FileProblem(
-            "its files have no columns and no records", "write records, or correct the options"
-        )
+        return None
     example = f"{parse_hadoop_path(unquote(row[0]))}: the record {row[1][:_EXAMPLE_MAX_LENGTH]!r}"
     return FileProblem(f"{example} cannot be read, and no other one", "correct them, or the options")
 

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -85,6 +86,9 @@ _INTEGER_MAX: dict[type[DataType], float] = {FloatType: 2.0**24, DoubleType: 2.0
 _FLOAT_DIGITS: dict[type[DataType], int] = {FloatType: 6, DoubleType: 15}
 _EXAMPLE_MAX_LENGTH = 100
 _HINT = " (correct it, or set another type for it in the schema, such as STRING)"
+# The types whose values are not one element of XML.
+_NO_ELEMENT = (ArrayType, MapType, VariantType)
+_REPEATED_HINT = " (write one, or set an ARRAY of its type in the schema)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +118,15 @@ class TextValues:
         A value that its type does not hold is NULL.
         """
         return {
-            name: self._convert_value(quote_column(name), kind) for name, kind in self._list_columns(schema)
+            field.name: self._convert_field(quote_column(field.name), field)
+            for field in self._list_columns(schema)
         }
 
     def describe_columns(self, schema: StructType) -> dict[str, Column]:
         """Return for each column that is converted a value that its type does not hold; NULL if none."""
         return {
-            name: self._describe_value(quote_column(name), kind, name)
-            for name, kind in self._list_columns(schema)
+            field.name: self._describe_field(quote_column(field.name), field, field.name)
+            for field in self._list_columns(schema)
         }
 
     def convert_strictly(self, frame: DataFrame, schema: StructType, prefix: Column) -> DataFrame:
@@ -130,25 +135,37 @@ class TextValues:
         :param prefix: how the error begins.
         """
         values, problems = self.convert_columns(schema), self.describe_columns(schema)
-        kinds = dict(self._list_columns(schema))
+        kinds = {field.name: field.dataType for field in schema.fields}
         columns = {}
         for name, value in values.items():
             failed = F.raise_error(F.concat(prefix, problems[name]))
             columns[name] = F.when(problems[name].isNull(), value).otherwise(cast_to(failed, kinds[name]))
         return frame.withColumns(columns) if columns else frame
 
-    def _list_columns(self, schema: StructType) -> Iterator[tuple[str, DataType]]:
-        for column in schema.fields:
-            if self._convert_type(column.dataType) != column.dataType:
-                yield column.name, column.dataType
+    def _list_columns(self, schema: StructType) -> Iterator[StructField]:
+        return (field for field in schema.fields if self._convert_field_type(field) != field.dataType)
 
     def _is_text(self, kind: DataType) -> bool:
         left_to_spark = (kind for option in self.options for kind in _ASKED.get(option.lower(), ()))
         return type(kind) in _PATTERNS and not isinstance(kind, (*_AS_READ[self.kind], *left_to_spark))
 
+    def _may_repeat(self, field: StructField) -> bool:
+        """Return whether a record of XML may have several elements of a field, of which Spark reads the last.
+
+        A list of them is read instead. A type that Spark has inferred is a list already.
+        """
+        if self.kind != "xml" or self.is_inferred or isinstance(field.dataType, _NO_ELEMENT):
+            return False
+        is_attribute = field.name.startswith(find_option(self.options, "attributePrefix", "_"))
+        return not is_attribute and field.name != find_option(self.options, "valueTag", "_VALUE")
+
+    def _convert_field_type(self, field: StructField) -> DataType:
+        kind = self._convert_type(field.dataType)
+        return ArrayType(kind) if self._may_repeat(field) else kind
+
     def _convert_type(self, kind: DataType) -> DataType:
         if isinstance(kind, StructType):
-            members = ((one.name, self._convert_type(one.dataType), one.nullable) for one in kind.fields)
+            members = ((one.name, self._convert_field_type(one), one.nullable) for one in kind.fields)
             return StructType([StructField(*member) for member in members])
         if isinstance(kind, ArrayType):
             return ArrayType(self._convert_type(kind.elementType), kind.containsNull)
@@ -156,11 +173,15 @@ class TextValues:
             return MapType(kind.keyType, self._convert_type(kind.valueType), kind.valueContainsNull)
         return StringType() if self._is_text(kind) else kind
 
+    def _convert_field(self, value: Column, field: StructField) -> Column:
+        value = F.get(value, F.lit(0)) if self._may_repeat(field) else value
+        return self._convert_value(value, field.dataType)
+
     def _convert_value(self, value: Column, kind: DataType) -> Column:
         if self._convert_type(kind) == kind:
             return value
         if isinstance(kind, StructType):
-            members = (self._convert_value(value[one.name], one.dataType).alias(one.name) for one in kind)
+            members = (self._convert_field(value[one.name], one).alias(one.name) for one in kind)
             return F.when(value.isNotNull(), F.struct(*members))
         if isinstance(kind, ArrayType):
             return F.transform(value, lambda item: self._convert_value(item, kind.elementType))
@@ -168,13 +189,18 @@ class TextValues:
             return F.transform_values(value, lambda _, item: self._convert_value(item, kind.valueType))
         return self._convert_text(value, kind)
 
+    def _describe_field(self, value: Column, field: StructField, path: str) -> Column:
+        if not self._may_repeat(field):
+            return self._describe_value(value, field.dataType, path)
+        repeated = f"column {path!r}: a record has this element more than once{_REPEATED_HINT}"
+        problem = self._describe_value(F.get(value, F.lit(0)), field.dataType, path)
+        return F.coalesce(F.when(F.size(value) > 1, F.lit(repeated)), problem)
+
     def _describe_value(self, value: Column, kind: DataType, path: str) -> Column:
         if self._convert_type(kind) == kind:
             return F.lit(None).cast("string")
         if isinstance(kind, StructType):
-            members = (
-                self._describe_value(value[one.name], one.dataType, f"{path}.{one.name}") for one in kind
-            )
+            members = (self._describe_field(value[one.name], one, f"{path}.{one.name}") for one in kind)
             return F.coalesce(*members)
         if isinstance(kind, ArrayType):
             return _find_first(

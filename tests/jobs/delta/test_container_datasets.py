@@ -71,6 +71,7 @@ def build_interval() -> bytes:
 INTERVAL = build_interval()
 INVALID_TEXT = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xffx"]).buffers())
 INNER = {"type": "record", "name": "s", "fields": [{"name": "n", "type": "int"}]}
+OTHER_CASE = {**INNER, "fields": [{"name": "N", "type": "int"}]}
 # The format, the options and the files of a dataset, and its rows.
 READ: dict[str, tuple[str, dict[str, str], dict[str, bytes], list[tuple[Any, ...]]]] = {
     "columns of Parquet": ("parquet", {}, {"a": write_parquet(pa.table({"id": [1]})),
@@ -145,7 +146,18 @@ REFUSED: dict[str, tuple[str, dict[str, bytes], str]] = {
     "time of Avro": ("avro", {"a": write_avro({"v": {"type": "long", "logicalType": "time-micros"}},
                                               {"v": time(1)})},
                      "/a: column 'v' has the type time-micros, which Spark cannot read .write it as text"),
-    "twice": ("parquet", {"a": write_parquet(pa.table([[1], [2]], ["v", "V"]))}, "have the field 'v' twice"),
+    "twice": ("parquet", {"a": write_parquet(pa.table([[1], [2]], ["v", "V"]))},
+              "the fields 'v' and 'V', whose"),
+    "case of Parquet": ("parquet", {"a": write_parquet(build_column({"v": 1}, name="s")),
+                                    "b": write_parquet(build_column({"V": 1}, name="s"))},
+                        r"the fields 's\.v' and 's\.V', whose names differ in case only"),
+    "case of ORC": ("orc", {"a": write_orc(pa.table([[1], [2]], ["v", "V"]))},
+                    "the fields 'v' and 'V', whose"),
+    "case of Avro": ("avro", {"a": write_avro({"v": "int", "V": "int"}, {"v": 1, "V": 2})},
+                     "the fields 'v' and 'V', whose"),
+    "case of Avro files": ("avro", {"a": write_avro({"s": INNER}, {"s": {"n": 1}}),
+                                    "b": write_avro({"s": OTHER_CASE}, {"s": {"N": 1}})},
+                           r"the fields 's\.n' and 's\.N', whose"),
     "damaged": ("orc", {"a": write_orc(build_column(1)), "b": b"ORC?"}, "/b cannot be read as orc"),
 }  # fmt: skip
 

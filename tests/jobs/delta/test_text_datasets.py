@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
+from tests.odd_names import ODD
 
 NUMBERS = '{"id": 1, "v": 9007199254740993}\n{"id": 2, "v": 1.5}\n'
 HEADER = {"header": "true"}
@@ -30,7 +31,12 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, Any], list[tuple[Any, ...]]
     "permissive": ("json", {"mode": "PERMISSIVE"}, {"a": NUMBERS}, [(1, None), (2, 1.5)]),
     "permissive lines": ("csv", {**HEADER, "mode": "PERMISSIVE"}, {"a": "id,v\n1,x,y\n2\n"},
                          [("1", "x"), ("2", None)]),
-    "dropping": ("json", {"mode": "DROPMALFORMED"}, {"a": NUMBERS}, [(2, 1.5)]),
+    "texts of all": ("json", {"primitivesAsString": "true"},
+                     {"a": '{"v": 1.50}\n{"v": "x"}\n{"v": {"x": NaN}}\n'},
+                     [("1.50",), ("x",), ('{"x": NaN}',)]),
+    "one case in two records": ("xml", XML,
+                                {"a": "<a><r><s><v>1</v></s><t><V>2</V></t></r></a>"}, [(("1",), ("2",))]),
+    "no rows": ("xml", XML, {"a": "<a/>", "b": "<a><r v='1'/></a>", "c": ""}, [("1",)]),
     "xml": ("xml", XML, {"a": "<a><r><id>007</id><v> 1.10 </v></r></a>"}, [("007", " 1.10 ")]),
     "line ends": ("csv", HEADER, {"a": 'id,v\n1,"x\r\ny"\n', "b": 'id,v\r\n2,"p\nq"\r\n3,"\r"\r\n'},
                   [("1", "x\r\ny"), ("2", "p\nq"), ("3", "\r")]),
@@ -111,10 +117,32 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
     "encoding of Spark": ("csv", {**HEADER, "encoding": "windows-1252"}, {"a": "v\nx\n"},
                           "charset.* is invalid: .*iso-8859-1"),
     "bytes of text": ("text", {}, {"a": b"\xe9"}, "/a has bytes that are not UTF-8"),
-    "twice": ("json", {}, {"a": '{"v": 1, "v": 2}'}, "have the field 'v' twice, or .*different names"),
-    "other case": ("json", {}, {"a": '{"v": 1, "V": 2}'}, "fields whose names differ in case only"),
+    "twice": ("json", {}, {"a": '{"v": 1, "v": 2}'}, "has the field 'v' more than once .give the fields"),
+    "other case": ("json", {}, {"a": '{"v": 1, "V": 2}'},
+                   "the fields 'V' and 'v', whose names differ in case only"),
+    "case within": ("json", {}, {"a": '{"l": [{"v": 1, "V": 2}]}'},
+                    r"fields 'l\.element\.V' and 'l\.element\.v'"),
     "case of records": ("json", {}, {"a": '{"s": {"v": 1}}\n{"s": {"V": 2}}\n'},
-                        r"/a has a field whose name differs in case only .* another record: '[vV]'"),
+                        r"/a has a field whose name differs in case only .*: \"(V' and 'v|v' and 'V)"),
+    "case of XML": ("xml", XML, {"a": "<a><r><v>1</v></r></a>", "b": "<a><r><V>1</V></r></a>"},
+                    "records have the fields '[vV]' and '[vV]', whose names differ in case only .give"),
+    "case in XML": ("xml", XML, {"a": "<a><r><s><v>1</v><V>2</V></s></r></a>"}, r"fields 's\.V' and 's\.v'"),
+    "attributes": ("xml", XML, {"a": "<a><r v='1' V='2'/></a>"}, "the fields '_V' and '_v'"),
+    "no records of XML": ("xml", {"rowTag": "q"}, {"a": "<a><q/></a>", "b c": "<a><r><v>1</v></r></a>"},
+                          r"/b c: it has no element <q>, but <a>, <r>, <v> .set the option rowTag"),
+    "case of a tag": ("xml", {"rowTag": "R"}, {"a": "<a><r>1</r></a>"},
+                      "it has no element <R>, but <a>, <r>"),
+    "number and text": ("json", {}, {"a": '{"v": 1.50}\n', "b": '{"v": "1.50"}\n'},
+                        "field 'v' is a number in .*/a, but a text in .*/b .*primitivesAsString"),
+    "boolean and text": ("json", {"mode": "PERMISSIVE"},
+                         {"a": '{"s": {"v": true}}\n{"s": {"v": "true"}}\n'},
+                         r"field 's\.v' is a boolean in .*/a, but a text in .*/a"),
+    "record and list": ("json", {"multiLine": "true"}, {"a": '[{"v": {}},\n{"v": []}]'},
+                        "field 'v' is a list in .*/a, but a record in .*/a"),
+    "items of a list": ("json", {}, {"a": '{"v": [1, "x"]}'},
+                        "field 'v' is a list in .*/a, with items of several types"),
+    "NaN": ("json", {"prefersDecimal": "true"}, {"a": '{"w": 1, "v": NaN}'},
+            "'v': 'NaN' is not a value of JSON"),
     "options": ("json", {"encoding": "utf-16"}, {"a": '{"v": 1}'.encode("utf-16")},
                 "cannot read the files with these options: .*UTF-16"),
 }  # fmt: skip
@@ -149,6 +177,32 @@ def test_values_that_would_change_are_refused(spark: SparkSession, tmp_path: Pat
         read_rows(spark, tmp_path / "f", kind, options, files)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "text"),
+    [
+        ("csv", HEADER, "v\n{}\n"),
+        ("json", {}, '{{"v": "{}"}}\n'),
+        ("json", {"encoding": "UTF-16", "multiLine": "true"}, '[{{"v": "{}"}}]'),
+        ("xml", XML, "<a><r><v>{}</v></r></a>"),
+        ("text", {}, "{}\n"),
+    ],
+    ids=["csv", "json", "UTF-16", "xml", "text"],
+)
+def test_names_are_no_patterns(
+    spark: SparkSession, tmp_path: Path, kind: str, options: dict[str, str], text: str
+) -> None:
+    """Each character of a folder and of a file is literal, also if a pattern would match another file."""
+    folder = tmp_path / ODD
+    folder.parent.mkdir(parents=True)
+    encoding = options.get("encoding", "utf-8")
+    names = {"[ab] {c,d}*?%20": "1", "a c%20": "2", "%2520": "3"}
+    files = {name: text.format(value).encode(encoding) for name, value in names.items()}
+    # Files with other ends of lines are read apart.
+    files["a c%20"] = files["a c%20"].replace(b"\n", b"\r\n")
+
+    assert read_rows(spark, folder, kind, options, files) == [("1",), ("2",), ("3",)]
+
+
 def read_table(spark: SparkSession, folder: Path, columns: str, **files: str) -> Any:
     """Return the rows of a table in the catalog that has these files, in no defined order."""
     kind = columns.partition("USING ")[2].partition(" ")[0]
@@ -180,7 +234,22 @@ def test_tables_of_text_files_are_read_by_their_types(spark: SparkSession, tmp_p
         read_table(spark, tmp_path / "c", typed, x="id;v\n1;1.239\n")
     with pytest.raises(PySparkException, match=r"column 'v': '1\.239' is not a valid DECIMAL\(10,2\)"):
         read_table(spark, tmp_path / "d", numbers, x='{"id": 1, "v": 1.239}\n')
+    twice = "/h/x has a record with a field more than once: 'id' .write one value"
+    with pytest.raises(DataError, match=twice):
+        read_table(spark, tmp_path / "h", numbers, x='{"id": 1, "v": 1.2, "id": 2}\n')
+    elements = "(v INT, s STRUCT<w: STRING>, l ARRAY<INT>) USING xml OPTIONS (rowTag 'r')"
+    row = "<v>1</v><s><w>x</w></s><l>1</l><l>2</l>"
+    rows = f"<a><r>{row}</r><r/></a>"
+    assert read_table(spark, tmp_path / "i", elements, x=rows) == [(1, ("x",), [1, 2]), (None, None, None)]
+    repeated = "column 's.w': a record has this element more than once .write one, or set an ARRAY"
+    with pytest.raises(PySparkException, match=repeated):
+        read_table(spark, tmp_path / "j", elements, x=rows.replace("<w>x", "<w/><w>x"))
+    with pytest.raises(DataError, match=r"/k/x: it has no element <r>, but <a>, <q>, <v>"):
+        read_table(spark, tmp_path / "k", elements, x="<a><q><v>1</v></q></a>")
     with pytest.raises(DataError, match=r"/e/x has the columns v, id, but the table has id, v .write"):
         read_table(spark, tmp_path / "e", texts, x="v,id\nx,1\n")
     with pytest.raises(DataError, match="/f/x: its header has the column 'id' more than once"):
         read_table(spark, tmp_path / "f", texts, x="id,id\n1,2\n")
+    dropping = "(id INT) USING csv OPTIONS (header 'true', mode 'DROPMALFORMED')"
+    with pytest.raises(DataError, match="texts: the option mode='DROPMALFORMED' leaves out records"):
+        read_table(spark, tmp_path / "g", dropping, x="id\n1\nx\n")

@@ -52,6 +52,46 @@ def test_a_malformed_record_fails_its_bin(
     assert landing.read_attributes(tmp_path / "failure" / "a")["failure.culprit"] == "b"
 
 
+@pytest.mark.parametrize("validate", ["on_arrival", "on_merge"])
+def test_xml_without_records_fails_alone(lean: SparkSession, tmp_path: Path, validate: str) -> None:
+    """A file with other elements fails with their names; a root without elements has no records."""
+    reader = {"format": "xml", "schema": "v STRING", "options": {"rowTag": "r"}}
+    landing = Landing(tmp_path, lean, reader=reader, writer="json", validate=validate, arrival_order="path")
+    contents = {
+        "good": "<a><r><v>1</v></r></a>",
+        "none": "<?xml version='1.0'?>\n<!-- <r> no record --><a></a>",
+        "other": "<a><q><v>1</v></q></a>",
+        "case": "<a><R><v>1</v></R></a>",
+    }
+    for name, content in contents.items():
+        landing.put_file(name, content)
+
+    landing.run_job(at=1, flush=True)
+
+    assert (landing.read_merged(), landing.list_names("failure")) == (['{"v":"1"}\n'], ["case", "other"])
+    reason = landing.read_attributes(tmp_path / "failure" / "other")["failure.reason"]
+    assert "it has no element <r>, but <a>, <q>, <v> (set the option rowTag to the name" in reason
+
+
+def test_an_element_that_a_record_has_twice_fails_its_file(lean: SparkSession, tmp_path: Path) -> None:
+    """Spark would read the last one; lists, attributes and names in another case come out."""
+    schema = "_id STRING, v INT, V INT, l ARRAY<INT>, s STRUCT<_id: STRING, w: STRING>, z STRING"
+    reader = {"format": "xml", "schema": schema, "options": {"rowTag": "r"}}
+    landing = Landing(tmp_path, lean, reader=reader, writer="json", failure_scope="flowfile")
+    values = "<v>1</v><V>2</V><l>1</l><l>2</l><s id='5'><w>x</w></s>"
+    landing.put_file("good", f"<a><r id='7'>{values}</r></a>")
+    landing.put_file("top", f"<a><r>{values}</r><r><v>1</v><v>1</v></r></a>")
+    landing.put_file("inner", "<a><r><s><w/><w>y</w></s></r></a>")
+    landing.put_file("record", "<a><r><s><w>x</w></s><s><w>y</w></s></r></a>")
+
+    landing.run_job(at=1)
+
+    assert landing.read_merged() == ['{"_id":"7","v":1,"V":2,"l":[1,2],"s":{"_id":"5","w":"x"},"z":null}\n']
+    for name, column in {"top": "v", "inner": "s.w", "record": "s"}.items():
+        reason = landing.read_attributes(tmp_path / "failure" / name)["failure.reason"]
+        assert f"column '{column}': a record has this element more than once (write one, or set" in reason
+
+
 def test_braces_inside_an_object_are_no_second_one(lean: SparkSession, tmp_path: Path) -> None:
     """Braces inside an object do not count as a second object on the line.
 

@@ -20,15 +20,18 @@ from airflow_merge_provider.jobs.merge_record.readers.unreadable import Unreadab
 from airflow_merge_provider.jobs.merge_record.writing import get_suffix
 from tests.jobs.merge_record.contents import ROWS, XML, write_content
 from tests.jobs.merge_record.landing import Landing
+from tests.odd_names import ODD
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "json-array", "avro", "parquet", "orc", "xml"])
 def test_every_format_is_read(kind: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """Two files of each format are read in order, with nulls and quotes."""
+    """Two files of each format are read in order, with nulls and quotes, whatever their names are."""
     reader = XML if kind == "xml" else kind
-    landing = Landing(tmp_path / "landing", lean, reader=reader, writer="json", min_records=3, max_records=3)
-    landing.put_file(f"b.{kind}", write_content(kind, ROWS[:1], lean, tmp_path), at=0)
-    landing.put_file(f"a.{kind}", write_content(kind, ROWS[1:], lean, tmp_path), at=1)
+    landing = Landing(tmp_path / ODD, lean, reader=reader, writer="json", min_records=3, max_records=3)
+    name = "[x] {a,b}*?%20"
+    landing.put_file(f"{name}/b {name}.{kind}", write_content(kind, ROWS[:1], lean, tmp_path), at=0)
+    # A name that the pattern of the other one would match.
+    landing.put_file(f"x a%20/b x a%20.{kind}", write_content(kind, ROWS[1:], lean, tmp_path), at=1)
 
     report = landing.run_job(at=2)
 

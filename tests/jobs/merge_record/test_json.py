@@ -15,9 +15,11 @@ from tests.jobs.merge_record.landing import Landing
 
 _MORE = "further text follows the JSON value in '"
 _HALF = r"column 'v' has '\ud83d', half of a surrogate pair"
+_TWICE = "a record has the field 'id' more than once (write one value)"
 _NO_UTF8 = "is not UTF-8 (set the option encoding and a schema of the reader)"
 # Files that fail, with what the reason says.
 _LINES = {
+    '{"id":1,"v":"","id":2}': _TWICE,
     '{"id":1} {"id":2}': _MORE,
     '{"id":1},{"id":2}': _MORE,
     '{"id":1} garbage': _MORE,
@@ -29,6 +31,8 @@ _LINES = {
     '{"id":1,"v":"\xe9"}': _NO_UTF8,
 }
 _ARRAYS = {
+    '[{"id":1,"v":"","id":2}]': _TWICE,
+    '{"id":1,"v":"","id":2}': _TWICE,
     '[{"id":1}] [{"id":2}]': _MORE,
     '[{"id":1}]]': _MORE,
     '[{"id":1}] garbage': _MORE,
@@ -38,8 +42,8 @@ _ARRAYS = {
 }
 _GOOD = [r'{"id":1,"v":"\ud83d\ude00"}', '{"id":1,"v":"} x {"}', r'{"id":1,"v":"{\"a\":1} {\"a\":2}"}']
 _TYPES = (
-    "`größe` STRING, n DECIMAL(38,18), d DOUBLE, i INT, s STRUCT<a: INT, b: BINARY, t: STRING>, "
-    "l ARRAY<DOUBLE>"
+    "`größe` STRING, n DECIMAL(38,18), d DOUBLE, D INT, i INT, s STRUCT<a: INT, b: BINARY, t: STRING>, "
+    "l ARRAY<DOUBLE>, m MAP<STRING, STRUCT<x: INT>>, r ARRAY<STRUCT<x: INT>>"
 )
 # Records with what comes out: the text of a value that is a STRING, else the same number.
 _EXACT: dict[str, dict[str, Any]] = {
@@ -48,10 +52,16 @@ _EXACT: dict[str, dict[str, Any]] = {
     '{"n": 0.123456789012345678}': {"n": Decimal("0.123456789012345678")},
     '{"d": 0.30000000000000004}': {"d": Decimal("0.30000000000000004")},
     '{"d": 1e3}': {"d": Decimal(1000)},
+    '{"D": 1, "d": 2.5}': {"D": 1, "d": Decimal("2.5")},
     '{"d": "1.5"}': {"d": Decimal("1.5")},
     '{"l": [0.1, 1e-7, null]}': {"l": [Decimal("0.1"), Decimal("1e-7"), None]},
     '{"s": {"a": 1, "t": -0}}': {"s": {"a": 1, "b": None, "t": "-0"}},
+    # Each value of a text comes out, and a field that is not in the schema is not read.
+    '{"s": {"t": {"x": 1, "x": 2}}, "other": 1, "other": 2}': {
+        "s": {"a": None, "b": None, "t": '{"x": 1, "x": 2}'}
+    },
 }
+_OTHER_TYPE = " (correct it, or set another type for it in the schema"
 _WRONG = {
     '{"d": 9007199254740993}': "column 'd': '9007199254740993' is not a valid DOUBLE",
     '{"d": 1e400}': "column 'd': '1e400' is not a valid DOUBLE",
@@ -62,6 +72,14 @@ _WRONG = {
     '{"s": {"a": "z"}}': "column 's.a': 'z' is not a valid INT",
     '{"s": {"a": 1, "b": "A?"}}': "column 's.b': 'A?' is not a valid BINARY",
     '{"s": 7}': "column 's': '7' is not a valid STRUCT<A:INT,B:BINARY,T:STRING>",
+}
+
+_WRONG = {text: f"{reason}{_OTHER_TYPE}" for text, reason in _WRONG.items()} | {
+    '{"i": NaN}': "column 'i': 'NaN' is not a value of JSON (write null, or the value in quotes), such as in",
+    '{"s": {"a": 1, "t": [], "a": 2}}': "a record has the field 's.a' more than once (write one value)",
+    '{"m": {"k": {"x": 1, "x": 1}}}': "a record has the field 'm.value.x' more than once",
+    '{"m": {"k": {}, "k": {"x": 2}}}': "a record has the field 'm.k' more than once",
+    '{"r": [{}, {"x": 1, "y": {"x": 2}, "x": 3}]}': "a record has the field 'r.element.x' more than once",
 }
 
 
@@ -130,12 +148,40 @@ def test_numbers_with_a_schema(lean: SparkSession, tmp_path: Path, mode: str) ->
     reasons = list_reasons(landing)
     assert sorted(reasons) == [f"{len(_EXACT) + index:02}{suffix}" for index in range(len(_WRONG))]
     for reason, text in zip((reasons[name] for name in sorted(reasons)), _WRONG.values(), strict=True):
-        assert f"{text} (correct it, or set another type for it in the schema" in reason
+        assert text in reason
     records = [
         {name: value for name, value in record.items() if value is not None}
         for record in read_records(landing)
     ]
     assert records == list(_EXACT.values())
+
+
+@pytest.mark.parametrize("kind", ["json", "json-array"])
+def test_a_field_of_several_types_is_refused(lean: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Otherwise, a number would come out like its text; the reason names field, types and values."""
+    landing = Landing(tmp_path, lean, reader=kind, writer="json", max_bins="unlimited")
+    files = {
+        "a": ('{"v":1.50}', '{"v":"1.50"}',
+              "field 'v' is a number (1.50) in one record and a text (\"1.50\")"),
+        "b": ('{"s":{"v":[null,true]}}', '{"s":{"v":["true"]}}',
+              "field 's.v[]' is a boolean (true) in one record and a text (\"true\") in another"),
+        "c": ('{"v":{"x":1}}', '{"v":[1]}', "field 'v' is a record in one record and a list in another"),
+        "d": ('{"v":1}', '{"v":NaN}', "column 'v': 'NaN' is not a value of JSON (write null, or the value"),
+        "e": ('{"v":1}', '{"w":-Infinity}', "column 'w': '-Infinity' is not a value of JSON"),
+        "f": ('{"v":1}', '{"l":[1, Infinity]}', "column 'l': 'Infinity' is not a value of JSON"),
+    }  # fmt: skip
+    for name, (first, second, _) in files.items():
+        landing.put_file(name, f"[{first},{second}]" if kind == "json-array" else f"{first}\n{second}\n")
+
+    landing.run_job(at=1)
+
+    reasons = list_reasons(landing)
+    assert reasons.keys() == files.keys()
+    for name, (_, _, reason) in files.items():
+        assert reason in reasons[name]
+    assert (
+        "set a schema of the reader in which the field is a STRING, or schema_merge='union'" in reasons["a"]
+    )
 
 
 def test_numbers_that_no_variant_holds_fail(lean: SparkSession, tmp_path: Path) -> None:

@@ -368,6 +368,7 @@ def test_numbers_of_json_keep_their_digits(lean: SparkSession, tmp_path: Path, k
         "doubles": '{"d": 0.30000000000000004, "e": 1.7976931348623157e308}',
         "ids and doubles": '{"id": 9007199254740993, "x": 1e3, "l": [{"y": 0.25}]}',
         "large": '{"n": 12345678901234567890123456789}',
+        "names in two cases": '{"V": 2, "s": {"A": 2, "a": 1}, "v": 1}',
         "a name of Spark": '{"_corrupt_record": "x", "n": 1}',
         "no type": '{"x": 1e400, "y": 1}',
         "no type together": '{"x": [9007199254740993, 1e3]}',

@@ -49,6 +49,7 @@ def test_another_format_has_its_options_as_text() -> None:
         ({"format": "csv"}, "/lake", "at: key 'dataset' is missing"),
         ({"dataset": "a", "fromat": "csv"}, "/lake", "at: unknown key 'fromat'"),
         ({"dataset": "a", "format": "xls"}, "/lake", "at: unknown format 'xls'"),
+        ({"dataset": "a", "format": "xml"}, "/lake", "at: format 'xml' requires the option rowTag"),
     ],
 )
 def test_what_means_nothing_is_refused(ref: Any, warehouse: str | None, message: str) -> None:

@@ -6,7 +6,7 @@ Source: docs/semantics/merge_record.md, Schema identity; Record counts and sizes
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
@@ -15,9 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
-from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.schema import VOID, Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
-from airflow_merge_provider.jobs.merge_record.readers.csv_types import choose_type, classify_text
 from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, BLOCK, FILE, PLACE, POSITION
 from airflow_merge_provider.jobs.merge_record.readers.json_numbers import find_long_number
 from airflow_merge_provider.jobs.merge_record.readers.json_texts import (
@@ -36,6 +35,11 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     spark_type,
 )
 from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.files.json_texts import (
+    describe_bare_word,
+    describe_repeated_field,
+    select_parser_options,
+)
 from airflow_merge_provider.jobs.spark.files.value_problems import describe_invalid_text
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.text_values import TextValues
@@ -43,6 +47,15 @@ from airflow_merge_provider.jobs.spark.text_values import TextValues
 NOTHING = Schema()
 _PROBLEM = "__merge_problem"
 _EXAMPLE_MAX_LENGTH = 100
+_NUMBER = "^-?[0-9]"
+# The types of columns of CSV by the kinds of their texts.
+_CSV_TYPES: tuple[tuple[set[str], str], ...] = (
+    (set(), VOID),
+    ({"int"}, "int"),
+    ({"int", "long"}, "long"),
+    ({"double"}, "double"),
+    ({"boolean"}, "boolean"),
+)
 # Precedes the schema of a file with numbers that no DOUBLE equals.
 _DOUBT = "doubtful:"
 # The schemas of files by what Spark has inferred, with the struct if it may not hold each number.
@@ -153,9 +166,7 @@ class TypedReader(SchemaReader):
             return records
         # A problem is no record of its own, so it has no position.
         position = F.lit(None).cast("long").alias(POSITION)
-        problems = problems.select(
-            FILE, BLOCK, position, describe_json_text(F.col("value"), spark_schema(self.schema)).alias(BAD)
-        )
+        problems = problems.select(FILE, BLOCK, position, self._describe_text().alias(BAD))
         return records.unionByName(problems.where(F.col(BAD).isNotNull()), allowMissingColumns=True)
 
     def of_lines(self, lines: DataFrame) -> DataFrame:
@@ -170,13 +181,17 @@ class TypedReader(SchemaReader):
         schema = formats.with_bad(values.build_schema(spark_schema(self.schema)))
         options = {**self._reader["options"], "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
         record = F.from_json("value", schema, options).alias("record")
-        problem = describe_json_text(F.col("value"), spark_schema(self.schema)).alias(_PROBLEM)
+        problem = self._describe_text().alias(_PROBLEM)
         texts = lines.select(record, problem, *PLACE).select("record.*", _PROBLEM, *PLACE)
         records = self._convert_texts(texts, values)
         return records.withColumn(BAD, F.coalesce(_PROBLEM, BAD)).drop(_PROBLEM)
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         return _aggregate_by_file(raw, F.col(BAD), _hash_columns(self.schema))
+
+    def _describe_text(self) -> Column:
+        """Return what Spark's parser would leave out or change in the text of a record of JSON."""
+        return describe_json_text(F.col("value"), spark_schema(self.schema), self._reader["options"])
 
     @property
     def _values(self) -> TextValues:
@@ -200,7 +215,7 @@ class TypedReader(SchemaReader):
         problems = describe_unread_values(
             spark_schema(self.schema), is_array=self._reader["format"] != "json"
         )
-        return F.when(bad.isNotNull(), F.coalesce(*problems, _quote_record(bad)))
+        return F.when(bad.isNotNull(), F.coalesce(*problems, describe_bare_word(bad), _quote_record(bad)))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
         return FileFacts(
@@ -246,7 +261,7 @@ class JsonLinesReader:
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
         text, record = F.col("value"), F.try_parse_json("value")
         is_object = record.isNotNull() & F.ltrim(text).startswith("{")
-        problem = F.coalesce(describe_json_text(text), F.when(~is_object, _quote_record(text)))
+        problem = F.coalesce(describe_json_text(text), F.when(~is_object, _describe_text(text)))
         number = find_long_number(text)
         return _aggregate_variants(
             raw.select(
@@ -279,7 +294,7 @@ class JsonArraysReader:
         text = F.col("value")
         problem = describe_json_text(text)
         record = F.when(problem.isNull(), F.try_parse_json(text))
-        problem = F.coalesce(problem, F.when(record.isNull(), _quote_record(text)))
+        problem = F.coalesce(problem, F.when(record.isNull(), _describe_text(text)))
         number = F.when(problem.isNull(), find_long_number(text)).alias("number")
         documents = raw.select(FILE, POSITION, record.alias("record"), number, problem.alias(_PROBLEM))
         # A file may also contain a single object.
@@ -311,7 +326,7 @@ class CsvColumnsReader:
         return formats.read_leniently(spark, self._reader, texts, locations)
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
-        kinds = F.array(*[F.collect_set(classify_text(quote_column(name))) for name in self._names])
+        kinds = F.array(*[F.collect_set(_classify_csv_text(quote_column(name))) for name in self._names])
         return _aggregate_by_file(raw, _quote_record(F.col(BAD)), F.to_json(kinds))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
@@ -319,7 +334,7 @@ class CsvColumnsReader:
             return FileFacts(records=summary.records, unreadable=problem)
         kind_lists = json.loads(summary.detail) if summary.detail else [()] * len(self._names)
         pairs = zip(self._names, kind_lists, strict=True)
-        fields = ({"name": name, "type": choose_type(kinds), "nullable": True} for name, kinds in pairs)
+        fields = ({"name": name, "type": _choose_csv_type(kinds), "nullable": True} for name, kinds in pairs)
         return FileFacts(Schema(tuple(fields)), summary.records)
 
     def parse_records(self, raw: DataFrame, schema: Schema) -> DataFrame:
@@ -333,6 +348,12 @@ def _aggregate_by_file(frame: DataFrame, bad: Column, detail: Column) -> DataFra
     """Aggregate records by file; ``bad`` describes a record that cannot be read, and is the detail then."""
     counts = F.count(POSITION).alias("records"), F.count(bad).alias("wrong")
     return frame.groupBy(FILE).agg(*counts, F.coalesce(F.min(bad), detail.cast("string")).alias("detail"))
+
+
+def _describe_text(text: Column) -> Column:
+    """Return why a text of JSON has no value."""
+    repeated = describe_repeated_field(text, select_parser_options({}))
+    return F.coalesce(repeated, describe_bare_word(text), _quote_record(text))
 
 
 def _quote_record(text: Column) -> Column:
@@ -383,3 +404,27 @@ def _build_inferred_fact(summary: FileSummary, schemas: Inferred) -> FileFacts:
         schemas[summary.detail] = build_inferred_schema(struct), struct if is_doubtful else None
     schema, inferred = schemas[summary.detail]
     return FileFacts(schema, summary.records, inferred=inferred)
+
+
+def _classify_csv_text(text: Column) -> Column:
+    """Return the kind of a text; NULL for NULL."""
+
+    def is_kept(kind: str) -> Column:
+        return text.rlike(_NUMBER) & text.try_cast(kind).cast("string").eqNullSafe(text)
+
+    return (
+        F.when(is_kept("int"), "int")
+        .when(is_kept("long"), "long")
+        .when(is_kept("double"), "double")
+        .when(text.isin("true", "false"), "boolean")
+        .when(text.isNotNull(), "string")
+    )
+
+
+def _choose_csv_type(kinds: Iterable[str]) -> str:
+    """Return the type of a column from the kinds of its texts."""
+    present_kinds = set(kinds)
+    return next(
+        (type_name for type_kinds, type_name in _CSV_TYPES if present_kinds <= type_kinds),
+        "string",
+    )

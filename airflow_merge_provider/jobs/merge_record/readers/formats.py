@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_merge_provider.core.dataset import escape_pattern
+from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.spark_conf import count_cores
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import NANOS, NANOS_NTZ
@@ -23,7 +24,6 @@ from airflow_merge_provider.jobs.spark.formats import (
     build_reader_options,
     build_writer_options,
     complete_options,
-    find_option,
     spark_format,
 )
 from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name

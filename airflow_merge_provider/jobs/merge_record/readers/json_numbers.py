@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 from pyspark.sql import Column, functions as F
 from pyspark.sql.types import DataType, DoubleType, StringType, StructType
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.jobs.spark.text_values import trim_zeros
 
 # A number with more digits than each DOUBLE holds, or with an exponent.
@@ -45,6 +46,14 @@ class _Number(str):
     """A number as it is written."""
 
     __slots__ = ()
+
+
+_WORDS_OF_TYPES = {_Number: "number", str: "text", bool: "boolean", list: "list", dict: "record"}
+_EXAMPLE_MAX_LENGTH = 50
+_ONE_TYPE = (
+    "write values of one type, or set a schema of the reader in which the field is a STRING, or "
+    "schema_merge='union', which writes texts of them"
+)
 
 
 def find_long_number(text: Column, pattern: str = "") -> Column:
@@ -134,24 +143,59 @@ def build_lossy_finder(*, is_array: bool) -> Callable[[BinaryIO], dict[str, str]
 
     def find_lossy_numbers(file: BinaryIO) -> dict[str, str]:
         lossy: dict[str, str] = {}
-        with io.TextIOWrapper(file, encoding="utf-8-sig") as text:
-            documents = filter(str.strip, [text.read()] if is_array else text)
-            for path, number in chain.from_iterable(map(_list_numbers, documents)):
-                if not _is_double(number):
-                    lossy.setdefault(path, str(number))
+        for path, number in chain.from_iterable(_read_values(file, is_array=is_array)):
+            if isinstance(number, _Number) and not _is_double(number):
+                lossy.setdefault(path, str(number))
         return lossy
 
     return find_lossy_numbers
 
 
+def build_mixture_finder(*, is_array: bool) -> Callable[[BinaryIO], str | None]:
+    """Return a function that describes the first field of a JSON file with values of two types, or None."""
+
+    def find_mixture(file: BinaryIO) -> str | None:
+        examples: dict[str, tuple[str, Any]] = {}
+        for path, value in chain.from_iterable(_read_values(file, is_array=is_array)):
+            word = _WORDS_OF_TYPES[type(value)]
+            first_word, first = examples.setdefault(path, (word, value))
+            if first_word != word:
+                texts = (
+                    f"a {word}{_format_example(one)}" for word, one in ((first_word, first), (word, value))
+                )
+                return f"field {path[1:]!r} is {' in one record and '.join(texts)} in another ({_ONE_TYPE})"
+        return None
+
+    return find_mixture
+
+
+def _format_example(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return ""
+    text = str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
+    return f" ({mask_text(text[:_EXAMPLE_MAX_LENGTH])})"
+
+
+def _read_values(file: BinaryIO, *, is_array: bool) -> Iterator[Iterator[tuple[str, Any]]]:
+    with io.TextIOWrapper(file, encoding="utf-8-sig") as text:
+        for document in filter(str.strip, [text.read()] if is_array else text):
+            yield _list_values(document)
+
+
 def _list_numbers(document: str) -> Iterator[tuple[str, _Number]]:
+    return (pair for pair in _list_values(document) if isinstance(pair[1], _Number))
+
+
+def _list_values(document: str) -> Iterator[tuple[str, Any]]:
     # Spark accepts control characters in texts, too.
     value = json.loads(document, parse_int=_Number, parse_float=_Number, parse_constant=_Number, strict=False)
     return _walk_value(value, "")
 
 
-def _walk_value(value: Any, path: str) -> Iterator[tuple[str, _Number]]:
-    """Yield the numbers of a record with their paths: names of fields, and ``[]`` for the items of a list."""
+def _walk_value(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a record with their paths: names of fields, and ``[]`` for the items of a list."""
+    if path and value is not None:
+        yield path, value
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _walk_value(item, f"{path}.{name}")
@@ -159,8 +203,6 @@ def _walk_value(value: Any, path: str) -> Iterator[tuple[str, _Number]]:
         # The records of a file are the items of its array.
         for item in value:
             yield from _walk_value(item, f"{path}[]" if path else path)
-    elif isinstance(value, _Number):
-        yield path, value
 
 
 def _is_double(number: str) -> bool:

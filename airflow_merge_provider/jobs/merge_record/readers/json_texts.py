@@ -5,8 +5,9 @@ Source: docs/semantics/merge_record.md, Formats.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import reduce
+from types import MappingProxyType
 
 from pyspark.sql import Column, functions as F
 from pyspark.sql.types import (
@@ -24,7 +25,13 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.jobs.merge_record.readers.formats import BAD
 from airflow_merge_provider.jobs.merge_record.readers.json_numbers import NO_VARIANT, find_long_number
-from airflow_merge_provider.jobs.spark.files.json_texts import HALF_PAIR, has_half_pair, is_record
+from airflow_merge_provider.jobs.spark.files.json_texts import (
+    HALF_PAIR,
+    describe_repeated_field,
+    has_half_pair,
+    is_record,
+    select_parser_options,
+)
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.text_values import describe_text
 
@@ -42,10 +49,13 @@ _SHAPES: dict[type[DataType], str] = {
 _NO_UTF8 = "' is not UTF-8 (set the option encoding and a schema of the reader)"
 
 
-def describe_json_text(text: Column, schema: StructType | None = None) -> Column:
+def describe_json_text(
+    text: Column, schema: StructType | None = None, options: Mapping[str, str] = MappingProxyType({})
+) -> Column:
     """Return what a parser would leave out or change in a text of JSON; NULL if there is nothing.
 
     :param schema: the types by which it is parsed, if the reader has a schema.
+    :param options: those of the reader.
     """
     example = F.left(F.make_valid_utf8(text), F.lit(_EXAMPLE_MAX_LENGTH))
     field = F.regexp_extract(text, _FIELD_OF_HALF, 1)
@@ -75,7 +85,10 @@ def describe_json_text(text: Column, schema: StructType | None = None) -> Column
         )
         .when(has_half_pair(text), half)
     )
-    return F.coalesce(problem, number)
+    if schema is None:
+        return F.coalesce(problem, number)
+    repeated = describe_repeated_field(text, select_parser_options(options), schema)
+    return F.coalesce(problem, number, repeated)
 
 
 def describe_unread_values(schema: StructType, *, is_array: bool) -> list[Column]:

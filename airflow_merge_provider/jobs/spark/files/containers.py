@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern
+from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.errors import error_condition, first_line
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.files.container_files import (
@@ -37,14 +38,19 @@ from airflow_merge_provider.jobs.spark.files.container_files import (
     read_headers,
     read_orc_writer,
 )
-from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
+from airflow_merge_provider.jobs.spark.files.file_problem import (
+    FileProblem,
+    describe_pair,
+    describe_repeated_names,
+    find_equal_names,
+)
 from airflow_merge_provider.jobs.spark.files.value_problems import (
     Rule,
     describe_value,
     find_invalid_text,
     find_old_day,
 )
-from airflow_merge_provider.jobs.spark.formats import find_option, spark_format
+from airflow_merge_provider.jobs.spark.formats import spark_format
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -75,7 +81,11 @@ def read_containers(spark: SparkSession, dataset: Dataset, options: Mapping[str,
     try:
         rows.schema  # noqa: B018 - finds the columns
     except PySparkException as error:
-        problem = explain_error(error) or _explain_types(spark, dataset)
+        problem = (
+            explain_error(error)
+            or describe_repeated_names(spark, error, lambda: reader.load(location).schema)
+            or _explain_types(spark, dataset)
+        )
         if problem is None:
             raise
         raise problem.build_error(dataset) from error
@@ -142,17 +152,13 @@ def _normalize_uri(uri: str) -> str:
 
 
 def explain_error(error: PySparkException) -> FileProblem | None:
-    """Return the problem of options that Spark refuses, or of a record that Spark can give no columns."""
+    """Return the problem of options that Spark refuses, or of a number that it cannot read; else None."""
     if isinstance(error, IllegalArgumentException):
         return FileProblem(f"Spark cannot read the files with these options: {first_line(error)}", _OPTIONS)
     if error_condition(error).startswith("NEGATIVE_SCALE"):
         message = "a number with an exponent, such as 1e3, is no DECIMAL of Spark"
         return FileProblem(message, "set the option primitivesAsString in place of prefersDecimal")
-    if not error_condition(error).startswith("COLUMN_ALREADY_EXISTS"):
-        return None
-    name = (error.getMessageParameters() or {}).get("columnName", "").strip("`")
-    message = f"records have the field {name!r} twice, or fields whose names differ in case only"
-    return FileProblem(message, "give the fields different names")
+    return None
 
 
 def _explain_types(spark: SparkSession, dataset: Dataset) -> FileProblem | None:
@@ -207,13 +213,20 @@ def _merge_schemas(dataset: Dataset, schemas: Mapping[str, StructType]) -> Struc
             first, first_uri = fields.setdefault(field.name.casefold(), (field, uri))
             kind = _widen_type(first.dataType, field.dataType)
             if kind is None:
-                pairs = (
-                    (one.dataType.simpleString().upper(), find_location(path))
-                    for one, path in ((first, first_uri), (field, uri))
-                )
-                raise describe_difference(field.name, *pairs).build_error(dataset)
+                raise _describe_types((first, first_uri), (field, uri)).build_error(dataset)
             fields[field.name.casefold()] = StructField(first.name, kind), first_uri
     return StructType([field for field, _ in fields.values()])
+
+
+def _describe_types(first: tuple[StructField, str], second: tuple[StructField, str]) -> FileProblem:
+    kinds = [field.dataType for field, _ in (first, second)]
+    members = [member for kind in kinds if isinstance(kind, StructType) for member in kind.fields]
+    if pair := find_equal_names(StructType(members), f"{first[0].name}."):
+        return describe_pair(pair)
+    # The names of fields keep their case, which may be the difference.
+    types = [re.sub(r"\w+\b(?!:)", lambda word: word[0].upper(), kind.simpleString()) for kind in kinds]
+    locations = [find_location(uri) for _, uri in (first, second)]
+    return describe_difference(second[0].name, *zip(types, locations, strict=True))
 
 
 def _widen_type(first: DataType, second: DataType) -> DataType | None:

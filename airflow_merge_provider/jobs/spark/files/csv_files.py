@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern
 from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.files.container_files import find_location, list_files, read_headers
 from airflow_merge_provider.jobs.spark.files.csv_structure import CsvFile, CsvScanner
 from airflow_merge_provider.jobs.spark.files.raw_texts import ASCII_ENCODINGS, COMPRESSED
-from airflow_merge_provider.jobs.spark.formats import find_option
 
 # The driver reads files of so many bytes together, else only their headers.
 _SCAN_MAX_BYTES = 1 << 30

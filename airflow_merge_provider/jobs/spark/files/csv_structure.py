@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.jobs.spark.formats import find_option
+from airflow_merge_provider.core.file_options import find_option
 
 # The longest line and the longest value that can be read, in characters, so that every read ends.
 _LINE_MAX_LENGTH = 1 << 30

@@ -1,11 +1,23 @@
-"""A problem of the files of a dataset."""
+"""A problem of the files of a dataset, such as names that Spark takes for one without regard to their case.
+
+Source: docs/values.md, Files.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.jobs.spark.errors import error_condition
+from airflow_merge_provider.jobs.spark.session import override_settings
+
+_EXACT = {"spark.sql.caseSensitive": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +30,61 @@ class FileProblem:
     def build_error(self, dataset: Dataset) -> DataError:
         """Return the error of a dataset that has this problem."""
         return DataError.from_problems([Problem(dataset.id, "files", self.message, self.hint)])
+
+
+def has_equal_names(names: Iterable[str]) -> bool:
+    """Return whether two different names differ in case only.
+
+    >>> has_equal_names(["v", "w", "V"]), has_equal_names(["v", "w", "v"])
+    (True, False)
+    """
+    different = set(names)
+    return len({name.casefold() for name in different}) < len(different)
+
+
+def find_equal_names(kind: DataType, path: str = "") -> tuple[str, str] | None:
+    """Return the paths of two fields of a record whose names differ in case only, also inside a type."""
+    if isinstance(kind, ArrayType):
+        return find_equal_names(kind.elementType, f"{path}element.")
+    if isinstance(kind, MapType):
+        return find_equal_names(kind.valueType, f"{path}value.")
+    if not isinstance(kind, StructType):
+        return None
+    first_names: dict[str, str] = {}
+    for name in kind.names:
+        first_name = first_names.setdefault(name.casefold(), name)
+        if first_name != name:
+            return f"{path}{first_name}", f"{path}{name}"
+    pairs = (find_equal_names(field.dataType, f"{path}{field.name}.") for field in kind.fields)
+    return next((pair for pair in pairs if pair is not None), None)
+
+
+def find_equal_fields(spark: SparkSession, infer: Callable[[], StructType]) -> tuple[str, str] | None:
+    """Return two fields of the files of a dataset whose names differ in case only, or None.
+
+    :param infer: infers the fields from the files.
+    """
+    with override_settings(spark, _EXACT):
+        try:
+            return find_equal_names(infer())
+        except PySparkException:
+            return None
+
+
+def describe_repeated_names(
+    spark: SparkSession, error: PySparkException, infer: Callable[[], StructType]
+) -> FileProblem | None:
+    """Return the problem of files in which Spark finds a field twice; None for another error."""
+    if not error_condition(error).startswith("COLUMN_ALREADY_EXISTS"):
+        return None
+    if pair := find_equal_fields(spark, infer):
+        return describe_pair(pair)
+    name = (error.getMessageParameters() or {}).get("columnName", "").strip("`")
+    return FileProblem(f"a record has the field {name!r} more than once", "give the fields different names")
+
+
+def describe_pair(pair: tuple[str, str]) -> FileProblem:
+    """Return the problem of two fields that Spark takes for one."""
+    first, second = pair
+    message = f"records have the fields {first!r} and {second!r}, whose names differ in case only"
+    return FileProblem(message, "give the fields different names, or one name")

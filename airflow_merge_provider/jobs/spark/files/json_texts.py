@@ -1,35 +1,135 @@
-"""What Spark's parser of JSON does not report: text after a value, and half of a surrogate pair.
+"""What Spark's parser of JSON does not report: text after a value, half of a surrogate pair, repeated fields.
 
 Source: docs/semantics/merge_record.md, Formats.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, functions as F
-from pyspark.sql.types import ArrayType, DataType, StructType
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, VariantType
+
+from airflow_merge_provider.core.dataset import parse_hadoop_path
+from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
+from airflow_merge_provider.jobs.spark.files.value_problems import combine_problems, find_in_items, or_null
 
 # The code of half a pair is its first group; a backslash that another one escapes begins no code.
 HALF_PAIR = (
     r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 )
+_EXAMPLE_MAX_LENGTH = 100
 # The last item of an array with one more item.
 _END, _WITH_END = "end", 2
 
 # A name of a field in a text without escapes, or else a text.
 _NAME = r'"([^"]*)"\s*:|"[^"]*"'
+# A field, and in it a word that is no value of JSON: neither a number, nor true, false or null.
+_BARE_WORD = (
+    r'"([^"\\]*)"\s*:[\s\[]*(?:[^"{}\[\]:]*,\s*)?'
+    r"((?!(?:true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*(?:[,\]}]|\z))"
+    r'[^\s"\[\]{},:]+)'
+)
+
+_ANY_FIELDS = MapType(StringType(), StringType())
+
+
+def describe_bare_word(text: Column) -> Column:
+    """Return which field of a text has a word that is no value of JSON, such as NaN; NULL if none has."""
+    word = F.regexp_extract(text, _BARE_WORD, 2)
+    problem = F.concat(
+        F.lit("column '"),
+        F.regexp_extract(text, _BARE_WORD, 1),
+        F.lit("': '"),
+        word,
+        F.lit("' is not a value of JSON (write null, or the value in quotes), such as in '"),
+        F.left(F.make_valid_utf8(text), F.lit(_EXAMPLE_MAX_LENGTH)),
+        F.lit("'"),
+    )
+    return F.when(word != "", problem)
+
+
+def select_parser_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a reader that say what the parser of JSON accepts.
+
+    >>> select_parser_options({"allowComments": "true", "multiLine": "true"})
+    {'mode': 'PERMISSIVE', 'allowComments': 'true'}
+    """
+    # Spark Connect takes no map without entries.
+    allowed = {name: text for name, text in options.items() if name.lower().startswith("allow")}
+    return {"mode": "PERMISSIVE"} | allowed
+
+
+def find_repeated_field(
+    text: Column, options: dict[str, str], kind: StructType | MapType = _ANY_FIELDS
+) -> Column:
+    """Return the path of a field that a record has twice, of which Spark reads one value; NULL if none is.
+
+    :param text: a record, or an array of records.
+    :param kind: the fields that are read; by default all of them, without those inside others.
+    """
+    items = F.when(F.ltrim(text).startswith("["), F.from_json(text, "array<string>", options))
+    name = find_in_items(
+        F.coalesce(items, F.array(text)), lambda item: _find_repeated(item, kind, "", options)
+    )
+    # Spark's other parser of JSON refuses each text with a repeated field, which is seen much faster.
+    return F.when(F.try_parse_json(text).isNull(), or_null(name))
+
+
+def describe_repeated_field(
+    text: Column, options: dict[str, str], kind: StructType | MapType = _ANY_FIELDS
+) -> Column:
+    """Return the problem of a field that a record has twice, as ``find_repeated_field`` does."""
+    name = find_repeated_field(text, options, kind)
+    return F.concat(F.lit("a record has the field '"), name, F.lit("' more than once (write one value)"))
+
+
+def _find_repeated(text: Column, kind: DataType, path: str, options: dict[str, str]) -> Column | None:
+    if isinstance(kind, ArrayType):
+        items, inner = F.from_json(text, "array<string>", options), kind.elementType
+        return find_in_items(items, lambda item: _find_repeated(item, inner, f"{path}element.", options))
+    if not isinstance(kind, StructType | MapType):
+        return None
+    entries = F.from_json(text, "map<string,string>", options)
+    names = F.map_keys(entries)
+    if isinstance(kind, StructType):
+        names = F.filter(names, lambda name: name.isin(kind.names))
+    repeated = F.filter(names, lambda name: F.size(F.filter(names, lambda other: other == name)) > 1)
+    is_repeated = F.size(F.array_distinct(names)) < F.size(names)
+    own = F.when(is_repeated, F.concat(F.lit(path), F.get(repeated, F.lit(0))))
+    if isinstance(kind, MapType):
+        values, inner = F.map_values(entries), kind.valueType
+        return combine_problems(
+            [
+                own,
+                find_in_items(values, lambda value: _find_repeated(value, inner, f"{path}value.", options)),
+            ]
+        )
+    parts = (
+        _find_repeated(
+            F.try_element_at(entries, F.lit(field.name)), field.dataType, f"{path}{field.name}.", options
+        )
+        for field in kind.fields
+    )
+    return combine_problems([own, *parts])
 
 
 def find_other_case(text: Column, schema: StructType) -> Column:
-    """Return a field of a record whose name differs from one of the schema in case only, or else NULL.
+    """Return two fields whose names differ in case only, one of a record and one of the schema; or else NULL.
 
     Spark infers one field from both and leaves out the values of the other one.
     """
-    names = _list_names(schema)
+    if not (names := _list_names(schema)):
+        return F.lit(None).cast("string")
+    own_names = {name.lower(): name for name in names}
     fields = F.regexp_extract_all(F.regexp_replace(text, r"\\.", "_"), F.lit(_NAME), F.lit(1))
-    lower_names = [name.lower() for name in names]
-    other_names = F.filter(fields, lambda name: F.lower(name).isin(lower_names) & ~name.isin(names))
-    return F.get(other_names, F.lit(0))
+    other_names = F.filter(fields, lambda name: F.lower(name).isin([*own_names]) & ~name.isin(names))
+    other_name = F.get(other_names, F.lit(0))
+    pairs = F.create_map(*(F.lit(name) for pair in own_names.items() for name in pair))
+    return F.concat(other_name, F.lit("' and '"), F.try_element_at(pairs, F.lower(other_name)))
 
 
 def _list_names(kind: DataType) -> list[str]:
@@ -56,3 +156,50 @@ def is_record(text: Column, options: dict[str, str]) -> Column:
 def has_half_pair(text: Column) -> Column:
     """Return whether a text has half of a surrogate pair, of which Spark makes a question mark."""
     return text.contains("\\u") & text.rlike(HALF_PAIR)
+
+
+# What the types of a VARIANT are in JSON, by how their names begin.
+_KINDS = {"STRING": "a text", "BOOLEAN": "a boolean", "ARRAY": "a list", "OBJECT": "a record"}
+_NUMBER_WORD = "a number"
+_ONE_TYPE = "write values of one type, or set the option primitivesAsString to true, which makes texts of all"
+
+
+def find_mixed_field(ddl: str) -> tuple[str, ...] | None:
+    """Return the names that lead to a field of several types, in a type that was inferred from a VARIANT.
+
+    The last one is the field, or the list that contains it.
+    """
+    if "VARIANT" not in re.sub("`[^`]*`", "", ddl):
+        return None
+    kind = StructType.fromDDL(f"record {ddl.replace('OBJECT<', 'STRUCT<')}")
+    return _find_variant(kind.fields[0].dataType, ()) if isinstance(kind, StructType) else None
+
+
+def _find_variant(kind: DataType, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    if isinstance(kind, VariantType):
+        return names
+    if isinstance(kind, ArrayType):
+        return None if _find_variant(kind.elementType, ()) is None else names
+    if not isinstance(kind, StructType):
+        return None
+    paths = (_find_variant(field.dataType, (*names, field.name)) for field in kind.fields)
+    return next((path for path in paths if path is not None), None)
+
+
+def describe_mixture(records: DataFrame, names: tuple[str, ...]) -> FileProblem:
+    """Return the problem of a field of several types, with a file of each of two types.
+
+    :param records: the columns ``path``, and ``record`` as a VARIANT.
+    """
+    path = "$" + "".join(f"['{name}']" for name in names)
+    kind = F.schema_of_variant(F.try_variant_get("record", path, "variant"))
+    word = F.lit(_NUMBER_WORD)
+    for beginning, text in _KINDS.items():
+        word = F.when(kind.startswith(beginning), F.lit(text)).otherwise(word)
+    kinds = records.select("path", F.when(kind != "VOID", word).alias("word"))
+    rows = kinds.where("word IS NOT NULL").groupBy("word").agg(F.min("path").alias("path")).sort("word")
+    descriptions = [f"{row.word} in {parse_hadoop_path(unquote(row.path))}" for row in rows.collect()]
+    name = ".".join(names)
+    if len(descriptions) == 1:
+        return FileProblem(f"field {name!r} is {descriptions[0]}, with items of several types", _ONE_TYPE)
+    return FileProblem(f"field {name!r} is {descriptions[0]}, but {descriptions[1]}", _ONE_TYPE)

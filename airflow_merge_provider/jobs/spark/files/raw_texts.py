@@ -5,20 +5,27 @@ Source: docs/values.md, Files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import BinaryIO
 from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
+from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
 from airflow_merge_provider.jobs.spark.files.json_texts import (
+    describe_bare_word,
+    describe_mixture,
+    find_mixed_field,
     find_other_case,
+    find_repeated_field,
     has_half_pair,
     is_record,
+    select_parser_options,
 )
-from airflow_merge_provider.jobs.spark.formats import find_option
 
 # Options that choose files, in lower case.
 _FILE_OPTIONS = {"pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"}
@@ -30,6 +37,14 @@ COMPRESSED = r"\.(gz|bz2|zst|lz4|snappy|deflate)$"
 _LINE_END = r"\r\n|\r|\n"
 # No text of JSON has these characters, whose quotes have a backslash.
 _NO_NAME = r'(?<!\\)""\s*:'
+# The beginning of an element, at the end of a text that ends before its next ">", and its attributes.
+_ELEMENT = r"<([^\s<>!?/=]+)(\s[^<>]*)?\z"
+_ATTRIBUTE = r"([^\s=]+)\s*=\s*[\"']"
+_ELEMENTS = re.compile(r"<([^\s<>!?/=]+)[\s/>]")
+_NAMED = 5
+_HEAD_BYTES = 1 << 20
+_ROW_TAG_HINT = "set the option rowTag to the name of the element of a record"
+_BLANK = r"\A\s*\z"
 _EXAMPLE_MAX_LENGTH = 100
 _MESSAGES = {
     "encoding": (
@@ -37,9 +52,10 @@ _MESSAGES = {
         "set the option encoding, such as ISO-8859-1, or write the file in UTF-8",
     ),
     "names": (
-        "has a field whose name differs in case only from that of another record",
+        "has a field whose name differs in case only from that of another one",
         "give the fields one name",
     ),
+    "repeated": ("has a record with a field more than once", "write one value, or an array of values"),
     "no name": ("has a field without a name, which Spark leaves out", "give the field a name"),
     "surrogates": ("has half of a surrogate pair, which no text can hold", "correct it upstream"),
     "records": (
@@ -54,27 +70,97 @@ def select_file_options(dataset: Dataset) -> dict[str, str]:
     return {name: value for name, value in dataset.options.items() if name.lower() in _FILE_OPTIONS}
 
 
-def check_texts(
-    spark: SparkSession, dataset: Dataset, options: Mapping[str, str], schema: StructType | None = None
-) -> None:
-    """Refuse a text file with a part that Spark would change or leave out.
+def check_texts(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> set[str]:
+    """Refuse a file of text or XML with a part that Spark would change, or without a record.
 
     :param options: all options of the reader.
-    :param schema: the columns that Spark has inferred from JSON.
+    :return: the names of elements and attributes of XML, as far as its encoding is one of ASCII.
     :raises DataError: with the first such file and what it has.
     """
-    texts = _read_texts(spark, dataset, options).where(~F.col("value").rlike(r"\A\s*\z"))
-    name = F.lit(None) if schema is None else find_other_case(F.col("value"), schema)
-    code = F.coalesce(_find_code(dataset, options), F.when(name.isNotNull(), "names"))
-    if schema is not None:
-        code = F.coalesce(code, F.when(F.col("value").rlike(_NO_NAME), "no name"))
-    text = F.left(F.make_valid_utf8(F.coalesce(name, "value")), F.lit(_EXAMPLE_MAX_LENGTH)).alias("text")
-    problems = texts.select("path", code.alias("code"), text).where(F.col("code").isNotNull())
-    first = problems.agg(F.min(F.struct("path", "code", "text"))).collect()[0][0]
-    if first is not None:
-        message, hint = _MESSAGES[first.code]
-        path = parse_hadoop_path(unquote(first.path))
-        raise FileProblem(f"{path} {message}: {first.text!r}", hint).build_error(dataset)
+    texts = _read_texts(spark, dataset, options).withColumn("problem", _find_problem(dataset, options))
+    is_ascii = find_option(options, "encoding").upper() in ASCII_ENCODINGS
+    if dataset.format != "xml" or not is_ascii:
+        _refuse_problem(dataset, texts.agg(F.min("problem")).collect()[0][0])
+        return set()
+    names: set[str] = set()
+    for row in _collect_names(texts):
+        _refuse_problem(dataset, row.problem)
+        if problem := describe_elements(find_option(options, "rowTag"), sorted(row.elements)):
+            raise FileProblem(f"{_find_path(row.path)}: {problem}").build_error(dataset)
+        names |= {*row.elements, *row.attributes}
+    return names
+
+
+def check_json(
+    spark: SparkSession,
+    dataset: Dataset,
+    options: Mapping[str, str],
+    schema: StructType,
+    *,
+    is_inferred: bool = True,
+) -> None:
+    """Refuse a JSON file with a part that Spark would change or leave out.
+
+    :param options: all options of the reader.
+    :param schema: the columns.
+    :param is_inferred: whether Spark has inferred them from the files.
+    :raises DataError: with the first such file and what it has.
+    """
+    problem = _find_problem(dataset, options)
+    texts = _read_texts(spark, dataset, options)
+    value = F.regexp_replace("value", "^\ufeff", "")
+    if not is_inferred:
+        repeated = find_repeated_field(value, select_parser_options(options), schema)
+        problem = F.coalesce(problem, _build_problem("repeated", repeated))
+        _refuse_problem(dataset, texts.agg(F.min(problem)).collect()[0][0])
+        return
+    other_name = find_other_case(F.col("value"), schema)
+    no_name = F.when(F.col("value").rlike(_NO_NAME), F.col("value"))
+    problem = F.coalesce(problem, _build_problem("names", other_name), _build_problem("no name", no_name))
+    is_text = find_option(options, "primitivesAsString").lower() == "true"
+    record = F.lit(None).cast("variant") if is_text else F.try_parse_json(value)
+    members = F.try_variant_get("record", "$", "array<variant>")
+    texts = texts.select("path", problem.alias("problem"), record.alias("record"))
+    records = texts.select(
+        "path", "problem", F.explode(F.coalesce(members, F.array("record"))).alias("record")
+    )
+    first, types = records.agg(F.min("problem"), F.schema_of_variant_agg("record")).collect()[0]
+    _refuse_problem(dataset, first)
+    if (names := find_mixed_field(types or "")) is not None:
+        raise describe_mixture(records, names).build_error(dataset)
+
+
+def find_bare_word(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> FileProblem | None:
+    """Return the problem of a word in a JSON file that is no value, such as NaN; None if there is none."""
+    if dataset.format != "json":
+        return None
+    word = describe_bare_word(F.col("value")).alias("word")
+    texts = _read_texts(spark, dataset, options).select("path", word)
+    row = texts.where(F.col("word").isNotNull()).sort("path").first()
+    return None if row is None else FileProblem(f"{_find_path(row.path)}: {row.word}")
+
+
+def _refuse_problem(dataset: Dataset, problem: Row | None) -> None:
+    if problem is not None:
+        message, hint = _MESSAGES[problem.code]
+        text = f"{_find_path(problem.path)} {message}: {problem.text!r}"
+        raise FileProblem(text, hint).build_error(dataset)
+
+
+def _find_path(uri: str) -> str:
+    return parse_hadoop_path(unquote(uri))
+
+
+def _build_problem(code: str | Column, text: Column) -> Column:
+    """Return a problem of a text of the columns ``path`` and ``value``; NULL if the text is NULL."""
+    shown = F.left(F.make_valid_utf8(text), F.lit(_EXAMPLE_MAX_LENGTH))
+    code_column = F.lit(code) if isinstance(code, str) else code
+    fields = F.col("path"), code_column.alias("code"), shown.alias("text")
+    return F.when(text.isNotNull() & code_column.isNotNull(), F.struct(*fields))
+
+
+def _find_problem(dataset: Dataset, options: Mapping[str, str]) -> Column:
+    return _build_problem(_find_code(dataset, options), F.col("value"))
 
 
 def _find_code(dataset: Dataset, options: Mapping[str, str]) -> Column:
@@ -82,9 +168,7 @@ def _find_code(dataset: Dataset, options: Mapping[str, str]) -> Column:
     value = F.regexp_replace("value", "^\ufeff", "")
     code = F.lit(None).cast("string")
     if dataset.format == "json":
-        # Spark Connect takes no map without entries.
-        allowed = {"mode": "PERMISSIVE"}
-        allowed |= {name: text for name, text in options.items() if name.lower().startswith("allow")}
+        allowed = select_parser_options(options)
         code = F.when(~is_record(value, allowed), "records")
         if find_option(options, "mode").upper() != "FAILFAST":
             # There, a record that cannot be read is allowed, but not one that Spark leaves out.
@@ -108,9 +192,55 @@ def _read_texts(spark: SparkSession, dataset: Dataset, options: Mapping[str, str
         text = F.decode("content", encoding)
         pattern = _LINE_END if not end else f"\\Q{end}\\E"
         value = F.array(text) if is_whole else F.split(text, pattern)
-        return files.where(~F.col("path").rlike(COMPRESSED)).select(path, F.explode(value).alias("value"))
+        parts = files.where(~F.col("path").rlike(COMPRESSED)).select(path, F.explode(value).alias("value"))
+        return parts.where(~F.col("value").rlike(_BLANK))
     if dataset.format == "json":
         reader = reader.option("wholetext", is_whole)
     end = end if dataset.format == "json" else _ENDS.get(dataset.format, "")
     texts = (reader.option("lineSep", end) if end else reader).format("text").load(location)
-    return texts.select(texts.metadataColumn("_metadata").getField("file_path").alias("path"), "value")
+    path = texts.metadataColumn("_metadata").getField("file_path").alias("path")
+    return texts.select(path, "value").where(~F.col("value").rlike(_BLANK))
+
+
+def build_row_finder(options: Mapping[str, str]) -> Callable[[BinaryIO], str | None]:
+    """Return a function that describes an XML file without records, or None if it has no elements."""
+    row_tag, encoding = find_option(options, "rowTag"), find_option(options, "encoding", "utf-8-sig")
+
+    def describe_file(file: BinaryIO) -> str | None:
+        names = dict.fromkeys(_ELEMENTS.findall(file.read(_HEAD_BYTES).decode(encoding, "replace")))
+        return describe_elements(row_tag, names)
+
+    return describe_file
+
+
+def describe_elements(row_tag: str, names: Iterable[str]) -> str | None:
+    """Return the problem of a file with these elements, or None: a file may have a root and no records.
+
+    >>> describe_elements("row", ["rows", "r"])
+    'it has no element <row>, but <rows>, <r> (set the option rowTag to the name of the element of a record)'
+    """
+    elements = [*names]
+    if len(elements) <= 1 or row_tag in elements:
+        return None
+    shown = ", ".join(f"<{name}>" for name in elements[:_NAMED])
+    return f"it has no element <{row_tag}>, but {shown} ({_ROW_TAG_HINT})"
+
+
+def _collect_names(texts: DataFrame) -> Sequence[Row]:
+    """Return the elements and attributes of each file, and its first problem.
+
+    :param texts: parts of files that end before a ``>``, in the columns ``path``, ``value`` and ``problem``.
+    """
+    attributes = F.regexp_extract_all(F.regexp_extract("value", _ELEMENT, 2), F.lit(_ATTRIBUTE), F.lit(1))
+    element = F.nullif(F.regexp_extract("value", _ELEMENT, 1), F.lit(""))
+    names = texts.select("path", "problem", element.alias("element"), attributes.alias("attributes"))
+    return (
+        names.groupBy("path")
+        .agg(
+            F.min("problem").alias("problem"),
+            F.collect_set("element").alias("elements"),
+            F.array_distinct(F.flatten(F.collect_set("attributes"))).alias("attributes"),
+        )
+        .sort("path")
+        .collect()
+    )
