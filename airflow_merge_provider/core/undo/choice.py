@@ -137,8 +137,8 @@ def find_run(
 ) -> Sequence[RunCommit]:
     """Return the commits of a run that are in force, newest first, by its ID or else by its number.
 
-    A DAG run that was cleared, or that has several tasks for the target, has a commit of each. Its undos count
-    only if it has no other commit.
+    A DAG run that was cleared, or that has several tasks for the target, has several commits. Its undos
+    count only if it has no other commit.
 
     :raises DataError: if it is not in the history, or not in force.
     """
@@ -182,12 +182,11 @@ def refuse_several_commits(path: str, name: str, commits: Sequence[RunCommit]) -
     """Return the error of an undo that names a run with several commits, of which it can undo only one."""
     named = [f"number {commit.state.get('number')} (version {commit.version})" for commit in commits]
     more = [f"{len(named) - _NAMED_MAX} more"] if len(named) > _NAMED_MAX else []
-    return build_refusal(
-        path,
-        f"the run {name!r} has {len(commits)} commits, and other runs have committed since the first of them: "
-        + ", ".join([*named[:_NAMED_MAX], *more]),
-        "set run to the number of one of them",
+    message = (
+        f"the run {name!r} has {len(commits)} commits, and other runs have committed since the first of them:"
+        f" {', '.join([*named[:_NAMED_MAX], *more])}"
     )
+    return build_refusal(path, message, "set run to the number of one of them")
 
 
 def find_version_before(commit: RunCommit, lineage: Lineage) -> int | None:
