@@ -145,8 +145,8 @@ class FoldDecision(RunDecision):
     def _require_known_batch(self) -> None:
         """Raise an error if the batch may be one that the state no longer names.
 
-        :raises DataError: if the DAG run was cleared and a batch as old as it has been dropped from the state,
-            or if the state has aged out.
+        :raises DataError: if the DAG run was cleared and a batch as old as it has been dropped from the
+            state, or if the state has aged out.
         """
         if self.batch is None or self.request.full_refresh:
             return

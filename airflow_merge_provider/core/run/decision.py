@@ -59,7 +59,7 @@ class RunDecision(ABC):
     def find_own_commit(self) -> RunCommit | None:
         """Return the commit of an earlier attempt of this run, if there is one.
 
-        :raises DataError: if the run was cleared and may have appended its rows, and the history does not tell.
+        :raises DataError: if the run was cleared and the history does not tell whether it has appended rows.
         :raises UnrevertedError: if that commit does not include the change of another writer.
         """
         if self.last is None:

@@ -157,7 +157,7 @@ def test_an_undo_of_an_undo_reverts_no_foreign_change() -> None:
 
 @pytest.mark.parametrize("first", [0, 3])
 def test_the_hint_of_a_refused_undo_can_be_followed(first: int) -> None:
-    """The version that the error names is the one before the run, if there is one, or else that of the run."""
+    """The version that the error names is that before the run, or for a first run that of the run."""
     before = (build_run(0), HistoryEntry(1, "OPTIMIZE"), build_undo(2, -1))[:first]
     entries = (*before, build_run(first), HistoryEntry(first + 1, "UPDATE"))
     with pytest.raises(DataError, match="another writer changed rows") as refusal:

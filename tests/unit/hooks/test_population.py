@@ -52,7 +52,7 @@ def test_a_table_that_lost_its_rows_is_not_populated(tmp_path: Path) -> None:
 
 
 def test_plain_files_are_populated_where_they_exist(tmp_path: Path) -> None:
-    """Files are populated if the folder holds a file that Spark reads; marker files of writers do not count."""
+    """Files are populated if the folder holds a file that Spark reads; files of writers do not count."""
     (tmp_path / "days").mkdir()
     (tmp_path / "days" / "1.json").write_text("{}")
     (tmp_path / "unfinished" / "_temporary").mkdir(parents=True)
