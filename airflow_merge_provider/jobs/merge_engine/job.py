@@ -174,20 +174,17 @@ class _Fold(JobRun):
         else:
             results = row_changes.select_results(plan, rows).drop(CHANGE)
             changes = replace_all_rows(self.target.read_rows(), results, plan.key)
-        recorded = {}
-        if self._records_removals(counted):
-            recorded[side_tables.REMOVALS] = self._list_removals(plan, rows)
-        return replace(changes, recorded=recorded, replaced=self._list_replaced_tables())
-
-    def _list_replaced_tables(self) -> dict[str, SideTable]:
-        """Return the side tables whose rows the run replaces; those that the target does not name are."""
         changelog, removals = self.target.changelog, self.target.removals
-        replaced = {}
+        recorded: dict[str, DataFrame] = {}
+        replaced: dict[str, SideTable] = {}
         if changelog is not None and changelog.version is None:
             replaced[changelog.dataset.id] = changelog
-        if removals is not None and (self.is_full or removals.version is None):
+        if self._records_removals(counted):
+            recorded[side_tables.REMOVALS] = self._list_removals(plan, rows)
+        # Removals that the target does not name, or with other columns, are replaced by those of the run.
+        if removals is not None and (self.is_full or (recorded and self._read_removals(plan) is None)):
             replaced[side_tables.REMOVALS] = removals
-        return replaced
+        return replace(changes, recorded=recorded, replaced=replaced)
 
     def _records_removals(self, counted: CountedChanges) -> bool:
         """Return whether the run has to record removed keys."""

@@ -257,10 +257,10 @@ def test_load_times_are_part_of_a_plan_that_removes_them(spark: SparkSession, tm
     config = {"strategy": "scd2", "source": "a", "natural_key": "_id", "on_late": "repair"}
     lake = Lake(spark, tmp_path, "merge_load", config)
     lake.write_delta([{"_id": "1"}])
-    for day in (1, 2):
-        lake.config = {**config, "boundary_timestamp": f"2024-01-0{day}"}
-        report = lake.run(f"day {day}", approval="never" if day == 1 else "always")
-    assert not report["changed"]
+    lake.config = {**config, "boundary_timestamp": "2024-01-01"}
+    lake.run("day 1")
+    lake.config = {**config, "boundary_timestamp": "2024-01-02"}
+    assert not lake.run("day 2", approval="always")["changed"]
     assert "2024, 1, 2" in lake.read_target("t__times")
 
     plan = lake.ask_report(full_refresh=True)["plan"]
