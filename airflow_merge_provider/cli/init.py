@@ -24,7 +24,7 @@ from airflow_merge_provider.cli.run_file import (
     choose_warehouse,
     resolve_relative_path,
 )
-from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.dataset import is_skipped_by_spark, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
 from airflow_merge_provider.core.object_store.clients import complete_arguments
 from airflow_merge_provider.core.value_text import escape_text
@@ -166,7 +166,7 @@ class Source:
         """
         files, root = open_folder(self.location, complete_arguments(self.location))
         for path in sorted(map(str, files.find(root))):
-            is_hidden = re.search(r"/[._]", path.removeprefix(root))
+            is_hidden = is_skipped_by_spark(path.removeprefix(root).lstrip("/"))
             if not is_hidden and (name := _find_format(path)) is not None:
                 return files, path, name
         raise DataError(

@@ -152,6 +152,15 @@ def escape_pattern(path: str) -> str:
     return _PATTERN.sub(r"\\\1", path)
 
 
+def is_skipped_by_spark(name: str) -> bool:
+    """Return whether Spark reads no file with this path below a folder, because a part of it is hidden.
+
+    >>> [is_skipped_by_spark(name) for name in ("a/1.json", "_log/0.json", ".1.json", "_day=1/1.json")]
+    [False, True, True, False]
+    """
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
+
+
 def format_table_uri(location: str) -> str:
     """Return a location as delta-rs takes it: a path, or the percent-encoded URI of an object store.
 

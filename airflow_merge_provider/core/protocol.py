@@ -57,6 +57,11 @@ class RunToken(BaseModel):
     map_index: int = -1
     clear_number: int = 0
 
+    @property
+    def is_cleared(self) -> bool:
+        """Whether the DAG run was cleared, so that an earlier attempt may have committed long ago."""
+        return self.clear_number > 0
+
     def is_same_run(self, stored: Mapping[str, Any] | None) -> bool:
         """Return whether a stored token belongs to this run, before or after it was cleared."""
         identity = self.model_dump(exclude={"clear_number"})

@@ -15,7 +15,7 @@ from airflow.sdk import Asset, Context
 from airflow.sdk.execution_time.context import AssetStateStoreAccessor
 
 from airflow_merge_provider.assets import dataset_asset, dataset_text, is_catalog
-from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.dataset import Dataset, is_skipped_by_spark
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.clients import complete_arguments
 from airflow_merge_provider.core.population import FLAG, State, list_unpopulated, table_state
@@ -128,13 +128,13 @@ def _has_rows(table: DeltaTable) -> bool:
 
 
 def _has_files(hook: WarehouseHook, path: str) -> bool:
-    """Return whether the path is a file, or a folder that contains a file that is not hidden."""
+    """Return whether the path is a file, or a folder that contains a file that Spark reads."""
     try:
         files, root = open_folder(path, complete_arguments(path, hook.store_settings))
         if files.isfile(root):
             return True
         return files.isdir(root) and any(
-            not found_path.rpartition("/")[2].startswith((".", "_")) for found_path in files.find(root)
+            not is_skipped_by_spark(str(file).removeprefix(root).lstrip("/")) for file in files.find(root)
         )
     except OSError as error:
         raise SetupError(f"{path} cannot be read: {error}") from error

@@ -94,6 +94,10 @@ class MemorySideTable(SideTable):
         self.version: int | None = None
         self._rows: DataFrame | None = None
 
+    def has_rows(self, started_at: int) -> bool:
+        """Return whether there are rows."""
+        return self._rows is not None and not self._rows.isEmpty()
+
     def read_rows(self) -> DataFrame | None:
         """Return the rows; None before the first write."""
         return self._rows

@@ -60,6 +60,10 @@ class MemoryTimes:
         """Return None, because there is no table with a version."""
         return None
 
+    def has_rows(self, started_at: int) -> bool:
+        """Return whether there are times."""
+        return self._times is not None and not self._times.isEmpty()
+
     def read_times(self) -> DataFrame | None:
         """Return the recorded times; None if there are none."""
         return self._times
@@ -83,6 +87,10 @@ class MemorySequences:
     def version(self) -> None:
         """Return None, because there is no table with a version."""
         return None
+
+    def has_rows(self, started_at: int) -> bool:
+        """Return whether there are sequences."""
+        return self._rows is not None and not self._rows.isEmpty()
 
     def read_rows(self) -> DataFrame | None:
         """Return the recorded rows; None if there are none."""

@@ -32,7 +32,7 @@ def open_run(job: str, lake: Lake, day: float, run: str = "r", **fields: Any) ->
         {
             "job": job,
             "config": {"target": "t", **config, **fields.pop("config", {})},
-            "run": RunToken(dag_id="d", task_id="t", run_id=run, clear_number=1),
+            "run": RunToken(dag_id="d", task_id="t", run_id=run, clear_number=fields.pop("clear_number", 1)),
             "warehouse": "/lake",
             "started_at": RUNS * DAY * 1000,
             "run_after": int(day * DAY * 1000),
@@ -67,6 +67,8 @@ def test_a_run_older_than_the_history_does_not_append_again(job: str) -> None:
     assert f"{effect} with full_refresh=True" in str(raised.value)
     assert open_run(job, lake, 3, "r3", full_refresh=True).find_own_commit() is None
     assert open_run(job, lake, 6, "new").find_own_commit() is None
+    # A backfill: the DAG run is new, and stands for an earlier day.
+    assert open_run(job, lake, 3, "backfill", clear_number=0).find_own_commit() is None
     assert open_run(job, build_lake(job, oldest=0), 3, "new").find_own_commit() is None
     commit = open_run(job, lake, 6, "r6").find_own_commit()
     assert commit is not None
@@ -94,6 +96,7 @@ def test_a_batch_that_the_target_may_have_dropped_is_not_folded_again() -> None:
         with pytest.raises(DataError, match=f"batch_id: batch 'b{number}' may have been folded"):
             open_run("merge_engine", lake, 53, **name(number)).choose_run_mode()
     assert open_run("merge_engine", lake, 53, full_refresh=True, **name(3)).choose_run_mode()[0] == "full"
+    assert open_run("merge_engine", lake, 53, clear_number=0, **name(200)).choose_run_mode()[0] == "full"
 
 
 def name(number: int) -> dict[str, Any]:

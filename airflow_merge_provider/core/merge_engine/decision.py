@@ -144,8 +144,8 @@ class FoldDecision(RunDecision):
     def _require_known_batch(self) -> None:
         """Raise an error if the batch may be one that the state no longer names.
 
-        :raises DataError: if a batch as old as the DAG run has been dropped from the state, or if the state
-            has aged out.
+        :raises DataError: if the DAG run was cleared and a batch as old as it has been dropped from the
+            state, or if the state has aged out.
         """
         if self.batch is None or self.request.full_refresh:
             return
@@ -157,7 +157,8 @@ class FoldDecision(RunDecision):
             hint = "set another batch_id if it was not, or rebuild the target with full_refresh=True"
             raise _build_refusal("batch_id", message, hint)
         dropped_until, run_after = self.state.get(_DROPPED), self.request.run_after
-        if dropped_until and run_after is not None and run_after <= dropped_until:
+        is_old = dropped_until and run_after is not None and run_after <= dropped_until
+        if is_old and self.request.run.is_cleared:
             message = (
                 f"batch {self.batch!r} may have been folded: this DAG run is older than the last "
                 f"{_BATCHES_MAX} batches, which the target names"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from stat import S_ISLNK
 from typing import Any
 
+from airflow_merge_provider.core.dataset import is_skipped_by_spark
 from airflow_merge_provider.core.errors import Problem, did_you_mean
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import list_placeholders
@@ -132,7 +133,7 @@ def sort_listing(entries: Iterable[FileEntry], location: str, config: MergeRecor
         other_files=frozenset(
             entry.name
             for entry in all_entries
-            if entry.name not in names and not _is_skipped_by_spark(entry.name)
+            if entry.name not in names and not is_skipped_by_spark(entry.name)
         ),
         links=frozenset(entry.name for entry in all_entries if entry.is_link and not _is_hidden(entry.name)),
     )
@@ -199,7 +200,3 @@ def _has_field(fields: Iterable[Field], path: str) -> bool:
 
 def _is_hidden(name: str) -> bool:
     return name.endswith(_TEMPORARY) or any(part.startswith((".", "_")) for part in name.split("/"))
-
-
-def _is_skipped_by_spark(name: str) -> bool:
-    return any(part.startswith((".", "_")) and "=" not in part for part in name.split("/"))

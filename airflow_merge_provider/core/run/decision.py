@@ -58,7 +58,7 @@ class RunDecision(ABC):
     def find_own_commit(self) -> RunCommit | None:
         """Return the commit of an earlier attempt of this run, if there is one.
 
-        :raises DataError: if the run may have appended its rows, and the history does not tell.
+        :raises DataError: if the run was cleared and the history does not tell whether it has appended rows.
         :raises UnrevertedError: if that commit does not include the change of another writer.
         """
         if self.last is None:
@@ -70,9 +70,12 @@ class RunDecision(ABC):
             raise UnrevertedError.from_problems([problem])
         if own is not None or self.is_repeatable:
             return own
-        if self.last.cleared_commit is None and not self.last.is_searched and not self.request.full_refresh:
+        cleared_commit, is_cleared = self.last.cleared_commit, self.request.run.is_cleared
+        # A run of a backfill is new, although it stands for a time before the history.
+        is_unknown = cleared_commit is None and is_cleared and not self.last.is_searched
+        if is_unknown and not self.request.full_refresh:
             raise self._refuse_repetition()
-        return self.last.cleared_commit
+        return cleared_commit
 
     def _refuse_repetition(self) -> DataError:
         message = (

@@ -31,7 +31,7 @@ class PopulationCheck:
 
     @property
     def is_set_before(self) -> bool:
-        """Whether the output is populated as soon as the run starts."""
+        """Whether the output is populated as soon as the run begins its commit."""
         return self.is_set or self._is_populated_after("started")
 
     @property

@@ -16,12 +16,15 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.population import FLAG
 from airflow_merge_provider.core.run.previous_run import (
+    RESULT,
     SIDE_TABLE_LOCATIONS,
     SIDE_TABLE_VERSIONS,
+    VERSION_BEFORE,
     RunCommit,
     list_commits,
     list_commits_in_force,
     list_runs,
+    list_state_commits,
 )
 from airflow_merge_provider.core.run.reporter import CHANGED
 from airflow_merge_provider.core.table_history import (
@@ -33,6 +36,8 @@ from airflow_merge_provider.core.table_history import (
 )
 from airflow_merge_provider.core.undo.config import UndoConfig
 
+# The number of commits of a run that an error names.
+_NAMED_MAX = 10
 _EXPIRED_HINT = "raise delta.logRetentionDuration for later runs; a full_refresh computes the target again"
 
 
@@ -84,22 +89,27 @@ def choose_undo(
     """
     if config.to_version is not None:
         return _choose_version(config.to_version, capability, history, lineage)
-    in_force = list_runs(lineage.entries, capability)
-    if config.run is None and not in_force:
-        if lineage.is_complete:
-            return None
-        message = "the commits of its runs are no longer in the history of the target"
+    if config.run is not None:
+        commits = find_run(config.run, capability, history, lineage)
+        _require_newest(config.run, commits, lineage, capability)
+        commit = commits[-1]
+    else:
+        in_force = list_runs(lineage.entries, capability)
+        if not in_force:
+            if lineage.is_complete:
+                return None
+            message = "the commits of its runs are no longer in the history of the target"
+            raise build_refusal("target", message, expired_hint)
+        # A run that has only moved its source offsets is undone together with the run before.
+        commit = next((run for run in in_force if run.state.get(CHANGED, True)), in_force[0])
+    version = find_version_before(commit, lineage)
+    if version is None:
+        message = f"the version before version {commit.version} is no longer in the history of the target"
         raise build_refusal("target", message, expired_hint)
-    # A run that has only moved its source offsets is undone together with the run before.
-    newest = (run for run in in_force if run.state.get(CHANGED, True))
-    commit = find_run(config.run, capability, history, lineage) if config.run else next(newest, in_force[0])
-    if UNDO in commit.state:
-        # The version before the undo is that of the runs that it had undone.
-        return _build_choice(commit.version - 1, capability, history, lineage)
-    version = _find_version_before(commit, lineage, expired_hint)
     choice = _build_choice(version, capability, history, lineage)
-    refuse_foreign_changes(choice.foreign, f"set to_version to {max(choice.version, 0)} to revert both")
-    _refuse_restored_run(choice, commit, lineage, capability)
+    refuse_foreign_changes(choice.foreign, commit, version, "both")
+    if UNDO not in commit.state:
+        _refuse_restored_run(choice, commit, lineage, capability)
     return choice
 
 
@@ -126,8 +136,13 @@ def _choose_version(
     return _build_choice(version, capability, history, lineage)
 
 
-def find_run(name: str, capability: str, history: Sequence[HistoryEntry], lineage: Lineage) -> RunCommit:
-    """Return the newest commit of a run, by its ID or else by its number.
+def find_run(
+    name: str, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
+) -> Sequence[RunCommit]:
+    """Return the commits of a run that are in force, newest first, by its ID or else by its number.
+
+    A DAG run that was cleared, or that has several tasks for the target, has several commits. Its undos
+    count only if it has no other commit.
 
     :raises DataError: if it is not in the history, or not in force.
     """
@@ -140,29 +155,57 @@ def find_run(name: str, capability: str, history: Sequence[HistoryEntry], lineag
             hint += f", which begins with version {oldest}: older runs are no longer in it"
         raise build_refusal("run", f"the target has no run {name!r}", hint)
     in_force = {commit.version for commit in list_commits_in_force(lineage.entries, capability)}
-    commit = next((commit for commit in same if commit.version in in_force), None)
-    if commit is None:
+    commits = [commit for commit in same if commit.version in in_force]
+    if not commits:
         raise build_refusal(
             "run", f"the run {name!r}, version {same[0].version}, is already undone", "choose another run"
         )
-    return commit
+    return [commit for commit in commits if UNDO not in commit.state] or commits
 
 
-def _find_version_before(commit: RunCommit, lineage: Lineage, expired_hint: str) -> int:
-    """Return the version on which a run was based; -1 if it was the first commit.
+def _require_newest(name: str, commits: Sequence[RunCommit], lineage: Lineage, capability: str) -> None:
+    """Raise an error if other runs have committed between or after several commits of one run.
 
-    :raises DataError: if the history does not contain it any more.
+    :raises DataError: with the commits of the run.
     """
+    own = {commit.version for commit in commits}
+    in_force = list_state_commits(lineage.entries, capability)
+    later = [
+        commit
+        for commit in in_force
+        if commit.version > commits[-1].version
+        and commit.version not in own
+        and not commit.is_renewal
+        and commit.state.get(CHANGED, True)
+    ]
+    if len(commits) > 1 and later:
+        raise refuse_several_commits("run", name, commits)
+
+
+def refuse_several_commits(path: str, name: str, commits: Sequence[RunCommit]) -> DataError:
+    """Return the error of an undo that names a run with several commits, of which it can undo only one."""
+    named = [f"number {commit.state.get('number')} (version {commit.version})" for commit in commits]
+    more = [f"{len(named) - _NAMED_MAX} more"] if len(named) > _NAMED_MAX else []
+    message = (
+        f"the run {name!r} has {len(commits)} commits, and other runs have committed since the first of them:"
+        f" {', '.join([*named[:_NAMED_MAX], *more])}"
+    )
+    return build_refusal(path, message, "set run to the number of one of them")
+
+
+def find_version_before(commit: RunCommit, lineage: Lineage) -> int | None:
+    """Return the version on which a run or an undo was based; -1 if it was the first commit.
+
+    None if the history does not contain it any more.
+    """
+    if UNDO in commit.state:
+        # Since then, an undo of all runs has removed the populated flag in a commit of its own.
+        version: int | None = (commit.state.get(RESULT) or {}).get(VERSION_BEFORE)
+        return commit.version - 1 if version is None else version
     earlier = [entry.version for entry in lineage.entries if entry.version < commit.version]
     if earlier:
         return earlier[0]
-    if lineage.is_complete:
-        return NO_VERSION
-    raise build_refusal(
-        "target",
-        f"the version before version {commit.version} is no longer in the history of the target",
-        expired_hint,
-    )
+    return NO_VERSION if lineage.is_complete else None
 
 
 def _build_choice(
@@ -208,19 +251,34 @@ def _trace_from(version: int, history: Sequence[HistoryEntry]) -> set[int]:
     return versions
 
 
-def refuse_foreign_changes(foreign: Sequence[HistoryEntry], hint: str) -> None:
+def refuse_foreign_changes(
+    foreign: Sequence[HistoryEntry], commit: RunCommit, version: int | None, reverted: str
+) -> None:
     """Raise an error if an undo would revert changes of other writers, whom nobody has asked.
 
+    :param commit: the run that is undone, or the first one of several.
+    :param version: the version before it; None if the history does not contain it, -1 if there is none.
+    :param reverted: what the version reverts, for the hint.
     :raises DataError: with the newest of these changes.
     """
     if not foreign:
         return
     entry = foreign[0]
+    if version is None:
+        hint = "revert the other change first"
+    elif version == NO_VERSION:
+        # No version is without the first run.
+        hint = (
+            f"set to_version to {commit.version} to revert everything after the run and undo the run then, "
+            "or revert the other change first"
+        )
+    else:
+        hint = f"set to_version to {version} to revert {reverted}, or revert the other change first"
     raise build_refusal(
         "target",
         f"another writer changed rows in version {entry.version} ({entry.operation}): the undo would revert"
         " this change too",
-        f"{hint}, or revert the other change first",
+        hint,
     )
 
 

@@ -26,7 +26,9 @@ from airflow_merge_provider.core.undo.choice import (
     build_refusal,
     describe_run,
     find_run,
+    find_version_before,
     refuse_foreign_changes,
+    refuse_several_commits,
 )
 
 _HINT = "leave out only: an undo of the run then undoes all later runs too"
@@ -75,22 +77,25 @@ def find_removal(
     :param lineage: the commits that the rows of the target are based on.
     :raises DataError: if the result would not be exact.
     """
-    run = find_run(name, capability, history, lineage)
+    commits = find_run(name, capability, history, lineage)
+    run, versions = commits[-1], {commit.version for commit in commits}
     later = [
         commit
         for commit in list_state_commits(lineage.entries, capability)
-        if commit.version > run.version and not commit.is_renewal
+        if commit.version > run.version and commit.version not in versions and not commit.is_renewal
     ]
     if not later:
         return None
+    if len(commits) > 1:
+        raise refuse_several_commits("only", name, commits)
     if UNDO in run.state:
         raise _refuse(f"{name!r} is an undo, and later runs are in force")
     later_entries = [entry for entry in lineage.entries if entry.version > run.version]
     foreign = [
         entry for entry in later_entries if entry.effect == "rows" and not list_commits([entry], capability)
     ]
-    version = max(run.version - 1, 0)
-    refuse_foreign_changes(foreign, f"set to_version to {version} to revert all changes since the run")
+    version = find_version_before(run, lineage)
+    refuse_foreign_changes(foreign, run, version, "all changes since the run")
     other_runs = [other for other in list_runs(lineage.entries, capability) if other.version != run.version]
     if not other_runs:
         raise _refuse("no other run is in force")

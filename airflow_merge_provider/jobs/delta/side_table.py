@@ -21,11 +21,12 @@ from airflow_merge_provider.core.run.table_log import (
     PinnedDataset,
     find_last_number,
     get_app_id,
+    parse_metadata,
     require_owner,
 )
 from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineage
 from airflow_merge_provider.jobs.delta.log import find_restored_version, read_history
-from airflow_merge_provider.jobs.delta.table import SparkLog, read_dataset
+from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, read_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once
 from airflow_merge_provider.jobs.delta.writer import (
     append_rows,
@@ -109,6 +110,20 @@ class SideTable:
         """The newest version, whether the target names it or not; None if there is no table."""
         return self._history[0].version if self._history else None
 
+    def has_rows(self, started_at: int) -> bool:
+        """Return whether there are rows that a replacement by this run removes.
+
+        If the target names no version, these are all rows but those of an attempt of this run.
+
+        :param started_at: microseconds since 1970 UTC; no attempt of this run has written earlier.
+        """
+        version = self.version
+        if version is None:
+            version = next(
+                (entry.version for entry in self._history if not self._is_attempt(entry, started_at)), None
+            )
+        return version is not None and count_live_rows(self._spark, PinnedDataset(self.dataset, version)) > 0
+
     def read_rows(self) -> DataFrame | None:
         """Return the rows of ``version``; None if there is none."""
         if self.version is None:
@@ -184,6 +199,11 @@ class SideTable:
         Without such a write, that is the newest version.
         """
         return self._trace_history().find_version_before(mark)
+
+    def _is_attempt(self, entry: HistoryEntry, started_at: int) -> bool:
+        metadata = parse_metadata(entry)
+        is_own = metadata.get("capability") == self.owner and metadata.get(RUN) == self.next_number
+        return is_own and entry.timestamp * 1000 >= started_at
 
     def _trace_history(self) -> SideTableHistory:
         lineage = trace_lineage(self._history, partial(find_restored_version, self._spark, self.dataset))

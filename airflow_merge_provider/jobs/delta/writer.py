@@ -23,6 +23,8 @@ from airflow_merge_provider.jobs.spark.session import override_settings
 # Settings of the session for the tables that are created meanwhile: whether a table is populated from its
 # first commit on, and whether it has deletion vectors, which it has by default.
 BORN_POPULATED, WITH_DELETION_VECTORS = "airflow.merge.bornPopulated", "airflow.merge.deletionVectors"
+# The setting of the session by which a target that exists becomes populated before the commit of a run.
+FLAGGED_FIRST = "airflow.merge.flaggedFirst"
 
 COLUMN_MAPPING = "delta.columnMapping.mode"
 _SPECIAL_CHARACTERS = frozenset(" ,;{}()\n\t=")
@@ -69,9 +71,23 @@ def create_table(
 
 def set_owner(spark: SparkSession, target: Dataset, capability: str) -> None:
     """Name the capability that writes a table in its properties, in a commit of its own."""
-    spark.sql(
-        f"ALTER TABLE {sql.quote_table(target)} SET TBLPROPERTIES ('{WRITER}' = '{capability}')"
-    ).collect()
+    _set_property(spark, target, WRITER, capability)
+
+
+def set_flag(spark: SparkSession, target: Dataset) -> None:
+    """Mark a table as populated, in a commit of its own that changes no rows; do nothing if it is."""
+    if read_properties(spark, target).get(FLAG) != "true":
+        _set_property(spark, target, FLAG, "true")
+
+
+def unset_flag(spark: SparkSession, target: Dataset) -> None:
+    """Remove the mark, in a commit of its own that changes no rows; do nothing if there is none."""
+    if FLAG in read_properties(spark, target):
+        spark.sql(f"ALTER TABLE {sql.quote_table(target)} UNSET TBLPROPERTIES ('{FLAG}')").collect()
+
+
+def _set_property(spark: SparkSession, target: Dataset, name: str, value: str) -> None:
+    spark.sql(f"ALTER TABLE {sql.quote_table(target)} SET TBLPROPERTIES ('{name}' = '{value}')").collect()
 
 
 def list_field_names(schema: StructType) -> Iterator[str]:

@@ -212,7 +212,9 @@ class _Join(JobRun):
             changes = list_changed_rows(self.target.read_rows(self.spark), join.rows, join.frames, join.plan)
         if self.unmatched_table is None:
             return changes
-        return replace(changes, recorded={self.unmatched_table.dataset.id: self.unmatched_rows})
+        table, name = self.unmatched_table, self.unmatched_table.dataset.id
+        table.next_number = self.next_number
+        return replace(changes, recorded={name: self.unmatched_rows}, replaced={name: table})
 
     def _write_rows(self, result: RunResult) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -238,18 +240,18 @@ class _Join(JobRun):
             self.reporter.progress.record_schema(uri, frame.schema.jsonValue()["fields"])
 
     def _build_result(
-        self, result: RunResult, outputs: int | None, unmatched_rows: int, details: Mapping[str, Any]
+        self, result: RunResult, outputs: int | None, unmatched_rows: int | None, details: Mapping[str, Any]
     ) -> RunResult:
         counts = {**result.counts, "outputs": outputs, "unmatched": unmatched_rows}
         return replace(result, rows=self.count_rows(outputs), counts=counts, details=details)
 
-    def _count_rows(self) -> tuple[int, int]:
-        """Return the number of joined rows and, in a dry run, of unmatched rows (otherwise 0)."""
+    def _count_rows(self) -> tuple[int, int | None]:
+        """Return the number of joined rows, and of unmatched rows; None if the run need not know it yet."""
         with self.reporter.progress.time_step("count outputs"):
             outputs = self.kept_join.rows.count()
-            if self.unmatched_table is None or not self.reporter.is_dry_run:
+            if self.unmatched_table is None:
                 return outputs, 0
-            return outputs, self.unmatched_rows.count()
+            return outputs, self.unmatched_rows.count() if self.needs_changes else None
 
     def _write_unmatched(self, state: dict[str, Any]) -> int:
         """Write the unmatched rows to the side table, and return their number.

@@ -180,9 +180,17 @@ class _Fold(JobRun):
         else:
             results = row_changes.select_results(plan, rows).drop(CHANGE)
             changes = replace_all_rows(self.target.read_rows(), results, plan.key)
-        if not self._records_removals(counted):
-            return changes
-        return replace(changes, recorded={side_tables.REMOVALS: self._list_removals(plan, rows)})
+        changelog, removals = self.target.changelog, self.target.removals
+        recorded: dict[str, DataFrame] = {}
+        replaced: dict[str, SideTable] = {}
+        if changelog is not None and changelog.version is None:
+            replaced[changelog.dataset.id] = changelog
+        if self._records_removals(counted):
+            recorded[side_tables.REMOVALS] = self._list_removals(plan, rows)
+        # Removals that the target does not name, or with other columns, are replaced by those of the run.
+        if removals is not None and (self.is_full or (recorded and self._read_removals(plan) is None)):
+            replaced[side_tables.REMOVALS] = removals
+        return replace(changes, recorded=recorded, replaced=replaced)
 
     def _records_removals(self, counted: CountedChanges) -> bool:
         """Return whether the run has to record removed keys."""
@@ -256,11 +264,12 @@ class _Fold(JobRun):
             with self.reporter.progress.time_step("write change log"):
                 side_tables.append_changes(changelog, plan, rows, number)
             written[side_tables.CHANGELOG] = changelog
-        if removals is not None and self._records_removals(counted):
+        if removals is not None and (
+            self._records_removals(counted) or (self.is_full and removals.has_rows(self.request.started_at))
+        ):
             with self.reporter.progress.time_step("record tombstones"):
-                side_tables.record_removals(
-                    removals, plan, self._list_removals(plan, rows), self.removals_since
-                )
+                since = None if self.is_full else self.removals_since
+                side_tables.record_removals(removals, plan, self._list_removals(plan, rows), since)
             written[side_tables.REMOVALS] = removals
         return {name: table.version for name, table in written.items() if table.version is not None}
 

@@ -48,13 +48,14 @@ def list_removals(plan: Plan, folded_rows: DataFrame, number: int, at: int) -> D
     )
 
 
-def record_removals(side_table: SideTable, plan: Plan, rows: DataFrame, since: int) -> None:
-    """Add the removals of a run, and drop those before ``since`` (microseconds).
+def record_removals(side_table: SideTable, plan: Plan, rows: DataFrame, since: int | None) -> None:
+    """Add the removals of a run, and drop those before ``since`` (microseconds); if None, drop all others.
 
     :raises ConflictError: if another run has written to the table first.
     """
-    stored_rows, valid_removals = side_table.read_rows(), read_removals(side_table, plan, since)
-    if stored_rows is None or valid_removals is None:
+    stored_rows = None if since is None else side_table.read_rows()
+    valid_removals = None if since is None else read_removals(side_table, plan, since)
+    if since is None or stored_rows is None or valid_removals is None:
         side_table.replace_rows(rows)
         return
     oldest = stored_rows.agg(F.unix_micros(F.min(REMOVED_AT))).collect()[0][0]

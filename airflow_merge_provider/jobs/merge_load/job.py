@@ -55,7 +55,7 @@ from airflow_merge_provider.jobs.merge_load.staging import (
 from airflow_merge_provider.jobs.merge_load.strategies import Strategy, choose_strategy
 from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, select_inserts
-from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows, replace_all_rows
+from airflow_merge_provider.jobs.run.change_set import ChangeSet, ReplacedTable, insert_rows, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
@@ -292,9 +292,14 @@ class _Load(JobRun):
             listed = insert_rows(stored.limit(0))
         else:
             listed = list_changed_rows(changes, stored)
-        return (
-            listed if changes.sequences is None else replace(listed, recorded={SEQUENCES: changes.sequences})
-        )
+        replaced: dict[str, ReplacedTable] = {}
+        if self.is_full and changes.times is not None:
+            replaced[TIMES] = self.target.times
+        if changes.sequences is None:
+            return replace(listed, replaced=replaced)
+        if self.is_full:
+            replaced[SEQUENCES] = self.target.sequences
+        return replace(listed, recorded={SEQUENCES: changes.sequences}, replaced=replaced)
 
     def _write_changes(
         self,
@@ -344,7 +349,7 @@ class _Load(JobRun):
 
     def _save_sequences(self, rows: DataFrame | None) -> bool:
         """Record the sequences of rows before the target's commit; return whether there are new ones."""
-        replaces = self.is_full and self.target.sequences.version is not None
+        replaces = self.is_full and self.target.sequences.has_rows(self.request.started_at)
         if rows is None or (not replaces and rows.isEmpty()):
             return False
         days = None if isinstance(self.config, Scd2Config) else TOMBSTONE_DAYS

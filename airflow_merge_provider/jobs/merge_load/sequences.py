@@ -38,6 +38,9 @@ class Sequences(Protocol):
     def version(self) -> int | None:
         """The version that the target's commit has to record; None if there is none."""
 
+    def has_rows(self, started_at: int) -> bool:
+        """Return whether there are rows that a full load replaces; it started at a time in microseconds."""
+
     def read_rows(self) -> DataFrame | None:
         """Return the recorded rows; None if there are none."""
 
@@ -55,6 +58,10 @@ class SequencesTable:
     def version(self) -> int | None:
         """The version that the target's commit has to record; None if there is none."""
         return self._table.version
+
+    def has_rows(self, started_at: int) -> bool:
+        """Return whether there are rows that a full load replaces; it started at a time in microseconds."""
+        return self._table.has_rows(started_at)
 
     def read_rows(self) -> DataFrame | None:
         """Return the recorded rows; None if there are none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -38,7 +38,7 @@ from airflow_merge_provider.jobs.delta.table import build_row_counter
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.quarantine import QUARANTINE
 from airflow_merge_provider.jobs.merge_source.diff.comparison import ComparedClusters
-from airflow_merge_provider.jobs.merge_source.diff.id_lineage import LineageEvent
+from airflow_merge_provider.jobs.merge_source.diff.id_lineage import LINEAGE, LineageEvent
 from airflow_merge_provider.jobs.merge_source.diff.totals import (
     TOTALS,
     Totals,
@@ -57,7 +57,7 @@ from airflow_merge_provider.jobs.merge_source.output.metrics import (
 )
 from airflow_merge_provider.jobs.merge_source.output.row_changes import ID, RowChanges, compare_rows
 from airflow_merge_provider.jobs.merge_source.output.shape import list_new_columns
-from airflow_merge_provider.jobs.merge_source.output.side_tables import add_recorded_rows, list_recorded_rows
+from airflow_merge_provider.jobs.merge_source.output.side_tables import RecordedRows, list_recorded_rows
 from airflow_merge_provider.jobs.merge_source.output.target import CAPABILITY, DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_source.report import build_counts, build_details
 from airflow_merge_provider.jobs.merge_source.resolution import NO_OVERRIDES, Resolution, resolve_entities
@@ -198,8 +198,10 @@ class _Merge(JobRun):
             return self.commit_result(
                 result,
                 lambda: self._commit_run(resolution, result, state, write, recorded, scope=ALL),
-                lambda: add_recorded_rows(
-                    self._list_all_changes(rows_to_write), recorded, resolution.clustering
+                lambda: replace(
+                    self._list_all_changes(rows_to_write),
+                    recorded=recorded.rows,
+                    replaced=recorded.replaced,
                 ),
             )
 
@@ -287,10 +289,10 @@ class _Merge(JobRun):
         return self.commit_result(
             result,
             lambda: self._commit_run(resolution, result, state, write, recorded, scope=scope),
-            lambda: add_recorded_rows(
+            lambda: replace(
                 list_changed_rows(changes.rows, self.target.read_rows(), are_few=changes.are_few),
-                recorded,
-                clustering,
+                recorded=recorded.rows,
+                replaced=recorded.replaced,
             ),
             is_needed=changes.any,
         )
@@ -363,33 +365,39 @@ class _Merge(JobRun):
         result: RunResult,
         state: Mapping[str, Any],
         write: Callable[[], None],
-        recorded: Mapping[str, DataFrame],
+        recorded: RecordedRows,
         *,
         scope: str,
     ) -> dict[str, Any]:
         """Write the side tables, then make the run's one commit, which names their versions."""
         named = state[SIDE_TABLE_VERSIONS]
-        written = {name: self._open_side_table(name) for name in recorded}
-        for name, table in written.items():
-            save_rows = table.replace_rows if name == QUARANTINE else table.append_rows
-            save_rows(recorded[name])
+        written = recorded.write_rows()
         if self.config.metrics is not None and result.changed:
             dataset = resolve_dataset(self.config.metrics, self.request.warehouse, at="metrics")
             metrics = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))
             writer = normalize_uri(self.target.dataset.uri)
             append_once(self.spark, dataset, CAPABILITY, writer, self.next_number, metrics)
-        versions = {name: table.version for name, table in written.items()} | self.save_rejected_rows()
-        state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: {**named, **versions}}
+        versions = {**named, **written, **self.save_rejected_rows()}
+        state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: versions}
         commit = self.target.commit_state(state, write)
         return self.reporter.build_report(result, version=commit.version, changed=result.changed)
 
     def _list_recorded_rows(
         self, clustering: ClusteringResult, events: Sequence[LineageEvent] = ()
-    ) -> dict[str, DataFrame]:
-        """Return the rows that the run writes to its side tables, by their names."""
-        is_named = self.last is not None and self.last.find_side_table_version(QUARANTINE) is not None
-        has_rows = is_named and self._open_side_table(QUARANTINE).version is not None
-        return list_recorded_rows(self.spark, clustering, self.next_number, events, has_quarantine=has_rows)
+    ) -> RecordedRows:
+        """Return the rows that the run writes to its side tables."""
+        writes = {QUARANTINE: bool(clustering.quarantined), LINEAGE: bool(events)}
+        names = [name for name, has_rows in writes.items() if has_rows or self._may_replace(name)]
+        return list_recorded_rows(
+            self.spark, clustering, self.next_number, events,
+            {name: self._open_side_table(name) for name in names},
+            is_overwrite=self.is_overwrite, started_at=self.request.started_at,
+        )  # fmt: skip
+
+    def _may_replace(self, name: str) -> bool:
+        """Return whether the target names a side table whose rows the run replaces."""
+        is_named = self.last is not None and self.last.find_side_table_version(name) is not None
+        return is_named and (name == QUARANTINE or self.is_overwrite)
 
     def _open_side_table(self, name: str) -> SideTable:
         dataset = self.target.dataset.with_suffix(f"__{name}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import DataType, StructType
@@ -38,6 +38,13 @@ _RANK, _HASHES = "__merge_rank", ("__merge_hash1", "__merge_hash2")
 _SALT = "airflow_merge_provider"
 
 
+class ReplacedTable(Protocol):
+    """A side table whose rows a run replaces."""
+
+    def has_rows(self, started_at: int) -> bool:
+        """Return whether there are rows to replace, for a run that started at a time in microseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
     """The rows that a commit changes, with the columns ``COLUMNS``.
@@ -46,13 +53,14 @@ class ChangeSet:
     on the row, ``reason`` a word of the capability, and ``detail`` a text or null. ``state`` is a hash of the
     columns that neither struct shows, null if there are none. ``describe`` adds details to examples that
     would cost too much for all rows. ``recorded`` are the rows that the run adds to side tables, by the names
-    of these, and ``other_changes`` what else it changes, as texts. ``is_overwrite`` is set if the table gets
-    the rows and the columns of the images after.
+    of these, and ``replaced`` the side tables that lose all of their rows. ``other_changes`` are what else it
+    changes, as texts. ``is_overwrite`` is set if the table gets the rows and the columns of the images after.
     """
 
     rows: DataFrame
     describe: Callable[[Sequence[ChangeExample]], Sequence[ChangeExample]] | None = None
     recorded: Mapping[str, DataFrame] = field(default_factory=dict)
+    replaced: Mapping[str, ReplacedTable] = field(default_factory=dict)
     other_changes: Sequence[str] = ()
     is_overwrite: bool = False
 
@@ -90,6 +98,14 @@ class ChangeSet:
         more_count = len(changes) - _COLUMN_CHANGES_MAX
         more = [f"changes {format_count(more_count, 'more column')}"] if more_count > 0 else []
         return [*changes[:_COLUMN_CHANGES_MAX], *more]
+
+    def list_removals(self, started_at: int) -> list[str]:
+        """Return the side tables with rows that the commit replaces, or removes without a replacement."""
+        return [
+            f"removes all rows from {name}"
+            for name, table in self.replaced.items()
+            if table.has_rows(started_at)
+        ]
 
     def summarize(self, text_rows: DataFrame) -> ChangeSummary:
         """Return the counts, the examples and the digest of everything that the commit writes.

@@ -25,7 +25,7 @@ from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
-from airflow_merge_provider.jobs.run.change_set import AFTER, BEFORE, KIND
+from airflow_merge_provider.jobs.run.change_set import AFTER, BEFORE, KIND, ChangeSet
 from airflow_merge_provider.jobs.run.marked_rows import MarkedRows, build_failure
 from airflow_merge_provider.jobs.spark.expressions import combine_with_or
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
@@ -121,11 +121,22 @@ class RunExpectations:
         """Return whether the run leaves out rows that the table of rejected rows does not have yet."""
         return bool(self._rejected) and not self._find_new_rows(previous, next_number).is_empty
 
-    def list_rejected_rows(self, previous: PreviousRun | None, next_number: int) -> dict[str, DataFrame]:
-        """Return what identifies the rows that the run adds to the table of rejected rows, by its name."""
+    def add_rejected_rows(
+        self, changes: ChangeSet, previous: PreviousRun | None, next_number: int
+    ) -> ChangeSet:
+        """Return a change set with what identifies the rows that the run adds to the table of rejected rows.
+
+        A table that the target does not name is replaced.
+        """
         if not self.has_rejected_rows(previous, next_number):
-            return {}
-        return {REJECTED: self._find_new_rows(previous, next_number).rows.select(*_KEY)}
+            return changes
+        new_rows = self._find_new_rows(previous, next_number)
+        replaced = {} if new_rows.table.version is not None else {REJECTED: new_rows.table}
+        return replace(
+            changes,
+            recorded={**changes.recorded, REJECTED: new_rows.rows.select(*_KEY)},
+            replaced={**changes.replaced, **replaced},
+        )
 
     def save_rejected_rows(self, previous: PreviousRun | None, next_number: int) -> dict[str, int]:
         """Append the rows that the run leaves out to ``<target>__rejected``, each once.

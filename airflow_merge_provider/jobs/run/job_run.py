@@ -214,8 +214,9 @@ class JobRun(ABC):
         other = [*columns, *changes.other_changes]
         if self.last is not None and self.last.is_adopted:
             other.append("takes over the table of another program")
-        rejected = self.expectations.list_rejected_rows(self.last, self.next_number)
-        return replace(changes, other_changes=other, recorded={**changes.recorded, **rejected})
+        changes = self.expectations.add_rejected_rows(changes, self.last, self.next_number)
+        other += changes.list_removals(self.request.started_at)
+        return replace(changes, other_changes=other)
 
     def has_rejected_rows(self) -> bool:
         """Return whether the run has to record rows that it leaves out."""

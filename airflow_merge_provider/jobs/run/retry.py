@@ -26,7 +26,12 @@ from airflow_merge_provider.core.spark_conf import SINGLE_WRITER, TIME_ZONE
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once
-from airflow_merge_provider.jobs.delta.writer import WITH_DELETION_VECTORS, append_rows
+from airflow_merge_provider.jobs.delta.writer import (
+    FLAGGED_FIRST,
+    WITH_DELETION_VECTORS,
+    append_rows,
+    set_flag,
+)
 from airflow_merge_provider.jobs.run.plan_table import load_plan
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import override_settings
@@ -115,6 +120,8 @@ def commit_run(
 ) -> CommitResult:
     """Run ``write`` as the one commit of a run, which carries ``state`` for the next run.
 
+    A target that is populated as soon as a run writes gets its flag before that commit.
+
     :param previous: the result of ``load_previous_run`` from before any source was read.
     :param write: executes exactly one statement that commits to the target.
     :raises ConflictError: if another run committed first; this one has written nothing then.
@@ -123,6 +130,8 @@ def commit_run(
     number = previous.number + 1 if previous else 1
     since = previous.version if previous else -1
     metadata = {**state, "capability": capability, "number": number}
+    if previous is not None and spark.conf.get(FLAGGED_FIRST, "false") == "true":
+        set_flag(spark, target)
     try:
         return commit_once(spark, target, capability, number, metadata, write, since=since)
     except ConflictError as error:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.merge_load.target_form import check_target_form
-from airflow_merge_provider.core.population import FLAG, WRITER
+from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import RESULT, SIDE_TABLE_VERSIONS, TOKEN
 from airflow_merge_provider.core.run.progress import Progress
@@ -33,7 +33,7 @@ from airflow_merge_provider.jobs.delta.log import read_properties
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, read_dataset
-from airflow_merge_provider.jobs.delta.writer import delete_all_rows, restore_table
+from airflow_merge_provider.jobs.delta.writer import delete_all_rows, restore_table, unset_flag
 from airflow_merge_provider.jobs.merge_load.changes import list_changed_rows
 from airflow_merge_provider.jobs.merge_load.report import VERSION_KINDS, count_rows
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import TIMES, TimesTable
@@ -43,7 +43,6 @@ from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, write
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open_storage
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
-from airflow_merge_provider.jobs.run.population import unset_flag
 from airflow_merge_provider.jobs.run.retry import commit_run
 from airflow_merge_provider.jobs.spark.storage import build_arguments
 from airflow_merge_provider.jobs.undo.files import find_journal, undo_files
@@ -129,8 +128,7 @@ class _Undo(JobRun):
         state = {**self.reporter.build_state(result), UNDO: {RESTORED_VERSION: choice.version}}
         if choice.version == NO_VERSION:
             # If the undo dies after this, the next run sets the flag again.
-            if FLAG in read_properties(self.spark, self.target):
-                unset_flag(self.spark, self.target)
+            unset_flag(self.spark, self.target)
             restore = partial(delete_all_rows, self.spark, self.target)
         else:
             restore = partial(restore_table, self.spark, self.target, choice.version)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.core.population import Population
-from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.run.previous_run import load_previous_run
 from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.jobs.delta.table import SparkLog
+from airflow_merge_provider.jobs.merge_load import job as merge_load
 from airflow_merge_provider.jobs.run.population import run_with_population
+from airflow_merge_provider.jobs.run.retry import commit_run, run_attempt
 from tests.jobs import probe
 from tests.tables import FLAGGED, OURS, create_table
 
@@ -40,9 +47,6 @@ def flagged(spark: SparkSession, tmp_path: Path) -> Any:
 
 
 def make_source(tmp_path: Path, properties: Any = OURS) -> None:
-    import pyarrow as pa
-    from deltalake import write_deltalake
-
     write_deltalake(tmp_path / "source", pa.table({"id": [1], "amount": [2]}))
     set_properties(tmp_path / "source", properties)
 
@@ -123,18 +127,64 @@ def test_the_mode_decides_how_far_a_run_has_to_come(
     """The mode decides whether an existing output is populated after a failed or a successful run."""
     make_source(tmp_path)
 
-    def raise_error(spark: SparkSession, request: Any, progress: Any) -> None:
+    def fail_to_commit(spark: SparkSession, request: Any, progress: Any) -> None:
+        target = Dataset(id="target", path=str(tmp_path / "target"))
+        previous = load_previous_run(SparkLog(spark), target, probe.CAPABILITY, request)
+        commit_run(spark, target, probe.CAPABILITY, previous, {}, raise_error)
+
+    def raise_error(*_: Any) -> None:
         raise DataError("the source is not to be trusted")
 
     with pytest.raises(DataError):
-        flagged(mode, run="r0", job=raise_error)
+        flagged(mode, run="r0", job=fail_to_commit)
     assert not (tmp_path / "target").exists()
     flagged("never")
     with pytest.raises(DataError):
-        flagged(mode, run="r2", job=raise_error)
+        flagged(mode, run="r1", job=raise_error)
+    assert read_flag(tmp_path) is None
+    with pytest.raises(DataError):
+        flagged(mode, run="r2", job=fail_to_commit)
     assert read_flag(tmp_path) == flag_after_failure
     flagged(mode, run="r3", job=run_without_flag)
     assert read_flag(tmp_path) == flag_after_success
+
+
+def test_a_run_that_is_refused_sets_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """A table that is not the run's, or that it must not or cannot write, is as it was."""
+    rows = pa.table({"id": [1], "n": [2]})
+    write_deltalake(tmp_path / "source", rows)
+    write_deltalake(tmp_path / "foreign", rows)
+    load = {"strategy": "upsert", "source": "source", "primary_key": "id"}
+
+    def run_load(number: int, config: Any, **fields: Any) -> Any:
+        run = RunToken(dag_id="d", run_id=f"r{number}", task_id="t")
+        request = JobRequest.model_validate({
+            "job": "merge_load", "config": config, "run": run, "started_at": 1, "warehouse": str(tmp_path),
+            **fields,
+        })  # fmt: skip
+        return run_with_population(spark, request, Progress(), partial(run_attempt, run=merge_load.run))
+
+    run_load(0, {**load, "target": "own"})
+    history = {"strategy": "scd2", "source": "source", "natural_key": "id"}
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("foreign", load),
+        ("foreign", {**load, "adopt": True, "primary_key": "m"}),
+        ("own", history),
+        ("own", {**load, "primary_key": "m"}),
+        ("own", {**load, "expect": {"few": {"condition": "n < 2"}}}),
+    ]
+    for number, (target, config) in enumerate(cases, 1):
+        version = DeltaTable(tmp_path / target).version()
+        population = Population(target=target, set_initial_offset="initially")
+        with pytest.raises((ConfigError, DataError)):
+            run_load(number, {**config, "target": target}, population=population)
+        assert DeltaTable(tmp_path / target).version() == version
+    report = run_load(
+        9,
+        {**load, "target": "foreign", "adopt": True},
+        population=Population(target="foreign", set_initial_offset="initially"),
+    )
+    assert (report["populated"], report["became_populated"]) == (True, True)
 
 
 def test_a_reset_decides_anew(flagged: Any, tmp_path: Path) -> None:

@@ -213,7 +213,10 @@ def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, nam
 
 
 def test_a_first_run_without_rows_is_undone(lake: Lake) -> None:
-    """The undo commits although there are no rows to delete; of the properties it only reverts the flag."""
+    """The undo commits although there are no rows to delete; of the properties it only reverts the flag.
+
+    Its undo brings the flag back, unless it would revert rows of another program.
+    """
     lake.write_rows([], [])
     lake.run()
     lake.execute_sql("ALTER TABLE {t} SET TBLPROPERTIES ('merge.populated' = 'true', 'x.contact' = 'y')")
@@ -224,6 +227,14 @@ def test_a_first_run_without_rows_is_undone(lake: Lake) -> None:
     properties = DeltaTable(str(lake.folder / "t")).metadata().configuration
     assert (properties.get("merge.populated"), properties["x.contact"]) == (None, "y")
     assert lake.undo()["run_mode"] == "noop"
+    report = lake.undo(run="u2")
+    assert (report["details"]["restored"][0]["run_id"], report["warnings"]) == ("r1", [])
+    properties = DeltaTable(str(lake.folder / "t")).metadata().configuration
+    assert (properties["merge.populated"], properties["x.contact"]) == ("true", "y")
+    lake.undo("again")
+    lake.execute_sql("INSERT INTO {t} (_id) VALUES ('7')")
+    with pytest.raises(DataError, match="another writer changed rows in version 7"):
+        lake.undo(run="again")
 
 
 @pytest.mark.parametrize("name", all_long_but(["nested", "merge_engine", "joiner"], "joiner"))
@@ -288,6 +299,13 @@ def test_a_change_of_another_program_is_not_reverted_unasked(lake: Lake) -> None
     report = lake.undo(to_version=0)
     assert report["warnings"] == ["the change of another writer in version 2 (DELETE) is reverted"]
     assert lake.read_tables() == rows
+    # The version of the first run keeps its rows, which the next undo reverts.
+    lake.execute_sql("DELETE FROM {t} WHERE _id = '1'")
+    with pytest.raises(DataError, match=r"set to_version to 0 to revert everything after the run and undo"):
+        lake.undo()
+    lake.undo(to_version=0)
+    lake.undo()
+    assert lake.read_tables() == {}
 
 
 @pytest.mark.long

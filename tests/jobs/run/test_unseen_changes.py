@@ -18,7 +18,7 @@ from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import RiskError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.jobs.joiner import job as joiner
+from airflow_merge_provider.jobs.joiner import job as joiner, table_target
 from airflow_merge_provider.jobs.merge_engine import job as merge_engine
 from airflow_merge_provider.jobs.merge_load import job as merge_load
 from airflow_merge_provider.jobs.merge_source import job as merge_source
@@ -81,12 +81,21 @@ class Lake:
 
     def ask(self) -> dict[str, Any]:
         """Return the plan that a run without an approval asks about; it commits nothing."""
+        plan: dict[str, Any] = self.ask_report()["plan"]
+        return plan
+
+    def ask_report(self, **fields: Any) -> Mapping[str, Any]:
+        """Return the report of a run that asks; it commits nothing."""
         version = self.version
         with pytest.raises(RiskError, match="the run needs the approval of a person") as risk:
-            self.run("asking", approval="always")
+            self.run("asking", approval="always", **fields)
         assert self.version == version
-        plan: dict[str, Any] = risk.value.report["plan"]
-        return plan
+        return risk.value.report
+
+    def list_other_changes(self, **fields: Any) -> list[str]:
+        """Return what a run would change besides the rows of the target."""
+        changes: list[str] = self.run("dry", until="transform", **fields)["plan"]["other_changes"]
+        return changes
 
     def write_json(self, rows: Iterable[Mapping[str, Any]], name: str = "1.json") -> None:
         """Replace a file of the plain source."""
@@ -196,6 +205,76 @@ def test_rows_that_keep_their_values_are_approved(spark: SparkSession, tmp_path:
     assert plan["other_changes"] == []
     lake.write_delta([first], mode="overwrite")
     assert lake.ask()["other_changes"] == ["records 1 row in lineage"]
+    lake.apply_plan()
+    lake.config = {**lake.config, "reset": True}
+    assert lake.list_other_changes() == ["removes all rows from lineage"]
+    lake.run("reset")
+    assert lake.read_target("t__lineage") == "[]"
+    assert lake.list_other_changes() == []
+
+
+def test_unmatched_rows_that_a_run_replaces_are_part_of_a_plan(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person sees that the rows before are removed, and how many there will be; the digest has both."""
+    lake = Lake(spark, tmp_path, "joiner", {"inputs": {"a": "a", "b": "b"}, **JOIN, "unmatched": "u"})
+    lake.write_delta([{"_id": "1"}, {"_id": "2"}], "a")
+    lake.write_delta([{"_id": "1"}], "b")
+    lake.run("first")
+    lake.write_delta([{"_id": "3"}], "b")
+
+    report = lake.ask_report()
+
+    assert report["counts"]["unmatched"] == 2
+    assert report["plan"]["other_changes"] == ["removes all rows from u", "records 2 rows in u"]
+    # An attempt that died has written the side table; the plan is still the one that was approved.
+    with monkeypatch.context() as context:
+        context.setattr(table_target, "commit_run", _die)
+        with pytest.raises(MemoryError):
+            lake.apply_plan()
+    assert lake.apply_plan()["counts"]["unmatched"] == 2
+    lake.write_delta([{"_id": "2"}], "b")
+    lake.write_delta([{"_id": "3"}], "a")
+    assert lake.ask()["other_changes"] == ["removes all rows from u"]
+    lake.run("second")
+    lake.write_delta([{"_id": "4"}], "b")
+    assert lake.list_other_changes() == ["records 1 row in u"]
+
+
+def test_a_quarantine_that_a_run_empties_is_part_of_a_plan(spark: SparkSession, tmp_path: Path) -> None:
+    """It is named once; a quarantine that is empty already is not emptied again."""
+    guard = {"max_key_fanout": 2, "on_over_merge": "quarantine"}
+    lake = Lake(spark, tmp_path, "merge_source", {**MERGE, **guard})
+    lake.write_delta([{"_id": key, "v": "a"} for key in "123"])
+    lake.run("first")
+    lake.write_delta([{"_id": key, "v": key} for key in "123"], mode="overwrite")
+
+    assert lake.ask()["other_changes"] == ["removes all rows from quarantine"]
+
+    lake.apply_plan()
+    assert lake.read_target("t__quarantine") == "[]"
+    lake.write_delta([{"_id": key, "v": f"{key}{key}"} for key in "123"], mode="overwrite")
+    assert lake.ask()["other_changes"] == []
+
+
+def test_load_times_are_part_of_a_plan_that_removes_them(spark: SparkSession, tmp_path: Path) -> None:
+    """A run that only adds a time asks nobody; a full refresh removes the times, and asks."""
+    config = {"strategy": "scd2", "source": "a", "natural_key": "_id", "on_late": "repair"}
+    lake = Lake(spark, tmp_path, "merge_load", config)
+    lake.write_delta([{"_id": "1"}])
+    lake.config = {**config, "boundary_timestamp": "2024-01-01"}
+    lake.run("day 1")
+    lake.config = {**config, "boundary_timestamp": "2024-01-02"}
+    assert not lake.run("day 2", approval="always")["changed"]
+    assert "2024, 1, 2" in lake.read_target("t__times")
+
+    plan = lake.ask_report(full_refresh=True)["plan"]
+
+    assert "removes all rows from times" in plan["other_changes"]
+
+
+def _die(*_: Any) -> None:
+    raise MemoryError
 
 
 def test_rejected_rows_are_part_of_a_plan(spark: SparkSession, tmp_path: Path) -> None:
@@ -236,6 +315,15 @@ def test_removed_keys_are_part_of_a_plan(spark: SparkSession, tmp_path: Path) ->
     lake.apply_plan()
     lake.write_delta([{"k": 1, "s": 0, "op": "+I"}])
     assert not lake.run("offsets", approval="always")["changed"]
+    emptied = "removes all rows from merge_engine_removals"
+    assert lake.list_other_changes(full_refresh=True) == [emptied, *plan["other_changes"]]
+    lake.run("again", full_refresh=True)
+    assert len(spark.read.format("delta").load(str(tmp_path / "t__removed")).collect()) == 1
+    lake.write_delta([{"k": 1, "s": 1, "op": "+I"}], mode="overwrite")
+    assert lake.ask_report(full_refresh=True)["plan"]["other_changes"] == [emptied]
+    lake.run("empty", full_refresh=True)
+    assert lake.read_target("t__removed") == "[]"
+    assert lake.list_other_changes(full_refresh=True) == []
 
 
 def test_sequences_are_part_of_a_plan(spark: SparkSession, tmp_path: Path) -> None:
@@ -251,6 +339,13 @@ def test_sequences_are_part_of_a_plan(spark: SparkSession, tmp_path: Path) -> No
     assert plan["other_changes"] == ["records 1 row in sequences"]
     lake.apply_plan()
     assert "w" not in DeltaTable(str(tmp_path / "t")).schema().to_arrow().names
+    emptied = "removes all rows from sequences"
+    assert emptied in lake.list_other_changes(full_refresh=True)
+    lake.write_delta([{"_id": "1", "s": 1, "d": False}], mode="overwrite")
+    assert emptied in lake.ask_report(full_refresh=True)["plan"]["other_changes"]
+    lake.run("empty", full_refresh=True)
+    assert lake.read_target("t__sequences") == "[]"
+    assert emptied not in lake.list_other_changes(full_refresh=True)
 
 
 def test_elements_are_part_of_the_digest(spark: SparkSession, tmp_path: Path) -> None:

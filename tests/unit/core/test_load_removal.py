@@ -21,12 +21,15 @@ HISTORY = {"strategy": "scd2", "natural_key": "id", "on_late": "repair"}
 RESULT: dict[str, Any] = {"reason": "", "rows": {}, "counts": {}, "details": {}, "version_before": None}
 
 
-def build_run(version: int, *, run_mode: str = "incremental", **settings: Any) -> HistoryEntry:
+def build_run(
+    version: int, *, run_id: str = "", run_mode: str = "incremental", **settings: Any
+) -> HistoryEntry:
     """Build the commit of a load of day ``version + 1``."""
     boundary = settings.pop("boundary_timestamp", f"2024-01-{version + 1:02d}")
     config = Scd2Config.parse({"source": "s", "target": "t", **HISTORY, **settings})
     recorded = describe_load(config, parse_timestamp(boundary))
-    return build_entry(version, {"config": recorded, "result": {**RESULT, "run_mode": run_mode}})
+    state = {"config": recorded, "result": {**RESULT, "run_mode": run_mode}}
+    return build_entry(version, state, run_id)
 
 
 def build_undo(version: int, undone_version: int) -> HistoryEntry:
@@ -59,6 +62,28 @@ def test_a_load_between_others_is_removed_alone() -> None:
 def test_the_newest_run_is_restored() -> None:
     """A RESTORE undoes it, so that nothing has to be computed."""
     assert find(build_run(0), build_run(1)) is None
+
+
+def test_a_run_with_several_commits_is_not_undone_alone() -> None:
+    """If it was cleared, or has several tasks, the number of one of its commits names a load."""
+    entries = (build_run(0), build_run(1, run_id="r"), build_run(2, run_id="r"), build_run(3))
+
+    assert find(*entries[:3], run="r") is None
+    with pytest.raises(DataError, match=r"only: the run 'r' has 2 commits.*number 3 \(version 2\), number 2"):
+        find(*entries, run="r")
+    removal = find(*entries, run="2")
+    assert removal is not None
+    assert removal.run.version == 1
+
+
+def test_the_version_that_a_refusal_names_is_before_the_load() -> None:
+    """Without one, it is that of the load."""
+    loads = (build_run(0), build_run(1), build_run(2), HistoryEntry(3, "DELETE"))
+
+    with pytest.raises(DataError, match="set to_version to 0 to revert all changes since the run, or revert"):
+        find(*loads)
+    with pytest.raises(DataError, match="set to_version to 0 to revert everything after the run and undo"):
+        find(*loads, run="r0")
 
 
 def test_the_newest_run_before_an_undo_of_one_load_is_removed() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 import pytest
 
@@ -11,24 +13,41 @@ from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter
-from airflow_merge_provider.core.table_history import HistoryEntry, Lineage
+from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
 from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo
 from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
 from airflow_merge_provider.core.undo.decision import UndoDecision
 
 
-def build_run(version: int, *, changed: bool = True) -> HistoryEntry:
-    token = {"run_id": f"r{version}"}
-    metadata = {"capability": "merge_load", "number": version + 1, "token": token, "changed": changed}
-    return HistoryEntry(version, "MERGE", user_metadata=json.dumps(metadata))
+def build_run(version: int, run_id: str = "", *, changed: bool = True) -> HistoryEntry:
+    return build_commit(version, "MERGE", run_id or f"r{version}", {"changed": changed})
 
 
-def choose(*entries: HistoryEntry) -> UndoChoice:
-    """Undo the newest run; the entries are given in the order of their versions."""
+def build_undo(version: int, restored_version: int, *, version_before: int | None = None) -> HistoryEntry:
+    """Build the commit of an undo that found the version before it, or an earlier one."""
+    before = version - 1 if version_before is None else version_before
+    state = {"undo": {"restored_version": restored_version}, "result": {"version_before": before}}
+    operation = "WRITE" if restored_version < 0 else "RESTORE"
+    return build_commit(version, operation, f"u{version}", state, {"version": str(restored_version)})
+
+
+def build_commit(
+    version: int,
+    operation: str,
+    run_id: str,
+    state: dict[str, Any],
+    parameters: dict[str, str] | None = None,
+) -> HistoryEntry:
+    token = {"run_id": run_id}
+    metadata = {"capability": "merge_load", "number": version + 1, "token": token, **state}
+    return HistoryEntry(version, operation, parameters or {}, user_metadata=json.dumps(metadata))
+
+
+def choose(*entries: HistoryEntry, **config: Any) -> UndoChoice:
+    """Undo the newest run, or what is configured; the entries are given in the order of their versions."""
     newest_first = tuple(reversed(entries))
-    choice = choose_undo(
-        UndoConfig(target="t"), "merge_load", newest_first, Lineage(newest_first, is_complete=True)
-    )
+    lineage = trace_lineage(newest_first, lambda _: None)
+    choice = choose_undo(UndoConfig(target="t", **config), "merge_load", newest_first, lineage)
     assert choice is not None
     return choice
 
@@ -118,3 +137,68 @@ def test_runs_that_changed_no_rows_are_undone_with_the_run_before() -> None:
     assert (choice.version, [run.version for run in choice.undone]) == (0, [2, 1])
     assert named is not None
     assert (named.version, [run.version for run in named.undone]) == (1, [2])
+
+
+def test_an_undo_of_an_undo_reverts_no_foreign_change() -> None:
+    """It is refused as an undo is, and returns to what the undo had found, with the populated flag."""
+    unset = HistoryEntry(1, "UNSET TBLPROPERTIES", {"properties": '["merge.populated"]'})
+    entries = (build_run(0), unset, build_undo(2, -1, version_before=0))
+    foreign = HistoryEntry(3, "DELETE")
+
+    choice = choose(*entries, run="u2")
+
+    assert (choice.version, [run.version for run in choice.restored]) == (0, [0])
+    assert choice.list_warnings() == []
+    with pytest.raises(DataError, match=r"changed rows in version 3 \(DELETE\)") as refusal:
+        choose(*entries, foreign, run="u2")
+    assert choose(*entries, foreign, to_version=read_hint(refusal)).foreign == [foreign]
+    assert choose(*entries, HistoryEntry(3, "OPTIMIZE"), run="u2").version == 0
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_the_hint_of_a_refused_undo_can_be_followed(first: int) -> None:
+    """The version that the error names is that before the run, or for a first run that of the run."""
+    before = (build_run(0), HistoryEntry(1, "OPTIMIZE"), build_undo(2, -1))[:first]
+    entries = (*before, build_run(first), HistoryEntry(first + 1, "UPDATE"))
+    with pytest.raises(DataError, match="another writer changed rows") as refusal:
+        choose(*entries)
+
+    choice = choose(*entries, to_version=read_hint(refusal))
+
+    assert choice.foreign == [entries[-1]]
+    if first:
+        assert (choice.version, [run.version for run in choice.undone]) == (2, [3])
+        return
+    assert "and undo the run then, or revert the other change first" in str(refusal.value)
+    assert (choice.version, choice.undone) == (0, [])
+    choice = choose(*entries, build_undo(2, 0))
+    assert (choice.version, [run.version for run in choice.undone]) == (-1, [0])
+
+
+def read_hint(refusal: pytest.ExceptionInfo[DataError]) -> int:
+    """Return the version that the hint of an error tells to restore."""
+    version = re.search(r"set to_version to (\d+) ", str(refusal.value))
+    assert version is not None
+    return int(version[1])
+
+
+def test_all_commits_of_a_run_are_undone_together() -> None:
+    """A cleared run and mapped tasks have several commits with one ID; a number is that of one commit."""
+    entries = (build_run(0), build_run(1, "r"), HistoryEntry(2, "OPTIMIZE"), build_run(3, "r"))
+    offsets = build_run(4, changed=False)
+
+    for later in ((), (offsets,), (build_run(4), build_undo(5, 3))):
+        choice = choose(*entries, *later, run="r")
+        assert (choice.version, [run.version for run in choice.undone if run.version < 4]) == (0, [3, 1])
+    choice = choose(*entries, build_run(4), run="4")
+    assert (choice.version, [run.version for run in choice.undone]) == (2, [4, 3])
+    message = (
+        r"the run 'r' has 2 commits, and other runs have committed since the first of them: number 4 "
+        r"\(version 3\), number 2 \(version 1\) \(set run to the number"
+    )
+    for mixed in ((*entries, build_run(4)), (*entries[:2], build_run(2), entries[3])):
+        with pytest.raises(DataError, match=message):
+            choose(*mixed, run="r")
+    # An undo in a DAG run of the same ID is not one of its loads.
+    choice = choose(build_run(0), build_run(1), build_undo(2, 0), build_run(3, "u2"), run="u2")
+    assert (choice.version, [run.version for run in choice.undone]) == (2, [3])

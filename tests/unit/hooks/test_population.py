@@ -52,17 +52,26 @@ def test_a_table_that_lost_its_rows_is_not_populated(tmp_path: Path) -> None:
 
 
 def test_plain_files_are_populated_where_they_exist(tmp_path: Path) -> None:
-    """Files are populated if the folder holds a file; marker files of writers do not count."""
+    """Files are populated if the folder holds a file that Spark reads; files of writers do not count."""
     (tmp_path / "days").mkdir()
     (tmp_path / "days" / "1.json").write_text("{}")
     (tmp_path / "unfinished" / "_temporary").mkdir(parents=True)
     (tmp_path / "unfinished" / "_started").write_text("")
+    for folder in ("_delta_log", "_temporary/0", ".checkpoints"):
+        (tmp_path / "hidden" / folder).mkdir(parents=True)
+        (tmp_path / "hidden" / folder / "0.json").write_text("{}")
+    (tmp_path / "hidden" / "_SUCCESS").write_text("")
+    (tmp_path / "parts" / "_day=1").mkdir(parents=True)
+    (tmp_path / "parts" / "_day=1" / "1.json").write_text("{}")
     (tmp_path / "one.csv").write_text("a")
-    refs = [{"dataset": name, "format": "json"} for name in ("days", "unfinished", "nothing")]
+    refs = [
+        {"dataset": name, "format": "json"} for name in ("days", "parts", "hidden", "unfinished", "nothing")
+    ]
 
     states = list_states(tmp_path, *refs, {"dataset": f"{tmp_path}/one.csv", "format": "csv"})
 
-    assert states == [("populated", "files"), (None, "missing"), (None, "missing"), ("populated", "files")]
+    assert states[:2] == [("populated", "files")] * 2
+    assert states[2:] == [*[(None, "missing")] * 3, ("populated", "files")]
 
 
 def test_files_are_no_table(tmp_path: Path) -> None:

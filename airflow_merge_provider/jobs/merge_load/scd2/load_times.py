@@ -30,6 +30,9 @@ class LoadTimes(Protocol):
     def version(self) -> int | None:
         """The version that the target's commit has to record; None if there is none."""
 
+    def has_rows(self, started_at: int) -> bool:
+        """Return whether there are times that a full load replaces; it started at a time in microseconds."""
+
     def read_times(self) -> DataFrame | None:
         """Return the recorded times; None if there are none."""
 
@@ -47,6 +50,10 @@ class TimesTable:
     def version(self) -> int | None:
         """The version that the target's commit has to record; None if there is none."""
         return self._table.version
+
+    def has_rows(self, started_at: int) -> bool:
+        """Return whether there are times that a full load replaces; it started at a time in microseconds."""
+        return self._table.has_rows(started_at)
 
     def read_times(self) -> DataFrame | None:
         """Return the recorded times; None if there are none."""

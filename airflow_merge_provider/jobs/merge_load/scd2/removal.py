@@ -45,6 +45,10 @@ class RemainingTimes:
     times: DataFrame | None
     version: int | None = None
 
+    def has_rows(self, started_at: int) -> bool:
+        """Return whether there are remaining times."""
+        return self.times is not None and not self.times.isEmpty()
+
     def read_times(self) -> DataFrame | None:
         """Return the remaining times."""
         return self.times
