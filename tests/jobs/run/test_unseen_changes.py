@@ -18,7 +18,7 @@ from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import RiskError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.jobs.joiner import job as joiner, table_target
+from airflow_merge_provider.jobs.joiner import job as joiner, target
 from airflow_merge_provider.jobs.merge_engine import job as merge_engine
 from airflow_merge_provider.jobs.merge_load import job as merge_load
 from airflow_merge_provider.jobs.merge_source import job as merge_source
@@ -229,7 +229,7 @@ def test_unmatched_rows_that_a_run_replaces_are_part_of_a_plan(
     assert report["plan"]["other_changes"] == ["removes all rows from u", "records 2 rows in u"]
     # An attempt that died has written the side table; the plan is still the one that was approved.
     with monkeypatch.context() as context:
-        context.setattr(table_target, "commit_run", _die)
+        context.setattr(target, "commit_run", _die)
         with pytest.raises(MemoryError):
             lake.apply_plan()
     assert lake.apply_plan()["counts"]["unmatched"] == 2
