@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_error
 from airflow_merge_provider.core.data_lineage.run_lineage import list_datasets
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import DatasetDescription, JobRequest
@@ -34,7 +35,8 @@ def describe_datasets(
             descriptions[dataset.uri] = describe()
         except Exception as error:  # noqa: BLE001 - lineage must not fail a run that has succeeded
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            progress.log_line(f"lineage: the columns of {dataset.uri} are unknown ({reason})")
+            shown = mask_error(reason, error)
+            progress.log_line(f"lineage: the columns of {dataset.uri} are unknown ({shown})")
     return descriptions
 
 

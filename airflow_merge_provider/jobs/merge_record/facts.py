@@ -42,7 +42,7 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     is_too_deep,
     spark_schema,
 )
-from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
 
 _COLON = "its path contains a colon, which Hadoop does not support"
 _COUNT = "record.count"
