@@ -209,11 +209,12 @@ def _build_shown_rows_options() -> dict[str, Any]:
         "mask_columns": {
             "description": (
                 "Columns whose values are masked with each value of show_rows, separated by commas, also in "
-                "nested values. A key with such a column is masked as a whole."
+                "nested values; address.iban masks a field of address. A key with such a column or field is "
+                "masked as a whole."
             ),
             "version_added": "0.1.0",
             "type": "string",
-            "example": "email, iban",
+            "example": "email, address.iban",
             "default": "",
         },
     }

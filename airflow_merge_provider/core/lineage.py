@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_merge_provider.core.capabilities import JOBS
 from airflow_merge_provider.core.capability import Capability
+from airflow_merge_provider.core.change_plan.shown_rows import mask_error
 from airflow_merge_provider.core.dataset import Dataset, DatasetName, name_dataset, resolve_dataset
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.expectations.config import (
@@ -249,7 +250,8 @@ def describe_datasets(
             descriptions[dataset.uri] = describe()
         except Exception as error:  # noqa: BLE001 - lineage must not fail a run that has succeeded
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            progress.log_line(f"lineage: the columns of {dataset.uri} are unknown ({reason})")
+            shown = mask_error(reason, error)
+            progress.log_line(f"lineage: the columns of {dataset.uri} are unknown ({shown})")
     return descriptions
 
 

@@ -6,7 +6,10 @@ rows of tables and the folders of merge records do not: whoever may read these m
 
 from __future__ import annotations
 
+import json
+import lzma
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
@@ -23,11 +26,39 @@ DEFAULT_ROWS: Rows = "keys"
 # Stands for a value that is not shown, and for one that differs from the value before.
 MASK, CHANGED_MASK = "***", "*** (changed)"
 
-# Errors of Spark begin with their condition. Their values are quoted, an apostrophe stands after a letter.
-_CONDITION = re.compile(r"^(?:[\w.$]+: )?\[[A-Z_.0-9]+\]")
-_QUOTED = re.compile(r"(?<!\w)(['\"])(?:(?!\1).)*\1(?!\w)")
+# Characters of a setting that is written in another way than as names with commas.
+_NOT_IN_NAMES = re.compile(r"[\x00-\x1f'\"`;\[\]{}]")
+# An error of Spark begins with its condition, perhaps after a class of Java; others with their class.
+_CONDITION = re.compile(r"^\(?(?:[\w.$]+(?:\)|:) )?\[[A-Z_.0-9]+\]")
+_CLASS = re.compile(r"^\(?((?:[a-z_]\w*\.)*[A-Z][\w$]*)(?:\)|:) ")
+# Errors of files, networks, stores, memory and class paths: their texts have names, values only in quotes.
+_VALUE_FREE = re.compile(
+    r"\(?(?:java\.(?:io\.(?:IO|EOF|FileNotFound|InterruptedIO)Exception|net\.|nio\.|security\."
+    r"|util\.concurrent\.TimeoutException|lang\.(?:OutOfMemoryError|StackOverflowError|InterruptedException"
+    r"|ClassNotFoundException|NoClassDefFoundError|NoSuchMethodError|UnsupportedClassVersionError))"
+    r"|javax\.net\.|org\.apache\.(?:hadoop|http)\.|software\.amazon\."
+    r"|com\.(?:amazonaws|azure|microsoft|google\.(?:cloud|api|auth))\.|io\.(?:grpc|netty)\."
+    r"|StatusCode\.|Py4JNetworkError: |ExecutorLostFailure\b|FetchFailed\b"
+    r"|(?:OS|FileNotFound|FileExists|Permission|Timeout|Connection\w*|BrokenPipe|\w+ADirectory)Error: "
+    r"|\[(?:FAILED_READ_FILE[\w.]*\] Encountered error while reading file|DATA_SOURCE_NOT_FOUND\]) "
+    r"|Not all files from version \d)"
+)
+_VALUE_FREE_ERRORS = (
+    OSError,
+    EOFError,
+    ImportError,
+    UnicodeError,
+    json.JSONDecodeError,
+    lzma.LZMAError,
+    zlib.error,
+)
+# From the first to the last quote, because values contain quotes too; an apostrophe stands after a letter.
+_QUOTED = re.compile(r"(?<!\w)(['\"])(?:.*\1(?!\w)|.*$)", re.DOTALL)
 # Lines of a stack without messages: files, functions and the classes of errors.
-_STACK_LINE = re.compile(r"\s+(?:at |File |\.\.\. \d+ more)|Traceback ")
+_STACK_LINE = re.compile(
+    r"\s+(?:at [\w.$/<>-]+\([\w.$<> ]*(?::\d+)?\)$|File \"[^\"]+\", line \d+(?:, in \S+)?$|\.\.\. \d+ more)"
+    r"|Traceback "
+)
 _ERROR_CLASS = re.compile(r"((?:Caused by: )?[\w$]+(?:\.[\w$]+)*(?:Error|Exception))(?:: |$)")
 
 
@@ -35,7 +66,8 @@ class ShownRows(BaseModel):
     """The rows that may be shown: whole rows, only their keys, or only names and counts.
 
     ``key_columns`` identify rows. Values of ``masked_columns`` are never shown, whether they are keys or not;
-    case is ignored, as in Spark.
+    case is ignored, as in Spark. ``mail`` masks columns and fields of this name, with all that is in them;
+    ``person.mail`` masks only fields of columns or fields with the name ``person``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,30 +82,48 @@ class ShownRows(BaseModel):
         return self.rows != "all" or bool(self.masked_columns)
 
     def shows_column(self, name: str) -> bool:
-        """Return whether values of a column are shown."""
-        if _is_among(name, self.masked_columns):
+        """Return whether values of a column, or of a field by its path, are shown."""
+        if self.masks_path(name):
             return False
         return self.rows == "all" or (self.rows == "keys" and _is_among(name, self.key_columns))
+
+    def masks_path(self, path: str) -> bool:
+        """Return whether a column or a field is masked, or one that contains it.
+
+        >>> [ShownRows(masked_columns=("a.b",)).masks_path(path) for path in ("x.a.B", "a.b.c", "b", "a")]
+        [True, True, False, False]
+        """
+        folded_path = f".{path}.".casefold()
+        return any(f".{name}.".casefold() in folded_path for name in self.masked_columns)
 
 
 def parse_shown_rows(read_setting: Callable[[str], str | None], key_columns: Sequence[str] = ()) -> ShownRows:
     """Return what may be shown by the settings ``show_rows`` and ``mask_columns``.
 
-    IDs of merge sources contain those of their members, so a key is masked with any column of it.
+    IDs of merge sources contain those of their members, so a key is masked with any column or field of it.
 
-    :raises ConfigError: if ``show_rows`` is not valid.
+    :raises ConfigError: if a setting is not valid.
     """
     rows = (read_setting(SHOW_ROWS) or DEFAULT_ROWS).strip().lower()
     if rows not in ROWS:
         message = f"must be {', '.join(map(repr, ROWS))}, not {rows!r}"
         problem = Problem(f"[merge] {SHOW_ROWS}", "value", message, suggest_name(rows, ROWS))
         raise ConfigError.from_problems([problem])
-    names = (read_setting(MASK_COLUMNS) or "").split(",")
-    masked = [name.strip() for name in names if name.strip()]
-    if any(_is_among(name, masked) for name in key_columns):
+    masked = _parse_masked_columns(read_setting(MASK_COLUMNS) or "")
+    is_masked = ShownRows(masked_columns=tuple(masked)).masks_path
+    if any(is_masked(name) or _has_prefix(masked, f"{name}.") for name in key_columns):
         masked += [name for name in key_columns if name not in masked]
     fields = {"rows": rows, "key_columns": tuple(key_columns), "masked_columns": tuple(masked)}
     return ShownRows.model_validate(fields)
+
+
+def _parse_masked_columns(text: str) -> list[str]:
+    names = [name for part in text.split(",") if (name := part.strip())]
+    if wrong := [name for name in names if _NOT_IN_NAMES.search(name) or not all(name.split("."))]:
+        message = f"{wrong[0]!r} is not the name of a column"
+        hint = "write names without quotes, brackets or semicolons, separated by commas: email, address.iban"
+        raise ConfigError.from_problems([Problem(f"[merge] {MASK_COLUMNS}", "value", message, hint)])
+    return names
 
 
 # As the secrets that Airflow masks: of the process, which runs one request at a time.
@@ -114,8 +164,22 @@ def mask_change(
 
 
 def mask_value(text: str, columns: Iterable[str]) -> str:
-    """Return a text that is made of the values of some columns, or the mask."""
-    return text if all(map(_current.shows_column, columns)) else MASK
+    """Return a text that is made of the values of some columns, or the mask.
+
+    If the text is JSON, only its masked fields are masked.
+    """
+    names = tuple(columns)
+    if not all(map(_current.shows_column, names)):
+        return MASK
+    if not _current.masked_columns or not text.startswith(("{", "[")):
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return MASK
+    # The fields of a row are its columns; those of one value belong to its column.
+    masked = _mask_fields(value, names[0] if len(names) == 1 else "")
+    return text if masked == value else json.dumps(masked, ensure_ascii=False)
 
 
 def mask_text(text: str) -> str:
@@ -123,27 +187,37 @@ def mask_text(text: str) -> str:
     return MASK if _current.has_masks else text
 
 
-def mask_error(text: str) -> str:
-    """Return the text of an error that a value has caused: its condition, without what follows it.
+def mask_error(text: str, error: BaseException | None = None) -> str:
+    """Return a line of the text of an error as it may be shown: its condition or class, and no value.
+
+    The texts of some errors, such as those of files and networks, lose only what they quote.
+
+    :param error: the error of Python that has this text; without it, the text begins with a condition of
+        Spark or a class of Java.
 
     >>> with use_shown_rows(ShownRows(rows="keys")):
     ...     mask_error("[CAST_INVALID_INPUT] The value 'x' cannot be cast")
+    ...     mask_error("java.net.ConnectException: Connection refused")
+    ...     mask_error("no number: x", ValueError())
     '[CAST_INVALID_INPUT] ***'
+    'java.net.ConnectException: Connection refused'
+    'ValueError: ***'
     """
     if not _current.has_masks:
         return text
-    condition = _CONDITION.match(text)
-    return f"{condition[0]} {MASK}" if condition else MASK
+    if isinstance(error, _VALUE_FREE_ERRORS) or is_free_of_values(text):
+        return _QUOTED.sub(rf"\1{MASK}\1", text)
+    if condition := _CONDITION.match(text):
+        return f"{condition[0]} {MASK}"
+    if error is not None:
+        return f"{type(error).__name__}: {MASK}"
+    name = _CLASS.match(text)
+    return f"{name[1]}: {MASK}" if name else MASK
 
 
-def mask_quotes(text: str) -> str:
-    """Return the text of an unknown error without what it quotes, which may be values.
-
-    >>> with use_shown_rows(ShownRows(rows="keys")):
-    ...     mask_quotes("ValueError: could not convert 'x'")
-    "ValueError: could not convert '***'"
-    """
-    return _QUOTED.sub(rf"\1{MASK}\1", text) if _current.has_masks else text
+def is_free_of_values(text: str) -> bool:
+    """Return whether a text begins with a class or a condition of errors whose texts only quote values."""
+    return _VALUE_FREE.match(text) is not None
 
 
 def mask_trace(trace: str) -> str:
@@ -164,21 +238,24 @@ def _mask_value(name: str, value: Any) -> Any:
         return None
     if not _current.shows_column(name):
         return MASK
-    return _mask_fields(value) if _current.masked_columns else value
+    return _mask_fields(value, name) if _current.masked_columns else value
 
 
-def _mask_fields(value: Any) -> Any:
+def _mask_fields(value: Any, path: str) -> Any:
     """Return a shown value without the fields that are masked, at any depth."""
     if isinstance(value, Mapping):
-        return {
-            name: MASK
-            if item is not None and _is_among(str(name), _current.masked_columns)
-            else _mask_fields(item)
-            for name, item in value.items()
-        }
+        return {name: _mask_field(item, f"{path}.{name}") for name, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_mask_fields(item) for item in value]
+        return [_mask_fields(item, path) for item in value]
     return value
+
+
+def _mask_field(value: Any, path: str) -> Any:
+    return MASK if value is not None and _current.masks_path(path) else _mask_fields(value, path)
+
+
+def _has_prefix(names: Iterable[str], prefix: str) -> bool:
+    return any(name.casefold().startswith(prefix.casefold()) for name in names)
 
 
 def _is_among(name: str, columns: Iterable[str]) -> bool:

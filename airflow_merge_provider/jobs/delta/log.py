@@ -25,11 +25,11 @@ from airflow_merge_provider.core.object_store.clients import complete_options, f
 from airflow_merge_provider.core.run.table_log import TableVersion
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.causes import error_condition
 from airflow_merge_provider.jobs.spark.errors import (
     IS_VIEW_CONDITION,
     NOT_DELTA_CONDITIONS,
     NOT_FOUND_CONDITIONS,
-    error_condition,
 )
 from airflow_merge_provider.jobs.spark.session import is_local
 from airflow_merge_provider.jobs.spark.storage import build_options

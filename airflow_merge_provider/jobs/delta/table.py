@@ -39,7 +39,8 @@ from airflow_merge_provider.jobs.delta.log import (
     read_transaction,
 )
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.errors import NOT_FOUND_CONDITIONS, error_condition
+from airflow_merge_provider.jobs.spark.causes import error_condition
+from airflow_merge_provider.jobs.spark.errors import NOT_FOUND_CONDITIONS
 from airflow_merge_provider.jobs.spark.exact_text import shown_row
 from airflow_merge_provider.jobs.spark.plain_files import read_catalog_table, read_files
 

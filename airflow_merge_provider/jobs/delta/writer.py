@@ -17,7 +17,7 @@ from airflow_merge_provider.core.run.table_log import DELETION_VECTORS
 from airflow_merge_provider.jobs.delta.log import read_history, read_partition_columns, read_properties
 from airflow_merge_provider.jobs.delta.stored_values import prepare_rows
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.errors import error_condition as reason
+from airflow_merge_provider.jobs.spark.causes import error_condition as reason
 from airflow_merge_provider.jobs.spark.session import override_settings
 
 # Settings of the session for the tables that are created meanwhile: whether a table is populated from its

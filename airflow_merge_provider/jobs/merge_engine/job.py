@@ -11,7 +11,6 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from airflow_merge_provider.core.change_plan.shown_rows import mask_quotes
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.checks import list_text_orders
@@ -55,7 +54,7 @@ from airflow_merge_provider.jobs.run.change_set import ChangeSet, replace_all_ro
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.errors import first_line
+from airflow_merge_provider.jobs.spark.errors import describe_unknown_error
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
@@ -248,7 +247,7 @@ class _Fold(JobRun):
         try:
             version = self.target.purge_deleted_rows()
         except PySparkException as error:
-            reason = mask_quotes(first_line(error))
+            reason = describe_unknown_error(error)
             self.reporter.add_warnings(
                 [f"compact_ratio: target not compacted; the next run tries again ({reason})"]
             )

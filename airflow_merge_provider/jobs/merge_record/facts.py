@@ -46,7 +46,7 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     is_too_deep,
     spark_schema,
 )
-from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
 from airflow_merge_provider.jobs.spark.files.raw_texts import build_row_finder
 
 _COLON = "its path contains a colon, which Hadoop does not support"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 
-from airflow_merge_provider.core.change_plan.shown_rows import mask_error, mask_quotes, mask_text, mask_value
+from airflow_merge_provider.core.change_plan.shown_rows import MASK, mask_error, mask_text, mask_value
 from airflow_merge_provider.core.errors import (
     ConflictError,
     DataError,
@@ -16,12 +16,13 @@ from airflow_merge_provider.core.errors import (
     Problem,
     SetupError,
 )
+from airflow_merge_provider.jobs.spark.causes import Cause, list_causes
 
 # Another writer has committed first, and Delta may not commit after it.
 COMMIT_REFUSED = "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
 
-# Searched in the error's type, condition and text without quoted values; the first match counts. Server-side
-# names are the same in both kinds of session, Python classes are not.
+# Searched in what has no values: classes, conditions, texts of files and networks without what they quote.
+# The first match counts. Server-side names are the same in both kinds of session, Python classes are not.
 _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     (
         r"does not support conditional writes|cannot write on a condition",
@@ -49,7 +50,7 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
         "another run committed to the table first: this run wrote nothing; run it again",
     ),
     (
-        r"StatusCode\.UNAUTHENTICATED|UNAUTHENTICATED:",
+        r"StatusCode\.UNAUTHENTICATED",
         SetupError,
         (
             "the Spark Connect server rejected the token: set it as the password of the connection or as "
@@ -121,7 +122,7 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
         ),
     ),
     (
-        r"Not all files from version \d+ are available",
+        r": Not all files from version \d+ are available",
         DataError,
         (
             "the data files of the earlier version are gone, because VACUUM has removed them: a full_refresh "
@@ -138,13 +139,11 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
 
 # The server of a session is gone, or another one has started in its place.
 _LOST_SERVER = re.compile(
-    r"StatusCode\.UNAVAILABLE|failed to connect to all addresses|"
+    r"StatusCode\.UNAVAILABLE|"
     r"INVALID_HANDLE\.(SESSION_(NOT_FOUND|CHANGED|CLOSED)|OPERATION_(NOT_FOUND|ABANDONED))"
 )
-# Values in messages are quoted; an apostrophe stands after a letter.
+# Names and values in messages are quoted; an apostrophe stands after a letter.
 _QUOTED = re.compile(r"(?<!\w)(['\"`])(?:(?!\1).)*\1(?!\w)")
-# Its text is that of any Python exception, with values.
-_PYTHON_WORKER = "PythonException"
 
 # How Spark's errors name what does not exist.
 _SUBJECT = re.compile(
@@ -178,38 +177,32 @@ CHANGES_GONE_CONDITIONS = (
     FileNotFoundError.__name__,
 )
 
-# Errors that the same input raises every time: Spark's own first line describes them best.
-_OF_THE_DATA = re.compile(
-    r"CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|DIVIDE_BY_ZERO|"
-    r"DUPLICATED_MAP_KEY|NULL_MAP_KEY|INVALID_ARRAY_INDEX|MALFORMED_|USER_RAISED_EXCEPTION|"
-    r"DELTA_MULTIPLE_SOURCE_ROW_MATCHING|DELTA_NOT_NULL_CONSTRAINT|CANNOT_PARSE|CANNOT_MERGE_SCHEMAS|"
-    r"INVALID_VARIANT|INVALID_PARAMETER_VALUE"
+# SQLSTATEs of errors that the same input raises every time: cardinality, data, constraints, raised errors; KD
+# denotes the environment. Of those of names and types, a missing file may be a matter of time.
+_DATA_STATES = re.compile(r"2[123](?!KD)|P0001")
+_NAME_STATES = re.compile(r"42(?!K03)")
+# Such errors with another state, or without one in the message of a cause.
+_DATA_CONDITIONS = re.compile(
+    r"MALFORMED_|CANNOT_PARSE|CANNOT_MERGE_SCHEMAS|INVALID_VARIANT|DELTA_CAST_OVERFLOW|DELTA_FAILED_CAST|"
+    r"DELTA_PARTITION_COLUMN_CAST_FAILED|DELTA_MULTIPLE_SOURCE_ROW_MATCHING|DELTA_NOT_NULL_CONSTRAINT"
 )
 # What Spark adds to a message of this package, which an expression has raised.
-_OWN_TEXT = re.compile(r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w+)?$")
-# While rows are written, such an error is the cause of one that names only the folder.
-_CAUSE_OF_WRITE = re.compile(r"^Caused by: [\w.$]+: (\[([A-Z_.]+)\] .*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_OWN_TEXT = re.compile(rf"^\[USER_RAISED_EXCEPTION\] (?!{re.escape(MASK)})(.*?)(?: SQLSTATE: \w+)?$")
 # A file cannot be read because of its content, or because of what lies between it and Spark.
-_OF_A_FILE = "FAILED_READ_FILE"
+OF_A_FILE = "FAILED_READ_FILE"
 
 # The beginning of the error that a written row raises, followed by the column and the row.
 LOST_PARTITION_VALUE = "no partition can hold the value of column"
 _LOST = re.compile(rf"{LOST_PARTITION_VALUE} (.+?) in the row (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
-
-# A MERGE or overwrite begins with this text, REPLACE ON has it in its second line.
-_VIOLATION = re.compile(
-    r"DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\] (.+?) violated by row with values:((?:\n - [^\n]+)*)", re.DOTALL
-)
-
+_VIOLATION = re.compile(r"(.+?) violated by row with values:((?:\n - [^\n]+)*)", re.DOTALL)
 # A MERGE names the limit only.
+_TOO_LONG_CONDITIONS = ("DELTA_EXCEED_CHAR_VARCHAR_LIMIT", "EXCEED_LIMIT_LENGTH")
 _TOO_LONG = re.compile(
-    r"EXCEED_CHAR_VARCHAR_LIMIT\] Value \"(.*?)\" exceeds char/varchar type length limitation\. "
-    r"Failed check: .*\(length\((.+)\) <= (\d+)\)|EXCEED_LIMIT_LENGTH\] [^\n]*?limitation: (\d+)",
+    r"Value \"(.*?)\" exceeds char/varchar type length limitation\. "
+    r"Failed check: .*\(length\((.+)\) <= (\d+)\)|[^\n]*? limitation: (\d+)",
     re.DOTALL,
 )
-_NULL_VALUE = re.compile(
-    r"DELTA_NOT_NULL_CONSTRAINT_VIOLATED\] [^\n]*? for column: ([^\n]+?)\.?$", re.MULTILINE
-)
+_NULL_VALUE = re.compile(r"[^\n]*? for column: ([^\n]+?)\.?$", re.MULTILINE)
 
 
 def convert_error(
@@ -222,36 +215,40 @@ def convert_error(
     """
     if isinstance(error, MergeError):
         return error
-    text = "\n".join(_iterate_texts(error))
-    if problem := _find_refusal(text, target):
+    causes = list_causes(error)
+    if problem := next(filter(None, (_find_refusal(cause, target) for cause in causes)), None):
         return DataError.from_problems([problem])
-    if _OF_THE_DATA.search(error_condition(error)):
-        return DataError(mask_error(_OWN_TEXT.sub(r"\1", first_line(error))))
-    if "TASK_WRITE_FAILED" in text and (cause := _find_cause_of_write(text)):
-        return DataError(mask_error(_OWN_TEXT.sub(r"\1", cause)))
-    if _LOST_SERVER.search(text):
-        return JobError(f"{_describe_loss(has_begun=has_begun)}\n{first_line(error)}")
-    if (known_error := _find_known(error, text)) is not None:
+    if cause := next(filter(_is_of_data, causes), None):
+        return DataError(_OWN_TEXT.sub(r"\1", cause.shown_line))
+    if cause := next(filter(_is_loss, causes), None):
+        return JobError(f"{_describe_loss(has_begun=has_begun)}\n{cause.shown_line}")
+    if (known_error := _find_known(causes)) is not None:
         return known_error
-    if isinstance(error, AnalysisException) or error_condition(error).startswith(_OF_A_FILE):
+    if isinstance(error, AnalysisException):
         return DataError(first_line(error))
-    return None
+    cause = next(filter(_is_of_names_or_files, causes), None)
+    return DataError(cause.shown_line) if cause else None
 
 
-def _find_cause_of_write(text: str) -> str | None:
-    causes = (match for match in _CAUSE_OF_WRITE.finditer(text) if _OF_THE_DATA.search(match[2]))
-    return next((match[1] for match in causes), None)
+def _is_of_data(cause: Cause) -> bool:
+    return bool(_DATA_STATES.match(cause.state) or _DATA_CONDITIONS.match(cause.condition))
 
 
-def _find_known(error: BaseException, text: str) -> MergeError | None:
-    if type(error).__name__ == _PYTHON_WORKER:
-        return None
-    searched_text = _QUOTED.sub("", text)
+def _is_loss(cause: Cause) -> bool:
+    return _LOST_SERVER.match(cause.condition or cause.name) is not None
+
+
+def _is_of_names_or_files(cause: Cause) -> bool:
+    return bool(_NAME_STATES.match(cause.state)) or cause.condition.startswith(OF_A_FILE)
+
+
+def _find_known(causes: Sequence[Cause]) -> MergeError | None:
     for pattern, kind, message in _KNOWN:
-        if re.search(pattern, searched_text):
-            subject = _SUBJECT.search(text)
-            path = f"{subject[1].replace('`', '').rstrip('.')}: " if subject else ""
-            return kind(f"{path}{message}\n{mask_quotes(first_line(error))}")
+        for cause in causes:
+            if re.search(pattern, _QUOTED.sub("", cause.known_text)):
+                subject = _SUBJECT.search(cause.message)
+                path = f"{subject[1].replace('`', '').rstrip('.')}: " if subject else ""
+                return kind(f"{path}{message}\n{cause.shown_line}")
     return None
 
 
@@ -267,63 +264,81 @@ def _describe_loss(*, has_begun: bool) -> str:
     )
 
 
-def _find_refusal(text: str, path: str) -> Problem | None:
+def _find_refusal(cause: Cause, path: str) -> Problem | None:
     """Return what the definition of a table refuses; Delta names neither the table nor a remedy."""
-    if match := _VIOLATION.search(text):
+    condition, message = cause.condition, cause.message
+    if condition == "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES" and (match := _VIOLATION.match(message)):
         hint = "correct it upstream, leave it out with expectations, or drop the constraint"
         return Problem(path, "constraint", f"a row violates {match[1]}: {_join_values(match[2])}", hint)
-    if match := _TOO_LONG.search(text):
-        value, column, limit, merge_limit = match.groups()
-        name = _unquote_name(column or "")
-        subject = f"value {mask_value(repr(value), [name])} of column {name!r}" if name else "a value"
-        message = f"{subject} is longer than its type allows, {limit or merge_limit} characters"
-        hint = (
-            "shorten it upstream, leave it out with expectations, or change the type of the column to STRING"
-        )
-        return Problem(path, "length", message, hint)
-    if match := _NULL_VALUE.search(text):
-        message = f"a row has NULL in column {_unquote_name(match[1])!r}, which is NOT NULL"
+    if condition in _TOO_LONG_CONDITIONS and (match := _TOO_LONG.match(message)):
+        return _refuse_long_value(path, *match.groups())
+    if condition == "DELTA_NOT_NULL_CONSTRAINT_VIOLATED" and (match := _NULL_VALUE.match(message)):
+        message = f"a row has NULL in column {_unquote_path(match[1])!r}, which is NOT NULL"
         hint = (
             "set a value upstream, leave such rows out with the expectation not_null, or drop the constraint "
             f"with ALTER COLUMN {match[1]} DROP NOT NULL"
         )
         return Problem(path, "not-null", message, hint)
-    if match := _LOST.search(text):
+    if condition == "USER_RAISED_EXCEPTION" and (match := _LOST.match(message)):
         row = f"{match[1]} in the row {mask_text(match[2])}"
         message = f"{LOST_PARTITION_VALUE} {row}: Delta would store NULL, or no file could be named so"
         hint = "set another value upstream, leave the rows out with expect, or partition by another column"
         return Problem(path, "partition-value", message, hint)
-    if "DELTA_CANNOT_MODIFY_APPEND_ONLY" in text:
+    if condition == "DELTA_CANNOT_MODIFY_APPEND_ONLY":
         message = "the property delta.appendOnly of the table allows no change or deletion of rows"
         return Problem(path, "append-only", message, "set the property to false, or choose another target")
     return None
 
 
-def _unquote_name(name: str) -> str:
-    """Return the name of a column without the backticks that SQL needs.
+def _refuse_long_value(
+    path: str, value: str | None, column: str | None, limit: str | None, merge_limit: str | None
+) -> Problem:
+    name = _unquote_path(column or "")
+    subject = "a value"
+    if name:
+        # The values of a list or a map have no name.
+        text = mask_text(repr(value)) if "(" in name else mask_value(repr(value), [name])
+        subject = f"value {text} of column {name!r}"
+    message = f"{subject} is longer than its type allows, {limit or merge_limit} characters"
+    hint = "shorten it upstream, leave it out with expectations, or change the type of the column to STRING"
+    return Problem(path, "length", message, hint)
 
-    >>> _unquote_name("`a.b``c`"), _unquote_name("s.a")
+
+def _unquote_path(path: str) -> str:
+    """Return the path of a column without the backticks that SQL needs.
+
+    >>> _unquote_path("`a.b``c`"), _unquote_path("s.`a`")
     ('a.b`c', 's.a')
     """
-    return name[1:-1].replace("``", "`") if re.fullmatch(r"`(?:[^`]|``)*`", name) else name
+    return re.sub(r"`((?:[^`]|``)*)`", lambda name: name[1].replace("``", "`"), path)
 
 
 def _join_values(lines: str) -> str:
     r"""Return the values of a row, which Delta lists line by line.
 
+    Where values are masked, so are nested ones, which have no names of fields, and those of a name that is
+    there twice, because one of them may be a line of another value.
+
     >>> _join_values("\n - id : 3\n - mail : a")
     'id = 3, mail = a'
     """
-    pairs = (line.removeprefix(" - ").partition(" : ") for line in lines.splitlines() if line)
-    return ", ".join(f"{name} = {mask_value(value, [name])}" for name, _, value in pairs)
+    pairs = [line.removeprefix(" - ").partition(" : ")[::2] for line in lines.splitlines() if line]
+    names = [name for name, _ in pairs]
+    texts = []
+    for name, value in pairs:
+        is_plain = names.count(name) == 1 and not value.startswith(("[", "{", "org.apache.spark."))
+        text = mask_value(value, [_unquote_path(name)]) if is_plain else mask_text(value)
+        texts.append(f"{name} = {text}")
+    return ", ".join(texts)
 
 
 def describe_unknown_error(error: BaseException) -> str:
     """Return the class and the first line of an error that is not known, as they may be shown."""
-    text = first_line(error)
-    # A function that Spark calls with values raised it.
-    mask = mask_error if type(error).__name__ == _PYTHON_WORKER else mask_quotes
-    return f"{type(error).__name__}: {mask(text)}"
+    text = f"{type(error).__name__}: {first_line(error)}"
+    if mask_error(text) == text:
+        return text
+    lines = [cause.shown_line for cause in list_causes(error)]
+    return next((line for line in reversed(lines) if not line.endswith(MASK)), lines[0])
 
 
 def first_line(error: BaseException) -> str:
@@ -341,26 +356,10 @@ def first_line(error: BaseException) -> str:
     return lines[0]
 
 
-def error_condition(error: BaseException) -> str:
-    """Return Spark's error condition, such as PATH_NOT_FOUND, or an empty string."""
-    return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
-
-
 def has_condition(error: BaseException, conditions: Iterable[str]) -> bool:
-    """Return whether an error, or a cause of it, has one of the named conditions of Spark or Delta.
-
-    In classic sessions some Delta errors are only a text of the JVM, with the name in brackets.
-    """
-    text = "\n".join(_iterate_texts(error))
-    return any(re.search(rf"\b{re.escape(name)}", text) for name in conditions)
-
-
-def _iterate_texts(error: BaseException | None) -> Iterator[str]:
-    """Yield the texts of the error and its causes; the JVM stack below a text names nested causes."""
-    visited_ids: set[int] = set()
-    while error is not None and id(error) not in visited_ids:
-        visited_ids.add(id(error))
-        yield type(error).__name__
-        yield error_condition(error)
-        yield str(error)
-        error = error.__cause__
+    """Return whether an error, or a cause of it, has one of the named conditions of Spark or Delta."""
+    return any(
+        name.startswith(tuple(conditions))
+        for cause in list_causes(error)
+        for name in (cause.condition, cause.name)
+    )

@@ -7,17 +7,21 @@ import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
-from pyarrow import orc, parquet
+from pyarrow import csv, orc, parquet
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
 from airflow_merge_provider.jobs.merge_record.readers import containers
-from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
+from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, find_named_file
 from airflow_merge_provider.jobs.merge_record.writing import get_suffix
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
 from tests.jobs.merge_record.contents import ROWS, XML, write_content
 from tests.jobs.merge_record.landing import Landing
 from tests.odd_names import ODD
@@ -303,6 +307,34 @@ def test_an_output_ends_as_its_part_does(part: Any, suffix: Any) -> None:
     One in 65 UUIDs ends with the same digits as its counter.
     """
     assert get_suffix(f"write-0/__merge_slot=0/{part}") == suffix
+
+
+def test_errors_of_readers_have_no_values() -> None:
+    """Where rows may not be shown, a reader names the class of an error, because its text may have values."""
+    with use_shown_rows(ShownRows(rows="keys")):
+        with pytest.raises(UnreadableError, match=r"its Parquet footer is damaged \(ArrowInvalid: \*\*\*\)"):
+            containers.parquet_footer(io.BytesIO(b"planted, which is no footer"))
+        with pytest.raises(pa.ArrowInvalid, match="planted") as failure:
+            csv.read_csv(io.BytesIO(b"a,b\n1,2,planted\n"))
+        assert describe_error(failure.value) == "ArrowInvalid: ***"
+        assert describe_error(OSError("Not an ORC file")) == "Not an ORC file"
+    assert "planted" in describe_error(failure.value)
+
+
+def test_only_an_error_of_a_file_names_it() -> None:
+    """A value may be the text of the error of another file."""
+    spool: Any = SimpleNamespace(find_location=lambda uri: uri)
+    records: Any = SimpleNamespace(spool=spool)
+    groups = [FileGroup(Any, ("/in/a.json", "/in/b.json"), (), 1)]
+    text = "Encountered error while reading file file:///in/b.json."
+
+    failure = PySparkException(f"[FAILED_READ_FILE.NO_HINT] {text} SQLSTATE: KD001")
+    assert find_named_file(groups, records, failure) == "/in/b.json"
+    for failure in (
+        PySparkException(f"[MALFORMED_RECORD_IN_PARSING] {text} SQLSTATE: 22023"),
+        PySparkException(f"[FAILED_READ_FILE.NO_HINT] {text.replace('b', 'c')} {text} SQLSTATE: KD001"),
+    ):
+        assert find_named_file(groups, records, failure) is None
 
 
 def test_nanoseconds_of_orc_and_intervals_of_parquet_are_refused(tmp_path: Path) -> None:

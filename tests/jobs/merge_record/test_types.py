@@ -16,7 +16,7 @@ from pyarrow import orc, parquet
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.jobs.merge_record.readers.containers import orc_footer
-from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 from tests.jobs.merge_record.landing import Landing
 
 _AT = datetime(2024, 5, 1, 0, 0, 0, 123456)  # noqa: DTZ001 - without a time zone on purpose

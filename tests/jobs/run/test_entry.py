@@ -144,7 +144,7 @@ def test_what_spark_says_becomes_an_error_with_a_remedy(
     [
         ("org.apache.hadoop.security.AccessControlException: Permission denied: user=x", "setup"),
         ("java.io.FileNotFoundException: /lake/t/_delta_log/0.json (Permission denied)", "setup"),
-        ("[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] Transaction conflict detected.", "conflict"),
+        ("x.DeltaError: [DELTA_CONCURRENT_APPEND.WITHOUT_HINT] Transaction conflict detected.", "conflict"),
         ("io.delta.exceptions.ConcurrentTransactionException: …", "conflict"),
         ("io.delta.exceptions.ProtocolChangedException: …", "conflict"),
         ("java.lang.ClassNotFoundException: org.apache.spark.sql.delta.catalog.DeltaCatalog", "setup"),

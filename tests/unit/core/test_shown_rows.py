@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -11,7 +12,6 @@ from airflow_merge_provider.core.change_plan.shown_rows import (
     ShownRows,
     mask_change,
     mask_error,
-    mask_quotes,
     mask_row,
     mask_text,
     mask_trace,
@@ -34,6 +34,7 @@ planted in a second line
 Caused by: org.apache.spark.SparkException: planted
 	at org.apache.spark.Task.run(Task.scala:3)
 	... 3 more
+  at planted, a line of a value
 """
 
 
@@ -41,8 +42,8 @@ def test_everything_is_shown_by_default() -> None:
     """Requests of the command line show whole rows."""
     assert mask_row(ROW) == ROW
     assert mask_change(ROW, {**ROW, "mail": "y"})[1] == {**ROW, "mail": "y"}
-    assert [mask_text("x"), mask_error("[A] x"), mask_quotes("'x'"), mask_trace(TRACE)] == [
-        "x", "[A] x", "'x'", TRACE,
+    assert [mask_text("x"), mask_error("[A] x"), mask_error("x", ValueError()), mask_trace(TRACE)] == [
+        "x", "[A] x", "x", TRACE,
     ]  # fmt: skip
 
 
@@ -108,7 +109,6 @@ def test_errors_and_traces_have_no_messages() -> None:
     with use_shown_rows(KEYS):
         assert mask_error("[CAST_INVALID_INPUT] The value 'x'") == "[CAST_INVALID_INPUT] ***"
         assert mask_error("planted") == "***"
-        assert mask_quotes("no file 'planted' or \"planted\" for it's") == "no file '***' or \"***\" for it's"
         trace = mask_trace(TRACE)
     assert "planted" not in trace
     assert trace.splitlines() == [
@@ -119,6 +119,61 @@ def test_errors_and_traces_have_no_messages() -> None:
         "\tat org.apache.spark.Task.run(Task.scala:3)",
         "\t... 3 more",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "shown"),
+    [
+        ("java.lang.NumberFormatException: planted", None, "java.lang.NumberFormatException: ***"),
+        ("java.io.UncheckedIOException: x.JsonError: planted", None, "java.io.UncheckedIOException: ***"),
+        ("(java.lang.RuntimeException) planted", None, "java.lang.RuntimeException: ***"),
+        ("x.SparkException: [A.B] planted", None, "x.SparkException: [A.B] ***"),
+        ("java.net.ConnectException: planted: Connection refused", None, None),
+        (
+            "java.io.FileNotFoundException: no 'it's planted' here",
+            None,
+            "java.io.FileNotFoundException: no '***' here",
+        ),
+        ("ExecutorLostFailure (executor 3 exited) Reason: out of memory", None, None),
+        ("CSV parse error: planted,1", ValueError(), "ValueError: ***"),
+        ("[Errno 2] No such file: 'planted'", FileNotFoundError(), "[Errno 2] No such file: '***'"),
+        ('unbalanced "planted', OSError(), 'unbalanced "***"'),
+        ("Expecting value: line 1", json.JSONDecodeError("", "", 0), None),
+    ],
+)
+def test_the_class_of_an_error_decides_what_is_shown(
+    text: str, error: Exception | None, shown: str | None
+) -> None:
+    """Errors of files and networks keep their text without quotes, all others only their class."""
+    with use_shown_rows(KEYS):
+        assert mask_error(text, error) == (shown or text)
+
+
+NESTED = ShownRows(masked_columns=("address.email", "iban"))
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "shown"),
+    [
+        ("x", ["address.email"], "***"),
+        ("x", ["person.Address.Email"], "***"),
+        ("x", ["iban.country"], "***"),
+        ("x", ["email"], "x"),
+        ('{"email": "x", "n": 1}', ["address"], '{"email": "***", "n": 1}'),
+        ('{"address": {"email": "x"}, "id": 1}', ["address", "id"], '{"address": {"email": "***"}, "id": 1}'),
+        ('{"id": 1.50}', ["id"], '{"id": 1.50}'),
+        ('{"email": NULL}', ["address"], "***"),
+    ],
+)
+def test_masked_fields_have_paths(text: str, columns: list[str], shown: str) -> None:
+    """A name with dots masks the fields with this path, also in texts of nested values."""
+    with use_shown_rows(NESTED):
+        assert mask_value(text, columns) == shown
+        assert mask_row({"address": {"email": "x"}, "list": [{"iban": 1}], "json": '{"iban": 1}'}) == {
+            "address": {"email": "***"},
+            "list": [{"iban": "***"}],
+            "json": '{"iban": 1}',
+        }
 
 
 @pytest.mark.parametrize(
@@ -177,9 +232,40 @@ def test_settings_of_airflow_choose(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose({"target": "t"}, "undo") == ShownRows(masked_columns=("mail", "iban"))
 
 
-def test_a_misspelt_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong value never shows more than was meant."""
-    monkeypatch.setenv("AIRFLOW__MERGE__SHOW_ROWS", "key")
+@pytest.mark.parametrize("column", ["address", "a.iban"])
+def test_a_key_with_a_masked_field_is_masked(column: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of keys contain the values of all of their fields."""
+    monkeypatch.setenv("AIRFLOW__MERGE__MASK_COLUMNS", "address.email, iban")
+    load = {"strategy": "upsert", "source": "s", "target": "t", "primary_key": [column]}
 
-    with pytest.raises(ConfigError, match=r"\[merge\] show_rows: must be .* \(did you mean 'keys'\?\)"):
+    assert choose(load).masked_columns == ("address.email", "iban", column)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("SHOW_ROWS", "key", r"show_rows: must be .* \(did you mean 'keys'\?\)"),
+        (
+            "MASK_COLUMNS",
+            "a, 'email'",
+            r"""mask_columns: "'email'" is not the name of a column \(write names """,
+        ),
+        (
+            "MASK_COLUMNS",
+            "email; iban",
+            r"mask_columns: 'email; iban' is not .*, separated by commas: email, ",
+        ),
+        ("MASK_COLUMNS", '["email", "iban"]', r"mask_columns: .* without quotes, brackets or semicolons, "),
+        ("MASK_COLUMNS", "`email`", "mask_columns: '`email`' is not the name"),
+        ("MASK_COLUMNS", "email\niban", "mask_columns: 'email.niban' is not the name"),
+        ("MASK_COLUMNS", "address.", "mask_columns: 'address.' is not the name"),
+    ],
+)
+def test_a_misspelt_setting_is_refused(
+    name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong value never shows more than was meant."""
+    monkeypatch.setenv(f"AIRFLOW__MERGE__{name}", value)
+
+    with pytest.raises(ConfigError, match=rf"\[merge\] {message}"):
         choose({})

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_merge_provider.core.merge_record.schema import VOID, Field, Schema, Type
-from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 from airflow_merge_provider.jobs.spark.files.foreign_times import GREGORIAN_START, is_written_by_spark
 
 _WORDS: dict[pa.DataType, str] = {

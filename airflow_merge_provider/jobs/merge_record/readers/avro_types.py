@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type
-from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 from airflow_merge_provider.jobs.spark.files.container_files import AVRO_UNREADABLE
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 
 _PLAIN = {"enum": "string", "fixed": "bytes"}
 _LOGICAL = {

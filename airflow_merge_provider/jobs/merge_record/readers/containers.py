@@ -18,12 +18,12 @@ from airflow_merge_provider.jobs.merge_record.readers.arrow_types import (
     describe_old_day,
 )
 from airflow_merge_provider.jobs.merge_record.readers.avro_types import convert_avro_schema
-from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError, describe_error
 from airflow_merge_provider.jobs.spark.files.container_files import (
     find_interval,
     list_columns,
     read_orc_writer,
 )
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
 from airflow_merge_provider.jobs.spark.files.foreign_times import (
     GREGORIAN_START,
     find_odd_nanos,
@@ -79,7 +79,10 @@ def measure_length(file: BinaryIO) -> int:
 
 def parquet_footer(file: BinaryIO) -> FileMetadata:
     """Return the schema and the number of records of a Parquet file."""
-    footer = parquet.ParquetFile(file)
+    try:
+        footer = parquet.ParquetFile(file)
+    except pa.ArrowInvalid as error:
+        raise UnreadableError(f"its Parquet footer is damaged ({describe_error(error)})") from error
     columns = list_columns(footer)
     if interval := find_interval(columns):
         raise UnreadableError(

@@ -21,8 +21,8 @@ from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.containers import ask_files, is_packed
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, PLACE
 from airflow_merge_provider.jobs.merge_record.readers.gather import GatheredLines
-from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
 from airflow_merge_provider.jobs.spark.files.csv_structure import CsvFile, CsvScanner
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 

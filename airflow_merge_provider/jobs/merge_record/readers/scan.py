@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
-from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.errors import AnalysisException, IllegalArgumentException, NumberFormatException
 from pyspark.sql import DataFrame
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
@@ -22,7 +22,9 @@ from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
 )
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
-from airflow_merge_provider.jobs.merge_record.readers.unreadable import describe_error
+from airflow_merge_provider.jobs.spark.causes import list_causes
+from airflow_merge_provider.jobs.spark.errors import OF_A_FILE
+from airflow_merge_provider.jobs.spark.files.file_problem import describe_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def inspect_files(
             summaries = _collect_summaries(frames)
         except Exception as error:  # noqa: BLE001 - raised again unless one file causes it
             # The error is not always from pyspark: failures while rows are fetched come from py4j.
-            broken = _find_named_file(remaining_groups, records, str(error))
+            broken = find_named_file(remaining_groups, records, error)
             records.unpersist_frames()
             if broken is None:
                 return facts | _isolate_broken(records, remaining_groups, config, error, settle)
@@ -103,7 +105,8 @@ def _isolate_broken(
     """
     uris = [uri for group in groups for uri in group.uris]
     if len(uris) == 1:
-        if isinstance(error, AnalysisException | IllegalArgumentException):
+        is_of_value = isinstance(error, NumberFormatException)
+        if isinstance(error, AnalysisException | IllegalArgumentException) and not is_of_value:
             raise error
         # This raises if the Spark session itself has failed; then the file is not the cause.
         records.spark.range(1).count()
@@ -141,16 +144,21 @@ def _keep_parsed(
         records.keep_records(key, schemas, raw, parse, is_shared=kind.is_shared and len(schemas) < len(facts))
 
 
-def _find_named_file(groups: Sequence[FileGroup], records: Records, message: str) -> str | None:
-    """Return the URI of the file that an error message of Spark names, or None."""
+def find_named_file(groups: Sequence[FileGroup], records: Records, error: Exception) -> str | None:
+    """Return the URI of the file that Spark cannot read according to an error, or None."""
+    causes = [cause for cause in list_causes(error) if cause.condition.startswith(OF_A_FILE)]
     uris = (uri for group in groups for uri in group.uris)
-    return next((uri for uri in uris if _is_named(records.spool.find_location(uri), message)), None)
+    locations = ((uri, records.spool.find_location(uri)) for uri in uris)
+    return next(
+        (uri for uri, location in locations if any(_is_named(location, cause.message) for cause in causes)),
+        None,
+    )
 
 
 def _is_named(location: str, message: str) -> bool:
     names = {location, formats.spark_file(location)}
     names |= {name.replace("file:/", "file:///", 1) for name in names} | {f"file://{location}"}
-    return any(f"reading file {name}." in message for name in names)
+    return message.startswith(tuple(f"Encountered error while reading file {name}." for name in names))
 
 
 def _select_files(group: FileGroup, uris: Collection[str], records: Records) -> FileGroup:

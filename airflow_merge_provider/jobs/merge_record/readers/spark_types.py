@@ -20,7 +20,7 @@ from airflow_merge_provider.core.merge_record.schema import (
     replace_void,
 )
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import NANOS, NANOS_NTZ
-from airflow_merge_provider.jobs.merge_record.readers.unreadable import UnreadableError
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 
 _WORDS: dict[str, T.DataType] = {
     "boolean": T.BooleanType(),

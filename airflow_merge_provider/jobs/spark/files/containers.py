@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-from pyspark.errors import IllegalArgumentException, PySparkException
+from pyspark.errors import IllegalArgumentException, NumberFormatException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import (
     DataType,
@@ -24,7 +24,8 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern
 from airflow_merge_provider.core.file_options import find_option
-from airflow_merge_provider.jobs.spark.errors import error_condition, first_line
+from airflow_merge_provider.jobs.spark.causes import error_condition
+from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.files.container_files import (
     describe_difference,
@@ -153,7 +154,7 @@ def _normalize_uri(uri: str) -> str:
 
 def explain_error(error: PySparkException) -> FileProblem | None:
     """Return the problem of options that Spark refuses, or of a number that it cannot read; else None."""
-    if isinstance(error, IllegalArgumentException):
+    if isinstance(error, IllegalArgumentException) and not isinstance(error, NumberFormatException):
         return FileProblem(f"Spark cannot read the files with these options: {first_line(error)}", _OPTIONS)
     if error_condition(error).startswith("NEGATIVE_SCALE"):
         message = "a number with an exponent, such as 1e3, is no DECIMAL of Spark"

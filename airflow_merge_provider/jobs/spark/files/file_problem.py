@@ -1,4 +1,4 @@
-"""A problem of the files of a dataset, such as names that Spark takes for one without regard to their case.
+"""Problems of files, such as names that Spark takes for one, and the error of a file that cannot be read.
 
 Source: docs/values.md, Files.
 """
@@ -12,12 +12,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_error
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.jobs.spark.errors import error_condition
+from airflow_merge_provider.jobs.spark.causes import error_condition
 from airflow_merge_provider.jobs.spark.session import override_settings
 
 _EXACT = {"spark.sql.caseSensitive": "true"}
+
+_REASON_MAX_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +91,13 @@ def describe_pair(pair: tuple[str, str]) -> FileProblem:
     first, second = pair
     message = f"records have the fields {first!r} and {second!r}, whose names differ in case only"
     return FileProblem(message, "give the fields different names, or one name")
+
+
+class UnreadableError(Exception):
+    """Raised if a file is not valid for its reader; the message contains the reason."""
+
+
+def describe_error(error: Exception) -> str:
+    """Return a description of an error of a reader in one line."""
+    lines = str(error).strip().splitlines()
+    return mask_error(lines[0], error)[:_REASON_MAX_LENGTH] if lines else type(error).__name__
