@@ -148,6 +148,16 @@ def escape_pattern(path: str) -> str:
     return _PATTERN.sub(r"\\\1", path)
 
 
+def find_pattern(path: str) -> str | None:
+    """Return the first character of a path that a pattern may have, or None.
+
+    >>> find_pattern("/lake/a[1]/b"), find_pattern("/lake/a%20")
+    ('[', None)
+    """
+    pattern = _PATTERN.search(path)
+    return None if pattern is None else pattern[0]
+
+
 def format_table_uri(location: str) -> str:
     """Return a location as delta-rs takes it: a path, or the percent-encoded URI of an object store.
 
