@@ -206,7 +206,7 @@ def test_names_are_no_patterns(
     files["a c%20"] = files["a c%20"].replace(b"\n", b"\r\n")
 
     if is_whole:
-        with pytest.raises(DataError, match="has '.' in its path, which Spark takes for a pattern .rename"):
+        with pytest.raises(DataError, match=r"has '.+' in its path, which Spark takes for a pattern .rename"):
             read_rows(spark, folder, kind, options, files)
         folder = tmp_path / "p %20%2F%#+&=^'`é"
         files = {"%2520": files.pop("%2520")}
