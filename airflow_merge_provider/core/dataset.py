@@ -161,6 +161,16 @@ def is_skipped_by_spark(name: str) -> bool:
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
 
 
+def find_pattern(path: str) -> str | None:
+    """Return the first character of a path that a pattern may have, or None.
+
+    >>> find_pattern("/lake/a[1]/b"), find_pattern("/lake/a%20")
+    ('[', None)
+    """
+    pattern = _PATTERN.search(path)
+    return None if pattern is None else pattern[0]
+
+
 def format_table_uri(location: str) -> str:
     """Return a location as delta-rs takes it: a path, or the percent-encoded URI of an object store.
 

@@ -16,12 +16,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
-from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
+from airflow_merge_provider.core.dataset import Dataset, escape_pattern, find_pattern, parse_hadoop_path
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.file_options import find_lossy_options, find_option
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import add_columns
-from airflow_merge_provider.jobs.spark.files.container_files import find_location
+from airflow_merge_provider.jobs.spark.files.container_files import find_location, list_files
 from airflow_merge_provider.jobs.spark.files.containers import (
     CONTAINERS,
     check_values,
@@ -155,6 +155,7 @@ def _read_part(
     reader = spark.read.format(spark_format(spark, dataset.format)).options(**_keep_bad_records(options))
 
     def infer() -> StructType:
+        _refuse_patterns(spark, dataset, options)
         return reader.load([*locations]).schema
 
     names = check_texts(spark, dataset, options) if dataset.format in ("xml", "text") else ()
@@ -197,6 +198,17 @@ def _find_parted_text(kind: DataType, value_tag: str, name: str = "") -> str | N
         return name
     parts = (_find_parted_text(field.dataType, value_tag, field.name) for field in kind)
     return next((part for part in parts if part is not None), None)
+
+
+def _refuse_patterns(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> None:
+    """Refuse names of files that Spark takes for patterns when it infers the columns of whole files."""
+    if dataset.format != "xml" and find_option(options, "multiLine").lower() != "true":
+        return
+    for location in map(find_location, list_files(spark, dataset)):
+        if (character := find_pattern(location)) is not None:
+            message = f"{location} has {character!r} in its path, which Spark takes for a pattern"
+            hint = "rename the file or folder, or read a table of a catalog, which has columns"
+            raise FileProblem(message, hint).build_error(dataset)
 
 
 def _infer_schema(spark: SparkSession, infer: Callable[[], StructType], dataset: Dataset) -> StructType:
