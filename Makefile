@@ -4,6 +4,8 @@
 SHELL := /bin/bash
 # A notice of the theme about its next major version, which is not used.
 export NO_MKDOCS_2_WARNING := 1
+# Tests start some hundred processes of Python, each of which would compile the package.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help install demo ui test test-e2e test-long test-matrix quick lint house docs site site-serve site-publish dist \
 	need-repo-url release-check changelog fix bench campaign clean

