@@ -24,6 +24,7 @@ from airflow_merge_provider.jobs.merge_load import job as merge_load
 from airflow_merge_provider.jobs.merge_source import job as merge_source
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from tests.long import all_long_but
+from tests.tables import read_rows
 
 pytestmark = pytest.mark.spark
 
@@ -106,7 +107,11 @@ class Lake:
 
     def read_target(self, name: str = "t") -> str:
         """Return all rows of a table as one text."""
-        return str(self.spark.read.format("delta").load(str(self.folder / name)).collect())
+        return str(read_rows(self.folder / name))
+
+    def update_target(self, column: str, value: str) -> None:
+        """Set a column of the target, as another program does."""
+        DeltaTable(str(self.folder / "t")).update(updates={f'"{column}"': value})
 
 
 @pytest.mark.parametrize("name", all_long_but(READ_AGAIN, "append", "joiner"))
@@ -146,7 +151,7 @@ def test_columns_are_part_of_a_plan(spark: SparkSession, tmp_path: Path) -> None
     lake.write_delta([{"_id": "1"}], "b")
     lake.write_delta([{"_id": "1", "v": 1, "w": "x"}])
     lake.run("first")
-    spark.sql(f"UPDATE delta.`{tmp_path / 't'}` SET `a.w` = NULL").collect()
+    lake.update_target("a.w", "NULL")
     schema = pa.schema([("_id", pa.string()), ("v", pa.int32()), ("x", pa.string())])
     write_deltalake(
         str(tmp_path / "a"), pa.Table.from_pylist([{"_id": "1", "v": 1}], schema),
@@ -167,7 +172,7 @@ def test_rows_that_another_program_changed_are_shown(spark: SparkSession, tmp_pa
     lake = Lake(spark, tmp_path, "merge_source", MERGE)
     lake.write_delta([{"_id": "1", "v": "a", "w": "right"}])
     lake.run("first")
-    spark.sql(f"UPDATE delta.`{tmp_path / 't'}` SET w = array('wrong')").collect()
+    lake.update_target("w", "make_array('wrong')")
 
     plan = lake.ask()
 
@@ -245,7 +250,7 @@ def test_sequences_are_part_of_a_plan(spark: SparkSession, tmp_path: Path) -> No
 
     assert plan["other_changes"] == ["records 1 row in sequences"]
     lake.apply_plan()
-    assert "w" not in spark.read.format("delta").load(str(tmp_path / "t")).columns
+    assert "w" not in DeltaTable(str(tmp_path / "t")).schema().to_arrow().names
 
 
 def test_elements_are_part_of_the_digest(spark: SparkSession, tmp_path: Path) -> None:

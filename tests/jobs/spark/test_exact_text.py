@@ -108,18 +108,17 @@ def texts(spark: SparkSession) -> Texts:
                 for number, (name, nested) in enumerate(cases)
                 for value in [_VALUES[name][0][0]]
             ]
-            kinds = spark.sql(f"SELECT {', '.join(columns)}").schema
-            parts = []
-            for number, (name, nested) in enumerate(cases):
-                kind = kinds[str(number)].dataType
-                values = [nested.format(value) for value in (*_VALUES[name][0], *_VALUES[name][1])]
-                rows = ", ".join(
-                    exact_sql(f"cast({value} as {kind.simpleString()})", kind) for value in values
-                )
-                parts.append(f"array({rows})")
-            row = spark.sql(f"SELECT {', '.join(parts)}").collect()[0]
-            for case, case_texts in zip(cases, row, strict=True):
-                texts_by_case[case] += case_texts
+            kinds = [field.dataType for field in spark.sql(f"SELECT {', '.join(columns)}").schema]
+            arrays = []
+            for (name, nested), kind in zip(cases, kinds, strict=True):
+                values = (nested.format(value) for group in _VALUES[name] for value in group)
+                casts = ", ".join(f"cast({value} as {kind.simpleString()})" for value in values)
+                arrays.append(f"array({casts})")
+            # A row has a value of each case; the columns are numbered, and those of few values end with NULL.
+            rows = spark.sql(f"SELECT inline(arrays_zip({', '.join(arrays)}))")
+            texts = [exact_sql(f"`{number}`", kind) for number, kind in enumerate(kinds)]
+            for case, column in zip(cases, zip(*rows.selectExpr(*texts).collect(), strict=True), strict=True):
+                texts_by_case[case] += column[: sum(map(len, _VALUES[case[0]]))]
     return texts_by_case
 
 
