@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,13 +40,15 @@ _collections = [time.monotonic()]
 gc.disable()
 _MARKERS = {"jobs": "spark", "conformance": "spark", "dags": "airflow", "e2e": "e2e"}
 # Long test files run first: at the end, many short files keep every worker busy.
-_ORDER = ("e2e", "jobs", "conformance", "dags", "architecture")
+_RANKS = {"e2e": 0, "jobs": 1, "conformance": 2, "dags": 3, "architecture": 4}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark each test by its folder."""
-    if (folder := _find_folder(item)) in _MARKERS:
+    """Mark each test by its folder, and each that needs the session of Spark."""
+    if (folder := _find_folder(item.path)) in _MARKERS:
         item.add_marker(_MARKERS[folder])
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker("spark")
 
 
 @pytest.hookimpl(trylast=True)
@@ -56,9 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     classic = os.environ.get("TESTS_SPARK", "connect") != "connect"
     items[:] = [item for item in items if classic or "classic" not in item.keywords]
-    items.sort(
-        key=lambda item: _ORDER.index(_find_folder(item)) if _find_folder(item) in _ORDER else len(_ORDER)
-    )
+    items.sort(key=lambda item: _RANKS.get(_find_folder(item.path), len(_RANKS)))
 
 
 def pytest_collection_finish() -> None:
@@ -67,9 +68,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def _find_folder(item: pytest.Item) -> str:
+@cache
+def _find_folder(path: Path) -> str:
     """Return the folder below ``tests`` that contains a test; return nothing for doctests of the package."""
-    return item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
+    return path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -86,10 +88,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Return the only Spark session of this process, with settings for tiny inputs."""
-    from tests.conformance.lean import lean_session, start_session
+    """Return the only Spark session of this process, with settings for tiny inputs.
 
-    session = lean_session(start_session(tmp_path_factory.mktemp("spark")))
+    The workers of one run share a server; a Spark inside the process has a folder of its own.
+    """
+    from tests.conformance.lean import OVER_CONNECT, lean_session, start_session
+
+    folder = tmp_path_factory.getbasetemp()
+    is_shared = OVER_CONNECT and "PYTEST_XDIST_WORKER" in os.environ
+    session = lean_session(start_session((folder.parent if is_shared else folder) / "spark"))
     yield session
     session.stop()
 

@@ -6,6 +6,7 @@ Tests use Spark through Spark Connect; with ``TESTS_SPARK=classic`` Spark runs i
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import re
 import socket
@@ -25,6 +26,7 @@ from airflow_merge_provider.spark_process.launch import submit_conf
 
 # Whether the tests use Spark through Spark Connect.
 OVER_CONNECT = os.environ.get("TESTS_SPARK", "connect") == "connect"
+_SERVER = Path(__file__).with_name("server.py")
 
 # The JVM of a suite runs for minutes, so both compilers save time; the JVM of a single job ends soon and uses
 # one. By default the second compiler takes a third of the processor time: it compiles ten times later here.
@@ -35,8 +37,8 @@ COMPILERS = (
 # Most objects die young. The data that Spark keeps for its UI is never used.
 _PROCESS = {
     "spark.driver.extraJavaOptions": f"{COMPILERS} -XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m",
-    # Delta caches tables for an hour, and a thousand fill the heap.
-    "spark.databricks.delta.delta.log.cacheSize": "50",
+    # Delta caches tables for an hour, and a thousand fill the heap; 50 for each of two processes.
+    "spark.databricks.delta.delta.log.cacheSize": "100",
     "spark.driver.memory": "3g",
     # By default every aggregate and every sort of ten rows allocates 64 MB, filled with zeros.
     "spark.buffer.pageSize": "256k",
@@ -53,6 +55,9 @@ FEW_ROWS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Spark checks the plan after each batch of rules, and keeps its text for a UI that tests do not have.
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.ui.explainMode": "simple",
     # Compiling a generated class costs more than interpreting ten rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -60,7 +65,10 @@ FEW_ROWS = {
 
 
 def start_session(folder: Path) -> SparkSession:
-    """Start Spark in this process, with its files in a folder and otherwise the settings of a local run."""
+    """Start Spark with its files in a folder and otherwise the settings of a local run, and return a session.
+
+    With Spark Connect, all processes with the same folder share one server, which ends with the last of them.
+    """
     user = {
         **_PROCESS,
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -70,30 +78,41 @@ def start_session(folder: Path) -> SparkSession:
     # With Hadoop's client for S3 and the log store, as in a run that uses S3; tests set the address.
     user = add_spark_settings(user, "s3://", S3Settings())
     if OVER_CONNECT:
-        return activate_session(_start_server(user))
+        return activate_session(_connect_to_server(folder, user))
     return activate_session(local_session(submit_conf(user, local=True)))
 
 
-def _start_server(conf: Mapping[str, str]) -> SparkSession:
-    """Start a server as users do, which ends with this process, and return a session of it."""
+def _connect_to_server(folder: Path, conf: Mapping[str, str]) -> SparkSession:
+    """Return a session of the server of a folder, which is started unless another process has done so."""
+    folder.mkdir(exist_ok=True)
+    address, users = folder / "address", (folder / "users").open("w")
+    # As long as this process holds it, the server does not end.
+    fcntl.flock(users, fcntl.LOCK_SH)
+    atexit.register(users.close)
+    with (folder / "starting").open("w") as starting:
+        fcntl.flock(starting, fcntl.LOCK_EX)
+        if not address.exists():
+            address.write_text(_start_server(users.name, str(address), conf))
+    url, token = add_token(address.read_text())
+    os.environ.update(token, SPARK_REMOTE=url)
+    return get_session()
+
+
+def _start_server(users: str, address: str, conf: Mapping[str, str]) -> str:
+    """Start a server as users do, and return its address."""
     settings = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     command = [
-        sys.executable,
-        "-m",
-        "airflow_merge_provider",
-        "connect-server",
-        "--port",
-        str(_find_free_port()),
+        *(sys.executable, str(_SERVER), users, address),
+        *(sys.executable, "-m", "airflow_merge_provider", "connect-server", "--port", str(_find_free_port())),
     ]
     server = subprocess.Popen(
         [*command, *settings], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    atexit.register(server.terminate)
+    # Whoever collects the object of a running process gives a warning, which would fail a test.
+    atexit.register(server.poll)
     match = re.search(r"sc://\S+", server.stdout.readline() if server.stdout else "")
     assert match is not None
-    url, token = add_token(match[0])
-    os.environ.update(token, SPARK_REMOTE=url)
-    return get_session()
+    return match[0]
 
 
 def _find_free_port() -> int:
