@@ -55,14 +55,8 @@ FEW_ROWS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "1",
-    # A task for each core of a list of rows, and for each small file of a table.
-    "spark.sql.leafNodeDefaultParallelism": "1",
-    "spark.sql.files.minPartitionNum": "1",
-    # After each batch of rules Spark checks the plan, and for each column its stack, which only Spark's own
-    # texts of errors show.
+    # Spark checks the plan after each batch of rules, and keeps its text for a UI that tests do not have.
     "spark.sql.lightweightPlanChangeValidation": "false",
-    "spark.sql.dataFrameQueryContext.enabled": "false",
-    # The text of each plan, for a UI that tests do not have.
     "spark.sql.ui.explainMode": "simple",
     # Compiling a generated class costs more than interpreting ten rows.
     "spark.sql.codegen.wholeStage": "false",

@@ -30,7 +30,7 @@ from tests.protocol.lake import Lake, LakeLog, Rows, Table
 # The row that another writer adds to the target.
 FOREIGN, FOREIGN_OPERATION = "foreign", "WRITE"
 SOURCE, TARGET, CHANGES, LOG = "changes", "state", "log", "merge_engine_changelog"
-ENGINE = merge_engine.CAPABILITY
+ENGINE = merge_engine.JOB
 CONFIG = {"source": SOURCE, "target": TARGET, "primary_key": "k", "changelog": CHANGES}
 Step = Literal["find", "restore", "write", "check", "commit", "verify", "done"]
 

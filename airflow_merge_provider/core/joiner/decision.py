@@ -34,7 +34,7 @@ from airflow_merge_provider.core.run_mode import (
 )
 from airflow_merge_provider.core.source_offset import is_same_reads, normalize_uri
 
-CAPABILITY = "joiner"
+JOB = "joiner"
 NO_PLAN: Mapping[str, Any] = {"columns": [], "keys": [], "plan": []}
 _INFERRED = ("csv", "json", "xml")
 
@@ -146,7 +146,7 @@ def open_run(log: TableLog, request: JobRequest, progress: Progress) -> JoinDeci
     config = JoinerConfig.parse(request.config)
     inputs = resolve_inputs(config, request)
     target = resolve_dataset(config.target or "", request.warehouse, at="target")
-    last = load_previous_run(log, target, CAPABILITY, request)
+    last = load_previous_run(log, target, JOB, request)
     # A dataset that is joined to itself is read at one version, which the log keeps.
     sources = {stage: pin_table(log, dataset) for stage, dataset in inputs.items()}
     previous = None if last is None else complete_state(last)

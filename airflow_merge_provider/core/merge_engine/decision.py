@@ -40,7 +40,7 @@ from airflow_merge_provider.core.run_mode import (
 )
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, find_replaced, read_offsets
 
-CAPABILITY = "merge_engine"
+JOB = "merge_engine"
 # The state names this many batches, each with the time of its run, and the time of the newest one that it has
 # dropped, in microseconds since 1970 UTC.
 _BATCHES_MAX = 100
@@ -217,7 +217,7 @@ def open_run(log: TableLog, request: JobRequest, progress: Progress) -> FoldDeci
     """
     config = MergeEngineConfig.parse(request.config)
     target = resolve_dataset(require_dataset("target", config.target), request.warehouse, at="target")
-    last = load_previous_run(log, target, CAPABILITY, request)
+    last = load_previous_run(log, target, JOB, request)
     source = resolve_dataset(require_dataset("source", config.source), request.warehouse, at="source")
     pinned = pin_table(log, source)
     reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, {source.id: pinned}, last)

@@ -48,7 +48,7 @@ from airflow_merge_provider.core.run_mode import (
 from airflow_merge_provider.core.schema.key_types import FindExample
 from airflow_merge_provider.core.source_offset import is_same_reads
 
-CAPABILITY = "merge_load"
+JOB = "merge_load"
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def open_run(log: TableLog, request: JobRequest, progress: Progress) -> LoadDeci
     if config.dispatch_by is not None:
         check_dispatch(request)
         raise RequiresSparkError("the rows name the targets")
-    last = load_previous_run(log, target, CAPABILITY, request, adopts=config.adopt)
+    last = load_previous_run(log, target, JOB, request, adopts=config.adopt)
     sources = {source.dataset.id: source}
     reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, sources, last)
     return replace(decide_load(config, source, reporter), find_example=partial(log.read_example, source))

@@ -44,7 +44,7 @@ from airflow_merge_provider.core.run_mode import (
 )
 from airflow_merge_provider.core.source_offset import SourceOffset, is_same_reads
 
-CAPABILITY = "merge_source"
+JOB = "merge_source"
 COUNTS = (
     Measure("entities", "entities", "Entities of all datasets, including deleted ones.", "target"),
     Measure(
@@ -143,7 +143,7 @@ def open_run(log: TableLog, request: JobRequest, progress: Progress) -> MergeDec
     """
     config = MergeSourceConfig.parse(request.config)
     target = resolve_dataset(config.target or "", request.warehouse, at="target")
-    last = load_previous_run(log, target, CAPABILITY, request)
+    last = load_previous_run(log, target, JOB, request)
     sources = [pin_table(log, dataset) for dataset in list_datasets(config, request)]
 
     def hash_overrides() -> str:

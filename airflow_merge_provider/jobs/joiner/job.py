@@ -50,8 +50,6 @@ from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.session import override_settings
 
-CAPABILITY = "joiner"
-
 
 @dataclass(frozen=True)
 class Join:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.decision import CAPABILITY
+from airflow_merge_provider.core.joiner.decision import JOB
 from airflow_merge_provider.core.joiner.schema import Schema, parse_table_fields
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun, load_previous_run
@@ -84,7 +84,7 @@ class TableTarget(Target):
         :raises DataError: if it is not a Delta table, or one that another capability wrote.
         """
         dataset = resolve_dataset(config.target or "", request.warehouse, at="target")
-        last = load_previous_run(SparkLog(spark), dataset, CAPABILITY, request)
+        last = load_previous_run(SparkLog(spark), dataset, JOB, request)
         return cls(dataset, config.write_mode == "append", last)
 
     def check_columns(self, spark: SparkSession, fields: Schema) -> None:
@@ -117,13 +117,13 @@ class TableTarget(Target):
     def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
         def write() -> None:
             if self.last is None:
-                create_table(self.dataset, rows, CAPABILITY)
+                create_table(self.dataset, rows, JOB)
             elif self.append:
                 append_rows(self.dataset, rows)
             else:
                 overwrite_table(self.dataset, rows)
 
-        commit = commit_run(spark, self.dataset, CAPABILITY, self.last, state, write)
+        commit = commit_run(spark, self.dataset, JOB, self.last, state, write)
         return WriteResult(commit.version, commit.rows)
 
     def _find_unfit_columns(self, target_types: Mapping[str, str], fields: Schema) -> list[Problem]:

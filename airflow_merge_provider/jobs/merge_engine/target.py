@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.decision import JOB
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun
@@ -33,7 +34,6 @@ from airflow_merge_provider.jobs.run.target import TargetTable
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 
-CAPABILITY = "merge_engine"
 BROADCAST_MAX_BYTES = 64 << 20
 # The source is checkpointed already; not materializing it again saves Spark jobs for small batches.
 _MERGE_CONF = {
@@ -77,7 +77,7 @@ class DeltaTarget(TargetTable):
     def __init__(
         self, spark: SparkSession, dataset: Dataset, request: JobRequest, config: MergeEngineConfig
     ) -> None:
-        super().__init__(spark, dataset, CAPABILITY, request)
+        super().__init__(spark, dataset, JOB, request)
         self._config = config
         self.changelog: SideTable | None = None
         self.removals: SideTable | None = None
@@ -99,7 +99,7 @@ class DeltaTarget(TargetTable):
         def write() -> None:
             if self.last is None:
                 partitions = self._config.partition_by
-                create_table(self.dataset, rows.drop(CHANGE), CAPABILITY, partition_by=partitions)
+                create_table(self.dataset, rows.drop(CHANGE), JOB, partition_by=partitions)
             elif full:
                 overwrite_table(self.dataset, rows.drop(CHANGE))
             else:

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.merge_load.decision import JOB
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes, TimesTable
 from airflow_merge_provider.jobs.merge_load.sequences import Sequences, SequencesTable
 from airflow_merge_provider.jobs.merge_load.writing import (
-    CAPABILITY,
     CountedChanges,
     TableShape,
     write_changes,
@@ -56,7 +56,7 @@ class DeltaTarget(TargetTable):
     def __init__(
         self, spark: SparkSession, dataset: Dataset, request: JobRequest, *, adopts: bool | None = None
     ) -> None:
-        super().__init__(spark, dataset, CAPABILITY, request, adopts=adopts)
+        super().__init__(spark, dataset, JOB, request, adopts=adopts)
         self.times: LoadTimes = TimesTable(spark, dataset, self.last)
         self.sequences: Sequences = SequencesTable(spark, dataset, self.last)
 

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.merge_load.decision import JOB
 from airflow_merge_provider.core.merge_load.target_form import SHAPE
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
@@ -38,7 +39,6 @@ from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.staging import shorten_plan
 
-CAPABILITY = "merge_load"
 # The number of rows per file for small loads.
 _FILE_MIN_ROWS = 50_000
 
@@ -138,7 +138,7 @@ def write_changes(
 
     def one_statement() -> None:
         if last is None:
-            create_table(target, inserts, CAPABILITY)
+            create_table(target, inserts, JOB)
         elif full:
             overwrite_table(target, inserts)
         elif counted_changes.empty:
@@ -161,7 +161,7 @@ def write_changes(
             upsert_rows(spark, target, upsert)
 
     with override_settings(spark, adaptive_execution_disabled(spark) if is_small else {}):
-        return commit_run(spark, target, CAPABILITY, last, state, one_statement)
+        return commit_run(spark, target, JOB, last, state, one_statement)
 
 
 def select_inserts(changes: Changes, shape: TableShape | None) -> DataFrame:

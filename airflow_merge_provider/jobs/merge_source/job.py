@@ -17,6 +17,7 @@ from airflow_merge_provider.core.merge_source.columns import COLUMNS, check_lost
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.decision import (
     COUNTS,
+    JOB,
     OVERRIDES_HASH,
     MergeDecision,
     decide_merge,
@@ -58,7 +59,7 @@ from airflow_merge_provider.jobs.merge_source.output.metrics import (
 from airflow_merge_provider.jobs.merge_source.output.row_changes import ID, RowChanges, compare_rows
 from airflow_merge_provider.jobs.merge_source.output.shape import list_new_columns
 from airflow_merge_provider.jobs.merge_source.output.side_tables import RecordedRows, list_recorded_rows
-from airflow_merge_provider.jobs.merge_source.output.target import CAPABILITY, DeltaTarget, Target
+from airflow_merge_provider.jobs.merge_source.output.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_source.report import build_counts, build_details
 from airflow_merge_provider.jobs.merge_source.resolution import NO_OVERRIDES, Resolution, resolve_entities
 from airflow_merge_provider.jobs.merge_source.scan.incremental_scan import PreviousScan
@@ -376,7 +377,7 @@ class _Merge(JobRun):
             dataset = resolve_dataset(self.config.metrics, self.request.warehouse, at="metrics")
             metrics = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))
             writer = normalize_uri(self.target.dataset.uri)
-            append_once(self.spark, dataset, CAPABILITY, writer, self.next_number, metrics)
+            append_once(self.spark, dataset, JOB, writer, self.next_number, metrics)
         versions = {**named, **written, **self.save_rejected_rows()}
         state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: versions}
         commit = self.target.commit_state(state, write)
@@ -401,7 +402,7 @@ class _Merge(JobRun):
 
     def _open_side_table(self, name: str) -> SideTable:
         dataset = self.target.dataset.with_suffix(f"__{name}")
-        return SideTable.open(self.spark, dataset, CAPABILITY, name, self.last)
+        return SideTable.open(self.spark, dataset, JOB, name, self.last)
 
     def _build_metrics(
         self, resolution: Resolution[ClusteringResult], totals: Totals | None, scope: str

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.merge_source.decision import JOB
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
@@ -15,8 +16,6 @@ from airflow_merge_provider.jobs.delta.writer import create_table, overwrite_tab
 from airflow_merge_provider.jobs.merge_source.output.row_changes import RowChanges, write_changes
 from airflow_merge_provider.jobs.merge_source.output.shape import build_properties
 from airflow_merge_provider.jobs.run.target import TargetTable
-
-CAPABILITY = "merge_source"
 
 
 class Target(Protocol):
@@ -48,12 +47,12 @@ class DeltaTarget(TargetTable):
     """A Delta table of outputs."""
 
     def __init__(self, spark: SparkSession, dataset: Dataset, request: JobRequest) -> None:
-        super().__init__(spark, dataset, CAPABILITY, request)
+        super().__init__(spark, dataset, JOB, request)
 
     def overwrite_rows(self, rows: DataFrame) -> None:
         """Replace all rows, or create the table if there is none."""
         if self.last is None:
-            create_table(self.dataset, rows, CAPABILITY, build_properties(rows.columns))
+            create_table(self.dataset, rows, JOB, build_properties(rows.columns))
         else:
             overwrite_table(self.dataset, rows)
 
