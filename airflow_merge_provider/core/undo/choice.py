@@ -91,8 +91,9 @@ def choose_undo(
         return _choose_version(config.to_version, capability, history, lineage)
     if config.run is not None:
         commits = find_run(config.run, capability, history, lineage)
-        _require_newest(config.run, commits, lineage, capability)
-        commit = commits[-1]
+        commit, later = commits[-1], list_later_runs(commits, lineage, capability)
+        if len(commits) > 1 and any(run.state.get(CHANGED, True) for run in later):
+            raise refuse_several_commits("run", config.run, commits)
     else:
         in_force = list_runs(lineage.entries, capability)
         if not in_force:
@@ -163,23 +164,14 @@ def find_run(
     return [commit for commit in commits if UNDO not in commit.state] or commits
 
 
-def _require_newest(name: str, commits: Sequence[RunCommit], lineage: Lineage, capability: str) -> None:
-    """Raise an error if other runs have committed between or after several commits of one run.
-
-    :raises DataError: with the commits of the run.
-    """
+def list_later_runs(commits: Sequence[RunCommit], lineage: Lineage, capability: str) -> list[RunCommit]:
+    """Return the other runs in force that have committed since the first of the commits of a run."""
     own = {commit.version for commit in commits}
-    in_force = list_state_commits(lineage.entries, capability)
-    later = [
-        commit
-        for commit in in_force
-        if commit.version > commits[-1].version
-        and commit.version not in own
-        and not commit.is_renewal
-        and commit.state.get(CHANGED, True)
+    return [
+        run
+        for run in list_state_commits(lineage.entries, capability)
+        if run.version > min(own) and run.version not in own and not run.is_renewal
     ]
-    if len(commits) > 1 and later:
-        raise refuse_several_commits("run", name, commits)
 
 
 def refuse_several_commits(path: str, name: str, commits: Sequence[RunCommit]) -> DataError:

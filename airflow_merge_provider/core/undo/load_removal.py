@@ -18,7 +18,6 @@ from airflow_merge_provider.core.run.previous_run import (
     RunCommit,
     list_commits,
     list_runs,
-    list_state_commits,
 )
 from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.table_history import UNDO, HistoryEntry, Lineage
@@ -27,6 +26,7 @@ from airflow_merge_provider.core.undo.choice import (
     describe_run,
     find_run,
     find_version_before,
+    list_later_runs,
     refuse_foreign_changes,
     refuse_several_commits,
 )
@@ -78,13 +78,8 @@ def find_removal(
     :raises DataError: if the result would not be exact.
     """
     commits = find_run(name, capability, history, lineage)
-    run, versions = commits[-1], {commit.version for commit in commits}
-    later = [
-        commit
-        for commit in list_state_commits(lineage.entries, capability)
-        if commit.version > run.version and commit.version not in versions and not commit.is_renewal
-    ]
-    if not later:
+    run = commits[-1]
+    if not list_later_runs(commits, lineage, capability):
         return None
     if len(commits) > 1:
         raise refuse_several_commits("only", name, commits)
