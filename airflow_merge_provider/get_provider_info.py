@@ -209,8 +209,8 @@ def _build_shown_rows_options() -> dict[str, Any]:
         "mask_columns": {
             "description": (
                 "Columns whose values are masked with each value of show_rows, separated by commas, also in "
-                "nested values; address.iban masks a field of address. A key with such a column or field is "
-                "masked as a whole."
+                "nested values; address.iban masks a field of address. A name with commas or brackets stands "
+                "in backticks. A key with such a column or field is masked as a whole."
             ),
             "version_added": "0.1.0",
             "type": "string",

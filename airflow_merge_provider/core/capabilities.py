@@ -43,10 +43,12 @@ JOBS = Registry({**_FOLDERS, "undo": f"{_CORE}.undo"})
 
 
 def list_key_columns(job: Job, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the columns whose values identify rows of a run; none if the configuration is not valid.
+    """Return the columns whose values identify rows of a run; none if job or configuration are not valid.
 
     An undo does not name them.
     """
+    if job not in JOBS:
+        return ()
     capability = JOBS[job]
     try:
         return (*capability.config.parse(config).list_key_columns(), *capability.output_keys)

@@ -59,7 +59,8 @@ class Capability:
 
     ``counts`` are the counts in its reports, ``check_counts`` those in the reports of its checks.
     ``output_keys`` are key columns of the target that the configuration does not name.
-    ``find_recorded_key`` returns the key columns that the state of a commit records, if it does.
+    ``find_recorded_key`` returns the key columns that the state of a commit records, which may be none; None
+    if it does not record them.
     ``open_run`` decides from logs whether a run has work; None if it depends on files. ``unpack`` extracts
     the configuration from text that was pasted from the system whose semantics the capability has.
     ``job`` is the function that runs it with Spark, and ``explanation`` the one that explains a key of a
@@ -72,7 +73,7 @@ class Capability:
     counts: Sequence[Measure]
     check_counts: Sequence[Measure] = ()
     output_keys: tuple[str, ...] = ()
-    find_recorded_key: Callable[[_State], Sequence[str]] = lambda _: ()
+    find_recorded_key: Callable[[_State], Sequence[str] | None] = lambda _: None
     open_run: Callable[[TableLog, JobRequest, Progress], RunDecision] | None = None
     unpack: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     lineage: Lineage = Lineage()

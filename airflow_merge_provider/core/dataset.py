@@ -158,7 +158,10 @@ def is_skipped_by_spark(name: str) -> bool:
     >>> [is_skipped_by_spark(name) for name in ("a/1.json", "_log/0.json", ".1.json", "_day=1/1.json")]
     [False, True, True, False]
     """
-    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
+    return any(
+        part.startswith(".") or part.endswith("._COPYING_") or (part.startswith("_") and "=" not in part)
+        for part in name.split("/")
+    )
 
 
 def find_pattern(path: str) -> str | None:

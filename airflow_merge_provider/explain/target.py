@@ -98,10 +98,12 @@ def read_history_columns(table: DeltaTable) -> HistoryColumns | None:
 
 def _find_recorded_key(dataset: Dataset, table: DeltaTable) -> tuple[str, ...]:
     owner, types = identify_owner(table), list_types(table)
-    if owner is None:
+    if owner is None or owner not in CAPABILITIES:
+        # A side table has an owner of its own.
         return ()
     commits = map(CommitRef.from_entry, read_lineage(dataset, table).entries)
-    states = (commit.state for commit in commits if commit.state.get("capability") == owner)
-    keys = map(CAPABILITIES[owner].find_recorded_key, states)
-    columns = [find_column(name, types) for name in next(filter(None, keys), ())]
+    states = [commit.state for commit in commits if commit.state.get("capability") == owner]
+    # The newest run that records a key decides. Some capabilities have one key, whatever their runs record.
+    keys = map(CAPABILITIES[owner].find_recorded_key, [*states, {}])
+    columns = [find_column(name, types) for name in next((key for key in keys if key is not None), ())]
     return tuple(column for column in columns if column is not None)

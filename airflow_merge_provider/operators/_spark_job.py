@@ -316,7 +316,7 @@ class SparkJobOperator(BaseOperator):
             self.log.info("plan: no plan was approved; if the run changes rows, it asks a person")
             self.plan, self.approve = None, "always"
         warehouse = self.warehouse or find_warehouse(self.merge_store_conn_id)
-        check_references(config.list_datasets(), warehouse)
+        check_references({config.output_field: "", **config.list_datasets()}, warehouse)
         for warning in (*config.list_warnings(), *self.list_schedule_warnings(config)):
             self.log.warning("%s", warning)
         self._await_sources(config)

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
+from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, suggest_name
 
 Rows = Literal["all", "keys", "none"]
 ROWS: tuple[str, ...] = get_args(Rows)
@@ -26,8 +26,10 @@ DEFAULT_ROWS: Rows = "keys"
 # Stands for a value that is not shown, and for one that differs from the value before.
 MASK, CHANGED_MASK = "***", "*** (changed)"
 
-# Characters of a setting that is written in another way than as names with commas.
-_NOT_IN_NAMES = re.compile(r"[\x00-\x1f'\"`;\[\]{}]")
+# The names of a setting, and a name: its parts may have any characters in backticks, as in SQL.
+_NAMES = re.compile(r"(?:`[^`]*`|[^,])+")
+_PART = r"(?:`[^`]+`|[^\x00-\x1f'\"`;\[\]{}.]+)"
+_NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
 # An error of Spark begins with its condition, perhaps after a class of Java; others with their class.
 _CONDITION = re.compile(r"^\(?(?:[\w.$]+(?:\)|:) )?\[[A-Z_.0-9]+\]")
 _CLASS = re.compile(r"^\(?((?:[a-z_]\w*\.)*[A-Z][\w$]*)(?:\)|:) ")
@@ -118,12 +120,15 @@ def parse_shown_rows(read_setting: Callable[[str], str | None], key_columns: Seq
 
 
 def _parse_masked_columns(text: str) -> list[str]:
-    names = [name for part in text.split(",") if (name := part.strip())]
-    if wrong := [name for name in names if _NOT_IN_NAMES.search(name) or not all(name.split("."))]:
+    names = [name for part in _NAMES.findall(text) if (name := part.strip())]
+    if wrong := [name for name in names if not _NAME.fullmatch(name)]:
         message = f"{wrong[0]!r} is not the name of a column"
-        hint = "write names without quotes, brackets or semicolons, separated by commas: email, address.iban"
+        hint = (
+            "write names without quotes, brackets or semicolons, separated by commas: email, address.iban; "
+            "a name with such a character in backticks: `Salary [EUR]`"
+        )
         raise ConfigError.from_problems([Problem(f"[merge] {MASK_COLUMNS}", "value", message, hint)])
-    return names
+    return [name.replace("`", "") for name in names]
 
 
 # As the secrets that Airflow masks: of the process, which runs one request at a time.
@@ -203,7 +208,8 @@ def mask_error(text: str, error: BaseException | None = None) -> str:
     'java.net.ConnectException: Connection refused'
     'ValueError: ***'
     """
-    if not _current.has_masks:
+    if not _current.has_masks or isinstance(error, MergeError):
+        # The errors of this package have passed one of these functions.
         return text
     if isinstance(error, _VALUE_FREE_ERRORS) or is_free_of_values(text):
         return _QUOTED.sub(rf"\1{MASK}\1", text)

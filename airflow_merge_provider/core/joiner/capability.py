@@ -12,7 +12,7 @@ CAPABILITY = Capability(
     "airflow_merge_provider.jobs.joiner.job:run",
     JoinerConfig,
     COUNTS,
-    find_recorded_key=lambda state: state["join"]["key_columns"] if "join" in state else (),
+    find_recorded_key=lambda state: state["join"]["key_columns"] if "join" in state else None,
     open_run=open_run,
     unpack=from_stage,
     lineage=Lineage(trace_columns, count_written=count_written, is_overwrite=is_overwrite),

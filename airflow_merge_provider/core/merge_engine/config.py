@@ -223,10 +223,10 @@ class MergeEngineConfig(Config):
         return super()._build_problem(detail)
 
 
-def find_recorded_key(state: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the primary key that the state of a run records; none if it records none."""
+def find_recorded_key(state: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the primary key that the state of a run records; None if it records none."""
     configs = state.get("configs")
-    return MergeEngineConfig.parse(next(iter(configs.values()))).primary_key if configs else ()
+    return MergeEngineConfig.parse(next(iter(configs.values()))).primary_key if configs else None
 
 
 def _retention_problems(fields: Mapping[str, Any], options: Options, engine: str) -> Iterator[Problem]:

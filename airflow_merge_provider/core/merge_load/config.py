@@ -69,9 +69,11 @@ def load_config(raw: Mapping[str, Any]) -> AnyConfig:
     return STRATEGIES[strategy].parse(raw)
 
 
-def find_recorded_key(state: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the key that the state of a run records; none if the rows have none."""
-    config = state.get("config", {})
+def find_recorded_key(state: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the key that the state of a run records, empty if rows have none; None if it records none."""
+    config = state.get("config")
+    if config is None:
+        return None
     return tuple(config.get("primary_key") or config.get("merge_key") or ())
 
 

@@ -142,8 +142,8 @@ def find_run(
 ) -> Sequence[RunCommit]:
     """Return the commits of a run that are in force, newest first, by its ID or else by its number.
 
-    A DAG run that was cleared, or that has several tasks for the target, has several commits. Its undos
-    count only if it has no other commit.
+    A DAG run that was cleared, or that has several tasks for the target, has several commits. Its newest
+    undo counts only if it has no other commit.
 
     :raises DataError: if it is not in the history, or not in force.
     """
@@ -161,7 +161,7 @@ def find_run(
         raise build_refusal(
             "run", f"the run {name!r}, version {same[0].version}, is already undone", "choose another run"
         )
-    return [commit for commit in commits if UNDO not in commit.state] or commits
+    return [commit for commit in commits if UNDO not in commit.state] or commits[:1]
 
 
 def list_later_runs(commits: Sequence[RunCommit], lineage: Lineage, capability: str) -> list[RunCommit]:

@@ -19,7 +19,7 @@ from airflow_merge_provider.core.run.previous_run import (
     list_commits,
     list_runs,
 )
-from airflow_merge_provider.core.run.reporter import RunResult
+from airflow_merge_provider.core.run.reporter import CHANGED, RunResult
 from airflow_merge_provider.core.table_history import UNDO, HistoryEntry, Lineage
 from airflow_merge_provider.core.undo.choice import (
     build_refusal,
@@ -79,9 +79,12 @@ def find_removal(
     """
     commits = find_run(name, capability, history, lineage)
     run = commits[-1]
-    if not list_later_runs(commits, lineage, capability):
+    later = list_later_runs(commits, lineage, capability)
+    if not later:
         return None
     if len(commits) > 1:
+        if not any(other.state.get(CHANGED, True) for other in later):
+            return None
         raise refuse_several_commits("only", name, commits)
     if UNDO in run.state:
         raise _refuse(f"{name!r} is an undo, and later runs are in force")

@@ -23,7 +23,8 @@ from airflow_merge_provider.jobs.spark.session import override_settings
 # Settings of the session for the tables that are created meanwhile: whether a table is populated from its
 # first commit on, and whether it has deletion vectors, which it has by default.
 BORN_POPULATED, WITH_DELETION_VECTORS = "airflow.merge.bornPopulated", "airflow.merge.deletionVectors"
-# The setting of the session by which a target that exists becomes populated before the commit of a run.
+# The setting of the session with the URI of the target that, if it exists, becomes populated before the
+# commit of a run.
 FLAGGED_FIRST = "airflow.merge.flaggedFirst"
 
 COLUMN_MAPPING = "delta.columnMapping.mode"

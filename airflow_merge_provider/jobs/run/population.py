@@ -38,11 +38,10 @@ def run_with_population(
     log, target = SparkLog(spark), resolve_dataset(population.target, request.warehouse, at="target")
     with progress.time_step("check population"):
         check = check_population(log, population, request.warehouse)
-    settings = {
-        BORN_POPULATED: check.becomes_populated,
-        FLAGGED_FIRST: check.is_set_before and not check.is_set,
-    }
-    with override_settings(spark, {name: str(value).lower() for name, value in settings.items()}):
+    settings = {BORN_POPULATED: str(check.becomes_populated).lower()}
+    if check.is_set_before and not check.is_set:
+        settings[FLAGGED_FIRST] = target.uri
+    with override_settings(spark, settings):
         report = run(spark, request, progress)
     is_populated = check.is_set_after and (check.is_set or log.find_properties(target) is not None)
     if is_populated and not check.is_set:

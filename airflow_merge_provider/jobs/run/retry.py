@@ -130,9 +130,9 @@ def commit_run(
     number = previous.number + 1 if previous else 1
     since = previous.version if previous else -1
     metadata = {**state, "capability": capability, "number": number}
-    if previous is not None and spark.conf.get(FLAGGED_FIRST, "false") == "true":
-        set_flag(spark, target)
     try:
+        if previous is not None and spark.conf.get(FLAGGED_FIRST, "") == target.uri:
+            set_flag(spark, target)
         return commit_once(spark, target, capability, number, metadata, write, since=since)
     except ConflictError as error:
         later_entries = [entry for entry in read_history(spark, target, None) if entry.version > since]

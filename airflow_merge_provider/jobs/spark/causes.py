@@ -16,6 +16,8 @@ from airflow_merge_provider.core.change_plan.shown_rows import is_free_of_values
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] *")
 _STATE = re.compile(r"SQLSTATE: (\w{5})\b")
+# A file cannot be read because of its content, or because of what lies between it and Spark.
+OF_A_FILE = "FAILED_READ_FILE"
 # SQLSTATEs of errors whose messages have values: data, constraints, functions, and what expressions raise.
 _VALUE_STATES = re.compile(r"2[123]|3[89]|42|P0")
 # What Spark Connect writes before a message whose class PySpark does not know.
@@ -66,7 +68,9 @@ class Cause(NamedTuple):
     @property
     def known_text(self) -> str:
         """What may tell the kind of the error: class, condition, and a message that has no values."""
-        return f"{self.condition} {self.name}: {'' if self.has_values else self.message}"
+        # The message of a file that cannot be read has its path only, which has values of partitions.
+        has_text = not self.has_values and not self.condition.startswith(OF_A_FILE)
+        return f"{self.condition} {self.name}: {self.message if has_text else ''}"
 
 
 def list_causes(error: BaseException | None) -> list[Cause]:

@@ -16,7 +16,7 @@ from airflow_merge_provider.core.errors import (
     Problem,
     SetupError,
 )
-from airflow_merge_provider.jobs.spark.causes import Cause, list_causes
+from airflow_merge_provider.jobs.spark.causes import OF_A_FILE, Cause, list_causes
 
 # Another writer has committed first, and Delta may not commit after it.
 COMMIT_REFUSED = "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
@@ -175,6 +175,7 @@ CHANGES_GONE_CONDITIONS = (
     "DELTA_VERSIONS_NOT_CONTIGUOUS",
     "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",
     FileNotFoundError.__name__,
+    "java.io.FileNotFoundException",
 )
 
 # SQLSTATEs of errors that the same input raises every time: cardinality, data, constraints, raised errors; KD
@@ -188,8 +189,11 @@ _DATA_CONDITIONS = re.compile(
 )
 # What Spark adds to a message of this package, which an expression has raised.
 _OWN_TEXT = re.compile(rf"^\[USER_RAISED_EXCEPTION\] (?!{re.escape(MASK)})(.*?)(?: SQLSTATE: \w+)?$")
-# A file cannot be read because of its content, or because of what lies between it and Spark.
-OF_A_FILE = "FAILED_READ_FILE"
+# A file may be missing, or a store may be busy, only for some time.
+_OF_TIME = re.compile(
+    r"FAILED_READ_FILE\.FILE_NOT_EXIST|java\.(net|util\.concurrent)\.|java\.io\.InterruptedIO|javax\.net\."
+    r"|org\.apache\.(http|hadoop)\.|software\.amazon\.|com\.(amazonaws|azure|microsoft|google)\."
+)
 
 # The beginning of the error that a written row raises, followed by the column and the row.
 LOST_PARTITION_VALUE = "no partition can hold the value of column"
@@ -226,6 +230,8 @@ def convert_error(
         return known_error
     if isinstance(error, AnalysisException):
         return DataError(first_line(error))
+    if any(_OF_TIME.match(name) for cause in causes for name in (cause.condition, cause.name)):
+        return None
     cause = next(filter(_is_of_names_or_files, causes), None)
     return DataError(cause.shown_line) if cause else None
 

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, find_pattern, parse_hadoop_path
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.file_options import find_lossy_options, find_option
@@ -252,7 +253,8 @@ def _find_bad_record(reader: DataFrameReader, locations: Sequence[str]) -> FileP
     row = texts.select(file_path, *names).where(F.col(CORRUPT).isNotNull()).first()
     if row is None:
         return None
-    example = f"{parse_hadoop_path(unquote(row[0]))}: the record {row[1][:_EXAMPLE_MAX_LENGTH]!r}"
+    record = mask_text(repr(row[1][:_EXAMPLE_MAX_LENGTH]))
+    example = f"{parse_hadoop_path(unquote(row[0]))}: the record {record}"
     return FileProblem(f"{example} cannot be read, and no other one", "correct them, or the options")
 
 

@@ -76,6 +76,9 @@ RUNS: dict[str, Build] = {
 }
 ERRORS: dict[str, Build] = {
     "duplicates": _build(UpsertOperator, source="twice", target="u", primary_key="id"),
+    "bad record": _build(
+        UpsertOperator, source={"dataset": "in", "format": "json"}, target="u", primary_key="id"
+    ),
     "null key": _build(DeleteInsertOperator, source="keyless", target="u", primary_key="id"),
     "adopted type": _build(UpsertOperator, source="rows", target="numbers", primary_key="id", adopt=True),
     "cast": _build(
@@ -212,7 +215,7 @@ def test_a_run_that_shows_no_rows_leaves_no_value(
         assert VALUE in str(pa.table(plan.execute("SELECT after FROM plan").read_all()).to_pylist())
 
 
-@pytest.mark.parametrize("name", all_long_but(ERRORS, "duplicates", "cast", "expectation"))
+@pytest.mark.parametrize("name", all_long_but(ERRORS, "duplicates", "cast", "bad record", "expectation"))
 def test_an_error_has_no_value_but_those_of_keys(worker: Worker, name: str) -> None:
     """By default, the text of an error and its stack have no value of a column that is not a key."""
     left = worker.run_task(ERRORS[name])

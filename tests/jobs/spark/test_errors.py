@@ -197,6 +197,28 @@ def test_texts_of_unknown_errors_do_not_decide(text: str) -> None:
         assert not has_condition(failure, [COMMIT_REFUSED])
 
 
+def test_a_file_that_cannot_be_read_now_is_read_again() -> None:
+    """A missing file and a busy store are a matter of time; the content of a file is not, nor is its path."""
+    of_a_file = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file {}. SQLSTATE: KD001"
+    path = "s3a://b/t/error=AccessDenied/p.parquet"
+    busy = "software.amazon.awssdk.services.s3.model.S3Exception: Please reduce your request rate (503)"
+    missing = "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file x. SQLSTATE: KD001"
+
+    for causes in ((of_a_file.format(path), busy), (missing,)):
+        failure = _fail_in_jvm(
+            "org.apache.spark.X: [TASK_WRITE_FAILED] Task failed", *map(_name_class, causes)
+        )
+        assert convert_error(failure) is None, causes
+    damaged = _fail_in_jvm(
+        *map(_name_class, (of_a_file.format(path), "java.lang.RuntimeException: no footer"))
+    )
+    assert type(convert_error(damaged)) is DataError
+
+
+def _name_class(text: str) -> str:
+    return text if text.startswith(("software", "java")) else f"org.apache.spark.SparkException: {text}"
+
+
 def test_a_line_of_a_value_is_no_column() -> None:
     """A value of several lines may look like a further column."""
     values = " - mail : x\n - id : planted\n - id : 1\n - a : [0,70]\n - address.mail : planted\n - n : 2"

@@ -85,6 +85,28 @@ def test_changed_rows_are_counted_by_kind(
     ]
 
 
+def test_the_newest_run_that_records_a_key_decides(write_run: Any) -> None:
+    """A load without a key has none, whatever earlier ones had; golden records have one, side tables none."""
+    tables: dict[str, tuple[str, list[dict[str, Any]]]] = {
+        "keyless": ("merge_load", [{"config": {"primary_key": ["id"]}}, {"config": {"primary_key": None}}]),
+        "keyed": ("merge_load", [{"config": {"primary_key": ["id"]}}, {}]),
+        "golden": ("merge_source", []),
+        "orders__items": ("merge_load_nested", []),
+        "unmatched": ("joiner_unmatched", [{}]),
+    }
+    keys = {}
+    for name, (owner, states) in tables.items():
+        target = write_run(name, [{"id": 1, "_id": "1"}], owner=owner)
+        write_run(name, [{"id": 1, "_id": "1"}], mode="append")
+        for number, state in enumerate(states):
+            write_run(name, [{"id": 2, "_id": "2"}], build_state(number, owner, **state), mode="append")
+        keys[name] = compare_versions(target, 0, 1).key
+
+    assert keys == {
+        "keyless": (), "keyed": ("id",), "golden": ("_id",), "orders__items": (), "unmatched": (),
+    }  # fmt: skip
+
+
 def test_a_difference_has_a_direction(write_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """From the later to the earlier version, inserted rows are deleted ones."""
     target = write_run("t", [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])

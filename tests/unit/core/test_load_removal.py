@@ -69,6 +69,7 @@ def test_a_run_with_several_commits_is_not_undone_alone() -> None:
     entries = (build_run(0), build_run(1, run_id="r"), build_run(2, run_id="r"), build_run(3))
 
     assert find(*entries[:3], run="r") is None
+    assert find(*entries[:3], build_entry(3, {"changed": False}), run="r") is None
     with pytest.raises(DataError, match=r"only: the run 'r' has 2 commits.*number 3 \(version 2\), number 2"):
         find(*entries, run="r")
     removal = find(*entries, run="2")

@@ -176,6 +176,25 @@ def test_masked_fields_have_paths(text: str, columns: list[str], shown: str) -> 
         }
 
 
+def test_names_of_masked_columns_may_have_any_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In backticks, a part of a name is literal: dots, commas and brackets belong to it."""
+    text = "`Salary [EUR]`, `Tel.`, person.`a,b`, first name"
+    monkeypatch.setenv("AIRFLOW__MERGE__SHOW_ROWS", "all")
+    monkeypatch.setenv("AIRFLOW__MERGE__MASK_COLUMNS", text)
+
+    shown_rows = choose({})
+
+    assert shown_rows.masked_columns == ("Salary [EUR]", "Tel.", "person.a,b", "first name")
+    with use_shown_rows(shown_rows):
+        row = {"Salary [EUR]": 1, "Tel.": 2, "Tel": 3, "person": {"a,b": 4, "a": 5}}
+        assert mask_row(row) == {
+            "Salary [EUR]": "***",
+            "Tel.": "***",
+            "Tel": 3,
+            "person": {"a,b": "***", "a": 5},
+        }
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -256,7 +275,7 @@ def test_a_key_with_a_masked_field_is_masked(column: str, monkeypatch: pytest.Mo
             r"mask_columns: 'email; iban' is not .*, separated by commas: email, ",
         ),
         ("MASK_COLUMNS", '["email", "iban"]', r"mask_columns: .* without quotes, brackets or semicolons, "),
-        ("MASK_COLUMNS", "`email`", "mask_columns: '`email`' is not the name"),
+        ("MASK_COLUMNS", "`email", "mask_columns: '`email' is not the name"),
         ("MASK_COLUMNS", "email\niban", "mask_columns: 'email.niban' is not the name"),
         ("MASK_COLUMNS", "address.", "mask_columns: 'address.' is not the name"),
     ],

@@ -199,6 +199,11 @@ def test_all_commits_of_a_run_are_undone_together() -> None:
     for mixed in ((*entries, build_run(4)), (*entries[:2], build_run(2), entries[3])):
         with pytest.raises(DataError, match=message):
             choose(*mixed, run="r")
+    # Of two undos with one ID, the newest is undone.
+    undo_of_3 = {"undo": {"restored_version": 2}, "result": {"version_before": 3}}
+    undos = (build_undo(2, 0), build_run(3), build_commit(4, "RESTORE", "u2", undo_of_3, {"version": "2"}))
+    choice = choose(build_run(0), build_run(1), *undos, run="u2")
+    assert (choice.version, [run.version for run in choice.restored]) == (3, [3])
     # An undo in a DAG run of the same ID is not one of its loads.
     choice = choose(build_run(0), build_run(1), build_undo(2, 0), build_run(3, "u2"), run="u2")
     assert (choice.version, [run.version for run in choice.undone]) == (2, [3])

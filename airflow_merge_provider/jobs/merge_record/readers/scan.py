@@ -22,8 +22,7 @@ from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
 )
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
-from airflow_merge_provider.jobs.spark.causes import list_causes
-from airflow_merge_provider.jobs.spark.errors import OF_A_FILE
+from airflow_merge_provider.jobs.spark.causes import OF_A_FILE, list_causes
 from airflow_merge_provider.jobs.spark.files.file_problem import describe_error
 
 

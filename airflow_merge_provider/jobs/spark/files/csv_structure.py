@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, BinaryIO
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.file_options import find_option
 
@@ -193,9 +194,9 @@ def _describe_bytes(error: UnicodeError) -> CsvError:
             "it has no byte order mark (set the option encoding with its order, such as UTF-16LE)"
         )
     example = error.object[max(error.start - _EXAMPLE_BYTES, 0) : error.end + _EXAMPLE_BYTES]
-    text = example.decode(error.encoding, "replace")
+    text = mask_text(repr(example.decode(error.encoding, "replace")))
     return CsvError(
-        f"it has bytes that are not {error.encoding.upper()}: {text!r} (set the option encoding, such as "
+        f"it has bytes that are not {error.encoding.upper()}: {text} (set the option encoding, such as "
         "ISO-8859-1, or write the file in UTF-8)"
     )
 

@@ -37,12 +37,17 @@ _BARE_WORD = (
 _ANY_FIELDS = MapType(StringType(), StringType())
 
 
+def split_bare_word(text: Column) -> tuple[Column, Column]:
+    """Return the field that has a word that is no value of JSON, and the word; empty if none has."""
+    return F.regexp_extract(text, _BARE_WORD, 1), F.regexp_extract(text, _BARE_WORD, 2)
+
+
 def describe_bare_word(text: Column) -> Column:
     """Return which field of a text has a word that is no value of JSON, such as NaN; NULL if none has."""
-    word = F.regexp_extract(text, _BARE_WORD, 2)
+    name, word = split_bare_word(text)
     problem = F.concat(
         F.lit("column '"),
-        F.regexp_extract(text, _BARE_WORD, 1),
+        name,
         F.lit("': '"),
         word,
         F.lit("' is not a value of JSON (write null, or the value in quotes), such as in '"),

@@ -13,11 +13,11 @@ from urllib.parse import unquote
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
 from airflow_merge_provider.jobs.spark.files.json_texts import (
-    describe_bare_word,
     describe_mixture,
     find_mixed_field,
     find_other_case,
@@ -25,6 +25,7 @@ from airflow_merge_provider.jobs.spark.files.json_texts import (
     has_half_pair,
     is_record,
     select_parser_options,
+    split_bare_word,
 )
 
 # Options that choose files, in lower case.
@@ -63,6 +64,8 @@ _MESSAGES = {
         "write a record on each line, or set multiLine to true if each file has one record or array",
     ),
 }
+# Problems whose texts are names of fields.
+_OF_NAMES = ("names", "repeated")
 
 
 def select_file_options(dataset: Dataset) -> dict[str, str]:
@@ -134,17 +137,21 @@ def find_bare_word(spark: SparkSession, dataset: Dataset, options: Mapping[str, 
     """Return the problem of a word in a JSON file that is no value, such as NaN; None if there is none."""
     if dataset.format != "json":
         return None
-    word = describe_bare_word(F.col("value")).alias("word")
-    texts = _read_texts(spark, dataset, options).select("path", word)
-    row = texts.where(F.col("word").isNotNull()).sort("path").first()
-    return None if row is None else FileProblem(f"{_find_path(row.path)}: {row.word}")
+    name, word = split_bare_word(F.col("value"))
+    texts = _read_texts(spark, dataset, options)
+    words = texts.select("path", name.alias("name"), word.alias("word")).where("word <> ''")
+    row = words.sort("path").first()
+    if row is None:
+        return None
+    message = f"column {row.name!r}: {mask_text(repr(row.word))} is not a value of JSON"
+    return FileProblem(f"{_find_path(row.path)}: {message}", "write null, or the value in quotes")
 
 
 def _refuse_problem(dataset: Dataset, problem: Row | None) -> None:
     if problem is not None:
         message, hint = _MESSAGES[problem.code]
-        text = f"{_find_path(problem.path)} {message}: {problem.text!r}"
-        raise FileProblem(text, hint).build_error(dataset)
+        text = repr(problem.text) if problem.code in _OF_NAMES else mask_text(repr(problem.text))
+        raise FileProblem(f"{_find_path(problem.path)} {message}: {text}", hint).build_error(dataset)
 
 
 def _find_path(uri: str) -> str:
