@@ -17,6 +17,7 @@ from airflow_merge_provider.spark_process.jvm.jars import cache_folder, download
 # Hadoop's servers in one jar, and the library of certificates that the resource manager loads. What Spark
 # has already is excluded.
 _PACKAGES = ("org.apache.hadoop:hadoop-client-minicluster:3.5.0", "org.bouncycastle:bcpkix-jdk15on:1.70")
+_CHECKSUMS = Path(__file__).with_name("yarn_checksums.txt")
 _EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
 _SERVERS = "org.apache.hadoop.yarn.server"
 _PROGRAMS = (f"{_SERVERS}.resourcemanager.ResourceManager", f"{_SERVERS}.nodemanager.NodeManager")
@@ -101,7 +102,8 @@ def _find_jars() -> Path:
     """Return the folder of the servers' jars; they are downloaded once."""
     folder = cache_folder() / "yarn"
     if not folder.is_dir():
-        with download_packages("YARN", _PACKAGES, _EXCLUDED, folder.parent, "deselect its test") as jars:
+        remedy = "deselect its test"
+        with download_packages("YARN", _PACKAGES, _EXCLUDED, folder.parent, remedy, _CHECKSUMS) as jars:
             shutil.copytree(jars, folder)
     return folder
 

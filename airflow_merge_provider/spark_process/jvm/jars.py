@@ -159,7 +159,12 @@ def _fetch_jars(jars: list[Path]) -> None:
 
 @contextmanager
 def download_packages(
-    title: str, packages: Sequence[str], excluded: str, folder: Path, remedy: str
+    title: str,
+    packages: Sequence[str],
+    excluded: str,
+    folder: Path,
+    remedy: str,
+    checksums: Path = CHECKSUMS,
 ) -> Iterator[Path]:
     """Download packages of Maven Central with Spark's own resolver, and yield the folder of their jars.
 
@@ -167,6 +172,7 @@ def download_packages(
     :param packages: their coordinates; what they depend on is downloaded too, except ``excluded``.
     :param folder: where the temporary folder is made: jars can be moved from it to this folder.
     :param remedy: what else to do if they cannot be downloaded.
+    :param checksums: the file with the checksums of the jars that were tested.
     :raises SetupError: when Java or Spark is missing, or a package cannot be downloaded or is
         not the one that was tested.
     """
@@ -186,17 +192,17 @@ def download_packages(
         expected_jars = [work / "jars" / f"{group}_{name}-{version}.jar" for group, name, version in names]
         if not all(jar.is_file() for jar in expected_jars):
             raise SetupError(_describe_failed_download(title, remedy, output))
-        _require_checksums(work / "jars", title, remedy)
+        _require_checksums(work / "jars", checksums, title, remedy)
         yield work / "jars"
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _require_checksums(folder: Path, title: str, remedy: str) -> None:
+def _require_checksums(folder: Path, checksums: Path, title: str, remedy: str) -> None:
     """Compare jars with the checksums of those that this package was tested with: Spark runs their code."""
-    checksums = {line.split()[1]: line.split()[0] for line in CHECKSUMS.read_text("ascii").splitlines()}
+    tested = {line.split()[1]: line.split()[0] for line in checksums.read_text("ascii").splitlines()}
     for jar in sorted(folder.glob("*.jar")):
-        if hashlib.sha256(jar.read_bytes()).hexdigest() != checksums.get(jar.name):
+        if hashlib.sha256(jar.read_bytes()).hexdigest() != tested.get(jar.name):
             raise SetupError(
                 f"{title} cannot be used: {jar.name} is not the file that Maven Central has: check the "
                 f"proxy or the mirror, or {remedy}"
