@@ -164,7 +164,7 @@ def download_packages(
     excluded: str,
     folder: Path,
     remedy: str,
-    checksums: Path = CHECKSUMS,
+    checksums: Path | None = None,
 ) -> Iterator[Path]:
     """Download packages of Maven Central with Spark's own resolver, and yield the folder of their jars.
 
@@ -172,7 +172,7 @@ def download_packages(
     :param packages: their coordinates; what they depend on is downloaded too, except ``excluded``.
     :param folder: where the temporary folder is made: jars can be moved from it to this folder.
     :param remedy: what else to do if they cannot be downloaded.
-    :param checksums: the file with the checksums of the jars that were tested.
+    :param checksums: a file with the checksums of the jars that were tested; by default that of the package.
     :raises SetupError: when Java or Spark is missing, or a package cannot be downloaded or is
         not the one that was tested.
     """
@@ -192,7 +192,7 @@ def download_packages(
         expected_jars = [work / "jars" / f"{group}_{name}-{version}.jar" for group, name, version in names]
         if not all(jar.is_file() for jar in expected_jars):
             raise SetupError(_describe_failed_download(title, remedy, output))
-        _require_checksums(work / "jars", checksums, title, remedy)
+        _require_checksums(work / "jars", checksums or CHECKSUMS, title, remedy)
         yield work / "jars"
     finally:
         shutil.rmtree(work, ignore_errors=True)
