@@ -16,7 +16,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
-from airflow_merge_provider.core.dataset import Dataset, escape_pattern, find_pattern, parse_hadoop_path
+from airflow_merge_provider.core.dataset import (
+    FILE_FORMATS,
+    Dataset,
+    escape_pattern,
+    find_pattern,
+    parse_hadoop_path,
+)
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.file_options import find_lossy_options, find_option
 from airflow_merge_provider.jobs.spark import sql
@@ -102,7 +108,7 @@ def read_catalog_table(spark: SparkSession, dataset: Dataset) -> DataFrame:
     """
     name = sql.quote_table(dataset)
     rows = spark.read.options(**EACH_FILE).table(name)
-    if dataset.format not in (*TEXT_FORMATS, *CONTAINERS):
+    if dataset.format not in FILE_FORMATS:
         return rows
     table: dict[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {name} AS JSON").collect()[0][0])
     kind, location = str(table.get("provider", "")).lower(), table.get("location")
@@ -111,9 +117,11 @@ def read_catalog_table(spark: SparkSession, dataset: Dataset) -> DataFrame:
         raise DataError.from_problems(problems)
     if kind in CONTAINERS and location:
         return check_values(spark, replace(dataset, format=kind), dataset.options, rows)
+    options = build_reader_options(kind, table_options)
+    if kind == "text" and location:
+        check_texts(spark, replace(dataset, format=kind, path=parse_hadoop_path(unquote(location))), options)
     if kind not in TEXT_FORMATS or not location:
         return rows
-    options = build_reader_options(kind, table_options)
     values = TextValues(kind, table_options, hint=_TABLE_HINT)
     reader = spark.read.format(kind).options(**_keep_bad_records(options))
     path = parse_hadoop_path(unquote(location))

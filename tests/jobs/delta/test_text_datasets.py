@@ -116,7 +116,7 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
                    "such as 1e3, is no DECIMAL of Spark .set the option primitivesAsString"),
     "encoding of Spark": ("csv", {**HEADER, "encoding": "windows-1252"}, {"a": "v\nx\n"},
                           "charset.* is invalid: .*iso-8859-1"),
-    "bytes of text": ("text", {}, {"a": b"\xe9"}, "/a has bytes that are not UTF-8"),
+    "bytes of text": ("text", {}, {"a": b"\xe9"}, r"/a has bytes that are not UTF-8: .*\(write the file in UTF-8\)"),
     "twice": ("json", {}, {"a": '{"v": 1, "v": 2}'}, "has the field 'v' more than once .give the fields"),
     "other case": ("json", {}, {"a": '{"v": 1, "V": 2}'},
                    "the fields 'V' and 'v', whose names differ in case only"),
@@ -265,3 +265,7 @@ def test_tables_of_text_files_are_read_by_their_types(spark: SparkSession, tmp_p
     dropping = "(id INT) USING csv OPTIONS (header 'true', mode 'DROPMALFORMED')"
     with pytest.raises(DataError, match="texts: the option mode='DROPMALFORMED' leaves out records"):
         read_table(spark, tmp_path / "g", dropping, x="id\n1\nx\n")
+    lines = "(v STRING) USING text OPTIONS (encoding 'latin-1')"
+    with pytest.raises(DataError, match="texts: the option encoding='latin-1' has no effect on texts"):
+        read_table(spark, tmp_path / "l", lines, x="1\n")
+    assert read_table(spark, tmp_path / "m", "(v STRING) USING text", x="1\n") == [("1",)]

@@ -51,6 +51,7 @@ _MESSAGES = {
         "has bytes that are not UTF-8",
         "set the option encoding, such as ISO-8859-1, or write the file in UTF-8",
     ),
+    "bytes": ("has bytes that are not UTF-8", "write the file in UTF-8"),
     "names": (
         "has a field whose name differs in case only from that of another one",
         "give the fields one name",
@@ -175,7 +176,9 @@ def _find_code(dataset: Dataset, options: Mapping[str, str]) -> Column:
             first = F.from_json(value, "map<string,string>", allowed)
             code = F.when(first.isNotNull() & ~is_record(value, allowed), "records")
         code = F.when(has_half_pair(value), "surrogates").otherwise(code)
-    if find_option(options, "encoding").upper() in ("", "UTF-8", "US-ASCII"):
+    if dataset.format == "text":
+        code = F.when(~F.is_valid_utf8("value"), "bytes")
+    elif find_option(options, "encoding").upper() in ("", "UTF-8", "US-ASCII"):
         code = F.when(~F.is_valid_utf8("value"), "encoding").otherwise(code)
     return code
 
