@@ -242,9 +242,11 @@ def _read_texts(
     mode = find_option(options, "mode").upper()
     if mode == "FAILFAST":
         text_schema = StructType([*text_schema.fields, StructField(CORRUPT, StringType())])
-    texts = reader.schema(text_schema).load(locations)
+    own_options = values.build_options(schema, {})
+    texts = reader.options(**own_options).schema(text_schema).load(locations)
     if mode != "FAILFAST":
-        return add_columns(texts, values.convert_columns(schema))
+        texts = add_columns(texts, values.convert_columns(schema))
+        return texts.drop(*map(quote_column, values.list_attributes(schema)))
     file_path = texts.metadataColumn("_metadata").getField("file_path")
     prefix = F.concat(F.lit(f"{dataset.id}: "), file_path, F.lit(": "))
     error = F.raise_error(F.concat(prefix, _describe_record(schema))).cast("boolean")

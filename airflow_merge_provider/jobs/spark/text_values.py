@@ -9,7 +9,7 @@ Source: docs/values.md, Types of text files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import (
@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.formats import complete_options
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 TEXT_FORMATS = ("csv", "json", "json-array", "xml")
@@ -89,6 +90,9 @@ _HINT = " (correct it, or set another type for it in the schema, such as STRING)
 # The types whose values are not one element of XML.
 _NO_ELEMENT = (ArrayType, MapType, VariantType)
 _REPEATED_HINT = " (write one, or set an ARRAY of its type in the schema)"
+# No element has a name that begins so: Spark puts attributes and elements with one name in one column.
+_ATTRIBUTE = "@"
+_BOTH_HINT = " (rename one of them, or set another attributePrefix)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,27 +110,39 @@ class TextValues:
     options: Mapping[str, str] = field(default_factory=dict)
     is_inferred: bool = False
     hint: str = _HINT
+    _has_attributes: bool = field(default=False, init=False)
 
     def build_schema(self, schema: StructType) -> StructType:
         """Return the schema by which Spark reads: a STRING for each value that is converted afterwards."""
-        kind = self._convert_type(schema)
+        kind = self._split_attributes(schema)._convert_type(schema)
         return kind if isinstance(kind, StructType) else schema
+
+    def build_options(self, schema: StructType, options: Mapping[str, str]) -> dict[str, str]:
+        """Return the options by which Spark reads the schema of ``build_schema``."""
+        own_options = {"attributePrefix": _ATTRIBUTE} if self._split_attributes(schema)._has_attributes else {}
+        return complete_options(options, own_options)
+
+    def list_attributes(self, schema: StructType) -> list[str]:
+        """Return the columns of ``build_schema`` that have attributes of XML apart from its elements."""
+        names = set(schema.names)
+        return [name for name in self.build_schema(schema).names if name not in names]
 
     def convert_columns(self, schema: StructType) -> dict[str, Column]:
         """Return the columns that have to be converted, from those that were read by ``build_schema``.
 
         A value that its type does not hold is NULL.
         """
+        values = self._split_attributes(schema)
         return {
-            field.name: self._convert_field(quote_column(field.name), field)
-            for field in self._list_columns(schema)
+            field.name: values._convert_field(quote_column, field) for field in values._list_columns(schema)
         }
 
     def describe_columns(self, schema: StructType) -> dict[str, Column]:
         """Return for each column that is converted a value that its type does not hold; NULL if none."""
+        values = self._split_attributes(schema)
         return {
-            field.name: self._describe_field(quote_column(field.name), field, field.name)
-            for field in self._list_columns(schema)
+            field.name: values._describe_field(quote_column, field, field.name)
+            for field in values._list_columns(schema)
         }
 
     def convert_strictly(self, frame: DataFrame, schema: StructType, prefix: Column) -> DataFrame:
@@ -140,10 +156,18 @@ class TextValues:
         for name, value in values.items():
             failed = F.raise_error(F.concat(prefix, problems[name]))
             columns[name] = F.when(problems[name].isNull(), value).otherwise(cast_to(failed, kinds[name]))
-        return frame.withColumns(columns) if columns else frame
+        frame = frame.withColumns(columns) if columns else frame
+        return frame.drop(*map(quote_column, self.list_attributes(schema)))
+
+    def _split_attributes(self, schema: StructType) -> TextValues:
+        """Return the conversion of a schema; in a VARIANT and a MAP, attributes keep their prefix."""
+        is_split = self.kind == "xml" and not self.is_inferred and not _has_type(schema, (MapType, VariantType))
+        values = replace(self)
+        object.__setattr__(values, "_has_attributes", is_split)
+        return values
 
     def _list_columns(self, schema: StructType) -> Iterator[StructField]:
-        return (field for field in schema.fields if self._convert_field_type(field) != field.dataType)
+        return (field for field in schema.fields if self._convert_fields(field) != [field])
 
     def _is_text(self, kind: DataType) -> bool:
         left_to_spark = (kind for option in self.options for kind in _ASKED.get(option.lower(), ()))
@@ -156,32 +180,47 @@ class TextValues:
         """
         if self.kind != "xml" or self.is_inferred or isinstance(field.dataType, _NO_ELEMENT):
             return False
-        is_attribute = field.name.startswith(find_option(self.options, "attributePrefix", "_"))
+        is_attribute = not self._has_attributes and field.name.startswith(self._prefix)
         return not is_attribute and field.name != find_option(self.options, "valueTag", "_VALUE")
 
-    def _convert_field_type(self, field: StructField) -> DataType:
+    @property
+    def _prefix(self) -> str:
+        return find_option(self.options, "attributePrefix", "_")
+
+    def _find_attribute(self, field: StructField) -> str | None:
+        """Return the name of the attribute whose value a field of XML has; None if it may have none."""
+        is_attribute = self._has_attributes and field.name.startswith(self._prefix)
+        return _ATTRIBUTE + field.name.removeprefix(self._prefix) if is_attribute else None
+
+    def _convert_fields(self, field: StructField) -> list[StructField]:
+        """Return the fields that Spark reads for one: its elements, and its attribute if it may have one."""
         kind = self._convert_type(field.dataType)
-        return ArrayType(kind) if self._may_repeat(field) else kind
+        own = StructField(field.name, ArrayType(kind) if self._may_repeat(field) else kind, field.nullable)
+        attribute = self._find_attribute(field)
+        return [own] if attribute is None else [own, StructField(attribute, StringType())]
 
     def _convert_type(self, kind: DataType) -> DataType:
         if isinstance(kind, StructType):
-            members = ((one.name, self._convert_field_type(one), one.nullable) for one in kind.fields)
-            return StructType([StructField(*member) for member in members])
+            return StructType([part for one in kind.fields for part in self._convert_fields(one)])
         if isinstance(kind, ArrayType):
             return ArrayType(self._convert_type(kind.elementType), kind.containsNull)
         if isinstance(kind, MapType):
             return MapType(kind.keyType, self._convert_type(kind.valueType), kind.valueContainsNull)
         return StringType() if self._is_text(kind) else kind
 
-    def _convert_field(self, value: Column, field: StructField) -> Column:
-        value = F.get(value, F.lit(0)) if self._may_repeat(field) else value
-        return self._convert_value(value, field.dataType)
+    def _convert_field(self, get: Callable[[str], Column], field: StructField) -> Column:
+        """Return the value of a field; ``get`` returns a column that was read by its name."""
+        value = F.get(get(field.name), F.lit(0)) if self._may_repeat(field) else get(field.name)
+        value, attribute = self._convert_value(value, field.dataType), self._find_attribute(field)
+        if attribute is None or isinstance(field.dataType, (StructType, *_NO_ELEMENT)):
+            return value
+        return F.coalesce(self._convert_value(get(attribute), field.dataType), value)
 
     def _convert_value(self, value: Column, kind: DataType) -> Column:
         if self._convert_type(kind) == kind:
             return value
         if isinstance(kind, StructType):
-            members = (self._convert_field(value[one.name], one).alias(one.name) for one in kind)
+            members = (self._convert_field(value.getField, one).alias(one.name) for one in kind)
             return F.when(value.isNotNull(), F.struct(*members))
         if isinstance(kind, ArrayType):
             return F.transform(value, lambda item: self._convert_value(item, kind.elementType))
@@ -189,18 +228,30 @@ class TextValues:
             return F.transform_values(value, lambda _, item: self._convert_value(item, kind.valueType))
         return self._convert_text(value, kind)
 
-    def _describe_field(self, value: Column, field: StructField, path: str) -> Column:
-        if not self._may_repeat(field):
-            return self._describe_value(value, field.dataType, path)
-        repeated = f"column {path!r}: a record has this element more than once{_REPEATED_HINT}"
-        problem = self._describe_value(F.get(value, F.lit(0)), field.dataType, path)
-        return F.coalesce(F.when(F.size(value) > 1, F.lit(repeated)), problem)
+    def _describe_field(self, get: Callable[[str], Column], field: StructField, path: str) -> Column:
+        value, problems = get(field.name), []
+        is_element = value.isNotNull()
+        if self._may_repeat(field):
+            repeated = f"column {path!r}: a record has this element more than once{_REPEATED_HINT}"
+            problems.append(F.when(F.size(value) > 1, F.lit(repeated)))
+            value = F.get(value, F.lit(0))
+        problems.append(self._describe_value(value, field.dataType, path))
+        if (name := self._find_attribute(field)) is not None:
+            both = f"column {path!r}: a record has an attribute and an element of this name{_BOTH_HINT}"
+            problems.append(F.when(is_element & get(name).isNotNull(), F.lit(both)))
+            problems.append(self._describe_attribute(get(name), field.dataType, path))
+        return F.coalesce(*problems)
+
+    def _describe_attribute(self, value: Column, kind: DataType, path: str) -> Column:
+        if isinstance(kind, (StructType, *_NO_ELEMENT)):
+            return F.when(value.isNotNull(), describe_text(value, kind, path, self.hint))
+        return self._describe_value(value, kind, path)
 
     def _describe_value(self, value: Column, kind: DataType, path: str) -> Column:
         if self._convert_type(kind) == kind:
             return F.lit(None).cast("string")
         if isinstance(kind, StructType):
-            members = (self._describe_field(value[one.name], one, f"{path}.{one.name}") for one in kind)
+            members = (self._describe_field(value.getField, one, f"{path}.{one.name}") for one in kind)
             return F.coalesce(*members)
         if isinstance(kind, ArrayType):
             return _find_first(
@@ -241,6 +292,13 @@ class TextValues:
             is_same = (F.abs(value) < _INTEGER_MAX[type(kind)]) | is_same
         is_finite = (F.abs(value) < float("inf")) & ((value != 0) | (digits == ""))
         return (is_finite & is_same) | text.rlike(rf"\A({_SPECIAL})\z")
+
+
+def _has_type(kind: DataType, types: tuple[type[DataType], ...]) -> bool:
+    """Return whether a type, or one inside it, is one of some types."""
+    if isinstance(kind, StructType):
+        return any(_has_type(field.dataType, types) for field in kind)
+    return isinstance(kind, types) or (isinstance(kind, ArrayType) and _has_type(kind.elementType, types))
 
 
 def is_text_of(text: Column, kind: DataType) -> Column:

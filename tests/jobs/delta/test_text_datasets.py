@@ -36,7 +36,13 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, Any], list[tuple[Any, ...]]
                      [("1.50",), ("x",), ('{"x": NaN}',)]),
     "one case in two records": ("xml", XML,
                                 {"a": "<a><r><s><v>1</v></s><t><V>2</V></t></r></a>"}, [(("1",), ("2",))]),
-    "no rows": ("xml", XML, {"a": "<a/>", "b": "<a><r v='1'/></a>", "c": ""}, [("1",)]),
+    "no rows": ("xml", XML, {"a": "<a/>", "b": "<a><r v='1'/></a>", "c": "",
+                             "d": "<?xml version='1.0'?><!-- x --><a xmlns:q='u' xsi:t='v'>\n</a>"},
+                [("1",)]),
+    "an empty element": ("xml", XML, {"a": "<a><q/><r/></a>", "b": "<a><r><v>1</v></r></a>"},
+                         [("1",), (None,)]),
+    "namespace": ("xml", {**XML, "ignoreNamespace": "true"}, {"a": "<a xmlns:n='u'><n:r><v>1</v></n:r></a>"},
+                  [("1",)]),
     "xml": ("xml", XML, {"a": "<a><r><id>007</id><v> 1.10 </v></r></a>"}, [("007", " 1.10 ")]),
     "line ends": ("csv", HEADER, {"a": 'id,v\n1,"x\r\ny"\n', "b": 'id,v\r\n2,"p\nq"\r\n3,"\r"\r\n'},
                   [("1", "x\r\ny"), ("2", "p\nq"), ("3", "\r")]),
@@ -130,6 +136,10 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
     "attributes": ("xml", XML, {"a": "<a><r v='1' V='2'/></a>"}, "the fields '_V' and '_v'"),
     "no records of XML": ("xml", {"rowTag": "q"}, {"a": "<a><q/></a>", "b c": "<a><r><v>1</v></r></a>"},
                           r"/b c: it has no element <q>, but <a>, <r>, <v> .set the option rowTag"),
+    "one element": ("xml", XML, {"a": "<R id='1' v='5'/>"}, "/a: it has no element <r>, but <R> .set the"),
+    "one text": ("xml", XML, {"a": "<R>5</R>"}, "/a: it has no element <r>, but <R> .set the"),
+    "comment and CDATA": ("xml", XML, {"a": "<R><!-- <r/> --><![CDATA[<r>]]></R>"},
+                          "/a: it has no element <r>, but <R> .set the"),
     "case of a tag": ("xml", {"rowTag": "R"}, {"a": "<a><r>1</r></a>"},
                       "it has no element <R>, but <a>, <r>"),
     "number and text": ("json", {}, {"a": '{"v": 1.50}\n', "b": '{"v": "1.50"}\n'},
@@ -269,3 +279,16 @@ def test_tables_of_text_files_are_read_by_their_types(spark: SparkSession, tmp_p
     with pytest.raises(DataError, match="texts: the option encoding='latin-1' has no effect on texts"):
         read_table(spark, tmp_path / "l", lines, x="1\n")
     assert read_table(spark, tmp_path / "m", "(v STRING) USING text", x="1\n") == [("1",)]
+    named = "(_id STRING, id INT, s STRUCT<_n: INT, _VALUE: STRING>) USING xml OPTIONS (rowTag 'r')"
+    record = "<a><r _id='x' id='y'><id>2</id><s n='3'>t</s></r></a>"
+    assert read_table(spark, tmp_path / "n", named, x=record) == [("y", 2, (3, "t"))]
+    assert read_table(spark, tmp_path / "o", named, x="<a><r><_id>z</_id></r></a>") == [("z", None, None)]
+    twice = "column '_id': a record has this element more than once .write one"
+    with pytest.raises(PySparkException, match=twice):
+        read_table(spark, tmp_path / "p", named, x="<a><r><_id>1</_id><_id>2</_id></r></a>")
+    both = "column '{}': a record has an attribute and an element of this name .rename one of them"
+    with pytest.raises(PySparkException, match=both.format("s._n")):
+        read_table(spark, tmp_path / "q", named, x="<a><r><s n='1'><_n>2</_n></s></r></a>")
+    no_prefix = named.replace(" 'r'", " 'r', attributePrefix ''")
+    with pytest.raises(PySparkException, match=both.format("id")):
+        read_table(spark, tmp_path / "r", no_prefix, x="<a><r id='1'><id>2</id></r></a>")
