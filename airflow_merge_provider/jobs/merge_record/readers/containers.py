@@ -100,8 +100,12 @@ def parquet_footer(file: BinaryIO) -> FileMetadata:
             f"column {name!r} has a time with nanoseconds, which Spark cannot hold "
             "(write it with microseconds)"
         )
-    names = frozenset(path.partition(".")[0] for path in int96)
-    return convert_parquet_schema(footer.schema_arrow, names), footer.metadata.num_rows
+    if nested := sorted(int96.difference(footer.schema_arrow.names)):
+        raise UnreadableError(
+            f"column {nested[0]!r} has times as INT96 inside of values, which have no unit (write them with "
+            "microseconds, in Spark with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS)"
+        )
+    return convert_parquet_schema(footer.schema_arrow, frozenset(int96)), footer.metadata.num_rows
 
 
 def orc_footer(file: BinaryIO) -> FileMetadata:

@@ -159,12 +159,13 @@ def find_parquet_problem(file: BinaryIO) -> FileProblem | None:
         return FileProblem(
             f"column {name!r} has the type interval, which Spark cannot read", "write it as text"
         )
-    names = {column.path for column in columns if column.physical_type == _INT96}
+    paths = [column.path for column in columns if column.physical_type == _INT96]
+    names = [name for name in schema.names if any(f"{path}.".startswith(f"{name}.") for path in paths)]
 
     def read_times(name: str, unit: str) -> pa.ChunkedArray:
         return parquet.ParquetFile(file, coerce_int96_timestamp_unit=unit).read(columns=[name]).column(0)
 
-    name = find_odd_nanos(sorted(names.intersection(schema.names)), read_times)
+    name = find_odd_nanos(names, read_times)
     if name is None:
         return None
     message = f"column {name!r} has {ODD_NANOS} (INT96)"
