@@ -70,6 +70,15 @@ def build_interval() -> bytes:
         return Path(file.name).read_bytes()
 
 
+def build_default() -> bytes:
+    """Return an Avro file whose header has the default ``"null"`` of a field that is NULL or a number."""
+    field = {"name": "v", "type": ["null", "int"], "default": None, "doc": "12"}
+    file = io.BytesIO()
+    fastavro.writer(file, {"type": "record", "name": "r", "fields": [field]}, [{"v": 1}])
+    # The header has the length of the schema.
+    return file.getvalue().replace(b'"doc": "12"', b'"doc": ""').replace(b': null', b': "null"')
+
+
 INTERVAL = build_interval()
 INVALID_TEXT = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xffx"]).buffers())
 INNER = {"type": "record", "name": "s", "fields": [{"name": "n", "type": "int"}]}
@@ -102,6 +111,8 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, bytes], list[tuple[Any, ...
               [(datetime(2024, 5, 1, 0, 0, 0, 123456),)]),  # noqa: DTZ001
     "INT96 within": ("parquet", {}, {"a": build_int96([{"d": 1000, "m": [("k", 0)]}, None], NANOS_WITHIN)},
                      [([(datetime(1970, 1, 1, 0, 0, 0, 1), {"k": datetime(1970, 1, 1)}), None],)]),  # noqa: DTZ001
+    "default of Avro": ("avro", {}, {"a": build_default(), "b": write_avro({"v": "int"}, {"v": 2})},
+                        [(1,), (2,)]),
     "calendar": ("orc", {CALENDAR: "true"}, {"a": write_orc(build_column(OLD))}, [(OLD,)]),
     "recent days": ("orc", {}, {"a": write_orc(build_column(NEW))}, [(NEW,)]),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, Any], list[tuple[Any, ...]]
     "header in latin-1": ("csv", {**HEADER, "encoding": "ISO-8859-1"},
                           {"a": 'id,é\n1,"é\nx"\n'.encode("latin-1")}, [("1", "é\nx")]),
     "carriage returns": ("csv", HEADER, {"a": "id,v\r1,x\r2,y\r"}, [("1", "x"), ("2", "y")]),
+    "one column": ("csv", HEADER, {"a": '\nv\n1\n  \n""\n"x\n\ny"\n\n', "b.gz": gzip.compress(b"\nv\n3\n \n\n")},
+                   [("  ",), (" ",), ("",), ("1",), ("3",), ("x\n\ny",)]),
     "wide separator": ("csv", {**HEADER, "sep": "||"}, {"a": "id||v\n1||x\n"}, [("1", "x")]),
     "quotes inside": ("csv", HEADER, {"a": 'id,v\n1,5" pipe\n2,"x\n"\n3,""""\n'},
                       [("1", '5" pipe'), ("2", "x\n"), ("3", '"')]),
@@ -89,6 +92,11 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
                           r"/a: its header has columns whose names differ in case only, 'id'"),
     "open quote": ("csv", HEADER, {"a": 'id,v\n1,"x\n2,y\n'}, "/a: line 3: a quoted value does not end"),
     "text after a quote": ("csv", HEADER, {"a": 'id,v\n1,"x" \n'}, "/a: line 2: text follows"),
+    "empty line": ("csv", HEADER, {"a": "v\n1\n\n2\n"}, "/a: line 3: it is empty, .*quote empty values"),
+    "empty line of two": ("csv", {}, {"a": '"1"\n2\n\n\n3\n'}, "/a: line 3: it is empty, "),
+    "blanks": ("csv", {**HEADER, "multiLine": "false"}, {"a": "v\n1\n  \n2\n"}, "/a: line 3: it is empty"),
+    "empty line of gzip": ("csv", HEADER, {"a.gz": gzip.compress(b"v\n1\n\n2\n")},
+                           "/a.gz: a line is empty, .*quote empty values"),
     "line ends": ("csv", HEADER, {"a": "id,v\r\n1,x\n"}, "/a: line 2: it ends in another way than the first"),
     "NUL in CSV": ("csv", HEADER, {"a": "id,v\n1,\0\n"}, "/a: a value has the character NUL"),
     "no name": ("json", {}, {"a": '{"s": {"": 1, "b": 2}}\n'},

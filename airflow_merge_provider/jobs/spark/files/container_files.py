@@ -189,9 +189,17 @@ def read_arrow_schema(format_name: str, file: BinaryIO) -> pa.Schema:
     return parquet.ParquetFile(file, coerce_int96_timestamp_unit="us").schema_arrow
 
 
+def open_avro(file: BinaryIO) -> fastavro.block_reader:
+    """Return the blocks of an Avro file, whose fields may have defaults that are no values of their types.
+
+    Like Java, fastavro accepts these if the reader has a schema of its own, which no block is read by.
+    """
+    return fastavro.block_reader(file, "null")
+
+
 def read_avro_schema(file: BinaryIO) -> tuple[str, Any]:
     """Return the schema of an Avro file as it is written, and parsed."""
-    blocks = fastavro.block_reader(file)
+    blocks = open_avro(file)
     return blocks.metadata["avro.schema"], blocks.writer_schema
 
 

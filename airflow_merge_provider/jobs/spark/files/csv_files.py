@@ -19,7 +19,7 @@ from airflow_merge_provider.core.dataset import Dataset, escape_pattern
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.files.container_files import find_location, list_files, read_headers
-from airflow_merge_provider.jobs.spark.files.csv_structure import CsvFile, CsvScanner
+from airflow_merge_provider.jobs.spark.files.csv_structure import EMPTY_LINE, CsvFile, CsvScanner
 from airflow_merge_provider.jobs.spark.files.raw_texts import ASCII_ENCODINGS, COMPRESSED
 
 # The driver reads files of so many bytes together, else only their headers.
@@ -52,7 +52,9 @@ def _scan_file(scanner: CsvScanner, marks: Sequence[bytes], share: int, file: Bi
     try:
         has_marks = is_text and scanner.has_marks(file, marks)
         file.seek(0)
-        scanned = scanner.scan_records(file) if has_marks else scanner.scan_header(file)
+        scanned = (
+            scanner.scan_records(file) if has_marks else scanner.scan_header(file, has_all_lines=is_text)
+        )
     except ValueError as error:
         return CsvFile(problem=str(error))
     return replace(scanned, is_text=is_text)
@@ -69,17 +71,28 @@ def _scan_lines(
         "value",
         metadata.getField("file_path").alias("path"),
         F.struct(metadata.getField("file_block_start"), row_id).alias("position"),
-    ).where(~F.col("value").isin("", "\r"))
+    )
     if comment := find_option(options, "comment"):
         lines = lines.where(~F.startswith("value", F.lit(comment)))
-    rows = lines.groupBy("path").agg(F.min_by("value", "position")).collect()
+    keeps_blanks = scanner is None or scanner.keeps_blanks
+    text = F.regexp_replace("value", r"\r\z" if keeps_blanks else r"\A\s+|\s+\z", "")
+    position, empty = (F.when(is_line, F.col("position")) for is_line in (text != "", text == ""))
+    first, last = F.min(position), F.max(position)
+    # Quoted values may have empty lines.
+    is_plain = ~F.bool_or(F.contains("value", F.lit(find_option(options, "quote", '"'))))
+    has_empty = F.min(empty).between(first, last) | F.max(empty).between(first, last)
+    has_empty = F.coalesce(is_plain & has_empty, F.lit(False))
+    rows = lines.groupBy("path").agg(F.min_by("value", position).alias("line"), has_empty.alias("has_empty"))
     is_ascii = find_option(options, "encoding").upper() in ASCII_ENCODINGS
-    return {path: _scan_line(scanner if is_ascii else None, line) for path, line in rows}
+    rows = rows.where(F.col("line").isNotNull()).collect()
+    return {row.path: _scan_line(scanner if is_ascii else None, row.line, row.has_empty) for row in rows}
 
 
-def _scan_line(scanner: CsvScanner | None, line: str) -> CsvFile:
+def _scan_line(scanner: CsvScanner | None, line: str, has_empty: bool) -> CsvFile:
     # The header may have a line break.
     with contextlib.suppress(ValueError):
         if scanner is not None:
-            return scanner.scan_header(io.BytesIO(f"{line}\n".encode()))
+            scanned = scanner.scan_header(io.BytesIO(f"{line}\n".encode()))
+            is_lost = has_empty and len(scanned.cells) == 1
+            return replace(scanned, problem=f"a line is empty, {EMPTY_LINE}") if is_lost else scanned
     return CsvFile((line.removeprefix("\ufeff"),), "")

@@ -46,7 +46,7 @@ _OPEN = r"<!--|<!\[CDATA\["
 # Text before a "<", or characters of CDATA; the end of a comment or of a document type is none.
 _TEXT, _NO_TEXT = r"\A[\s\ufeff]*[^<\s\ufeff]|<!\[CDATA\[\s*[^\s\]]", r"\A[^<]*(--|\])\s*\z"
 _NO_ELEMENTS = re.compile(r"<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<!DOCTYPE[^\[>]*(?:\[.*?\]\s*)?>", re.DOTALL)
-_CDATA = re.compile(r"<!\[CDATA\[\s*(\S?).*?(?:\]\]>|\Z)", re.DOTALL)
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
 # Attributes of every root, which are no values.
 _NAMESPACE = re.compile(r"xmlns(:.*)?|xsi:.*")
 _NAMED = 5
@@ -220,7 +220,7 @@ def build_row_finder(options: Mapping[str, str]) -> Callable[[BinaryIO], str | N
 
     def describe_file(file: BinaryIO) -> str | None:
         head = _NO_ELEMENTS.sub("", file.read(_HEAD_BYTES).decode(encoding, "replace"))
-        text = _CDATA.sub(r"\1", head)
+        text = _CDATA.sub(lambda part: "x" if part[1].strip() else "", head)
         elements = dict(_ELEMENTS.findall(text))
         attributes = re.findall(_ATTRIBUTE, " ".join(elements.values()))
         has_value = re.search(r">\s*[^<\s]", text) is not None or _has_value(attributes)
