@@ -122,7 +122,7 @@ def read_catalog_table(spark: SparkSession, dataset: Dataset) -> DataFrame:
         check_texts(spark, replace(dataset, format=kind, path=parse_hadoop_path(unquote(location))), options)
     if kind not in TEXT_FORMATS or not location:
         return rows
-    values = TextValues(kind, table_options, hint=_TABLE_HINT)
+    values = TextValues(kind, table_options, hint=_TABLE_HINT, path=dataset.id)
     reader = spark.read.format(kind).options(**_keep_bad_records(options))
     path = parse_hadoop_path(unquote(location))
     files = replace(dataset, format=kind, path=path)
@@ -184,7 +184,13 @@ def _read_part(
         raise (problem or _NO_RECORDS).build_error(dataset)
     if dataset.format not in TEXT_FORMATS:
         return reader.load([*locations])
-    values = TextValues(dataset.format, dataset.options, is_inferred=True, hint=_HINTS[dataset.format])
+    values = TextValues(
+        dataset.format,
+        dataset.options,
+        is_inferred=True,
+        hint=_HINTS[dataset.format],
+        path=dataset.id,
+    )
     schema = StructType([field for field in schema.fields if field.name != CORRUPT])
     return _read_texts(reader, [*locations], schema, values, options, dataset)
 

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.formats import complete_options
@@ -58,11 +59,14 @@ _ASKED: dict[str, tuple[type[DataType], ...]] = {
     "timestampformat": (TimestampType,),
     "timestampntzformat": (TimestampNTZType,),
     "timezone": (TimestampType,),
-    "locale": (DateType, TimestampType, TimestampNTZType, DecimalType),
-    "nanvalue": _FLOATS,
-    "positiveinf": _FLOATS,
-    "negativeinf": _FLOATS,
+    "locale": (DateType, TimestampType, TimestampNTZType),
 }
+# The locale of Spark, in which the texts of types are written.
+_LOCALE = "en-us"
+_LOCALE_HINT = "remove the option, and write numbers as in 1234.5"
+# Options with a further text of a value, in the formats that have them.
+_SPECIAL_VALUES = {"nanValue": float("nan"), "positiveInf": float("inf"), "negativeInf": float("-inf")}
+_SPECIAL_FORMATS = ("csv", "xml")
 # The texts of the values of each type; times may have more digits than Spark holds, if these are zeros.
 _INTEGER = r"[+-]?[0-9]+"
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
@@ -104,23 +108,34 @@ class TextValues:
     :param is_inferred: whether Spark chose the types: then no digit of a number may be lost, whereas a DOUBLE
         that is asked for takes the nearest number.
     :param hint: what to do about a value that its type does not hold.
+    :param path: the dataset or the argument that errors of options name.
+    :param leaves_floats: whether Spark's parser may read FLOAT and DOUBLE.
+    :param has_attributes: whether attributes of XML are read apart from elements, which the conversion finds.
     """
 
     kind: str
     options: Mapping[str, str] = field(default_factory=dict)
     is_inferred: bool = False
     hint: str = _HINT
-    _has_attributes: bool = field(default=False, init=False)
+    path: str = "reader"
+    leaves_floats: bool = False
+    has_attributes: bool = False
 
     def build_schema(self, schema: StructType) -> StructType:
-        """Return the schema by which Spark reads: a STRING for each value that is converted afterwards."""
-        kind = self._split_attributes(schema)._convert_type(schema)
+        """Return the schema by which Spark reads: a STRING for each value that is converted afterwards.
+
+        :raises ConfigError: if a column has numbers, and the files another locale than Spark.
+        """
+        self._check_locale(schema)
+        if (values := self._split_attributes(schema)) is not self:
+            return values.build_schema(schema)
+        kind = self._convert_type(schema)
         return kind if isinstance(kind, StructType) else schema
 
     def build_options(self, schema: StructType, options: Mapping[str, str]) -> dict[str, str]:
         """Return the options by which Spark reads the schema of ``build_schema``."""
-        own_options = {"attributePrefix": _ATTRIBUTE} if self._split_attributes(schema)._has_attributes else {}
-        return complete_options(options, own_options)
+        is_split = self._split_attributes(schema).has_attributes
+        return complete_options(options, {"attributePrefix": _ATTRIBUTE} if is_split else {})
 
     def list_attributes(self, schema: StructType) -> list[str]:
         """Return the columns of ``build_schema`` that have attributes of XML apart from its elements."""
@@ -132,17 +147,17 @@ class TextValues:
 
         A value that its type does not hold is NULL.
         """
-        values = self._split_attributes(schema)
-        return {
-            field.name: values._convert_field(quote_column, field) for field in values._list_columns(schema)
-        }
+        if (values := self._split_attributes(schema)) is not self:
+            return values.convert_columns(schema)
+        return {field.name: self._convert_field(quote_column, field) for field in self._list_columns(schema)}
 
     def describe_columns(self, schema: StructType) -> dict[str, Column]:
         """Return for each column that is converted a value that its type does not hold; NULL if none."""
-        values = self._split_attributes(schema)
+        if (values := self._split_attributes(schema)) is not self:
+            return values.describe_columns(schema)
         return {
-            field.name: values._describe_field(quote_column, field, field.name)
-            for field in values._list_columns(schema)
+            field.name: self._describe_field(quote_column, field, field.name)
+            for field in self._list_columns(schema)
         }
 
     def convert_strictly(self, frame: DataFrame, schema: StructType, prefix: Column) -> DataFrame:
@@ -161,16 +176,24 @@ class TextValues:
 
     def _split_attributes(self, schema: StructType) -> TextValues:
         """Return the conversion of a schema; in a VARIANT and a MAP, attributes keep their prefix."""
-        is_split = self.kind == "xml" and not self.is_inferred and not _has_type(schema, (MapType, VariantType))
-        values = replace(self)
-        object.__setattr__(values, "_has_attributes", is_split)
-        return values
+        if self.kind != "xml" or self.is_inferred or _has_type(schema, (MapType, VariantType)):
+            return self
+        return self if self.has_attributes else replace(self, has_attributes=True)
+
+    def _check_locale(self, schema: StructType) -> None:
+        locale = find_option(self.options, "locale", _LOCALE)
+        numbers = (field.name for field in schema if _has_type(field.dataType, (DecimalType, *_FLOATS)))
+        if self.kind in _SPECIAL_FORMATS and locale.lower() != _LOCALE and (name := next(numbers, None)):
+            message = f"the option locale={locale!r} gives numbers of the column {name!r} another meaning"
+            raise ConfigError.from_problems([Problem(self.path, "options", message, _LOCALE_HINT)])
 
     def _list_columns(self, schema: StructType) -> Iterator[StructField]:
         return (field for field in schema.fields if self._convert_fields(field) != [field])
 
     def _is_text(self, kind: DataType) -> bool:
-        left_to_spark = (kind for option in self.options for kind in _ASKED.get(option.lower(), ()))
+        options = (name for name, value in self.options.items() if value.lower() != _LOCALE)
+        left_to_spark = [kind for option in options for kind in _ASKED.get(option.lower(), ())]
+        left_to_spark += _FLOATS if self.leaves_floats else ()
         return type(kind) in _PATTERNS and not isinstance(kind, (*_AS_READ[self.kind], *left_to_spark))
 
     def _may_repeat(self, field: StructField) -> bool:
@@ -180,7 +203,7 @@ class TextValues:
         """
         if self.kind != "xml" or self.is_inferred or isinstance(field.dataType, _NO_ELEMENT):
             return False
-        is_attribute = not self._has_attributes and field.name.startswith(self._prefix)
+        is_attribute = not self.has_attributes and field.name.startswith(self._prefix)
         return not is_attribute and field.name != find_option(self.options, "valueTag", "_VALUE")
 
     @property
@@ -189,7 +212,7 @@ class TextValues:
 
     def _find_attribute(self, field: StructField) -> str | None:
         """Return the name of the attribute whose value a field of XML has; None if it may have none."""
-        is_attribute = self._has_attributes and field.name.startswith(self._prefix)
+        is_attribute = self.has_attributes and field.name.startswith(self._prefix)
         return _ATTRIBUTE + field.name.removeprefix(self._prefix) if is_attribute else None
 
     def _convert_fields(self, field: StructField) -> list[StructField]:
@@ -276,7 +299,13 @@ class TextValues:
         if isinstance(kind, (*_INTEGERS, DecimalType, DateType)):
             # Comparing with the usual text of a value is faster.
             is_value = (value.cast("string") == text) | is_value
-        return F.when(is_value, value)
+        converted = F.when(is_value, value)
+        if isinstance(kind, FloatType | DoubleType) and self.kind in _SPECIAL_FORMATS:
+            for name, number in _SPECIAL_VALUES.items():
+                special = find_option(self.options, name, name)
+                if special != name:
+                    converted = F.when(text == special, F.lit(number).cast(kind)).otherwise(converted)
+        return converted
 
     def _is_near(self, text: Column, value: Column, kind: DataType) -> Column:
         """Return whether a FLOAT or DOUBLE is what a number means to people.
@@ -298,7 +327,10 @@ def _has_type(kind: DataType, types: tuple[type[DataType], ...]) -> bool:
     """Return whether a type, or one inside it, is one of some types."""
     if isinstance(kind, StructType):
         return any(_has_type(field.dataType, types) for field in kind)
-    return isinstance(kind, types) or (isinstance(kind, ArrayType) and _has_type(kind.elementType, types))
+    if isinstance(kind, types):
+        return True
+    inner = {ArrayType: "elementType", MapType: "valueType"}.get(type(kind))
+    return inner is not None and _has_type(getattr(kind, inner), types)
 
 
 def is_text_of(text: Column, kind: DataType) -> Column:

@@ -101,7 +101,9 @@ def test_every_value_of_a_csv_file_comes_out(lean: SparkSession, tmp_path: Path,
         for name, case in GOOD.items()
         if not schema or case[0].lstrip(b"\xef\xbb\xbf").startswith(b"a,b\n")
     }
-    bad = BAD if schema else {**BAD, "empty line": (b"v\n1\n\n2\n", "line 3: it is empty, which Spark leaves")}
+    bad = (
+        BAD if schema else {**BAD, "empty line": (b"v\n1\n\n2\n", "line 3: it is empty, which Spark leaves")}
+    )
     for name, content in [*list_files(good), *list_files(bad)]:
         landing.put_file(name, content)
 

@@ -21,7 +21,12 @@ from airflow_merge_provider.core.merge_record.config import FORMATS, MergeRecord
 LOSSY: dict[str, dict[str, Any]] = {
     "csv": {"mode": "FAILFAST ", "unescapedQuoteHandling": "SKIP_VALUE", "samplingRatio": "0.99"},
     "json": {"dropFieldIfAllNull": True, "singleVariantColumn": "v", "ignoreCorruptFiles": "TRUE"},
-    "xml": {"mode": "dropMalformed", "excludeAttribute": "true", "rowTag": "r", "ENABLEDATETIMEPARSINGFALLBACK": "true"},
+    "xml": {
+        "mode": "dropMalformed",
+        "excludeAttribute": "true",
+        "rowTag": "r",
+        "ENABLEDATETIMEPARSINGFALLBACK": "true",
+    },
     "parquet": {"mergeSchema": "false", "ignoreMissingFiles": True},
     "avro": {"ignoreExtension": "false", "positionalFieldMatching": "true", "recursiveFieldMaxDepth": "3"},
 }

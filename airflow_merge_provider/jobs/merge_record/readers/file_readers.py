@@ -178,8 +178,7 @@ class TypedReader(SchemaReader):
         """
         values = self._values
         if not has_floats(spark_schema(self.schema)):
-            # Any option about numbers leaves them to Spark.
-            values = replace(values, options={**values.options, "nanValue": "NaN"})
+            values = replace(values, leaves_floats=True)
         schema = formats.with_bad(values.build_schema(spark_schema(self.schema)))
         options = {**self._reader["options"], "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
         record = F.from_json("value", schema, options).alias("record")

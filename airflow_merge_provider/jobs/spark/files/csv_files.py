@@ -84,11 +84,12 @@ def _scan_lines(
     has_empty = F.coalesce(is_plain & has_empty, F.lit(False))
     rows = lines.groupBy("path").agg(F.min_by("value", position).alias("line"), has_empty.alias("has_empty"))
     is_ascii = find_option(options, "encoding").upper() in ASCII_ENCODINGS
-    rows = rows.where(F.col("line").isNotNull()).collect()
-    return {row.path: _scan_line(scanner if is_ascii else None, row.line, row.has_empty) for row in rows}
+    rows = rows.where(F.col("line").isNotNull())
+    own_scanner = scanner if is_ascii else None
+    return {row.path: _scan_line(own_scanner, row.line, has_empty=row.has_empty) for row in rows.collect()}
 
 
-def _scan_line(scanner: CsvScanner | None, line: str, has_empty: bool) -> CsvFile:
+def _scan_line(scanner: CsvScanner | None, line: str, *, has_empty: bool) -> CsvFile:
     # The header may have a line break.
     with contextlib.suppress(ValueError):
         if scanner is not None:

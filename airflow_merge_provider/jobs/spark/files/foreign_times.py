@@ -25,7 +25,7 @@ def is_written_by_spark(metadata: Mapping[bytes, bytes] | None) -> bool:
 
 
 def find_odd_nanos(columns: Iterable[str], read: Callable[[str, str], pa.ChunkedArray]) -> str | None:
-    """Return a column of INT96 that has a time with nanoseconds, which Spark cuts, also inside a value; or None.
+    """Return a column of INT96 with a time, also inside a value, whose nanoseconds Spark cuts; or None.
 
     :param read: returns the times of a column with a unit, as pyarrow reads them.
     """
