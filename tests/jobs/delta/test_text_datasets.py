@@ -310,8 +310,8 @@ def test_tables_of_xml_have_each_attribute_and_element(spark: SparkSession, tmp_
 
 def test_options_do_not_switch_off_the_checks_of_numbers(spark: SparkSession, tmp_path: Path) -> None:
     """Words for special values are read beside numbers, and another locale of numbers is refused."""
-    words = "locale 'en-US', nanValue '-', positiveInf 'max', negativeInf 'min'"
-    special = f"(v DOUBLE, d DECIMAL(10,2)) USING csv OPTIONS (header 'true', {words})"
+    special_texts = "locale 'en-US', nanValue '-', positiveInf 'max', negativeInf 'min'"
+    special = f"(v DOUBLE, d DECIMAL(10,2)) USING csv OPTIONS (header 'true', {special_texts})"
     lines = "v,d\nmax,1.20\nmin,\n0.1,0\n"
     values_read = read_table(spark, tmp_path / "s", special, x=lines)
     assert {v for v, _ in values_read} == {float("inf"), float("-inf"), 0.1}

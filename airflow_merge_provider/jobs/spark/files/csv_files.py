@@ -46,7 +46,8 @@ def scan_csv_files(spark: SparkSession, dataset: Dataset, options: Mapping[str, 
     return files | (_scan_lines(spark, scanner, other_uris, options) if other_uris else {})
 
 
-def _scan_file(scanner: CsvScanner, marks: Sequence[bytes], share: int, file: BinaryIO) -> CsvFile:
+def _scan_file(scanner: CsvScanner, marks: Sequence[bytes], share: int, file: BinaryIO) -> CsvFile | None:
+    """Return the structure of a file; None for a large one of one column, whose lines Spark reads."""
     is_text = file.seek(0, io.SEEK_END) <= share
     file.seek(0)
     try:
@@ -57,7 +58,8 @@ def _scan_file(scanner: CsvScanner, marks: Sequence[bytes], share: int, file: Bi
         )
     except ValueError as error:
         return CsvFile(problem=str(error))
-    return replace(scanned, is_text=is_text)
+    is_large = not is_text and len(scanned.cells) == 1
+    return None if is_large else replace(scanned, is_text=is_text)
 
 
 def _scan_lines(
@@ -79,7 +81,8 @@ def _scan_lines(
     position, empty = (F.when(is_line, F.col("position")) for is_line in (text != "", text == ""))
     first, last = F.min(position), F.max(position)
     # Quoted values may have empty lines.
-    is_plain = ~F.bool_or(F.contains("value", F.lit(find_option(options, "quote", '"'))))
+    quote = find_option(options, "quote", '"')
+    is_plain = ~F.bool_or(F.contains("value", F.lit(quote))) if quote else F.lit(True)
     has_empty = F.min(empty).between(first, last) | F.max(empty).between(first, last)
     has_empty = F.coalesce(is_plain & has_empty, F.lit(False))
     rows = lines.groupBy("path").agg(F.min_by("value", position).alias("line"), has_empty.alias("has_empty"))
