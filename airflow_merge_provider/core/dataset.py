@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.file_options import find_missing_options, find_option_problems
+from airflow_merge_provider.core.file_options import find_missing_options, find_option_problems, read_options
 
 FILE_FORMATS = ("parquet", "json", "csv", "avro", "orc", "xml", "text")
 _BARE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
@@ -301,7 +301,7 @@ def _from_object(ref: Mapping[str, Any], warehouse: str | None, at: str) -> Data
     if kind != "delta" and kind not in FILE_FORMATS:
         valid_formats = ", ".join(("delta", *FILE_FORMATS))
         raise _refuse_dataset(at, f"unknown format {ref['format']!r}", f"valid formats: {valid_formats}")
-    options = {str(key): str(value) for key, value in (ref.get("options") or {}).items()}
+    options = read_options(ref.get("options") or {})
     problems = [] if kind == "delta" else [*find_option_problems(kind, options, at)]
     problems += [] if dataset.path is None else [*find_missing_options(kind, options, at)]
     if problems:

@@ -8,7 +8,7 @@ Source: docs/values.md, Options of readers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_merge_provider.core.errors import Problem, suggest_name
 
@@ -55,6 +55,9 @@ REFUSED_OPTIONS: tuple[RefusedOption, ...] = (
                   "remove the option, and run again after such an error"),
     RefusedOption("dropFieldIfAllNull", _JSON, ("false",), "leaves out fields that have only NULLs"),
     RefusedOption("excludeAttribute", ("xml",), ("false",), "leaves out the attributes of elements"),
+    RefusedOption("encoding", ("text",), ("UTF-8", "UTF8"),
+                  "has no effect on texts, which Spark reads as UTF-8", "write the files in UTF-8",
+                  (DATASET,)),
     RefusedOption("unescapedQuoteHandling", ("csv",), _QUOTE_HANDLING,
                   "leaves out values with quotes inside", "remove the option, or set RAISE_ERROR"),
     RefusedOption("enableDateTimeParsingFallback", _TEXTS, ("false",),
@@ -98,11 +101,12 @@ PASSED_OPTIONS: dict[str, tuple[str, ...]] = {
             "timestampNTZFormat", "timeZone"),
     "json": ("allowBackslashEscapingAnyCharacter", "allowComments", "allowNonNumericNumbers",
              "allowNumericLeadingZeros", "allowSingleQuotes", "allowUnquotedControlChars",
-             "allowUnquotedFieldNames", "ignoreNullFields", "inferTimestamp", "prefersDecimal", "pretty",
-             "primitivesAsString", "useUnsafeRow", "writeNonAsciiCharacterAsCodePoint"),
+             "allowUnquotedFieldNames", "ignoreNullFields", "inferTimestamp", "maxNestingDepth", "maxNumLen",
+             "maxStringLen", "prefersDecimal", "pretty", "primitivesAsString",
+             "useUnsafeRow", "writeNonAsciiCharacterAsCodePoint"),
     "xml": ("arrayElementName", "attributePrefix", "declaration", "ignoreNamespace",
             "ignoreSurroundingSpaces", "indent", "rootTag", "rowTag", "rowValidationXSDPath",
-            "validateName", "valueTag", "wildcardColName"),
+            "useLegacyXMLParser", "validateName", "valueTag", "wildcardColName"),
     "text": ("wholetext",),
     "parquet": ("datetimeRebaseMode", "int96RebaseMode"),
     "avro": ("avroSchema", "avroSchemaUrl", "enableStableIdentifiersForUnionType", "recordName",
@@ -126,6 +130,19 @@ def find_option(options: Mapping[str, str], name: str, default: str = "") -> str
     ';'
     """
     return next((value for key, value in options.items() if normalize_name(key) == name.lower()), default)
+
+
+def read_options(options: Mapping[Any, Any]) -> dict[str, str]:
+    """Return options as texts, like PySpark's readers: one with None is left out.
+
+    >>> read_options({"header": True, "maxColumns": 3, "nullValue": None})
+    {'header': 'true', 'maxColumns': '3'}
+    """
+    return {
+        str(name): str(option).lower() if isinstance(option, bool) else str(option)
+        for name, option in options.items()
+        if option is not None
+    }
 
 
 def normalize_name(name: str) -> str:
@@ -185,7 +202,7 @@ def find_lossy_options(
         if kind not in option.formats or reader not in option.readers:
             continue
         value = find_option(options, option.name, option.name)
-        if value != option.name and value.strip().upper() not in map(str.upper, option.accepted):
+        if value != option.name and value.upper() not in map(str.upper, option.accepted):
             yield Problem(
                 path, "options", f"the option {option.name}={value!r} {option.effect}", option.remedy
             )

@@ -14,7 +14,12 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.expectations.config import find_problems, parse_expectations
-from airflow_merge_provider.core.file_options import MERGE_RECORD, find_missing_options, find_option_problems
+from airflow_merge_provider.core.file_options import (
+    MERGE_RECORD,
+    find_missing_options,
+    find_option_problems,
+    read_options,
+)
 from airflow_merge_provider.core.merge_record import flowfile
 from airflow_merge_provider.core.merge_record.properties import (
     Period,
@@ -83,10 +88,7 @@ def _read_format(value: Any) -> dict[str, Any]:
     return {
         "format": kind,
         "schema": _read_schema(settings.get("schema")),
-        "options": {
-            str(name): str(option).lower() if isinstance(option, bool) else str(option)
-            for name, option in options.items()
-        },
+        "options": read_options(options),
     }
 
 

@@ -17,7 +17,13 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functi
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
-from airflow_merge_provider.core.dataset import Dataset, escape_pattern, find_pattern, parse_hadoop_path
+from airflow_merge_provider.core.dataset import (
+    FILE_FORMATS,
+    Dataset,
+    escape_pattern,
+    find_pattern,
+    parse_hadoop_path,
+)
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.file_options import find_lossy_options, find_option
 from airflow_merge_provider.jobs.spark import sql
@@ -103,7 +109,7 @@ def read_catalog_table(spark: SparkSession, dataset: Dataset) -> DataFrame:
     """
     name = sql.quote_table(dataset)
     rows = spark.read.options(**EACH_FILE).table(name)
-    if dataset.format not in (*TEXT_FORMATS, *CONTAINERS):
+    if dataset.format not in FILE_FORMATS:
         return rows
     table: dict[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {name} AS JSON").collect()[0][0])
     kind, location = str(table.get("provider", "")).lower(), table.get("location")
@@ -112,10 +118,12 @@ def read_catalog_table(spark: SparkSession, dataset: Dataset) -> DataFrame:
         raise DataError.from_problems(problems)
     if kind in CONTAINERS and location:
         return check_values(spark, replace(dataset, format=kind), dataset.options, rows)
+    options = build_reader_options(kind, table_options)
+    if kind == "text" and location:
+        check_texts(spark, replace(dataset, format=kind, path=parse_hadoop_path(unquote(location))), options)
     if kind not in TEXT_FORMATS or not location:
         return rows
-    options = build_reader_options(kind, table_options)
-    values = TextValues(kind, table_options, hint=_TABLE_HINT)
+    values = TextValues(kind, table_options, hint=_TABLE_HINT, path=dataset.id)
     reader = spark.read.format(kind).options(**_keep_bad_records(options))
     path = parse_hadoop_path(unquote(location))
     files = replace(dataset, format=kind, path=path)
@@ -177,7 +185,13 @@ def _read_part(
         raise (problem or _NO_RECORDS).build_error(dataset)
     if dataset.format not in TEXT_FORMATS:
         return reader.load([*locations])
-    values = TextValues(dataset.format, dataset.options, is_inferred=True, hint=_HINTS[dataset.format])
+    values = TextValues(
+        dataset.format,
+        dataset.options,
+        is_inferred=True,
+        hint=_HINTS[dataset.format],
+        path=dataset.id,
+    )
     schema = StructType([field for field in schema.fields if field.name != CORRUPT])
     return _read_texts(reader, [*locations], schema, values, options, dataset)
 
@@ -235,9 +249,11 @@ def _read_texts(
     mode = find_option(options, "mode").upper()
     if mode == "FAILFAST":
         text_schema = StructType([*text_schema.fields, StructField(CORRUPT, StringType())])
-    texts = reader.schema(text_schema).load(locations)
+    own_options = values.build_options(schema, {})
+    texts = reader.options(**own_options).schema(text_schema).load(locations)
     if mode != "FAILFAST":
-        return add_columns(texts, values.convert_columns(schema))
+        texts = add_columns(texts, values.convert_columns(schema))
+        return texts.drop(*map(quote_column, values.list_attributes(schema)))
     file_path = texts.metadataColumn("_metadata").getField("file_path")
     prefix = F.concat(F.lit(f"{dataset.id}: "), file_path, F.lit(": "))
     error = F.raise_error(F.concat(prefix, _describe_record(schema))).cast("boolean")

@@ -9,7 +9,7 @@ Source: docs/values.md, Types of text files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import (
@@ -34,8 +34,10 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.formats import complete_options
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 TEXT_FORMATS = ("csv", "json", "json-array", "xml")
@@ -57,11 +59,14 @@ _ASKED: dict[str, tuple[type[DataType], ...]] = {
     "timestampformat": (TimestampType,),
     "timestampntzformat": (TimestampNTZType,),
     "timezone": (TimestampType,),
-    "locale": (DateType, TimestampType, TimestampNTZType, DecimalType),
-    "nanvalue": _FLOATS,
-    "positiveinf": _FLOATS,
-    "negativeinf": _FLOATS,
+    "locale": (DateType, TimestampType, TimestampNTZType),
 }
+# The locale of Spark, in which the texts of types are written.
+_LOCALE = "en-us"
+_LOCALE_HINT = "remove the option, and write numbers as in 1234.5"
+# Options with a further text of a value, in the formats that have them.
+_SPECIAL_VALUES = {"nanValue": float("nan"), "positiveInf": float("inf"), "negativeInf": float("-inf")}
+_SPECIAL_FORMATS = ("csv", "xml")
 # The texts of the values of each type; times may have more digits than Spark holds, if these are zeros.
 _INTEGER = r"[+-]?[0-9]+"
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
@@ -89,6 +94,9 @@ _HINT = " (correct it, or set another type for it in the schema, such as STRING)
 # The types whose values are not one element of XML.
 _NO_ELEMENT = (ArrayType, MapType, VariantType)
 _REPEATED_HINT = " (write one, or set an ARRAY of its type in the schema)"
+# No element has a name that begins so: Spark puts attributes and elements with one name in one column.
+_ATTRIBUTE = "@"
+_BOTH_HINT = " (rename one of them, or set another attributePrefix)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,32 +108,55 @@ class TextValues:
     :param is_inferred: whether Spark chose the types: then no digit of a number may be lost, whereas a DOUBLE
         that is asked for takes the nearest number.
     :param hint: what to do about a value that its type does not hold.
+    :param path: the dataset or the argument that errors of options name.
+    :param leaves_floats: whether Spark's parser may read FLOAT and DOUBLE.
+    :param has_attributes: whether attributes of XML are read apart from elements, which the conversion finds.
     """
 
     kind: str
     options: Mapping[str, str] = field(default_factory=dict)
     is_inferred: bool = False
     hint: str = _HINT
+    path: str = "reader"
+    leaves_floats: bool = False
+    has_attributes: bool = False
 
     def build_schema(self, schema: StructType) -> StructType:
-        """Return the schema by which Spark reads: a STRING for each value that is converted afterwards."""
+        """Return the schema by which Spark reads: a STRING for each value that is converted afterwards.
+
+        :raises ConfigError: if a column has numbers, and the files another locale than Spark.
+        """
+        self._check_locale(schema)
+        if (values := self._split_attributes(schema)) is not self:
+            return values.build_schema(schema)
         kind = self._convert_type(schema)
         return kind if isinstance(kind, StructType) else schema
+
+    def build_options(self, schema: StructType, options: Mapping[str, str]) -> dict[str, str]:
+        """Return the options by which Spark reads the schema of ``build_schema``."""
+        is_split = self._split_attributes(schema).has_attributes
+        return complete_options(options, {"attributePrefix": _ATTRIBUTE} if is_split else {})
+
+    def list_attributes(self, schema: StructType) -> list[str]:
+        """Return the columns of ``build_schema`` that have attributes of XML apart from its elements."""
+        names = set(schema.names)
+        return [name for name in self.build_schema(schema).names if name not in names]
 
     def convert_columns(self, schema: StructType) -> dict[str, Column]:
         """Return the columns that have to be converted, from those that were read by ``build_schema``.
 
         A value that its type does not hold is NULL.
         """
-        return {
-            field.name: self._convert_field(quote_column(field.name), field)
-            for field in self._list_columns(schema)
-        }
+        if (values := self._split_attributes(schema)) is not self:
+            return values.convert_columns(schema)
+        return {field.name: self._convert_field(quote_column, field) for field in self._list_columns(schema)}
 
     def describe_columns(self, schema: StructType) -> dict[str, Column]:
         """Return for each column that is converted a value that its type does not hold; NULL if none."""
+        if (values := self._split_attributes(schema)) is not self:
+            return values.describe_columns(schema)
         return {
-            field.name: self._describe_field(quote_column(field.name), field, field.name)
+            field.name: self._describe_field(quote_column, field, field.name)
             for field in self._list_columns(schema)
         }
 
@@ -140,13 +171,29 @@ class TextValues:
         for name, value in values.items():
             failed = F.raise_error(F.concat(prefix, problems[name]))
             columns[name] = F.when(problems[name].isNull(), value).otherwise(cast_to(failed, kinds[name]))
-        return frame.withColumns(columns) if columns else frame
+        frame = frame.withColumns(columns) if columns else frame
+        return frame.drop(*map(quote_column, self.list_attributes(schema)))
+
+    def _split_attributes(self, schema: StructType) -> TextValues:
+        """Return the conversion of a schema; in a VARIANT and a MAP, attributes keep their prefix."""
+        if self.kind != "xml" or self.is_inferred or _has_type(schema, (MapType, VariantType)):
+            return self
+        return self if self.has_attributes else replace(self, has_attributes=True)
+
+    def _check_locale(self, schema: StructType) -> None:
+        locale = find_option(self.options, "locale", _LOCALE)
+        numbers = (field.name for field in schema if _has_type(field.dataType, (DecimalType, *_FLOATS)))
+        if self.kind in _SPECIAL_FORMATS and locale.lower() != _LOCALE and (name := next(numbers, None)):
+            message = f"the option locale={locale!r} gives numbers of the column {name!r} another meaning"
+            raise ConfigError.from_problems([Problem(self.path, "options", message, _LOCALE_HINT)])
 
     def _list_columns(self, schema: StructType) -> Iterator[StructField]:
-        return (field for field in schema.fields if self._convert_field_type(field) != field.dataType)
+        return (field for field in schema.fields if self._convert_fields(field) != [field])
 
     def _is_text(self, kind: DataType) -> bool:
-        left_to_spark = (kind for option in self.options for kind in _ASKED.get(option.lower(), ()))
+        options = (name for name, value in self.options.items() if value.lower() != _LOCALE)
+        left_to_spark = [kind for option in options for kind in _ASKED.get(option.lower(), ())]
+        left_to_spark += _FLOATS if self.leaves_floats else ()
         return type(kind) in _PATTERNS and not isinstance(kind, (*_AS_READ[self.kind], *left_to_spark))
 
     def _may_repeat(self, field: StructField) -> bool:
@@ -156,32 +203,47 @@ class TextValues:
         """
         if self.kind != "xml" or self.is_inferred or isinstance(field.dataType, _NO_ELEMENT):
             return False
-        is_attribute = field.name.startswith(find_option(self.options, "attributePrefix", "_"))
+        is_attribute = not self.has_attributes and field.name.startswith(self._prefix)
         return not is_attribute and field.name != find_option(self.options, "valueTag", "_VALUE")
 
-    def _convert_field_type(self, field: StructField) -> DataType:
+    @property
+    def _prefix(self) -> str:
+        return find_option(self.options, "attributePrefix", "_")
+
+    def _find_attribute(self, field: StructField) -> str | None:
+        """Return the name of the attribute whose value a field of XML has; None if it may have none."""
+        is_attribute = self.has_attributes and field.name.startswith(self._prefix)
+        return _ATTRIBUTE + field.name.removeprefix(self._prefix) if is_attribute else None
+
+    def _convert_fields(self, field: StructField) -> list[StructField]:
+        """Return the fields that Spark reads for one: its elements, and its attribute if it may have one."""
         kind = self._convert_type(field.dataType)
-        return ArrayType(kind) if self._may_repeat(field) else kind
+        own = StructField(field.name, ArrayType(kind) if self._may_repeat(field) else kind, field.nullable)
+        attribute = self._find_attribute(field)
+        return [own] if attribute is None else [own, StructField(attribute, StringType())]
 
     def _convert_type(self, kind: DataType) -> DataType:
         if isinstance(kind, StructType):
-            members = ((one.name, self._convert_field_type(one), one.nullable) for one in kind.fields)
-            return StructType([StructField(*member) for member in members])
+            return StructType([part for one in kind.fields for part in self._convert_fields(one)])
         if isinstance(kind, ArrayType):
             return ArrayType(self._convert_type(kind.elementType), kind.containsNull)
         if isinstance(kind, MapType):
             return MapType(kind.keyType, self._convert_type(kind.valueType), kind.valueContainsNull)
         return StringType() if self._is_text(kind) else kind
 
-    def _convert_field(self, value: Column, field: StructField) -> Column:
-        value = F.get(value, F.lit(0)) if self._may_repeat(field) else value
-        return self._convert_value(value, field.dataType)
+    def _convert_field(self, get: Callable[[str], Column], field: StructField) -> Column:
+        """Return the value of a field; ``get`` returns a column that was read by its name."""
+        value = F.get(get(field.name), F.lit(0)) if self._may_repeat(field) else get(field.name)
+        value, attribute = self._convert_value(value, field.dataType), self._find_attribute(field)
+        if attribute is None or isinstance(field.dataType, (StructType, *_NO_ELEMENT)):
+            return value
+        return F.coalesce(self._convert_value(get(attribute), field.dataType), value)
 
     def _convert_value(self, value: Column, kind: DataType) -> Column:
         if self._convert_type(kind) == kind:
             return value
         if isinstance(kind, StructType):
-            members = (self._convert_field(value[one.name], one).alias(one.name) for one in kind)
+            members = (self._convert_field(value.getField, one).alias(one.name) for one in kind)
             return F.when(value.isNotNull(), F.struct(*members))
         if isinstance(kind, ArrayType):
             return F.transform(value, lambda item: self._convert_value(item, kind.elementType))
@@ -189,18 +251,30 @@ class TextValues:
             return F.transform_values(value, lambda _, item: self._convert_value(item, kind.valueType))
         return self._convert_text(value, kind)
 
-    def _describe_field(self, value: Column, field: StructField, path: str) -> Column:
-        if not self._may_repeat(field):
-            return self._describe_value(value, field.dataType, path)
-        repeated = f"column {path!r}: a record has this element more than once{_REPEATED_HINT}"
-        problem = self._describe_value(F.get(value, F.lit(0)), field.dataType, path)
-        return F.coalesce(F.when(F.size(value) > 1, F.lit(repeated)), problem)
+    def _describe_field(self, get: Callable[[str], Column], field: StructField, path: str) -> Column:
+        value, problems = get(field.name), []
+        is_element = value.isNotNull()
+        if self._may_repeat(field):
+            repeated = f"column {path!r}: a record has this element more than once{_REPEATED_HINT}"
+            problems.append(F.when(F.size(value) > 1, F.lit(repeated)))
+            value = F.get(value, F.lit(0))
+        problems.append(self._describe_value(value, field.dataType, path))
+        if (name := self._find_attribute(field)) is not None:
+            both = f"column {path!r}: a record has an attribute and an element of this name{_BOTH_HINT}"
+            problems.append(F.when(is_element & get(name).isNotNull(), F.lit(both)))
+            problems.append(self._describe_attribute(get(name), field.dataType, path))
+        return F.coalesce(*problems)
+
+    def _describe_attribute(self, value: Column, kind: DataType, path: str) -> Column:
+        if isinstance(kind, (StructType, *_NO_ELEMENT)):
+            return F.when(value.isNotNull(), describe_text(value, kind, path, self.hint))
+        return self._describe_value(value, kind, path)
 
     def _describe_value(self, value: Column, kind: DataType, path: str) -> Column:
         if self._convert_type(kind) == kind:
             return F.lit(None).cast("string")
         if isinstance(kind, StructType):
-            members = (self._describe_field(value[one.name], one, f"{path}.{one.name}") for one in kind)
+            members = (self._describe_field(value.getField, one, f"{path}.{one.name}") for one in kind)
             return F.coalesce(*members)
         if isinstance(kind, ArrayType):
             return _find_first(
@@ -225,7 +299,13 @@ class TextValues:
         if isinstance(kind, (*_INTEGERS, DecimalType, DateType)):
             # Comparing with the usual text of a value is faster.
             is_value = (value.cast("string") == text) | is_value
-        return F.when(is_value, value)
+        converted = F.when(is_value, value)
+        if isinstance(kind, FloatType | DoubleType) and self.kind in _SPECIAL_FORMATS:
+            for name, number in _SPECIAL_VALUES.items():
+                special = find_option(self.options, name, name)
+                if special != name:
+                    converted = F.when(text == special, F.lit(number).cast(kind)).otherwise(converted)
+        return converted
 
     def _is_near(self, text: Column, value: Column, kind: DataType) -> Column:
         """Return whether a FLOAT or DOUBLE is what a number means to people.
@@ -241,6 +321,16 @@ class TextValues:
             is_same = (F.abs(value) < _INTEGER_MAX[type(kind)]) | is_same
         is_finite = (F.abs(value) < float("inf")) & ((value != 0) | (digits == ""))
         return (is_finite & is_same) | text.rlike(rf"\A({_SPECIAL})\z")
+
+
+def _has_type(kind: DataType, types: tuple[type[DataType], ...]) -> bool:
+    """Return whether a type, or one inside it, is one of some types."""
+    if isinstance(kind, StructType):
+        return any(_has_type(field.dataType, types) for field in kind)
+    if isinstance(kind, types):
+        return True
+    inner = {ArrayType: "elementType", MapType: "valueType"}.get(type(kind))
+    return inner is not None and _has_type(getattr(kind, inner), types)
 
 
 def is_text_of(text: Column, kind: DataType) -> Column:

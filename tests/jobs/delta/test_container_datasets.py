@@ -25,6 +25,8 @@ from airflow_merge_provider.jobs.spark.files import container_files
 
 CALENDAR = "orc.proleptic.gregorian.default"
 OLD, NEW = date(1500, 1, 1), date(2024, 2, 29)
+NANOS = pa.timestamp("ns")
+NANOS_WITHIN = pa.list_(pa.struct([("d", NANOS), ("m", pa.map_(pa.string(), NANOS))]))
 BEFORE_1970 = datetime(1960, 1, 1, 0, 0, 0, 500)  # noqa: DTZ001 - of a column without a zone
 
 
@@ -56,9 +58,9 @@ def build_column(value: Any, kind: pa.DataType | None = None, name: str = "v") -
     return pa.table({name: pa.array([value], kind)})
 
 
-def build_int96(nanos: int) -> bytes:
-    """Return a Parquet file with a time as INT96."""
-    return write_parquet(build_column(nanos, pa.timestamp("ns")), use_deprecated_int96_timestamps=True)
+def build_int96(value: Any, kind: pa.DataType = NANOS) -> bytes:
+    """Return a Parquet file with times as INT96, in nanoseconds."""
+    return write_parquet(build_column(value, kind), use_deprecated_int96_timestamps=True)
 
 
 def build_interval() -> bytes:
@@ -66,6 +68,15 @@ def build_interval() -> bytes:
     with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
         duckdb.sql(f"COPY (SELECT INTERVAL 3 MONTH AS v) TO '{file.name}' (FORMAT parquet)")
         return Path(file.name).read_bytes()
+
+
+def build_default() -> bytes:
+    """Return an Avro file whose header has the default ``"null"`` of a field that is NULL or a number."""
+    field = {"name": "v", "type": ["null", "int"], "default": None, "doc": "12"}
+    file = io.BytesIO()
+    fastavro.writer(file, {"type": "record", "name": "r", "fields": [field]}, [{"v": 1}])
+    # The header has the length of the schema.
+    return file.getvalue().replace(b'"doc": "12"', b'"doc": ""').replace(b": null", b': "null"')
 
 
 INTERVAL = build_interval()
@@ -98,6 +109,10 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, bytes], list[tuple[Any, ...
                        [(Decimal("1.2"),), (Decimal("2.2"),)]),
     "INT96": ("parquet", {}, {"a": build_int96(1_714_521_600_123_456_000)},
               [(datetime(2024, 5, 1, 0, 0, 0, 123456),)]),  # noqa: DTZ001
+    "INT96 within": ("parquet", {}, {"a": build_int96([{"d": 1000, "m": [("k", 0)]}, None], NANOS_WITHIN)},
+                     [([(datetime(1970, 1, 1, 0, 0, 0, 1), {"k": datetime(1970, 1, 1)}), None],)]),  # noqa: DTZ001
+    "default of Avro": ("avro", {}, {"a": build_default(), "b": write_avro({"v": "int"}, {"v": 2})},
+                        [(1,), (2,)]),
     "calendar": ("orc", {CALENDAR: "true"}, {"a": write_orc(build_column(OLD))}, [(OLD,)]),
     "recent days": ("orc", {}, {"a": write_orc(build_column(NEW))}, [(NEW,)]),
 }  # fmt: skip
@@ -112,6 +127,8 @@ REFUSED: dict[str, tuple[str, dict[str, bytes], str]] = {
                     "'v' has a TIMESTAMP before 1970"),
     "INT96": ("parquet", {"a": build_int96(1_714_521_600_123_456_789)},
               r"/a: column 'v' has a time with nanoseconds, which .*INT96.*write it with microseconds"),
+    "INT96 within": ("parquet", {"a": build_int96([{"d": None, "m": [("k", 1)]}], NANOS_WITHIN)},
+                     r"/a: column 'v' has a time with nanoseconds, which .*INT96.*with microseconds"),
     "nanoseconds": ("parquet", {"a": write_parquet(build_column(1, pa.timestamp("ns")))},
                     r"/a: column 'v' has the type timestamp\[ns\].*coerce_timestamps"),
     "nanoseconds within": ("parquet", {"a": write_parquet(build_column([1], pa.list_(pa.timestamp("ns"))))},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import math
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
 from tests.odd_names import ODD
 
@@ -36,7 +38,13 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, Any], list[tuple[Any, ...]]
                      [("1.50",), ("x",), ('{"x": NaN}',)]),
     "one case in two records": ("xml", XML,
                                 {"a": "<a><r><s><v>1</v></s><t><V>2</V></t></r></a>"}, [(("1",), ("2",))]),
-    "no rows": ("xml", XML, {"a": "<a/>", "b": "<a><r v='1'/></a>", "c": ""}, [("1",)]),
+    "no rows": ("xml", XML, {"a": "<a/>", "b": "<a><r v='1'/></a>", "c": "",
+                             "d": "<?xml version='1.0'?><!-- x --><a xmlns:q='u' xsi:t='v'>\n</a>"},
+                [("1",)]),
+    "an empty element": ("xml", XML, {"a": "<a><q/><r/></a>", "b": "<a><r><v>1</v></r></a>"},
+                         [("1",), (None,)]),
+    "namespace": ("xml", {**XML, "ignoreNamespace": "true"}, {"a": "<a xmlns:n='u'><n:r><v>1</v></n:r></a>"},
+                  [("1",)]),
     "xml": ("xml", XML, {"a": "<a><r><id>007</id><v> 1.10 </v></r></a>"}, [("007", " 1.10 ")]),
     "line ends": ("csv", HEADER, {"a": 'id,v\n1,"x\r\ny"\n', "b": 'id,v\r\n2,"p\nq"\r\n3,"\r"\r\n'},
                   [("1", "x\r\ny"), ("2", "p\nq"), ("3", "\r")]),
@@ -47,6 +55,9 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, Any], list[tuple[Any, ...]]
     "header in latin-1": ("csv", {**HEADER, "encoding": "ISO-8859-1"},
                           {"a": 'id,é\n1,"é\nx"\n'.encode("latin-1")}, [("1", "é\nx")]),
     "carriage returns": ("csv", HEADER, {"a": "id,v\r1,x\r2,y\r"}, [("1", "x"), ("2", "y")]),
+    "one column": ("csv", HEADER,
+                   {"a": '\nv\n1\n  \n""\n"x\n\ny"\n\n', "b.gz": gzip.compress(b"\nv\n3\n \n\n")},
+                   [("  ",), (" ",), ("",), ("1",), ("3",), ("x\n\ny",)]),
     "wide separator": ("csv", {**HEADER, "sep": "||"}, {"a": "id||v\n1||x\n"}, [("1", "x")]),
     "quotes inside": ("csv", HEADER, {"a": 'id,v\n1,5" pipe\n2,"x\n"\n3,""""\n'},
                       [("1", '5" pipe'), ("2", "x\n"), ("3", '"')]),
@@ -83,6 +94,11 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
                           r"/a: its header has columns whose names differ in case only, 'id'"),
     "open quote": ("csv", HEADER, {"a": 'id,v\n1,"x\n2,y\n'}, "/a: line 3: a quoted value does not end"),
     "text after a quote": ("csv", HEADER, {"a": 'id,v\n1,"x" \n'}, "/a: line 2: text follows"),
+    "empty line": ("csv", HEADER, {"a": "v\n1\n\n2\n"}, "/a: line 3: it is empty, .*quote empty values"),
+    "empty line of two": ("csv", {}, {"a": '"1"\n2\n\n\n3\n'}, "/a: line 3: it is empty, "),
+    "blanks": ("csv", {**HEADER, "multiLine": "false"}, {"a": "v\n1\n  \n2\n"}, "/a: line 3: it is empty"),
+    "empty line of gzip": ("csv", HEADER, {"a.gz": gzip.compress(b"v\n1\n\n2\n")},
+                           "/a.gz: a line is empty, .*quote empty values"),
     "line ends": ("csv", HEADER, {"a": "id,v\r\n1,x\n"}, "/a: line 2: it ends in another way than the first"),
     "NUL in CSV": ("csv", HEADER, {"a": "id,v\n1,\0\n"}, "/a: a value has the character NUL"),
     "no name": ("json", {}, {"a": '{"s": {"": 1, "b": 2}}\n'},
@@ -116,7 +132,7 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
                    "such as 1e3, is no DECIMAL of Spark .set the option primitivesAsString"),
     "encoding of Spark": ("csv", {**HEADER, "encoding": "windows-1252"}, {"a": "v\nx\n"},
                           "charset.* is invalid: .*iso-8859-1"),
-    "bytes of text": ("text", {}, {"a": b"\xe9"}, "/a has bytes that are not UTF-8"),
+    "bytes of text": ("text", {}, {"a": b"\xe9"}, "/a has bytes that are not UTF-8: .*write the file in"),
     "twice": ("json", {}, {"a": '{"v": 1, "v": 2}'}, "has the field 'v' more than once .give the fields"),
     "other case": ("json", {}, {"a": '{"v": 1, "V": 2}'},
                    "the fields 'V' and 'v', whose names differ in case only"),
@@ -130,6 +146,10 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
     "attributes": ("xml", XML, {"a": "<a><r v='1' V='2'/></a>"}, "the fields '_V' and '_v'"),
     "no records of XML": ("xml", {"rowTag": "q"}, {"a": "<a><q/></a>", "b c": "<a><r><v>1</v></r></a>"},
                           r"/b c: it has no element <q>, but <a>, <r>, <v> .set the option rowTag"),
+    "one element": ("xml", XML, {"a": "<R id='1' v='5'/>"}, "/a: it has no element <r>, but <R> .set the"),
+    "one text": ("xml", XML, {"a": "<R>5</R>"}, "/a: it has no element <r>, but <R> .set the"),
+    "comment and CDATA": ("xml", XML, {"a": "<R><!-- <r/> --><![CDATA[<r>]]></R>"},
+                          "/a: it has no element <r>, but <R> .set the"),
     "case of a tag": ("xml", {"rowTag": "R"}, {"a": "<a><r>1</r></a>"},
                       "it has no element <R>, but <a>, <r>"),
     "number and text": ("json", {}, {"a": '{"v": 1.50}\n', "b": '{"v": "1.50"}\n'},
@@ -265,3 +285,43 @@ def test_tables_of_text_files_are_read_by_their_types(spark: SparkSession, tmp_p
     dropping = "(id INT) USING csv OPTIONS (header 'true', mode 'DROPMALFORMED')"
     with pytest.raises(DataError, match="texts: the option mode='DROPMALFORMED' leaves out records"):
         read_table(spark, tmp_path / "g", dropping, x="id\n1\nx\n")
+    lines = "(v STRING) USING text OPTIONS (encoding 'latin-1')"
+    with pytest.raises(DataError, match="texts: the option encoding='latin-1' has no effect on texts"):
+        read_table(spark, tmp_path / "l", lines, x="1\n")
+    assert read_table(spark, tmp_path / "m", "(v STRING) USING text", x="1\n") == [("1",)]
+
+
+def test_tables_of_xml_have_each_attribute_and_element(spark: SparkSession, tmp_path: Path) -> None:
+    """An element whose name begins with the prefix of attributes is counted like any other one."""
+    named = "(_id STRING, id INT, s STRUCT<_n: INT, _VALUE: STRING>) USING xml OPTIONS (rowTag 'r')"
+    record = "<a><r _id='x' id='y'><id>2</id><s n='3'>t</s></r></a>"
+    assert read_table(spark, tmp_path / "n", named, x=record) == [("y", 2, (3, "t"))]
+    assert read_table(spark, tmp_path / "o", named, x="<a><r><_id>z</_id></r></a>") == [("z", None, None)]
+    twice = "column '_id': a record has this element more than once .write one"
+    with pytest.raises(PySparkException, match=twice):
+        read_table(spark, tmp_path / "p", named, x="<a><r><_id>1</_id><_id>2</_id></r></a>")
+    both = "column '{}': a record has an attribute and an element of this name .rename one of them"
+    with pytest.raises(PySparkException, match=both.format("s._n")):
+        read_table(spark, tmp_path / "q", named, x="<a><r><s n='1'><_n>2</_n></s></r></a>")
+    no_prefix = named.replace(" 'r'", " 'r', attributePrefix ''")
+    with pytest.raises(PySparkException, match=both.format("id")):
+        read_table(spark, tmp_path / "r", no_prefix, x="<a><r id='1'><id>2</id></r></a>")
+
+
+def test_options_do_not_switch_off_the_checks_of_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    """Words for special values are read beside numbers, and another locale of numbers is refused."""
+    special_texts = "locale 'en-US', nanValue '-', positiveInf 'max', negativeInf 'min'"
+    special = f"(v DOUBLE, d DECIMAL(10,2)) USING csv OPTIONS (header 'true', {special_texts})"
+    lines = "v,d\nmax,1.20\nmin,\n0.1,0\n"
+    values_read = read_table(spark, tmp_path / "s", special, x=lines)
+    assert {v for v, _ in values_read} == {float("inf"), float("-inf"), 0.1}
+    assert math.isnan(read_table(spark, tmp_path / "t", special, x="v,d\n-,1\n")[0][0])
+    for number, reason in {
+        "1,1.239": r"'1\.239' is not a valid DECIMAL",
+        "1e400,1": "'1e400' is not",
+    }.items():
+        with pytest.raises(PySparkException, match=reason):
+            read_table(spark, tmp_path / number[:3], special, x=f"v,d\n{number}\n")
+    german = special.replace("en-US", "de-DE")
+    with pytest.raises(ConfigError, match="texts: the option locale='de-DE' gives numbers of the column 'v'"):
+        read_table(spark, tmp_path / "u", german, x="v,d\n1,1\n")

@@ -62,13 +62,16 @@ def test_xml_without_records_fails_alone(lean: SparkSession, tmp_path: Path, val
         "none": "<?xml version='1.0'?>\n<!-- <r> no record --><a></a>",
         "other": "<a><q><v>1</v></q></a>",
         "case": "<a><R><v>1</v></R></a>",
+        "one": "<!-- <r/> --><R v='1'/>",
+        "text": "<?xml version='1.0'?><R><![CDATA[<r>]]></R>",
     }
     for name, content in contents.items():
         landing.put_file(name, content)
 
     landing.run_job(at=1, flush=True)
 
-    assert (landing.read_merged(), landing.list_names("failure")) == (['{"v":"1"}\n'], ["case", "other"])
+    failed = ["case", "one", "other", "text"]
+    assert (landing.read_merged(), landing.list_names("failure")) == (['{"v":"1"}\n'], failed)
     reason = landing.read_attributes(tmp_path / "failure" / "other")["failure.reason"]
     assert "it has no element <r>, but <a>, <q>, <v> (set the option rowTag to the name" in reason
 
@@ -83,13 +86,17 @@ def test_an_element_that_a_record_has_twice_fails_its_file(lean: SparkSession, t
     landing.put_file("top", f"<a><r>{values}</r><r><v>1</v><v>1</v></r></a>")
     landing.put_file("inner", "<a><r><s><w/><w>y</w></s></r></a>")
     landing.put_file("record", "<a><r><s><w>x</w></s><s><w>y</w></s></r></a>")
+    landing.put_file("prefix", "<a><r><_id>7</_id><_id>8</_id></r></a>")
+    landing.put_file("both", "<a><r id='7'><_id>8</_id></r></a>")
 
     landing.run_job(at=1)
 
     assert landing.read_merged() == ['{"_id":"7","v":1,"V":2,"l":[1,2],"s":{"_id":"5","w":"x"},"z":null}\n']
-    for name, column in {"top": "v", "inner": "s.w", "record": "s"}.items():
+    for name, column in {"top": "v", "inner": "s.w", "record": "s", "prefix": "_id"}.items():
         reason = landing.read_attributes(tmp_path / "failure" / name)["failure.reason"]
         assert f"column '{column}': a record has this element more than once (write one, or set" in reason
+    reason = landing.read_attributes(tmp_path / "failure" / "both")["failure.reason"]
+    assert "column '_id': a record has an attribute and an element of this name (rename one" in reason
 
 
 def test_braces_inside_an_object_are_no_second_one(lean: SparkSession, tmp_path: Path) -> None:

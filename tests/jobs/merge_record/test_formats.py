@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import duckdb
+import fastavro
 import pyarrow as pa
 import pytest
 from pyarrow import csv, orc, parquet
@@ -287,6 +288,12 @@ def test_an_avro_file_tells_its_schema_and_records(lean: SparkSession, tmp_path:
     assert (schema.names, records) == (("id", "v"), 3)
     assert re.search('"type" ?: ?"record"', schema.text or "")
 
+    # Java, and so Spark, does not check the defaults of fields.
+    field = {"name": "v", "type": ["null", "int"], "default": None}
+    odd = io.BytesIO()
+    fastavro.writer(odd, {"type": "record", "name": "r", "fields": [field], "doc": "123"}, [{"v": 1}])
+    text = odd.getvalue().replace(b": null", b": 12345").replace(b'"123"', b'"12"')
+    assert containers.avro_header(io.BytesIO(text))[1] == 1
     file.write_bytes(content[:-3])
     with file.open("rb") as opened, pytest.raises(UnreadableError, match="damaged"):
         containers.avro_header(opened)

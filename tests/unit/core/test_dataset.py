@@ -34,7 +34,7 @@ def test_another_format_has_its_options_as_text() -> None:
     """An object names dataset, format and options; options are converted to the texts that Spark expects."""
     dataset = resolve_dataset({"dataset": "/data/x.csv", "format": "csv", "options": {"header": True}}, None)
 
-    assert (dataset.format, dataset.options) == ("csv", {"header": "True"})
+    assert (dataset.format, dataset.options) == ("csv", {"header": "true"})
 
 
 @pytest.mark.parametrize(

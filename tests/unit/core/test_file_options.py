@@ -19,9 +19,14 @@ from airflow_merge_provider.core.file_options import (
 from airflow_merge_provider.core.merge_record.config import FORMATS, MergeRecordConfig
 
 LOSSY: dict[str, dict[str, Any]] = {
-    "csv": {"mode": "dropMalformed", "unescapedQuoteHandling": "SKIP_VALUE", "samplingRatio": "0.99"},
+    "csv": {"mode": "FAILFAST ", "unescapedQuoteHandling": "SKIP_VALUE", "samplingRatio": "0.99"},
     "json": {"dropFieldIfAllNull": True, "singleVariantColumn": "v", "ignoreCorruptFiles": "TRUE"},
-    "xml": {"excludeAttribute": "true", "rowTag": "r", "ENABLEDATETIMEPARSINGFALLBACK": "true"},
+    "xml": {
+        "mode": "dropMalformed",
+        "excludeAttribute": "true",
+        "rowTag": "r",
+        "ENABLEDATETIMEPARSINGFALLBACK": "true",
+    },
     "parquet": {"mergeSchema": "false", "ignoreMissingFiles": True},
     "avro": {"ignoreExtension": "false", "positionalFieldMatching": "true", "recursiveFieldMaxDepth": "3"},
 }
@@ -66,12 +71,37 @@ def test_merge_record_chooses_its_files_itself() -> None:
 def test_values_that_lose_nothing_are_passed_on(kind: str) -> None:
     """Spark's defaults of these options are accepted, and so are settings of Hadoop."""
     options = {
-        "MODE": " FailFast ", "samplingRatio": "1.0", "mergeSchema": True, "ignoreExtension": "true",
+        "MODE": "FailFast", "samplingRatio": "1.0", "mergeSchema": True, "ignoreExtension": "true",
         "excludeAttribute": False, "ignoreCorruptFiles": "false", "unescapedQuoteHandling": "RAISE_ERROR",
         "recursiveFieldMaxDepth": "-1", "fs.s3a.endpoint": "x", "rowTag": "r",
     }  # fmt: skip
 
     assert resolve_dataset({"dataset": "/f", "format": kind, "options": options}, None).format == kind
+
+
+def test_text_is_utf8() -> None:
+    """Spark copies the bytes of text files whatever their encoding, which has two names."""
+    pattern = r"source: the option encoding='latin-1' has no effect .* \(write the files in UTF-8\)"
+    assert re.fullmatch(pattern, *refuse_dataset("text", {"charset": "latin-1"}))
+    options = {"encoding": "utf-8"}
+    assert resolve_dataset({"dataset": "/f", "format": "text", "options": options}, None).options == options
+
+
+def test_an_option_with_none_is_left_out() -> None:
+    """PySpark's readers do the same."""
+    options = {"nullValue": None, "header": True}
+    config = MergeRecordConfig.parse({"reader": {"format": "csv", "options": options}})
+
+    assert config.reader["options"] == {"header": "true"}
+    dataset = resolve_dataset({"dataset": "/f", "format": "csv", "options": options}, None)
+    assert dataset.options == {"header": "true"}
+
+
+def test_options_of_spark_are_known() -> None:
+    """These options are in no page of Spark's documentation."""
+    json_options = {"maxStringLen": "9", "maxNumLen": "9", "maxNestingDepth": "9"}
+    assert not [*find_option_problems("json", json_options, "source")]
+    assert not [*find_option_problems("xml", {"useLegacyXMLParser": "true", "rowTag": "r"}, "source")]
 
 
 def test_an_unknown_option_is_refused() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
-import fastavro
 import pyarrow as pa
 from fastavro.schema import UnknownType
 from pyarrow import orc, parquet
@@ -21,6 +20,7 @@ from airflow_merge_provider.jobs.merge_record.readers.avro_types import convert_
 from airflow_merge_provider.jobs.spark.files.container_files import (
     find_interval,
     list_columns,
+    open_avro,
     read_orc_writer,
 )
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
@@ -100,8 +100,12 @@ def parquet_footer(file: BinaryIO) -> FileMetadata:
             f"column {name!r} has a time with nanoseconds, which Spark cannot hold "
             "(write it with microseconds)"
         )
-    names = frozenset(path.partition(".")[0] for path in int96)
-    return convert_parquet_schema(footer.schema_arrow, names), footer.metadata.num_rows
+    if nested := sorted(int96.difference(footer.schema_arrow.names)):
+        raise UnreadableError(
+            f"column {nested[0]!r} has times as INT96 inside of values, which have no unit (write them with "
+            "microseconds, in Spark with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS)"
+        )
+    return convert_parquet_schema(footer.schema_arrow, frozenset(int96)), footer.metadata.num_rows
 
 
 def orc_footer(file: BinaryIO) -> FileMetadata:
@@ -124,7 +128,7 @@ def avro_header(file: BinaryIO) -> FileMetadata:
     A file is unreadable if a block is truncated or not followed by the sync marker of the file.
     """
     try:
-        blocks = fastavro.block_reader(file)
+        blocks = open_avro(file)
         counts = [block.num_records for block in blocks]
     except UnknownType as error:
         raise UnreadableError(f"its Avro schema has the unknown type {error.name!r}") from error

@@ -159,8 +159,10 @@ class TypedReader(SchemaReader):
     """A reader of text files with an explicit schema, by which every record is parsed."""
 
     def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
-        texts = formats.read_leniently(spark, self._reader, self._text_schema, locations)
-        records = self._convert_texts(texts, self._values)
+        schema, values = spark_schema(self.schema), self._values
+        reader = {**self._reader, "options": values.build_options(schema, self._reader["options"])}
+        texts = formats.read_leniently(spark, reader, values.build_schema(schema), locations)
+        records = self._convert_texts(texts, values)
         problems = formats.read_json_texts(spark, self._reader, locations)
         if problems is None:
             return records
@@ -176,8 +178,7 @@ class TypedReader(SchemaReader):
         """
         values = self._values
         if not has_floats(spark_schema(self.schema)):
-            # Any option about numbers leaves them to Spark.
-            values = replace(values, options={**values.options, "nanValue": "NaN"})
+            values = replace(values, leaves_floats=True)
         schema = formats.with_bad(values.build_schema(spark_schema(self.schema)))
         options = {**self._reader["options"], "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
         record = F.from_json("value", schema, options).alias("record")
@@ -197,15 +198,12 @@ class TypedReader(SchemaReader):
     def _values(self) -> TextValues:
         return TextValues(self._reader["format"], self._reader["options"])
 
-    @property
-    def _text_schema(self) -> StructType:
-        return self._values.build_schema(spark_schema(self.schema))
-
     def _convert_texts(self, texts: DataFrame, values: TextValues) -> DataFrame:
         """Return records with the values of their texts; ``BAD`` then describes what cannot be read."""
         schema = spark_schema(self.schema)
         bad = F.coalesce(self._describe_bad(), *values.describe_columns(schema).values())
-        return texts.withColumns({**values.convert_columns(schema), BAD: bad})
+        records = texts.withColumns({**values.convert_columns(schema), BAD: bad})
+        return records.drop(*map(quote_column, values.list_attributes(schema)))
 
     def _describe_bad(self) -> Column:
         """Return which value of a record Spark cannot parse; NULL for a valid record."""

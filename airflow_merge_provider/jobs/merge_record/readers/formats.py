@@ -80,6 +80,7 @@ def read_strictly(
     values = TextValues(reader["format"], reader["options"]) if reader["schema"] is not None else None
     if values is None or reader["format"] not in TEXT_FORMATS:
         return convert_nanos(_load_files(spark, reader, options, struct, uris), schema, is_strict=True)
+    reader = {**reader, "options": values.build_options(struct, reader["options"])}
     texts = _load_files(spark, reader, options, values.build_schema(struct), uris)
     return values.convert_strictly(texts, struct, F.concat(FILE, F.lit(": ")))
 

@@ -159,12 +159,13 @@ def find_parquet_problem(file: BinaryIO) -> FileProblem | None:
         return FileProblem(
             f"column {name!r} has the type interval, which Spark cannot read", "write it as text"
         )
-    names = {column.path for column in columns if column.physical_type == _INT96}
+    paths = [column.path for column in columns if column.physical_type == _INT96]
+    names = [name for name in schema.names if any(f"{path}.".startswith(f"{name}.") for path in paths)]
 
     def read_times(name: str, unit: str) -> pa.ChunkedArray:
         return parquet.ParquetFile(file, coerce_int96_timestamp_unit=unit).read(columns=[name]).column(0)
 
-    name = find_odd_nanos(sorted(names.intersection(schema.names)), read_times)
+    name = find_odd_nanos(names, read_times)
     if name is None:
         return None
     message = f"column {name!r} has {ODD_NANOS} (INT96)"
@@ -188,9 +189,17 @@ def read_arrow_schema(format_name: str, file: BinaryIO) -> pa.Schema:
     return parquet.ParquetFile(file, coerce_int96_timestamp_unit="us").schema_arrow
 
 
+def open_avro(file: BinaryIO) -> fastavro.block_reader:
+    """Return the blocks of an Avro file, whose fields may have defaults that are no values of their types.
+
+    Like Java, fastavro accepts these if the reader has a schema of its own, which no block is read by.
+    """
+    return fastavro.block_reader(file, "null")
+
+
 def read_avro_schema(file: BinaryIO) -> tuple[str, Any]:
     """Return the schema of an Avro file as it is written, and parsed."""
-    blocks = fastavro.block_reader(file)
+    blocks = open_avro(file)
     return blocks.metadata["avro.schema"], blocks.writer_schema
 
 

@@ -19,7 +19,7 @@ from airflow_merge_provider.core.dataset import Dataset, escape_pattern
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.files.container_files import find_location, list_files, read_headers
-from airflow_merge_provider.jobs.spark.files.csv_structure import CsvFile, CsvScanner
+from airflow_merge_provider.jobs.spark.files.csv_structure import EMPTY_LINE, CsvFile, CsvScanner
 from airflow_merge_provider.jobs.spark.files.raw_texts import ASCII_ENCODINGS, COMPRESSED
 
 # The driver reads files of so many bytes together, else only their headers.
@@ -46,16 +46,20 @@ def scan_csv_files(spark: SparkSession, dataset: Dataset, options: Mapping[str, 
     return files | (_scan_lines(spark, scanner, other_uris, options) if other_uris else {})
 
 
-def _scan_file(scanner: CsvScanner, marks: Sequence[bytes], share: int, file: BinaryIO) -> CsvFile:
+def _scan_file(scanner: CsvScanner, marks: Sequence[bytes], share: int, file: BinaryIO) -> CsvFile | None:
+    """Return the structure of a file; None for a large one of one column, whose lines Spark reads."""
     is_text = file.seek(0, io.SEEK_END) <= share
     file.seek(0)
     try:
         has_marks = is_text and scanner.has_marks(file, marks)
         file.seek(0)
-        scanned = scanner.scan_records(file) if has_marks else scanner.scan_header(file)
+        scanned = (
+            scanner.scan_records(file) if has_marks else scanner.scan_header(file, has_all_lines=is_text)
+        )
     except ValueError as error:
         return CsvFile(problem=str(error))
-    return replace(scanned, is_text=is_text)
+    is_large = not is_text and len(scanned.cells) == 1
+    return None if is_large else replace(scanned, is_text=is_text)
 
 
 def _scan_lines(
@@ -69,17 +73,30 @@ def _scan_lines(
         "value",
         metadata.getField("file_path").alias("path"),
         F.struct(metadata.getField("file_block_start"), row_id).alias("position"),
-    ).where(~F.col("value").isin("", "\r"))
+    )
     if comment := find_option(options, "comment"):
         lines = lines.where(~F.startswith("value", F.lit(comment)))
-    rows = lines.groupBy("path").agg(F.min_by("value", "position")).collect()
+    keeps_blanks = scanner is None or scanner.keeps_blanks
+    text = F.regexp_replace("value", r"\r\z" if keeps_blanks else r"\A\s+|\s+\z", "")
+    position, empty = (F.when(is_line, F.col("position")) for is_line in (text != "", text == ""))
+    first, last = F.min(position), F.max(position)
+    # Quoted values may have empty lines.
+    quote = find_option(options, "quote", '"')
+    is_plain = ~F.bool_or(F.contains("value", F.lit(quote))) if quote else F.lit(True)
+    has_empty = F.min(empty).between(first, last) | F.max(empty).between(first, last)
+    has_empty = F.coalesce(is_plain & has_empty, F.lit(False))
+    rows = lines.groupBy("path").agg(F.min_by("value", position).alias("line"), has_empty.alias("has_empty"))
     is_ascii = find_option(options, "encoding").upper() in ASCII_ENCODINGS
-    return {path: _scan_line(scanner if is_ascii else None, line) for path, line in rows}
+    rows = rows.where(F.col("line").isNotNull())
+    own_scanner = scanner if is_ascii else None
+    return {row.path: _scan_line(own_scanner, row.line, has_empty=row.has_empty) for row in rows.collect()}
 
 
-def _scan_line(scanner: CsvScanner | None, line: str) -> CsvFile:
+def _scan_line(scanner: CsvScanner | None, line: str, *, has_empty: bool) -> CsvFile:
     # The header may have a line break.
     with contextlib.suppress(ValueError):
         if scanner is not None:
-            return scanner.scan_header(io.BytesIO(f"{line}\n".encode()))
+            scanned = scanner.scan_header(io.BytesIO(f"{line}\n".encode()))
+            is_lost = has_empty and len(scanned.cells) == 1
+            return replace(scanned, problem=f"a line is empty, {EMPTY_LINE}") if is_lost else scanned
     return CsvFile((line.removeprefix("\ufeff"),), "")

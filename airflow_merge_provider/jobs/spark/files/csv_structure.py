@@ -23,6 +23,9 @@ _LINE_MAX_LENGTH = 1 << 30
 _NUL = "\0"
 _CHUNK_BYTES, _EXAMPLE_BYTES = 1 << 20, 20
 _MIXED_ENDS = "it ends in another way than the first one (quote values with line breaks)"
+# With these options, or without multiLine, Spark leaves out lines of blanks, too.
+_TRIMMING = ("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace")
+EMPTY_LINE = "which Spark leaves out, although it may be a record of one column (quote empty values)"
 # UTF-8 with or without a byte order mark.
 _UTF8 = "utf-8-sig"
 
@@ -72,6 +75,9 @@ class CsvScanner:
         }
         # A record ends at its line end, whatever its quotes, unless its values may have line breaks.
         self._is_strict = not self._comment and find_option(options, "multiLine", "true").lower() == "true"
+        self.keeps_blanks = find_option(options, "multiLine", "true").lower() == "true" and not any(
+            find_option(options, name).lower() == "true" for name in _TRIMMING
+        )
         csv.field_size_limit(_LINE_MAX_LENGTH)
         try:
             if codecs.lookup(self._encoding).name == "utf-8":
@@ -84,11 +90,14 @@ class CsvScanner:
 
     def scan_records(self, file: BinaryIO) -> CsvFile:
         """Return the structure of a file, whose records are all read."""
-        return self._scan_file(file, is_whole=True)
+        return self._scan_file(file, is_whole=True, has_all_lines=True)
 
-    def scan_header(self, file: BinaryIO) -> CsvFile:
-        """Return the structure of a file's first record."""
-        return self._scan_file(file, is_whole=False)
+    def scan_header(self, file: BinaryIO, *, has_all_lines: bool = False) -> CsvFile:
+        """Return the structure of a file's first record, and whether a line between records is empty.
+
+        :param has_all_lines: whether the lines of a file of one column are read, any of which may be empty.
+        """
+        return self._scan_file(file, is_whole=False, has_all_lines=has_all_lines)
 
     def has_marks(self, file: BinaryIO, marks: Iterable[bytes]) -> bool:
         """Return whether a file has one of some bytes.
@@ -105,9 +114,12 @@ class CsvScanner:
             raise _describe_bytes(error) from None
         return has_mark
 
-    def _scan_file(self, file: BinaryIO, *, is_whole: bool) -> CsvFile:
+    def _scan_file(self, file: BinaryIO, *, is_whole: bool, has_all_lines: bool) -> CsvFile:
         with io.TextIOWrapper(file, encoding=self._encoding, newline="") as text:
-            return self._scan_text(text, is_whole=is_whole)
+            scanned = self._scan_text(text, is_whole=is_whole)
+            if has_all_lines and len(scanned.cells) == 1 and scanned.problem is None:
+                return replace(scanned, problem=self._find_empty_line(text))
+            return scanned
 
     def _scan_text(self, text: io.TextIOWrapper, *, is_whole: bool) -> CsvFile:
         lines, records = self._parse_records(text)
@@ -125,9 +137,24 @@ class CsvScanner:
             raise CsvError("a value has the character NUL, which CSV cannot hold")
         return scanned
 
-    def _parse_records(self, text: io.TextIOWrapper) -> tuple[_Lines, Any]:
+    def _parse_records(self, text: io.TextIOWrapper, *, is_strict: bool | None = None) -> tuple[_Lines, Any]:
         lines = _Lines(text, self._comment)
-        return lines, csv.reader(lines, strict=self._is_strict, **self._dialect)  # type: ignore[arg-type] # see above
+        strict = self._is_strict if is_strict is None else is_strict
+        return lines, csv.reader(lines, strict=strict, **self._dialect)  # type: ignore[arg-type] # see above
+
+    def _find_empty_line(self, text: io.TextIOWrapper) -> str | None:
+        """Return which line between records is empty: Spark leaves it out, and some write NULL so."""
+        text.seek(0)
+        lines, records = self._parse_records(text, is_strict=False)
+        has_record, empty_line = False, 0
+        for cells in records:
+            if cells and (self.keeps_blanks or not lines.is_blank):
+                if empty_line:
+                    return f"line {empty_line}: it is empty, {EMPTY_LINE}"
+                has_record = True
+            elif has_record:
+                empty_line = empty_line or records.line_num
+        return None
 
     def _find_other_end(self, text: io.TextIOWrapper, line_end: str) -> str | None:
         """Return which record ends in another way: Spark takes its end for a part of the value."""
@@ -159,6 +186,11 @@ class _Lines:
         """The end of the last line, which may have none."""
         end = self._last[-2:]
         return end if end == "\r\n" else end[-1:] if end[-1:] in ("\n", "\r") else ""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the last line has blanks only."""
+        return not self._last.strip()
 
     def __iter__(self) -> Iterator[str]:
         for line in self._text:

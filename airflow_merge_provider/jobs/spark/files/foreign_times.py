@@ -5,7 +5,7 @@ Source: docs/semantics/merge_record.md, Types of files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 
 import pyarrow as pa
@@ -25,37 +25,51 @@ def is_written_by_spark(metadata: Mapping[bytes, bytes] | None) -> bool:
 
 
 def find_odd_nanos(columns: Iterable[str], read: Callable[[str, str], pa.ChunkedArray]) -> str | None:
-    """Return a column of INT96 that has a time with nanoseconds, which Spark cuts, or None.
+    """Return a column of INT96 with a time, also inside a value, whose nanoseconds Spark cuts; or None.
 
     :param read: returns the times of a column with a unit, as pyarrow reads them.
     """
     for name in columns:
-        nanos, micros = (read(name, unit).cast(pa.int64()) for unit in ("ns", "us"))
-        # Times beyond the years that nanoseconds hold come out as others.
-        is_held = pc.less(pc.abs(micros), _NANOS_MAX // 1000)
-        is_odd = pc.not_equal(nanos, pc.multiply(pc.if_else(is_held, micros, 0), 1000))
-        if pc.any(pc.and_(is_held, is_odd)).as_py():
+        pairs = zip(_list_times(read(name, "ns")), _list_times(read(name, "us")), strict=True)
+        if any(nanos.type != micros.type and _is_odd(nanos, micros) for nanos, micros in pairs):
             return name
     return None
 
 
+def _is_odd(nanos: pa.ChunkedArray, micros: pa.ChunkedArray) -> bool:
+    nanos, micros = nanos.cast(pa.int64()), micros.cast(pa.int64())
+    # Times beyond the years that nanoseconds hold come out as others.
+    is_held = pc.less(pc.abs(micros), _NANOS_MAX // 1000)
+    is_odd = pc.not_equal(nanos, pc.multiply(pc.if_else(is_held, micros, 0), 1000))
+    return bool(pc.any(pc.and_(is_held, is_odd)).as_py())
+
+
 def find_lost_time(values: pa.ChunkedArray) -> str | None:
     """Return what is wrong with a time of an ORC file of another program, also inside a value; or None."""
-    kind = values.type
-    if pa.types.is_timestamp(kind):
-        nanos = values.cast(pa.int64())
+    for times in _list_times(values):
+        nanos = times.cast(pa.int64())
         is_fraction = pc.and_(pc.less(nanos, 0), _is_between(nanos, _NANOS_PER_SECOND))
         if pc.any(is_fraction).as_py():
             return "a TIMESTAMP before 1970 with a fraction of a second, which Spark cannot read in this file"
-        return ODD_NANOS if pc.any(_is_between(nanos, 1000)).as_py() else None
+        if pc.any(_is_between(nanos, 1000)).as_py():
+            return ODD_NANOS
+    return None
+
+
+def _list_times(values: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
+    """Yield the times in the values of a column."""
+    kind = values.type
     parts: list[pa.ChunkedArray] = []
-    if pa.types.is_struct(kind):
+    if pa.types.is_timestamp(kind):
+        yield values
+    elif pa.types.is_struct(kind):
         parts = [pc.struct_field(values, [field.name]) for field in kind]
     elif pa.types.is_map(kind):
         parts = [pa.chunked_array([part]) for one in values.chunks for part in (one.keys, one.items)]
     elif pa.types.is_list(kind):
         parts = [pc.list_flatten(values)]
-    return next((problem for problem in map(find_lost_time, parts) if problem), None)
+    for part in parts:
+        yield from _list_times(part)
 
 
 def _is_between(nanos: pa.ChunkedArray, unit: int) -> pa.ChunkedArray:

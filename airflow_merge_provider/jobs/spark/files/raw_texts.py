@@ -39,9 +39,17 @@ _LINE_END = r"\r\n|\r|\n"
 # No text of JSON has these characters, whose quotes have a backslash.
 _NO_NAME = r'(?<!\\)""\s*:'
 # The beginning of an element, at the end of a text that ends before its next ">", and its attributes.
-_ELEMENT = r"<([^\s<>!?/=]+)(\s[^<>]*)?\z"
+_ELEMENT = r"<([^\s<>!?/=]+)(\s[^<>]*)?/?\z"
 _ATTRIBUTE = r"([^\s=]+)\s*=\s*[\"']"
-_ELEMENTS = re.compile(r"<([^\s<>!?/=]+)[\s/>]")
+_ELEMENTS = re.compile(r"<([^\s<>!?/=]+)(\s[^<>]*)?/?>")
+# Such a text ends inside of a comment or of characters that are no elements.
+_OPEN = r"<!--|<!\[CDATA\["
+# Text before a "<", or characters of CDATA; the end of a comment or of a document type is none.
+_TEXT, _NO_TEXT = r"\A[\s\ufeff]*[^<\s\ufeff]|<!\[CDATA\[\s*[^\s\]]", r"\A[^<]*(--|\])\s*\z"
+_NO_ELEMENTS = re.compile(r"<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<!DOCTYPE[^\[>]*(?:\[.*?\]\s*)?>", re.DOTALL)
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
+# Attributes of every root, which are no values.
+_NAMESPACE = re.compile(r"xmlns(:.*)?|xsi:.*")
 _NAMED = 5
 _HEAD_BYTES = 1 << 20
 _ROW_TAG_HINT = "set the option rowTag to the name of the element of a record"
@@ -52,6 +60,7 @@ _MESSAGES = {
         "has bytes that are not UTF-8",
         "set the option encoding, such as ISO-8859-1, or write the file in UTF-8",
     ),
+    "bytes": ("has bytes that are not UTF-8", "write the file in UTF-8"),
     "names": (
         "has a field whose name differs in case only from that of another one",
         "give the fields one name",
@@ -88,7 +97,8 @@ def check_texts(spark: SparkSession, dataset: Dataset, options: Mapping[str, str
     names: set[str] = set()
     for row in _collect_names(texts):
         _refuse_problem(dataset, row.problem)
-        if problem := describe_elements(find_option(options, "rowTag"), sorted(row.elements)):
+        has_value = row.has_text or _has_value(row.attributes)
+        if problem := describe_elements(options, sorted(row.elements), has_value=has_value):
             raise FileProblem(f"{_find_path(row.path)}: {problem}").build_error(dataset)
         names |= {*row.elements, *row.attributes}
     return names
@@ -182,7 +192,9 @@ def _find_code(dataset: Dataset, options: Mapping[str, str]) -> Column:
             first = F.from_json(value, "map<string,string>", allowed)
             code = F.when(first.isNotNull() & ~is_record(value, allowed), "records")
         code = F.when(has_half_pair(value), "surrogates").otherwise(code)
-    if find_option(options, "encoding").upper() in ("", "UTF-8", "US-ASCII"):
+    if dataset.format == "text":
+        code = F.when(~F.is_valid_utf8("value"), "bytes")
+    elif find_option(options, "encoding").upper() in ("", "UTF-8", "US-ASCII"):
         code = F.when(~F.is_valid_utf8("value"), "encoding").otherwise(code)
     return code
 
@@ -211,42 +223,64 @@ def _read_texts(spark: SparkSession, dataset: Dataset, options: Mapping[str, str
 
 def build_row_finder(options: Mapping[str, str]) -> Callable[[BinaryIO], str | None]:
     """Return a function that describes an XML file without records, or None if it has no elements."""
-    row_tag, encoding = find_option(options, "rowTag"), find_option(options, "encoding", "utf-8-sig")
+    encoding = find_option(options, "encoding", "utf-8-sig")
 
     def describe_file(file: BinaryIO) -> str | None:
-        names = dict.fromkeys(_ELEMENTS.findall(file.read(_HEAD_BYTES).decode(encoding, "replace")))
-        return describe_elements(row_tag, names)
+        head = _NO_ELEMENTS.sub("", file.read(_HEAD_BYTES).decode(encoding, "replace"))
+        text = _CDATA.sub(lambda part: "x" if part[1].strip() else "", head)
+        elements = dict(_ELEMENTS.findall(text))
+        attributes = re.findall(_ATTRIBUTE, " ".join(elements.values()))
+        has_value = re.search(r">\s*[^<\s]", text) is not None or _has_value(attributes)
+        return describe_elements(options, elements, has_value=has_value)
 
     return describe_file
 
 
-def describe_elements(row_tag: str, names: Iterable[str]) -> str | None:
+def _has_value(attributes: Iterable[str]) -> bool:
+    return not all(map(_NAMESPACE.fullmatch, attributes))
+
+
+def describe_elements(options: Mapping[str, str], names: Iterable[str], *, has_value: bool) -> str | None:
     """Return the problem of a file with these elements, or None: a file may have a root and no records.
 
-    >>> describe_elements("row", ["rows", "r"])
+    :param has_value: whether an element has a text or an attribute.
+
+    >>> describe_elements({"rowTag": "row"}, ["rows", "r"], has_value=False)
     'it has no element <row>, but <rows>, <r> (set the option rowTag to the name of the element of a record)'
     """
-    elements = [*names]
-    if len(elements) <= 1 or row_tag in elements:
+    elements, row_tag = [*names], find_option(options, "rowTag")
+    is_local = find_option(options, "ignoreNamespace").lower() == "true"
+    is_local = is_local and find_option(options, "useLegacyXMLParser").lower() != "true"
+    local_names = [name.rpartition(":")[2] for name in elements] if is_local else []
+    if not elements or (len(elements) == 1 and not has_value) or row_tag in (*elements, *local_names):
         return None
     shown = ", ".join(f"<{name}>" for name in elements[:_NAMED])
     return f"it has no element <{row_tag}>, but {shown} ({_ROW_TAG_HINT})"
 
 
 def _collect_names(texts: DataFrame) -> Sequence[Row]:
-    """Return the elements and attributes of each file, and its first problem.
+    """Return the elements and attributes of each file, whether it has text, and its first problem.
 
     :param texts: parts of files that end before a ``>``, in the columns ``path``, ``value`` and ``problem``.
     """
-    attributes = F.regexp_extract_all(F.regexp_extract("value", _ELEMENT, 2), F.lit(_ATTRIBUTE), F.lit(1))
-    element = F.nullif(F.regexp_extract("value", _ELEMENT, 1), F.lit(""))
-    names = texts.select("path", "problem", element.alias("element"), attributes.alias("attributes"))
+    part = F.when(~F.col("value").rlike(_OPEN), F.col("value"))
+    attributes = F.regexp_extract_all(F.regexp_extract(part, _ELEMENT, 2), F.lit(_ATTRIBUTE), F.lit(1))
+    element = F.nullif(F.regexp_extract(part, _ELEMENT, 1), F.lit(""))
+    has_text = F.col("value").rlike(_TEXT) & ~F.col("value").rlike(_NO_TEXT)
+    names = texts.select(
+        "path",
+        "problem",
+        element.alias("element"),
+        attributes.alias("attributes"),
+        has_text.alias("has_text"),
+    )
     return (
         names.groupBy("path")
         .agg(
             F.min("problem").alias("problem"),
             F.collect_set("element").alias("elements"),
             F.array_distinct(F.flatten(F.collect_set("attributes"))).alias("attributes"),
+            F.bool_or("has_text").alias("has_text"),
         )
         .sort("path")
         .collect()
