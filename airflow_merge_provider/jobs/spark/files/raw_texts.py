@@ -149,8 +149,8 @@ def find_bare_word(spark: SparkSession, dataset: Dataset, options: Mapping[str, 
         return None
     name, word = split_bare_word(F.col("value"))
     texts = _read_texts(spark, dataset, options)
-    words = texts.select("path", name.alias("name"), word.alias("word")).where("word <> ''")
-    row = words.sort("path").first()
+    fields = texts.select("path", name.alias("name"), word.alias("word")).where("word <> ''")
+    row = fields.sort("path").first()
     if row is None:
         return None
     message = f"column {row.name!r}: {mask_text(repr(row.word))} is not a value of JSON"
