@@ -12,6 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
@@ -195,6 +196,24 @@ def test_values_that_would_change_are_refused(spark: SparkSession, tmp_path: Pat
 
     with pytest.raises((PySparkException, DataError), match=reason):
         read_rows(spark, tmp_path / "f", kind, options, files)
+
+
+def test_errors_of_files_have_no_values_where_rows_are_masked(spark: SparkSession, tmp_path: Path) -> None:
+    """They name the file and what is wrong with it, in each of the places that show a part of a record."""
+    cases: dict[str, tuple[str, dict[str, str], str | bytes, str]] = {
+        "more": ("json", {}, '{"v": 1} planted', "not one JSON record"),
+        "alone": ("json", {}, '{"v": planted}', "cannot be read, and no other one"),
+        "word": ("json", {"prefersDecimal": "true"}, '{"w": "planted", "v": NaN}', "'v': .* is not a value"),
+        "half": ("json", {}, r'{"v": "planted\ud800"}', "half of a surrogate pair"),
+        "no name": ("json", {}, '{"": "planted", "v": 1}', "a field without a name"),
+        "text": ("text", {}, b"planted\xe9", "not UTF-8"),
+        "csv": ("csv", HEADER, b"v\nplanted\xe9\n", "not UTF-8"),
+    }
+    for name, (kind, options, text, reason) in cases.items():
+        with use_shown_rows(ShownRows(rows="keys")), pytest.raises(DataError, match=reason) as raised:
+            read_rows(spark, tmp_path / name, kind, options, {"f": text})
+        assert f"{name}/f" in str(raised.value)
+        assert "planted" not in str(raised.value), name
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,10 @@ def test_the_mode_decides_how_far_a_run_has_to_come(
     with pytest.raises(DataError):
         flagged(mode, run="r1", job=raise_error)
     assert read_flag(tmp_path) is None
+    # As a load with dispatch_by, whose target is the folder of the tables that it writes.
+    with pytest.raises(DataError):
+        flagged(mode, run="r4", job=fail_to_commit, target=str(tmp_path))
+    assert read_flag(tmp_path) is None
     with pytest.raises(DataError):
         flagged(mode, run="r2", job=fail_to_commit)
     assert read_flag(tmp_path) == flag_after_failure
