@@ -315,7 +315,6 @@ def _keep_bad_records(options: Mapping[str, str]) -> dict[str, str]:
     if find_option(options, "mode").upper() != "FAILFAST":
         return dict(options)
     other_options = {name: value for name, value in options.items() if name.lower() != "mode"}
-    other_options = complete_options({"unescapedQuoteHandling": "RAISE_ERROR"}, other_options)
     own_options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "columnPruning": "false"}
     return {**other_options, **own_options}
 
