@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.cli.main import _build_parser
-from airflow_merge_provider.core.file_options import DATASET, MERGE_RECORD, REFUSED_OPTIONS
+from airflow_merge_provider.core.file_options import DATASET, INFERRING, MERGE_RECORD, REFUSED_OPTIONS
 from airflow_merge_provider.core.merge_record.config import FORMATS
 from airflow_merge_provider.core.schema.key_types import choose_comparison, list_casts
 from airflow_merge_provider.get_provider_info import get_provider_info
@@ -232,7 +232,7 @@ def render_key_types() -> str:
     return "\n".join([*lines, "| any others | no | another field |"])
 
 
-_READERS = {DATASET: "datasets", MERGE_RECORD: "MergeRecord"}
+_READERS = {DATASET: "datasets", MERGE_RECORD: "MergeRecord", INFERRING: "MergeRecord without a schema"}
 
 
 def render_reader_options() -> str:
@@ -241,9 +241,7 @@ def render_reader_options() -> str:
     for option in REFUSED_OPTIONS:
         # The option has no effect on files of other formats.
         formats = "all" if set(FORMATS) <= set(option.formats) else ", ".join(option.formats)
-        readers = " and ".join(
-            {DATASET: "datasets", MERGE_RECORD: "MergeRecord"}[one] for one in option.readers
-        )
+        readers = " and ".join(_READERS[one] for one in option.readers)
         accepted = ", ".join(f"`{value}`" for value in option.accepted) or "nothing"
         cells = (f"`{option.name}`", formats, readers, accepted, option.effect, option.remedy)
         lines.append(f"| {' | '.join(cells)} |")

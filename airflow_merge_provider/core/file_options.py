@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from airflow_merge_provider.core.errors import Problem, suggest_name
 
-DATASET, MERGE_RECORD = "dataset", "merge record"
+DATASET, MERGE_RECORD, INFERRING = "dataset", "merge record", "merge record without a schema"
 _ANY = ("csv", "json", "json-array", "xml", "text", "parquet", "orc", "avro")
 _JSON = ("json", "json-array")
 _TEXTS = ("csv", *_JSON, "xml")
@@ -86,6 +86,17 @@ REFUSED_OPTIONS: tuple[RefusedOption, ...] = (
                   "set the schema of the reader", (MERGE_RECORD,)),
     RefusedOption("avroSchemaUrl", ("avro",), (), "leaves out fields of the files",
                   "set the schema of the reader", (MERGE_RECORD,)),
+    RefusedOption("multiLine", ("json",), ("false",), "has no effect on the types that are found",
+                  "set the format json-array, or a schema of the reader", (INFERRING,)),
+    RefusedOption("lineSep", _JSON, (), "has no effect on the types that are found",
+                  "set a schema of the reader", (INFERRING,)),
+    *(
+        RefusedOption(name, _JSON, ("false",), "has no effect on the types that are found",
+                      "set a schema of the reader", (INFERRING,))
+        for name in ("primitivesAsString", "prefersDecimal", "allowBackslashEscapingAnyCharacter",
+                     "allowComments", "allowNonNumericNumbers", "allowNumericLeadingZeros",
+                     "allowSingleQuotes", "allowUnquotedControlChars", "allowUnquotedFieldNames")
+    ),
 )  # fmt: skip
 # The other options of Spark 4.1 and 4.2, which are passed on: they say how values are written, or choose
 # types, files or fields by name. A reader may have those of another format, which Spark ignores.
@@ -170,7 +181,7 @@ def find_option_problems(
 
     :param kind: the format.
     :param path: the argument that errors name.
-    :param reader: who reads, ``DATASET`` or ``MERGE_RECORD``.
+    :param reader: who reads, ``DATASET``, ``MERGE_RECORD`` or ``INFERRING``.
 
     >>> [str(problem) for problem in find_option_problems("csv", {"headr": "true"}, "source")]
     ["source: unknown option 'headr', which Spark would ignore (did you mean 'header'?)"]

@@ -15,7 +15,9 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.expectations.config import find_problems, parse_expectations
 from airflow_merge_provider.core.file_options import (
+    INFERRING,
     MERGE_RECORD,
+    find_lossy_options,
     find_missing_options,
     find_option_problems,
     read_options,
@@ -295,6 +297,8 @@ class MergeRecordConfig(Config):
         reader = fields.get("reader")
         if reader:
             yield from find_option_problems(reader["format"], reader["options"], "reader", MERGE_RECORD)
+            if reader["schema"] is None:
+                yield from find_lossy_options(reader["format"], reader["options"], "reader", INFERRING)
             yield from find_missing_options(reader["format"], reader["options"], "reader")
         if reader and reader["format"] == "xml" and reader["schema"] is None:
             hint = 'set one, such as "id INT, v STRING"'

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, VariantType
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
@@ -42,12 +42,12 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     TOO_DEEP,
     build_inferred_schema,
     find_repeated_name,
-    has_variants,
     is_too_deep,
     spark_schema,
 )
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
 from airflow_merge_provider.jobs.spark.files.raw_texts import build_row_finder
+from airflow_merge_provider.jobs.spark.text_values import has_type
 
 _COLON = "its path contains a colon, which Hadoop does not support"
 _COUNT = "record.count"
@@ -227,7 +227,7 @@ def _settle_schemas(
                 raise lossy
             schema = build_inferred_schema(struct, lossy)
             settled[uri] = replace(fact, schema=schema, inferred=None)
-            if has_variants(struct):
+            if has_type(struct, (VariantType,)):
                 records.copy_files(source, [uri], config.reader)
                 records.release_files([uri])
         except UnreadableError as error:
@@ -244,7 +244,7 @@ def _refuse_mixtures(
     mixed = {
         uri.removeprefix(f"{source.location}/"): uri
         for uri, fact in facts.items()
-        if fact.inferred is not None and has_variants(fact.inferred)
+        if fact.inferred is not None and has_type(fact.inferred, (VariantType,))
     }
     find_mixture = build_mixture_finder(is_array=config.reader["format"] == "json-array")
     problems = containers.ask_files(source, list(mixed), find_mixture)

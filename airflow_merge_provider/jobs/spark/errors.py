@@ -129,6 +129,8 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
             "computes the target again; raise delta.deletedFileRetentionDuration for later runs"
         ),
     ),
+    (r"TextParsingException", DataError, "a CSV file has text after a quoted value: double quotes in values"),
+    (r"VALUE\.CHARSET", DataError, "Spark does not know the encoding: write the files in UTF-8"),
     (r"OutOfMemoryError", JobError, "Spark ran out of memory: raise spark.driver.memory"),
     (
         r"PATH_NOT_FOUND|DELTA_PATH_DOES_NOT_EXIST|DELTA_MISSING_DELTA_TABLE|TABLE_OR_VIEW_NOT_FOUND",

@@ -27,6 +27,8 @@ CORRUPT = "__merge_bad"
 EACH_FILE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 # A record that cannot be read is an error; by default, Spark takes its values for NULL.
 _STRICT = {"mode": "FAILFAST"}
+# Otherwise, a field with Spark's own name of this column would be NULL, and a value have quotes of CSV.
+_EXACT = {"columnNameOfCorruptRecord": CORRUPT, "unescapedQuoteHandling": "RAISE_ERROR"}
 _READING = {
     # An unquoted empty value is read as nullValue, which then becomes NULL, and a quoted one as emptyValue.
     "csv": {**_CSV, **_STRICT, "multiLine": "true", "nullValue": "\0", "emptyValue": ""},
@@ -84,11 +86,8 @@ def build_reader_options(kind: str, options: Mapping[str, str]) -> dict[str, str
         # Spark finds the ends of lines in UTF-8 only. Values of JSON have no line breaks.
         defaults["lineSep"] = "\n"
     chosen = complete_options(defaults, _name_encoding(options))
-    # Otherwise, a field with Spark's own name of this column would be NULL.
-    names = (
-        {"columnNameOfCorruptRecord": CORRUPT} if find_option(chosen, "mode").upper() == "FAILFAST" else {}
-    )
-    return complete_options(names, chosen)
+    is_strict = find_option(chosen, "mode").upper() == "FAILFAST"
+    return complete_options(_EXACT if is_strict else {}, chosen)
 
 
 def build_writer_options(kind: str, options: Mapping[str, str]) -> dict[str, str]:

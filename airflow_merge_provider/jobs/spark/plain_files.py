@@ -6,7 +6,7 @@ Source: docs/values.md, Types of text files.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -38,13 +38,18 @@ from airflow_merge_provider.jobs.spark.files.containers import (
 from airflow_merge_provider.jobs.spark.files.csv_files import scan_csv_files
 from airflow_merge_provider.jobs.spark.files.csv_structure import find_repeated_name
 from airflow_merge_provider.jobs.spark.files.file_problem import (
+    EXACT_NAMES,
     FileProblem,
     describe_pair,
     describe_repeated_names,
-    find_equal_fields,
-    has_equal_names,
+    find_equal_names,
 )
-from airflow_merge_provider.jobs.spark.files.raw_texts import check_json, check_texts, find_bare_word
+from airflow_merge_provider.jobs.spark.files.raw_texts import (
+    check_json,
+    check_texts,
+    find_bare_word,
+    find_records,
+)
 from airflow_merge_provider.jobs.spark.formats import (
     CORRUPT,
     EACH_FILE,
@@ -52,6 +57,7 @@ from airflow_merge_provider.jobs.spark.formats import (
     complete_options,
     spark_format,
 )
+from airflow_merge_provider.jobs.spark.session import override_settings
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.text_values import TEXT_FORMATS, TextValues
 
@@ -163,14 +169,9 @@ def _read_part(
     """
     reader = spark.read.format(spark_format(spark, dataset.format)).options(**_keep_bad_records(options))
 
-    def infer() -> StructType:
-        _refuse_patterns(spark, dataset, options)
-        return reader.load([*locations]).schema
-
-    names = check_texts(spark, dataset, options) if dataset.format in ("xml", "text") else ()
-    if has_equal_names(names) and (pair := find_equal_fields(spark, infer)):
-        raise describe_pair(pair).build_error(dataset)
-    schema = _name_columns(options, header) or _infer_schema(spark, infer, dataset)
+    if dataset.format in ("xml", "text"):
+        check_texts(spark, dataset, options)
+    schema = _name_columns(options, header) or _infer_schema(spark, reader, locations, options, dataset)
     if dataset.format == "json":
         check_json(spark, dataset, options, schema)
     if dataset.format == "xml" and (
@@ -226,14 +227,33 @@ def _refuse_patterns(spark: SparkSession, dataset: Dataset, options: Mapping[str
             raise FileProblem(message, hint).build_error(dataset)
 
 
-def _infer_schema(spark: SparkSession, infer: Callable[[], StructType], dataset: Dataset) -> StructType:
-    try:
-        return infer()
-    except PySparkException as error:
-        problem = explain_error(error) or describe_repeated_names(spark, error, infer)
-        if problem is None:
-            raise
-        raise problem.build_error(dataset) from error
+def _infer_schema(
+    spark: SparkSession,
+    reader: DataFrameReader,
+    locations: Sequence[str],
+    options: Mapping[str, str],
+    dataset: Dataset,
+) -> StructType:
+    """Return the columns that Spark finds; refuse those whose names differ in case only."""
+    _refuse_patterns(spark, dataset, options)
+
+    def infer() -> StructType:
+        return reader.load([*locations]).schema
+
+    with override_settings(spark, EXACT_NAMES):
+        try:
+            schema = infer()
+        except PySparkException as error:
+            problem = explain_error(error) or describe_repeated_names(spark, error, infer)
+            if problem is None:
+                raise
+            raise problem.build_error(dataset) from error
+        if pair := find_equal_names(schema):
+            texts = reader.schema(schema).load([*locations])
+            path = texts.metadataColumn("_metadata").getField("file_path").alias("path")
+            texts = texts.select(path, F.to_json(F.struct(*map(quote_column, schema.names))).alias("text"))
+            raise describe_pair(pair, find_records(texts, pair)).build_error(dataset)
+    return schema
 
 
 def _read_texts(

@@ -8,6 +8,7 @@ Source: docs/values.md, Types of text files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -58,9 +59,10 @@ _ASKED: dict[str, tuple[type[DataType], ...]] = {
     "dateformat": (DateType,),
     "timestampformat": (TimestampType,),
     "timestampntzformat": (TimestampNTZType,),
-    "timezone": (TimestampType,),
-    "locale": (DateType, TimestampType, TimestampNTZType),
 }
+# Parts of such options by which Spark cuts a text in silence: digits of a second, and times of days.
+_CUT = {"timestampFormat": "S{7,}", "timestampNTZFormat": "S{7,}", "dateFormat": "[aBhHkKmsSnN]"}
+_CUT_HINT = "write at most six digits of a second, and dates without times, or set the type STRING"
 # The locale of Spark, in which the texts of types are written.
 _LOCALE = "en-us"
 _LOCALE_HINT = "remove the option, and write numbers as in 1234.5"
@@ -75,6 +77,7 @@ _SPECIAL = r"NaN|[+-]?(Infinity|Inf|INF)"
 _DAY = r"[+-]?[0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2}"
 _TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6}0*)?)?"
 _ZONE = r" ?(Z|UTC|GMT|[+-][0-9]{2}(:?[0-9]{2})?)"
+_ZONED = rf":.*{_ZONE}\z"
 _PATTERNS: dict[type[DataType], str] = {
     **dict.fromkeys(_INTEGERS, _INTEGER),
     **dict.fromkeys(_FLOATS, f"{_NUMBER}|{_SPECIAL}"),
@@ -124,9 +127,10 @@ class TextValues:
     def build_schema(self, schema: StructType) -> StructType:
         """Return the schema by which Spark reads: a STRING for each value that is converted afterwards.
 
-        :raises ConfigError: if a column has numbers, and the files another locale than Spark.
+        :raises ConfigError: if an option or a type leaves out a part of values, or changes them.
         """
-        self._check_locale(schema)
+        if problems := [*self._find_problems(schema)]:
+            raise ConfigError.from_problems(problems)
         if (values := self._split_attributes(schema)) is not self:
             return values.build_schema(schema)
         kind = self._convert_type(schema)
@@ -176,23 +180,33 @@ class TextValues:
 
     def _split_attributes(self, schema: StructType) -> TextValues:
         """Return the conversion of a schema; in a VARIANT and a MAP, attributes keep their prefix."""
-        if self.kind != "xml" or self.is_inferred or _has_type(schema, (MapType, VariantType)):
+        if self.kind != "xml" or self.is_inferred or has_type(schema, (MapType, VariantType)):
             return self
         return self if self.has_attributes else replace(self, has_attributes=True)
 
-    def _check_locale(self, schema: StructType) -> None:
+    def _find_problems(self, schema: StructType) -> Iterator[Problem]:
         locale = find_option(self.options, "locale", _LOCALE)
-        numbers = (field.name for field in schema if _has_type(field.dataType, (DecimalType, *_FLOATS)))
+        numbers = (field.name for field in schema if has_type(field.dataType, (DecimalType, *_FLOATS)))
         if self.kind in _SPECIAL_FORMATS and locale.lower() != _LOCALE and (name := next(numbers, None)):
             message = f"the option locale={locale!r} gives numbers of the column {name!r} another meaning"
-            raise ConfigError.from_problems([Problem(self.path, "options", message, _LOCALE_HINT)])
+            yield Problem(self.path, "options", message, _LOCALE_HINT)
+        for name, pattern in _CUT.items():
+            text = find_option(self.options, name)
+            if has_type(schema, _ASKED[name.lower()]) and re.search(pattern, re.sub("'[^']*'", "", text)):
+                message = f"the option {name}={text!r} leaves out a part of times"
+                yield Problem(self.path, "options", message, _CUT_HINT)
+        if self.kind == "xml" and has_type(schema, (MapType,)):
+            message, hint = (
+                "a MAP of XML has one of the elements of a name",
+                "set a STRUCT, with ARRAYs of them",
+            )
+            yield Problem(self.path, "schema", message, hint)
 
     def _list_columns(self, schema: StructType) -> Iterator[StructField]:
         return (field for field in schema.fields if self._convert_fields(field) != [field])
 
     def _is_text(self, kind: DataType) -> bool:
-        options = (name for name, value in self.options.items() if value.lower() != _LOCALE)
-        left_to_spark = [kind for option in options for kind in _ASKED.get(option.lower(), ())]
+        left_to_spark = [kind for option in self.options for kind in _ASKED.get(option.lower(), ())]
         left_to_spark += _FLOATS if self.leaves_floats else ()
         return type(kind) in _PATTERNS and not isinstance(kind, (*_AS_READ[self.kind], *left_to_spark))
 
@@ -289,6 +303,8 @@ class TextValues:
     def _convert_text(self, text: Column, kind: DataType) -> Column:
         """Return the value of a text; NULL if the type does not hold it."""
         value = text.try_cast(kind.simpleString())
+        if isinstance(kind, TimestampType) and (zone := find_option(self.options, "timeZone")):
+            value = F.when(text.rlike(_ZONED), value).otherwise(F.to_utc_timestamp(value, zone))
         is_value = is_text_of(text, kind)
         if isinstance(kind, FloatType | DoubleType):
             # Most numbers are short, which is faster to see.
@@ -323,14 +339,14 @@ class TextValues:
         return (is_finite & is_same) | text.rlike(rf"\A({_SPECIAL})\z")
 
 
-def _has_type(kind: DataType, types: tuple[type[DataType], ...]) -> bool:
+def has_type(kind: DataType, types: tuple[type[DataType], ...]) -> bool:
     """Return whether a type, or one inside it, is one of some types."""
     if isinstance(kind, StructType):
-        return any(_has_type(field.dataType, types) for field in kind)
+        return any(has_type(field.dataType, types) for field in kind)
     if isinstance(kind, types):
         return True
     inner = {ArrayType: "elementType", MapType: "valueType"}.get(type(kind))
-    return inner is not None and _has_type(getattr(kind, inner), types)
+    return inner is not None and has_type(getattr(kind, inner), types)
 
 
 def is_text_of(text: Column, kind: DataType) -> Column:

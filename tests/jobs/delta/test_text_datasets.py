@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import math
 from decimal import Decimal
@@ -60,6 +61,8 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, Any], list[tuple[Any, ...]]
                    {"a": '\nv\n1\n  \n""\n"x\n\ny"\n\n', "b.gz": gzip.compress(b"\nv\n3\n \n\n")},
                    [("  ",), (" ",), ("",), ("1",), ("3",), ("x\n\ny",)]),
     "wide separator": ("csv", {**HEADER, "sep": "||"}, {"a": "id||v\n1||x\n"}, [("1", "x")]),
+    "escapes": ("csv", {**HEADER, "escape": "\\"}, {"a": 'id,v\n1,a\\b\n2,c\\\n3,"d\\"e\\\\"\n'},
+                [("1", "a\\b"), ("2", "c\\"), ("3", 'd"e\\')]),
     "quotes inside": ("csv", HEADER, {"a": 'id,v\n1,5" pipe\n2,"x\n"\n3,""""\n'},
                       [("1", '5" pipe'), ("2", "x\n"), ("3", '"')]),
     "a name of none": ("csv", HEADER, {"a": ",v,\n1,x,y\n"}, [("1", "x", "y")]),
@@ -99,7 +102,23 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
     "empty line of two": ("csv", {}, {"a": '"1"\n2\n\n\n3\n'}, "/a: line 3: it is empty, "),
     "blanks": ("csv", {**HEADER, "multiLine": "false"}, {"a": "v\n1\n  \n2\n"}, "/a: line 3: it is empty"),
     "empty line of gzip": ("csv", HEADER, {"a.gz": gzip.compress(b"v\n1\n\n2\n")},
-                           "/a.gz: a line is empty, .*quote empty values"),
+                           "/a.gz: line 3: it is empty, .*quote empty values"),
+    "empty line of bzip2": ("csv", HEADER, {"a.bz2": bz2.compress(b"v\n1\n\n2\n")},
+                            "/a.bz2: a line is empty, .*quote empty values"),
+    "blanks of bzip2": ("csv", {**HEADER, "sep": "\t", "multiLine": "false"},
+                        {"a.bz2": bz2.compress(b"v\tw\n1\t2\n\t\n")}, "/a.bz2: a line is lost: it has sep"),
+    "open quote of gzip": ("csv", HEADER, {"a.gz": gzip.compress(b'id,v\n1,"x\n2,y\n')},
+                           "/a.gz: line 3: a quoted value does not end"),
+    "open quote of bzip2": ("csv", HEADER, {"a.bz2": bz2.compress(b'id,v\n1,"x\n2,"y"\n')},
+                            "error while reading file .*/a.bz2"),
+    "open quote of wide": ("csv", {**HEADER, "sep": "||"}, {"a": 'id||v\n1||"x\n2||y\n'},
+                           "/a: line 3: a quoted value does not end"),
+    "other line end": ("csv", {**HEADER, "lineSep": "\n"}, {"a": "id,v\r\n1,x\r\n"},
+                       r"/a: its lines end with '.r.n', not lineSep .remove the option"),
+    "digits of a format": ("csv", {**HEADER, "inferSchema": "true",
+                                   "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSSSS"},
+                           {"a": "v\n2024-05-01 10:00:00.123456789\n"},
+                           "the option timestampFormat='.*' leaves out a part of times .write at most six"),
     "line ends": ("csv", HEADER, {"a": "id,v\r\n1,x\n"}, "/a: line 2: it ends in another way than the first"),
     "NUL in CSV": ("csv", HEADER, {"a": "id,v\n1,\0\n"}, "/a: a value has the character NUL"),
     "no name": ("json", {}, {"a": '{"s": {"": 1, "b": 2}}\n'},
@@ -136,15 +155,33 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
     "bytes of text": ("text", {}, {"a": b"\xe9"}, "/a has bytes that are not UTF-8: .*write the file in"),
     "twice": ("json", {}, {"a": '{"v": 1, "v": 2}'}, "has the field 'v' more than once .give the fields"),
     "other case": ("json", {}, {"a": '{"v": 1, "V": 2}'},
-                   "the fields 'V' and 'v', whose names differ in case only"),
+                   "the fields '[vV]' in .*/a and '[vV]' in .*/a, whose names differ in case only"),
     "case within": ("json", {}, {"a": '{"l": [{"v": 1, "V": 2}]}'},
-                    r"fields 'l\.element\.V' and 'l\.element\.v'"),
+                    r"fields 'l\.element\.[vV]' in .*/a and 'l\.element\.[vV]' in .*/a"),
     "case of records": ("json", {}, {"a": '{"s": {"v": 1}}\n{"s": {"V": 2}}\n'},
-                        r"/a has a field whose name differs in case only .*: \"(V' and 'v|v' and 'V)"),
+                        r"fields 's\.[vV]' in .*/a and 's\.[vV]' in .*/a, whose names differ"),
+    "case of an escape": ("json", {}, {"a": '{"ab": 1}\n', "b": '{"\\u0041b": 2}\n'},
+                          "fields '(Ab' in .*/b and 'ab' in .*/a|ab' in .*/a and 'Ab' in .*/b), whose"),
+    "case in other quotes": ("json", {}, {"a": "{'ab': 1}\n{'Ab': 2}\n"}, "'ab' in .*, whose names differ"),
+    "types in other quotes": ("json", {}, {"a": "{'v': 1.50}\n{'v': '1.50'}\n"},
+                              "field 'v' is a number in .*/a, but a text in .*/a"),
+    "types without quotes": ("json", {"allowUnquotedFieldNames": "true", "allowNumericLeadingZeros": "true"},
+                             {"a": "{v: 01.50}\n{v: '01.50'}\n"}, "field 'v' is a number in .*, but a text"),
+    "no name in other quotes": ("json", {}, {"a": "{'': 1, 'b': 2}\n"},
+                                "/a has a field without a name, which Spark leaves out: "),
+    "an apostrophe": ("json", {}, {"a": '{"it\'s": 1, "?": 1}\n{"it\'s": "x", "?": 1}\n'},
+                      "field \"it's\" is a number in .*/a, but a text in .*/a"),
+    "a question mark": ("json", {}, {"a": '{"?": 1}\n{"?": "x"}\n'},
+                        "field '.' has values of several types .write values of one type"),
     "case of XML": ("xml", XML, {"a": "<a><r><v>1</v></r></a>", "b": "<a><r><V>1</V></r></a>"},
-                    "records have the fields '[vV]' and '[vV]', whose names differ in case only .give"),
-    "case in XML": ("xml", XML, {"a": "<a><r><s><v>1</v><V>2</V></s></r></a>"}, r"fields 's\.V' and 's\.v'"),
-    "attributes": ("xml", XML, {"a": "<a><r v='1' V='2'/></a>"}, "the fields '_V' and '_v'"),
+                    "the fields '[vV]' in .*/[ab] and '[vV]' in .*/[ab], whose names differ in case only"),
+    "case in XML": ("xml", XML, {"a": "<a><r><s><v>1</v><V>2</V></s></r></a>"},
+                    r"fields 's\.[vV]' in .*/a and 's\.[vV]' in .*/a, .*give the fields different names"),
+    "attributes": ("xml", XML, {"a": "<a><r v='1' V='2'/></a>"}, "the fields '_[vV]' in .*/a and '_[vV]'"),
+    "attribute and element": ("xml", XML, {"a": "<a><r v='1'><_V>2</_V></r></a>"}, "fields '_[vV]' in .*/a"),
+    "case of XML in UTF-16": ("xml", {**XML, "encoding": "UTF-16"},
+                              {"a": "<a><r><v>1</v><V>2</V></r></a>".encode("utf-16")},
+                              "the fields '[vV]' in .*/a and '[vV]'"),
     "no records of XML": ("xml", {"rowTag": "q"}, {"a": "<a><q/></a>", "b c": "<a><r><v>1</v></r></a>"},
                           r"/b c: it has no element <q>, but <a>, <r>, <v> .set the option rowTag"),
     "one element": ("xml", XML, {"a": "<R id='1' v='5'/>"}, "/a: it has no element <r>, but <R> .set the"),
@@ -194,7 +231,7 @@ def test_values_that_would_change_are_refused(spark: SparkSession, tmp_path: Pat
     """The error names the file, the column, the value, its type and the remedy."""
     kind, options, files, reason = REFUSED[case]
 
-    with pytest.raises((PySparkException, DataError), match=reason):
+    with pytest.raises((PySparkException, DataError, ConfigError), match=reason):
         read_rows(spark, tmp_path / "f", kind, options, files)
 
 
@@ -310,6 +347,36 @@ def test_tables_of_text_files_are_read_by_their_types(spark: SparkSession, tmp_p
     assert read_table(spark, tmp_path / "m", "(v STRING) USING text", x="1\n") == [("1",)]
 
 
+def test_tables_of_json_have_the_names_of_their_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reads NULL for a field whose name differs in case, also inside values."""
+    nested = "(s STRUCT<v: INT>, m MAP<STRING, STRUCT<w: INT>>, l ARRAY<STRUCT<u: INT>>) USING json"
+    record = '{"s": {"v": 1}, "m": {"W": {"w": 2}}, "l": [{"u": 3}], "other": {"V": [], "a b": 1}}\n'
+    assert read_table(spark, tmp_path / "a", nested, x=record) == [((1,), {"W": (2,)}, [(3,)])]
+    for name, path in {"v": "s", "w": "m.value", "u": "l.element"}.items():
+        other = record.replace(f'{{"{name}"', f'{{"{name.upper()}"')
+        case = f"/{name}/x: a record has the field '{path}.{name.upper()}', but the table has '{path}.{name}'"
+        with pytest.raises(DataError, match=case):
+            read_table(spark, tmp_path / name, nested, x=f"{record}{other}")
+
+
+def test_options_of_times_cut_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """A time has all its digits in the zone of the files, or the option is refused that leaves out some."""
+    zoned = "(v TIMESTAMP) USING csv OPTIONS (header 'true', timeZone 'Europe/Berlin', locale 'de-DE')"
+    lines = "v\n2024-05-01 10:00:00.5\n2024-05-01T10:00:00+00:00\n2024-05-01\n"
+    times = [str(time) for (time,) in read_table(spark, tmp_path / "a", zoned, x=lines)]
+    assert times == ["2024-04-30 22:00:00", "2024-05-01 08:00:00.500000", "2024-05-01 10:00:00"]
+    with pytest.raises(PySparkException, match=r"column 'v': '.*1234567' is not a valid TIMESTAMP"):
+        read_table(spark, tmp_path / "b", zoned, x="v\n2024-05-01 10:00:00.1234567\n")
+    cut = {
+        "v TIMESTAMP_NTZ": ("timestampNTZFormat", "yyyy-MM-dd HH:mm:ss.SSSSSSS"),
+        "v DATE": ("dateFormat", "dd.MM.yyyy HH:mm"),
+    }
+    for column, (option, text) in cut.items():
+        table = f"({column}) USING csv OPTIONS (header 'true', {option} '{text}')"
+        with pytest.raises(ConfigError, match=f"the option {option}=.* leaves out a part of times .write"):
+            read_table(spark, tmp_path / option, table, x="v\n1\n")
+
+
 def test_tables_of_xml_have_each_attribute_and_element(spark: SparkSession, tmp_path: Path) -> None:
     """An element whose name begins with the prefix of attributes is counted like any other one."""
     named = "(_id STRING, id INT, s STRUCT<_n: INT, _VALUE: STRING>) USING xml OPTIONS (rowTag 'r')"
@@ -322,6 +389,9 @@ def test_tables_of_xml_have_each_attribute_and_element(spark: SparkSession, tmp_
     both = "column '{}': a record has an attribute and an element of this name .rename one of them"
     with pytest.raises(PySparkException, match=both.format("s._n")):
         read_table(spark, tmp_path / "q", named, x="<a><r><s n='1'><_n>2</_n></s></r></a>")
+    entries = "(m MAP<STRING, STRING>) USING xml OPTIONS (rowTag 'r')"
+    with pytest.raises(ConfigError, match=r"a MAP of XML has one of the elements of a name .set a STRUCT"):
+        read_table(spark, tmp_path / "s", entries, x="<a><r><m><k>1</k><k>2</k></m></r></a>")
     no_prefix = named.replace(" 'r'", " 'r', attributePrefix ''")
     with pytest.raises(PySparkException, match=both.format("id")):
         read_table(spark, tmp_path / "r", no_prefix, x="<a><r id='1'><id>2</id></r></a>")

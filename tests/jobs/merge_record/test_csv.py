@@ -176,15 +176,35 @@ def test_json_arrays_are_not_written_in_utf_16(lean: SparkSession, tmp_path: Pat
         Landing(tmp_path, lean, writer=writer).run_job(at=1)
 
 
-def test_another_quote_is_doubled_too(lean: SparkSession, tmp_path: Path) -> None:
-    """A quote in a value is doubled, whatever the character is that the option says."""
-    landing = Landing(tmp_path, lean, reader={"format": "csv", "options": {"quote": "'"}})
-    landing.put_file("a.csv", "id,v\n1,'it''s, a \"b\"'\n")
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [({"quote": "'"}, "id,v\n1,'it''s, a \"b\"'\n"), ({"sep": "::"}, 'id::v\n1::"x::y""z"\n')],
+    ids=["quote", "separator"],
+)
+def test_other_marks_come_out(lean: SparkSession, tmp_path: Path, options: dict[str, str], text: str) -> None:
+    """A quote in a value is doubled, and a separator is quoted, whatever characters the options have."""
+    landing = Landing(tmp_path, lean, reader={"format": "csv", "options": options})
+    landing.put_file("a.csv", text)
 
     landing.run_job(at=1)
 
     (output,) = landing.list_outputs()
-    assert output.read_text() == "id,v\n1,'it''s, a \"b\"'\n"
+    assert output.read_text() == text
+
+
+def test_quotes_are_escaped_by_option(lean: SparkSession, tmp_path: Path) -> None:
+    """Outside of quotes, the character is one of the value; a doubled quote has no meaning then."""
+    reader = {"format": "csv", "options": {"escape": "\\"}}
+    landing = Landing(tmp_path, lean, reader=reader, writer="json", failure_scope="flowfile")
+    landing.put_file("a.csv", 'id,v\n1,"a \\"b\\" c\\\\"\n2,d\\e\n3,f\\\n')
+    landing.put_file("b.csv", 'id,v\n4,"x""y"\n')
+
+    landing.run_job(at=1, flush=True)
+
+    (merged,) = landing.read_merged()
+    assert [json.loads(line)["v"] for line in merged.splitlines()] == ['a "b" c\\', "d\\e", "f\\"]
+    (failed,) = (line for line in landing.read_ledger() if line["outcome"] == "failed")
+    assert failed["sources"][0]["uri"].endswith("/b.csv")
 
 
 def test_a_null_that_csv_cannot_hold_is_refused(lean: SparkSession, tmp_path: Path) -> None:

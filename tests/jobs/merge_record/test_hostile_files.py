@@ -210,7 +210,7 @@ def test_symbolic_links(lean: SparkSession, tmp_path: Path) -> None:
     assert "4 symbolic links are not followed, such as file.json" in report["warnings"]
 
 
-@pytest.mark.parametrize("option", [{"encoding": "nosuch"}, {"sep": "::"}], ids=["encoding", "sep"])
+@pytest.mark.parametrize("option", [{"encoding": "nosuch"}, {"quote": "::"}], ids=["encoding", "quote"])
 def test_a_wrong_option_fails_the_run_and_no_file(option: Any, lean: SparkSession, tmp_path: Path) -> None:
     """A wrong option fails the run and no file, because the error holds for all files alike."""
     landing = Landing(tmp_path, lean, reader={"format": "csv", "options": option})

@@ -130,6 +130,19 @@ def test_nothing_is_left_out(lean: SparkSession, tmp_path: Path, kind: str, sche
     assert read_records(landing) == [json.loads(line) for line in _GOOD] * 2
 
 
+def test_comments_are_no_further_text(lean: SparkSession, tmp_path: Path) -> None:
+    """They are read as the options say, and text after a record is still refused."""
+    reader = {"format": "json", "schema": "id INT", "options": {"allowComments": "true"}}
+    landing = Landing(tmp_path, lean, reader=reader, writer="json", failure_scope="flowfile")
+    landing.put_file("good.json", '{"id": 1} /* {} */\n')
+    landing.put_file("bad.json", '{"id": 2} {} // text\n')
+
+    landing.run_job(at=1, flush=True)
+
+    assert read_records(landing) == [{"id": 1}]
+    assert _MORE in list_reasons(landing)["bad.json"]
+
+
 @pytest.mark.parametrize("mode", ["gathered", "read by Spark", "array"])
 def test_numbers_with_a_schema(lean: SparkSession, tmp_path: Path, mode: str) -> None:
     """Numbers come out as they are, in whatever way a file is read, or fail their file by name."""

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import orc, parquet
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.jobs.merge_record.readers.containers import orc_footer
+from airflow_merge_provider.jobs.merge_record.readers.containers import orc_footer, parquet_footer
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 from tests.jobs.merge_record.landing import Landing
 
@@ -129,6 +129,8 @@ def test_parquet_files_of_pyarrow(lean: SparkSession, tmp_path: Path) -> None:
     refused["repeated"] = (pa.array([1]), "it has the field 'c' more than once")
     tables["int96"], tables["odd int96"] = tables["nanoseconds"], tables["odd nanoseconds"]
     refused["odd int96"] = refused["odd nanoseconds"]
+    times = pa.array([[{"t": 10**18}], None], pa.list_(pa.struct([("t", pa.timestamp("ns"))])))
+    tables["int96 within"] = pa.table({"c": times})
     for name, table in tables.items():
         sink = pa.BufferOutputStream()
         parquet.write_table(table, sink, use_deprecated_int96_timestamps="int96" in name)
@@ -142,12 +144,40 @@ def test_parquet_files_of_pyarrow(lean: SparkSession, tmp_path: Path) -> None:
     }
     expected["nanoseconds utc"] = expected["nanoseconds utc"].cast(pa.timestamp("us", "UTC"))
     expected["int96"] = expected["nanoseconds utc"]
+    expected["int96 within"] = times.cast(pa.list_(pa.struct([("t", pa.timestamp("us", "UTC"))])))
     values = read_values(landing, ".parquet", parquet.read_table)
     assert values == {name: array.to_pylist() for name, array in expected.items()}
     reasons = list_reasons(landing, ".parquet")
     assert reasons.keys() == refused.keys()
     for name, (_, reason) in refused.items():
         assert reason in reasons[name]
+
+
+def test_int96_is_a_timestamp_wherever_it_is() -> None:
+    """Also inside values and in a column with a dot, beside other times; one with nanoseconds is refused."""
+    nanos = pa.timestamp("ns")
+    kinds = {
+        "event.time": nanos,
+        "event": pa.struct([("time", nanos)]),
+        "m": pa.map_(pa.string(), pa.list_(nanos)),
+        "n": pa.int32(),
+    }
+    values = {"event.time": 1000, "event": {"time": 1000}, "m": [("k", [1000])], "n": 1}
+    columns = {name: pa.array([values[name]], kind) for name, kind in kinds.items()}
+    parquet.write_table(pa.table(columns), sink := io.BytesIO(), use_deprecated_int96_timestamps=True)
+
+    fields = parquet_footer(sink)[0].fields
+    assert [field["type"] for field in fields] == [
+        "timestamp",
+        {"fields": [{"name": "time", "type": "timestamp", "nullable": True}]},
+        {"map": {"array": "timestamp"}},
+        "int",
+    ]
+
+    columns["m"] = pa.array([[("k", [1001])]], kinds["m"])
+    parquet.write_table(pa.table(columns), sink := io.BytesIO(), use_deprecated_int96_timestamps=True)
+    with pytest.raises(UnreadableError, match="column 'm' has a time with nanoseconds"):
+        parquet_footer(sink)
 
 
 @pytest.mark.parametrize(

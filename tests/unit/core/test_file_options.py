@@ -11,9 +11,11 @@ from airflow_merge_provider.core.dataset import FILE_FORMATS, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.file_options import (
     DATASET,
+    INFERRING,
     MERGE_RECORD,
     PASSED_OPTIONS,
     REFUSED_OPTIONS,
+    find_lossy_options,
     find_option_problems,
 )
 from airflow_merge_provider.core.merge_record.config import FORMATS, MergeRecordConfig
@@ -102,6 +104,19 @@ def test_options_of_spark_are_known() -> None:
     json_options = {"maxStringLen": "9", "maxNumLen": "9", "maxNestingDepth": "9"}
     assert not [*find_option_problems("json", json_options, "source")]
     assert not [*find_option_problems("xml", {"useLegacyXMLParser": "true", "rowTag": "r"}, "source")]
+
+
+def test_options_without_effect_are_refused() -> None:
+    """Without a schema, merge record finds the types of JSON by its own parser, which has no options."""
+    options = {"multiLine": "true", "ALLOWCOMMENTS": "true", "lineSep": "|", "primitivesAsString": "true"}
+    problems = [str(problem) for problem in find_lossy_options("json", options, "reader", INFERRING)]
+    assert len(problems) == len(options)
+    assert problems[0] == (
+        "reader: the option multiLine='true' has no effect on the types that are found "
+        "(set the format json-array, or a schema of the reader)"
+    )
+    assert not [*find_lossy_options("json-array", {"multiLine": "true"}, "reader", INFERRING)]
+    assert not [*find_lossy_options("json", options, "reader", MERGE_RECORD)]
 
 
 def test_an_unknown_option_is_refused() -> None:

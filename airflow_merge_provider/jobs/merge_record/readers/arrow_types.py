@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import parquet
 
 from airflow_merge_provider.core.merge_record.schema import VOID, Field, Schema, Type
+from airflow_merge_provider.jobs.spark.files.container_files import INT96
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 from airflow_merge_provider.jobs.spark.files.foreign_times import GREGORIAN_START, is_written_by_spark
 
@@ -76,23 +79,27 @@ NANOS = "timestamp_nanos"
 NANOS_NTZ = "timestamp_ntz_nanos"
 
 
-def convert_parquet_schema(schema: pa.Schema, int96: frozenset[str]) -> Schema:
+def convert_parquet_schema(schema: pa.Schema, columns: Iterable[parquet.ColumnSchema]) -> Schema:
     """Return the fields of a Parquet file.
 
-    :param int96: the names of columns whose times are stored as INT96, which has no time unit.
+    :param columns: the columns as they are stored: times as INT96 are a TIMESTAMP of Spark.
     :raises UnreadableError: if Spark cannot read a type, with the name of the column.
     """
-    fields = []
+    fields, stored = [], iter(columns)
     types = _read_spark_types(schema)
     for field in schema:
         _refuse_spark_type(field.name, types.get(field.name))
-        kind = (
-            "timestamp"
-            if field.name in int96 and pa.types.is_timestamp(field.type)
-            else _convert_nanos(field)
-        )
-        fields.append(_build_field(field, kind or convert_type(field.type, field.name)))
+        if kind := _convert_nanos(field):
+            next(stored)
+        fields.append(_build_field(field, kind or _convert_parquet_field(stored, field, field.name)))
     return Schema(tuple(fields))
+
+
+def _convert_parquet_field(stored: Iterator[parquet.ColumnSchema], field: pa.Field, path: str) -> Type:
+    if pa.types.is_nested(field.type):
+        return _convert_nested_type(field.type, path, partial(_convert_parquet_field, stored))
+    is_int96 = next(stored).physical_type == INT96
+    return "timestamp" if is_int96 else convert_type(field.type, path)
 
 
 def convert_orc_schema(schema: pa.Schema) -> Schema:

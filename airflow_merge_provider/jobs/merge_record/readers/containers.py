@@ -19,6 +19,7 @@ from airflow_merge_provider.jobs.merge_record.readers.arrow_types import (
 from airflow_merge_provider.jobs.merge_record.readers.avro_types import convert_avro_schema
 from airflow_merge_provider.jobs.spark.files.container_files import (
     find_interval,
+    find_odd_int96,
     list_columns,
     open_avro,
     read_orc_writer,
@@ -26,14 +27,11 @@ from airflow_merge_provider.jobs.spark.files.container_files import (
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
 from airflow_merge_provider.jobs.spark.files.foreign_times import (
     GREGORIAN_START,
-    find_odd_nanos,
-    is_written_by_spark,
 )
 
 _CHUNK = 1 << 20
 # The limit of uncompressed content, so that every read ends.
 _MOST_UNPACKED = 64 << 30
-_INT96 = "INT96"
 
 
 FileMetadata = tuple[Schema, int]
@@ -80,7 +78,7 @@ def measure_length(file: BinaryIO) -> int:
 def parquet_footer(file: BinaryIO) -> FileMetadata:
     """Return the schema and the number of records of a Parquet file."""
     try:
-        footer = parquet.ParquetFile(file)
+        footer = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
     except pa.ArrowInvalid as error:
         raise UnreadableError(f"its Parquet footer is damaged ({describe_error(error)})") from error
     columns = list_columns(footer)
@@ -88,24 +86,12 @@ def parquet_footer(file: BinaryIO) -> FileMetadata:
         raise UnreadableError(
             f"column {interval!r} has the type interval, which Spark cannot read (write it as text)"
         )
-    int96 = {column.path for column in columns if column.physical_type == _INT96}
-
-    def read_times(name: str, unit: str) -> pa.ChunkedArray:
-        return parquet.ParquetFile(file, coerce_int96_timestamp_unit=unit).read(columns=[name]).column(0)
-
-    is_foreign = not is_written_by_spark(footer.metadata.metadata)
-    flat = sorted(int96.intersection(footer.schema_arrow.names)) if is_foreign else []
-    if (name := find_odd_nanos(flat, read_times)) is not None:
+    if (name := find_odd_int96(footer, file)) is not None:
         raise UnreadableError(
             f"column {name!r} has a time with nanoseconds, which Spark cannot hold "
             "(write it with microseconds)"
         )
-    if nested := sorted(int96.difference(footer.schema_arrow.names)):
-        raise UnreadableError(
-            f"column {nested[0]!r} has times as INT96 inside of values, which have no unit (write them with "
-            "microseconds, in Spark with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS)"
-        )
-    return convert_parquet_schema(footer.schema_arrow, frozenset(int96)), footer.metadata.num_rows
+    return convert_parquet_schema(footer.schema_arrow, columns), footer.metadata.num_rows
 
 
 def orc_footer(file: BinaryIO) -> FileMetadata:

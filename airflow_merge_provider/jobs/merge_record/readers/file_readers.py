@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import FloatType, StringType, StructField, StructType, VariantType
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.merge_record.schema import VOID, Schema
@@ -27,9 +27,7 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     TOO_DEEP,
     build_inferred_schema,
     file_schema,
-    has_floats,
     has_fractions,
-    has_variants,
     is_too_deep,
     spark_schema,
     spark_type,
@@ -38,11 +36,12 @@ from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.files.json_texts import (
     describe_bare_word,
     describe_repeated_field,
+    parse_variant_type,
     select_parser_options,
 )
 from airflow_merge_provider.jobs.spark.files.value_problems import describe_invalid_text
 from airflow_merge_provider.jobs.spark.sql import quote_column
-from airflow_merge_provider.jobs.spark.text_values import TextValues
+from airflow_merge_provider.jobs.spark.text_values import TextValues, has_type
 
 NOTHING = Schema()
 _PROBLEM = "__merge_problem"
@@ -177,7 +176,7 @@ class TypedReader(SchemaReader):
         Therefore, Spark's parser may read them. A line that it refuses may be valid: see ``read_raw``.
         """
         values = self._values
-        if not has_floats(spark_schema(self.schema)):
+        if not has_type(spark_schema(self.schema), (FloatType,)):
             values = replace(values, leaves_floats=True)
         schema = formats.with_bad(values.build_schema(spark_schema(self.schema)))
         options = {**self._reader["options"], "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
@@ -357,7 +356,9 @@ def _describe_text(text: Column) -> Column:
 def _quote_record(text: Column) -> Column:
     """Return a record as an example for people; NULL for NULL."""
     return F.concat(
-        F.lit("such as '"), F.left(F.make_valid_utf8(text), F.lit(_EXAMPLE_MAX_LENGTH)), F.lit("'")
+        F.lit("such as '"),
+        F.left(F.make_valid_utf8(text), F.lit(_EXAMPLE_MAX_LENGTH)),
+        F.lit("' (correct it, or the options of the reader)"),
     )
 
 
@@ -395,10 +396,10 @@ def _build_inferred_fact(summary: FileSummary, schemas: Inferred) -> FileFacts:
         ddl = summary.detail.removeprefix(_DOUBT)
         if is_too_deep(ddl):
             return FileFacts(records=summary.records, unreadable=TOO_DEEP)
-        row = T.StructType.fromDDL(f"record {ddl.replace('OBJECT<', 'STRUCT<')}")
-        struct = row["record"].dataType if isinstance(row, StructType) else None
-        struct = struct if isinstance(struct, StructType) else StructType()
-        is_doubtful = (summary.detail.startswith(_DOUBT) and has_fractions(struct)) or has_variants(struct)
+        kind = parse_variant_type(ddl)
+        struct = kind if isinstance(kind, StructType) else StructType()
+        is_doubtful = summary.detail.startswith(_DOUBT) and has_fractions(struct)
+        is_doubtful = is_doubtful or has_type(struct, (VariantType,))
         schemas[summary.detail] = build_inferred_schema(struct), struct if is_doubtful else None
     schema, inferred = schemas[summary.detail]
     return FileFacts(schema, summary.records, inferred=inferred)

@@ -27,6 +27,7 @@ from airflow_merge_provider.jobs.merge_record.readers.formats import BAD
 from airflow_merge_provider.jobs.merge_record.readers.json_numbers import NO_VARIANT, find_long_number
 from airflow_merge_provider.jobs.spark.files.json_texts import (
     HALF_PAIR,
+    build_variant_path,
     describe_repeated_field,
     has_half_pair,
     is_record,
@@ -76,7 +77,7 @@ def describe_json_text(
             F.concat(F.lit("'"), example, F.lit(_NO_UTF8)),
         )
         .when(
-            _goes_on(text),
+            _goes_on(text, options),
             F.concat(
                 F.lit("further text follows the JSON value in '"),
                 example,
@@ -109,13 +110,13 @@ def _list_values(kind: DataType, names: tuple[str, ...]) -> Iterator[tuple[tuple
 def _describe_unread(names: tuple[str, ...], kind: DataType) -> Column:
     """Return a value of a record that has become NULL; NULL if there is none."""
     value = reduce(lambda outer, name: outer[name], names[1:], quote_column(names[0]))
-    text = F.get_json_object(F.col(BAD), _build_path(names))
+    text = F.get_json_object(F.col(BAD), "$" + "".join(f"['{name}']" for name in names))
     return F.when(value.isNull(), describe_text(text, kind, ".".join(names)))
 
 
 def _describe_member(names: tuple[str, ...], kind: DataType) -> Column:
     """Return a value of the records of an array that Spark cannot read as its type; NULL if there is none."""
-    path, shape = _build_path(names), _SHAPES.get(type(kind))
+    path, shape = build_variant_path(names) or "", _SHAPES.get(type(kind))
 
     def find_wrong_text(record: Column) -> Column:
         text = F.try_variant_get(record, path, "string")
@@ -128,17 +129,13 @@ def _describe_member(names: tuple[str, ...], kind: DataType) -> Column:
         is_right = own_shape.startswith(shape or "") & value.isNotNull()
         return F.when((own_shape != "VOID") & ~is_right, text)
 
-    if shape is None:
+    if shape is None or not path:
         return F.lit(None).cast("string")
     records = F.try_variant_get(F.try_parse_json(F.col(BAD)), "$", "array<variant>")
     texts = F.filter(F.transform(records, find_wrong_text), F.isnotnull)
     return describe_text(F.get(texts, F.lit(0)), kind, ".".join(names))
 
 
-def _build_path(names: tuple[str, ...]) -> str:
-    return "$" + "".join(f"['{name}']" for name in names)
-
-
-def _goes_on(text: Column) -> Column:
+def _goes_on(text: Column, options: Mapping[str, str]) -> Column:
     """Return whether a text has more after its object or array; False if it is no JSON."""
-    return ~is_record(text, {"mode": "PERMISSIVE"}) & F.get_json_object(text, "$").isNotNull()
+    return ~is_record(text, select_parser_options(options)) & F.get_json_object(text, "$").isNotNull()

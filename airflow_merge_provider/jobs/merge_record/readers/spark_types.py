@@ -129,24 +129,6 @@ def has_fractions(kind: T.DataType) -> bool:
     return isinstance(kind, T.DoubleType | T.VariantType)
 
 
-def has_floats(kind: T.DataType) -> bool:
-    """Return whether a type is, or contains, a FLOAT."""
-    if isinstance(kind, T.StructType):
-        return any(has_floats(field.dataType) for field in kind.fields)
-    if isinstance(kind, T.ArrayType):
-        return has_floats(kind.elementType)
-    return has_floats(kind.valueType) if isinstance(kind, T.MapType) else isinstance(kind, T.FloatType)
-
-
-def has_variants(kind: T.DataType) -> bool:
-    """Return whether a type that was inferred from text has values of several types."""
-    if isinstance(kind, T.StructType):
-        return any(has_variants(field.dataType) for field in kind.fields)
-    return (
-        has_variants(kind.elementType) if isinstance(kind, T.ArrayType) else isinstance(kind, T.VariantType)
-    )
-
-
 def is_too_deep(ddl: str) -> bool:
     """Return whether a type, as Spark writes it, is nested so deep that Spark Connect cannot transfer it.
 

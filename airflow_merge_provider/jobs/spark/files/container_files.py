@@ -37,7 +37,7 @@ from airflow_merge_provider.jobs.spark.storage import build_arguments
 
 Header = TypeVar("Header")
 _THREADS = 16
-_INT96 = "INT96"
+INT96 = "INT96"
 # How pyarrow refuses a time of ORC before 1677 that is not a whole second.
 _BEYOND = re.compile(r"ORC timestamp \(-[0-9]+s \+ -[0-9]+ns\)")
 _DECIMAL_MAX_DIGITS = 38
@@ -159,17 +159,22 @@ def find_parquet_problem(file: BinaryIO) -> FileProblem | None:
         return FileProblem(
             f"column {name!r} has the type interval, which Spark cannot read", "write it as text"
         )
-    paths = [column.path for column in columns if column.physical_type == _INT96]
-    names = [name for name in schema.names if any(f"{path}.".startswith(f"{name}.") for path in paths)]
+    if (name := find_odd_int96(footer, file)) is None:
+        return None
+    return FileProblem(f"column {name!r} has {ODD_NANOS} (INT96)", "write it with microseconds")
+
+
+def find_odd_int96(footer: parquet.ParquetFile, file: BinaryIO) -> str | None:
+    """Return a column with a time in INT96, also inside a value, whose nanoseconds Spark cuts; or None."""
+    if is_written_by_spark(footer.metadata.metadata):
+        return None
+    paths = [f"{column.path}." for column in list_columns(footer) if column.physical_type == INT96]
+    names = [one for one in footer.schema_arrow.names if any(path.startswith(f"{one}.") for path in paths)]
 
     def read_times(name: str, unit: str) -> pa.ChunkedArray:
         return parquet.ParquetFile(file, coerce_int96_timestamp_unit=unit).read(columns=[name]).column(0)
 
-    name = find_odd_nanos(names, read_times)
-    if name is None:
-        return None
-    message = f"column {name!r} has {ODD_NANOS} (INT96)"
-    return FileProblem(message, "write it with microseconds")
+    return find_odd_nanos(names, read_times)
 
 
 def list_columns(footer: parquet.ParquetFile) -> list[parquet.ColumnSchema]:

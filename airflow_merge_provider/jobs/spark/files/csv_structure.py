@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,9 +24,16 @@ _LINE_MAX_LENGTH = 1 << 30
 _NUL = "\0"
 _CHUNK_BYTES, _EXAMPLE_BYTES = 1 << 20, 20
 _MIXED_ENDS = "it ends in another way than the first one (quote values with line breaks)"
+# Characters of no text, for a separator of several characters, and for a character that is escaped.
+_SEPARATOR, _ESCAPED = "\ufdd0", "\ufdd1"
+_LINE_ENDS = ("\n", "\r", "\r\n")
 # With these options, or without multiLine, Spark leaves out lines of blanks, too.
 _TRIMMING = ("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace")
 EMPTY_LINE = "which Spark leaves out, although it may be a record of one column (quote empty values)"
+LOST_BLANKS = (
+    "it has separators only, and Spark leaves it out (leave out the option multiLine, or write quotes)"
+)
+_OPEN_QUOTE = "a quoted value does not end (double the quotes in values)"
 # UTF-8 with or without a byte order mark.
 _UTF8 = "utf-8-sig"
 
@@ -66,18 +74,26 @@ class CsvScanner:
         self._comment = find_option(options, "comment")
         quote = find_option(options, "quote", '"')
         escape = find_option(options, "escape", quote or '"')
+        self.separator = find_option(options, "sep", ",").replace("\\t", "\t")
+        self._line_sep = find_option(options, "lineSep")
+        self._has_header = find_option(options, "header").lower() == "true"
+        # Spark's parser escapes in quoted values only, which Python's does not know.
+        escapes = escape not in {quote, ""}
+        self._escaped = re.compile(f"{re.escape(escape)}[{re.escape(quote + escape)}]") if escapes else None
         self._dialect: dict[str, object] = {
-            "delimiter": find_option(options, "sep", ",").replace("\\t", "\t"),
+            "delimiter": _SEPARATOR if len(self.separator) > 1 else self.separator,
             "quotechar": quote or None,
             "quoting": csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
-            "doublequote": escape in {quote, ""},
-            "escapechar": None if escape in {quote, ""} else escape,
         }
-        # A record ends at its line end, whatever its quotes, unless its values may have line breaks.
-        self._is_strict = not self._comment and find_option(options, "multiLine", "true").lower() == "true"
-        self.keeps_blanks = find_option(options, "multiLine", "true").lower() == "true" and not any(
+        # Without this, a record ends at its line end, whatever its quotes.
+        self._is_multi_line = find_option(options, "multiLine", "true").lower() == "true"
+        self.keeps_blanks = self._is_multi_line and not any(
             find_option(options, name).lower() == "true" for name in _TRIMMING
         )
+        # Then it leaves out records without values, too.
+        self.loses_blanks = self.separator.isspace() and not self.keeps_blanks
+        # The lines of a quoted value may look like comments.
+        self._is_strict = not self._comment
         csv.field_size_limit(_LINE_MAX_LENGTH)
         try:
             if codecs.lookup(self._encoding).name == "utf-8":
@@ -95,7 +111,7 @@ class CsvScanner:
     def scan_header(self, file: BinaryIO, *, has_all_lines: bool = False) -> CsvFile:
         """Return the structure of a file's first record, and whether a line between records is empty.
 
-        :param has_all_lines: whether the lines of a file of one column are read, any of which may be empty.
+        :param has_all_lines: whether the lines are read of a file in which one may be lost.
         """
         return self._scan_file(file, is_whole=False, has_all_lines=has_all_lines)
 
@@ -117,16 +133,20 @@ class CsvScanner:
     def _scan_file(self, file: BinaryIO, *, is_whole: bool, has_all_lines: bool) -> CsvFile:
         with io.TextIOWrapper(file, encoding=self._encoding, newline="") as text:
             scanned = self._scan_text(text, is_whole=is_whole)
-            if has_all_lines and len(scanned.cells) == 1 and scanned.problem is None:
-                return replace(scanned, problem=self._find_empty_line(text))
+            may_lose = len(scanned.cells) == 1 or self.loses_blanks
+            if has_all_lines and may_lose and scanned.cells and scanned.problem is None:
+                return replace(scanned, problem=self._find_empty_line(text, len(scanned.cells)))
             return scanned
 
     def _scan_text(self, text: io.TextIOWrapper, *, is_whole: bool) -> CsvFile:
         lines, records = self._parse_records(text)
         try:
-            scanned = CsvFile(tuple(next((cells for cells in records if cells), ())), lines.line_end or "\n")
+            cells = self._restore_cells(next((cells for cells in records if cells), ()))
+            scanned = CsvFile(cells, lines.line_end or "\n")
+            if self._line_sep not in ("", *([lines.line_end] if lines.line_end else _LINE_ENDS)):
+                raise CsvError(f"its lines end with {scanned.line_end!r}, not lineSep (remove the option)")
             if is_whole and self._is_strict:
-                scanned = _count_records(scanned, records)
+                scanned = self._check_records(scanned, records)
             if isinstance(text.newlines, tuple) and scanned.records:
                 scanned = replace(scanned, problem=self._find_other_end(text, scanned.line_end))
         except UnicodeError as error:
@@ -140,9 +160,38 @@ class CsvScanner:
     def _parse_records(self, text: io.TextIOWrapper, *, is_strict: bool | None = None) -> tuple[_Lines, Any]:
         lines = _Lines(text, self._comment)
         strict = self._is_strict if is_strict is None else is_strict
-        return lines, csv.reader(lines, strict=strict, **self._dialect)  # type: ignore[arg-type] # see above
+        is_plain = self._escaped is None and len(self.separator) == 1
+        texts = lines if is_plain else map(self._convert_line, lines)
+        return lines, csv.reader(texts, strict=strict, **self._dialect)  # type: ignore[arg-type] # see above
 
-    def _find_empty_line(self, text: io.TextIOWrapper) -> str | None:
+    def _convert_line(self, line: str) -> str:
+        """Return a line in the form that Python's parser reads like Spark's."""
+        line = self._escaped.sub(_ESCAPED, line) if self._escaped else line
+        return line.replace(self.separator, _SEPARATOR) if len(self.separator) > 1 else line
+
+    def _restore_cells(self, cells: Iterable[str]) -> tuple[str, ...]:
+        restored = tuple(cell.replace(_SEPARATOR, self.separator) for cell in cells)
+        if self._has_header and any(_ESCAPED in cell for cell in restored):
+            raise CsvError("a name in its header has escaped characters (write names without them)")
+        return restored
+
+    def _check_records(self, scanned: CsvFile, records: Any) -> CsvFile:
+        line = records.line_num
+        try:
+            if self._is_multi_line:
+                lengths = Counter(map(len, records))
+                # A line without any character is no record.
+                return replace(scanned, records=lengths.total() - lengths[0])
+            for _ in records:
+                if records.line_num > line + 1:
+                    return replace(scanned, problem=f"line {line + 1}: {_OPEN_QUOTE}")
+                line = records.line_num
+        except csv.Error as error:
+            line = records.line_num if self._is_multi_line else line + 1
+            return replace(scanned, problem=_describe_error(error, line))
+        return scanned
+
+    def _find_empty_line(self, text: io.TextIOWrapper, columns: int) -> str | None:
         """Return which line between records is empty: Spark leaves it out, and some write NULL so."""
         text.seek(0)
         lines, records = self._parse_records(text, is_strict=False)
@@ -152,7 +201,9 @@ class CsvScanner:
                 if empty_line:
                     return f"line {empty_line}: it is empty, {EMPTY_LINE}"
                 has_record = True
-            elif has_record:
+            elif cells and columns > 1:
+                return f"line {records.line_num}: {LOST_BLANKS}"
+            elif has_record and columns == 1:
                 empty_line = empty_line or records.line_num
         return None
 
@@ -162,15 +213,6 @@ class CsvScanner:
         lines, records = self._parse_records(text)
         other = next((True for _ in records if lines.line_end not in ("", line_end)), False)
         return f"line {records.line_num}: {_MIXED_ENDS}" if other else None
-
-
-def _count_records(scanned: CsvFile, records: Any) -> CsvFile:
-    try:
-        lengths = Counter(map(len, records))
-    except csv.Error as error:
-        return replace(scanned, problem=_describe_error(error, records.line_num))
-    # A line without any character is no record.
-    return replace(scanned, records=lengths.total() - lengths[0])
 
 
 class _Lines:
@@ -237,7 +279,7 @@ def _describe_error(error: csv.Error, line: int) -> str:
     """Return an error of Python's parser in the words of CSV."""
     reason = str(error)
     if "unexpected end of data" in reason:
-        reason = "a quoted value does not end (double the quotes in values)"
+        reason = _OPEN_QUOTE
     elif "expected after" in reason:
         reason = "text follows the end of a quoted value (double the quotes in values)"
     return f"line {line}: {reason}"

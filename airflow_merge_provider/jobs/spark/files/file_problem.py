@@ -6,6 +6,7 @@ Source: docs/values.md, Files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
@@ -18,8 +19,8 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.jobs.spark.causes import error_condition
 from airflow_merge_provider.jobs.spark.session import override_settings
 
-_EXACT = {"spark.sql.caseSensitive": "true"}
-
+# Settings with which names that differ in case only are different ones.
+EXACT_NAMES = {"spark.sql.caseSensitive": "true"}
 _REASON_MAX_LENGTH = 500
 
 
@@ -33,16 +34,6 @@ class FileProblem:
     def build_error(self, dataset: Dataset) -> DataError:
         """Return the error of a dataset that has this problem."""
         return DataError.from_problems([Problem(dataset.id, "files", self.message, self.hint)])
-
-
-def has_equal_names(names: Iterable[str]) -> bool:
-    """Return whether two different names differ in case only.
-
-    >>> has_equal_names(["v", "w", "V"]), has_equal_names(["v", "w", "v"])
-    (True, False)
-    """
-    different = set(names)
-    return len({name.casefold() for name in different}) < len(different)
 
 
 def find_equal_names(kind: DataType, path: str = "") -> tuple[str, str] | None:
@@ -62,34 +53,27 @@ def find_equal_names(kind: DataType, path: str = "") -> tuple[str, str] | None:
     return next((pair for pair in pairs if pair is not None), None)
 
 
-def find_equal_fields(spark: SparkSession, infer: Callable[[], StructType]) -> tuple[str, str] | None:
-    """Return two fields of the files of a dataset whose names differ in case only, or None.
-
-    :param infer: infers the fields from the files.
-    """
-    with override_settings(spark, _EXACT):
-        try:
-            return find_equal_names(infer())
-        except PySparkException:
-            return None
-
-
 def describe_repeated_names(
     spark: SparkSession, error: PySparkException, infer: Callable[[], StructType]
 ) -> FileProblem | None:
     """Return the problem of files in which Spark finds a field twice; None for another error."""
     if not error_condition(error).startswith("COLUMN_ALREADY_EXISTS"):
         return None
-    if pair := find_equal_fields(spark, infer):
-        return describe_pair(pair)
+    with override_settings(spark, EXACT_NAMES), suppress(PySparkException):
+        if pair := find_equal_names(infer()):
+            return describe_pair(pair)
     name = (error.getMessageParameters() or {}).get("columnName", "").strip("`")
     return FileProblem(f"a record has the field {name!r} more than once", "give the fields different names")
 
 
-def describe_pair(pair: tuple[str, str]) -> FileProblem:
-    """Return the problem of two fields that Spark takes for one."""
-    first, second = pair
-    message = f"records have the fields {first!r} and {second!r}, whose names differ in case only"
+def describe_pair(pair: tuple[str, str], locations: Iterable[str] = ()) -> FileProblem:
+    """Return the problem of two fields that Spark takes for one.
+
+    :param locations: a file that has the one, and a file that has the other one, if they are known.
+    """
+    suffixes = [f" in {location}" if location else "" for location in (*locations, "", "")]
+    fields = " and ".join(f"{path!r}{suffix}" for path, suffix in zip(pair, suffixes, strict=False))
+    message = f"records have the fields {fields}, whose names differ in case only"
     return FileProblem(message, "give the fields different names, or one name")
 
 

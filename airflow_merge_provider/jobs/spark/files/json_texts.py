@@ -5,8 +5,7 @@ Source: docs/semantics/merge_record.md, Formats.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, functions as F
@@ -25,8 +24,6 @@ _EXAMPLE_MAX_LENGTH = 100
 # The last item of an array with one more item.
 _END, _WITH_END = "end", 2
 
-# A name of a field in a text without escapes, or else a text.
-_NAME = r'"([^"]*)"\s*:|"[^"]*"'
 # A field, and in it a word that is no value of JSON: neither a number, nor true, false or null.
 _BARE_WORD = (
     r'"([^"\\]*)"\s*:[\s\[]*(?:[^"{}\[\]:]*,\s*)?'
@@ -122,28 +119,24 @@ def _find_repeated(text: Column, kind: DataType, path: str, options: dict[str, s
     return combine_problems([own, *parts])
 
 
-def find_other_case(text: Column, schema: StructType) -> Column:
-    """Return two fields whose names differ in case only, one of a record and one of the schema; or else NULL.
+def find_other_case(schema: DataType, kind: DataType, path: str = "") -> tuple[str, str] | None:
+    """Return a field of a schema and one of the records whose names differ in case only; None if none do.
 
-    Spark infers one field from both and leaves out the values of the other one.
+    :param kind: the fields of all records, of which Spark reads only those with the names of the schema.
     """
-    if not (names := _list_names(schema)):
-        return F.lit(None).cast("string")
-    own_names = {name.lower(): name for name in names}
-    fields = F.regexp_extract_all(F.regexp_replace(text, r"\\.", "_"), F.lit(_NAME), F.lit(1))
-    other_names = F.filter(fields, lambda name: F.lower(name).isin([*own_names]) & ~name.isin(names))
-    other_name = F.get(other_names, F.lit(0))
-    pairs = F.create_map(*(F.lit(name) for pair in own_names.items() for name in pair))
-    return F.concat(other_name, F.lit("' and '"), F.try_element_at(pairs, F.lower(other_name)))
-
-
-def _list_names(kind: DataType) -> list[str]:
-    """Return the names of all fields in a type."""
-    if isinstance(kind, ArrayType):
-        return _list_names(kind.elementType)
-    if not isinstance(kind, StructType):
-        return []
-    return [name for field in kind.fields for name in (field.name, *_list_names(field.dataType))]
+    inner: list[tuple[DataType, DataType, str]] = []
+    if isinstance(schema, ArrayType) and isinstance(kind, ArrayType):
+        inner = [(schema.elementType, kind.elementType, "element")]
+    elif isinstance(schema, MapType) and isinstance(kind, StructType):
+        inner = [(schema.valueType, field.dataType, "value") for field in kind]
+    elif isinstance(schema, StructType) and isinstance(kind, StructType):
+        own_fields = {field.name.casefold(): field for field in schema}
+        pairs = [(own_fields[key], field) for field in kind if (key := field.name.casefold()) in own_fields]
+        if other := next((pair for pair in pairs if pair[1].name not in schema.names), None):
+            return f"{path}{other[0].name}", f"{path}{other[1].name}"
+        inner = [(own.dataType, field.dataType, own.name) for own, field in pairs]
+    inner_pairs = (find_other_case(own, other, f"{path}{name}.") for own, other, name in inner)
+    return next((pair for pair in inner_pairs if pair is not None), None)
 
 
 def is_record(text: Column, options: dict[str, str]) -> Column:
@@ -169,25 +162,39 @@ _NUMBER_WORD = "a number"
 _ONE_TYPE = "write values of one type, or set the option primitivesAsString to true, which makes texts of all"
 
 
-def find_mixed_field(ddl: str) -> tuple[str, ...] | None:
+def parse_variant_type(ddl: str) -> DataType:
+    """Return a type that was inferred from a VARIANT, with STRUCT for records."""
+    kind = StructType.fromDDL(f"record {ddl.replace('OBJECT<', 'STRUCT<')}")
+    return kind.fields[0].dataType if isinstance(kind, StructType) else kind
+
+
+def build_variant_path(names: Iterable[str]) -> str | None:
+    """Return the path of a value in a VARIANT; None if Spark has none for such a name.
+
+    >>> print(build_variant_path(["a", "it's"]), build_variant_path(["why?"]))
+    $['a']["it's"] None
+    """
+    path = "$"
+    for name in names:
+        quote = '"' if "'" in name else "'"
+        if not name or quote in name or "?" in name:
+            return None
+        path += f"[{quote}{name}{quote}]"
+    return path
+
+
+def find_mixed_field(kind: DataType, names: tuple[str, ...] = ()) -> tuple[str, ...] | None:
     """Return the names that lead to a field of several types, in a type that was inferred from a VARIANT.
 
     The last one is the field, or the list that contains it.
     """
-    if "VARIANT" not in re.sub("`[^`]*`", "", ddl):
-        return None
-    kind = StructType.fromDDL(f"record {ddl.replace('OBJECT<', 'STRUCT<')}")
-    return _find_variant(kind.fields[0].dataType, ()) if isinstance(kind, StructType) else None
-
-
-def _find_variant(kind: DataType, names: tuple[str, ...]) -> tuple[str, ...] | None:
     if isinstance(kind, VariantType):
         return names
     if isinstance(kind, ArrayType):
-        return None if _find_variant(kind.elementType, ()) is None else names
+        return None if find_mixed_field(kind.elementType, ()) is None else names
     if not isinstance(kind, StructType):
         return None
-    paths = (_find_variant(field.dataType, (*names, field.name)) for field in kind.fields)
+    paths = (find_mixed_field(field.dataType, (*names, field.name)) for field in kind.fields)
     return next((path for path in paths if path is not None), None)
 
 
@@ -196,7 +203,9 @@ def describe_mixture(records: DataFrame, names: tuple[str, ...]) -> FileProblem:
 
     :param records: the columns ``path``, and ``record`` as a VARIANT.
     """
-    path = "$" + "".join(f"['{name}']" for name in names)
+    name, path = ".".join(names), build_variant_path(names)
+    if path is None:
+        return FileProblem(f"field {name!r} has values of several types", _ONE_TYPE)
     kind = F.schema_of_variant(F.try_variant_get("record", path, "variant"))
     word = F.lit(_NUMBER_WORD)
     for beginning, text in _KINDS.items():
@@ -204,7 +213,6 @@ def describe_mixture(records: DataFrame, names: tuple[str, ...]) -> FileProblem:
     kinds = records.select("path", F.when(kind != "VOID", word).alias("word"))
     rows = kinds.where("word IS NOT NULL").groupBy("word").agg(F.min("path").alias("path")).sort("word")
     descriptions = [f"{row.word} in {parse_hadoop_path(unquote(row.path))}" for row in rows.collect()]
-    name = ".".join(names)
     if len(descriptions) == 1:
         return FileProblem(f"field {name!r} is {descriptions[0]}, with items of several types", _ONE_TYPE)
     return FileProblem(f"field {name!r} is {descriptions[0]}, but {descriptions[1]}", _ONE_TYPE)

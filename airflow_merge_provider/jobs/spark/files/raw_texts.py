@@ -5,6 +5,7 @@ Source: docs/values.md, Files.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import BinaryIO
@@ -16,7 +17,7 @@ from pyspark.sql.types import StructType
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
 from airflow_merge_provider.core.file_options import find_option
-from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
+from airflow_merge_provider.jobs.spark.files.file_problem import EXACT_NAMES, FileProblem
 from airflow_merge_provider.jobs.spark.files.json_texts import (
     describe_mixture,
     find_mixed_field,
@@ -24,9 +25,11 @@ from airflow_merge_provider.jobs.spark.files.json_texts import (
     find_repeated_field,
     has_half_pair,
     is_record,
+    parse_variant_type,
     select_parser_options,
     split_bare_word,
 )
+from airflow_merge_provider.jobs.spark.session import override_settings
 
 # Options that choose files, in lower case.
 _FILE_OPTIONS = {"pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"}
@@ -36,8 +39,8 @@ _ENDS = {"csv": "\n", "xml": ">"}
 ASCII_ENCODINGS = ("", "UTF-8", "US-ASCII", "ISO-8859-1")
 COMPRESSED = r"\.(gz|bz2|zst|lz4|snappy|deflate)$"
 _LINE_END = r"\r\n|\r|\n"
-# No text of JSON has these characters, whose quotes have a backslash.
-_NO_NAME = r'(?<!\\)""\s*:'
+# A field without a name in a type, as Spark writes it.
+_NO_NAME = "[< ]``:"
 # The beginning of an element, at the end of a text that ends before its next ">", and its attributes.
 _ELEMENT = r"<([^\s<>!?/=]+)(\s[^<>]*)?/?\z"
 _ATTRIBUTE = r"([^\s=]+)\s*=\s*[\"']"
@@ -61,10 +64,6 @@ _MESSAGES = {
         "set the option encoding, such as ISO-8859-1, or write the file in UTF-8",
     ),
     "bytes": ("has bytes that are not UTF-8", "write the file in UTF-8"),
-    "names": (
-        "has a field whose name differs in case only from that of another one",
-        "give the fields one name",
-    ),
     "repeated": ("has a record with a field more than once", "write one value, or an array of values"),
     "no name": ("has a field without a name, which Spark leaves out", "give the field a name"),
     "surrogates": ("has half of a surrogate pair, which no text can hold", "correct it upstream"),
@@ -73,8 +72,6 @@ _MESSAGES = {
         "write a record on each line, or set multiLine to true if each file has one record or array",
     ),
 }
-# Problems whose texts are names of fields.
-_OF_NAMES = ("names", "repeated")
 
 
 def select_file_options(dataset: Dataset) -> dict[str, str]:
@@ -82,26 +79,22 @@ def select_file_options(dataset: Dataset) -> dict[str, str]:
     return {name: value for name, value in dataset.options.items() if name.lower() in _FILE_OPTIONS}
 
 
-def check_texts(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> set[str]:
+def check_texts(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> None:
     """Refuse a file of text or XML with a part that Spark would change, or without a record.
 
     :param options: all options of the reader.
-    :return: the names of elements and attributes of XML, as far as its encoding is one of ASCII.
     :raises DataError: with the first such file and what it has.
     """
     texts = _read_texts(spark, dataset, options).withColumn("problem", _find_problem(dataset, options))
     is_ascii = find_option(options, "encoding").upper() in ASCII_ENCODINGS
     if dataset.format != "xml" or not is_ascii:
         _refuse_problem(dataset, texts.agg(F.min("problem")).collect()[0][0])
-        return set()
-    names: set[str] = set()
+        return
     for row in _collect_names(texts):
         _refuse_problem(dataset, row.problem)
         has_value = row.has_text or _has_value(row.attributes)
         if problem := describe_elements(options, sorted(row.elements), has_value=has_value):
             raise FileProblem(f"{_find_path(row.path)}: {problem}").build_error(dataset)
-        names |= {*row.elements, *row.attributes}
-    return names
 
 
 def check_json(
@@ -119,28 +112,43 @@ def check_json(
     :param is_inferred: whether Spark has inferred them from the files.
     :raises DataError: with the first such file and what it has.
     """
+    value, allowed = F.regexp_replace("value", "^\ufeff", ""), select_parser_options(options)
     problem = _find_problem(dataset, options)
-    texts = _read_texts(spark, dataset, options)
-    value = F.regexp_replace("value", "^\ufeff", "")
     if not is_inferred:
-        repeated = find_repeated_field(value, select_parser_options(options), schema)
+        repeated = find_repeated_field(value, allowed, schema)
         problem = F.coalesce(problem, _build_problem("repeated", repeated))
-        _refuse_problem(dataset, texts.agg(F.min(problem)).collect()[0][0])
-        return
-    other_name = find_other_case(F.col("value"), schema)
-    no_name = F.when(F.col("value").rlike(_NO_NAME), F.col("value"))
-    problem = F.coalesce(problem, _build_problem("names", other_name), _build_problem("no name", no_name))
-    is_text = find_option(options, "primitivesAsString").lower() == "true"
-    record = F.lit(None).cast("variant") if is_text else F.try_parse_json(value)
+    # The parser of the run itself, with its options.
+    record = F.from_json(value, "variant", allowed).alias("record")
+    texts = _read_texts(spark, dataset, options).select("path", problem.alias("problem"), record)
     members = F.try_variant_get("record", "$", "array<variant>")
-    texts = texts.select("path", problem.alias("problem"), record.alias("record"))
     records = texts.select(
         "path", "problem", F.explode(F.coalesce(members, F.array("record"))).alias("record")
     )
-    first, types = records.agg(F.min("problem"), F.schema_of_variant_agg("record")).collect()[0]
+    with override_settings(spark, EXACT_NAMES):
+        first, types = records.agg(F.min("problem"), F.schema_of_variant_agg("record")).collect()[0]
     _refuse_problem(dataset, first)
-    if (names := find_mixed_field(types or "")) is not None:
+    if is_inferred and re.search(_NO_NAME, types or ""):
+        empty = records.where(F.schema_of_variant("record").rlike(_NO_NAME))
+        problem = _build_problem("no name", F.to_json("record"))
+        _refuse_problem(dataset, empty.agg(F.min(problem)).collect()[0][0])
+    kind = parse_variant_type(types or "VOID")
+    if not is_inferred and (pair := find_other_case(schema, kind)) is not None:
+        (location,) = find_records(records.select("path", F.to_json("record").alias("text")), pair[1:])
+        message = f"{location}: a record has the field {pair[1]!r}, but the table has {pair[0]!r}"
+        raise FileProblem(message, "write the name of the table, else Spark reads NULL").build_error(dataset)
+    becomes_text = not is_inferred or find_option(options, "primitivesAsString").lower() == "true"
+    if not becomes_text and (names := find_mixed_field(kind)) is not None:
         raise describe_mixture(records, names).build_error(dataset)
+
+
+def find_records(texts: DataFrame, paths: Iterable[str]) -> list[str]:
+    """Return for each path of a field the location of a file in which a record has a field of its name.
+
+    :param texts: the columns ``path`` and ``text``, a record as JSON without fields that are NULL.
+    """
+    names = (json.dumps(path.rpartition(".")[2], ensure_ascii=False) for path in paths)
+    own_paths = (F.when(F.contains("text", F.lit(f"{name}:")), F.col("path")) for name in names)
+    return [_find_path(path or "") for path in texts.agg(*map(F.min, own_paths)).collect()[0]]
 
 
 def find_bare_word(spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> FileProblem | None:
@@ -160,7 +168,7 @@ def find_bare_word(spark: SparkSession, dataset: Dataset, options: Mapping[str, 
 def _refuse_problem(dataset: Dataset, problem: Row | None) -> None:
     if problem is not None:
         message, hint = _MESSAGES[problem.code]
-        text = repr(problem.text) if problem.code in _OF_NAMES else mask_text(repr(problem.text))
+        text = repr(problem.text) if problem.code == "repeated" else mask_text(repr(problem.text))
         raise FileProblem(f"{_find_path(problem.path)} {message}: {text}", hint).build_error(dataset)
 
 
