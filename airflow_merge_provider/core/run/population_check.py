@@ -91,7 +91,7 @@ def _is_source_populated(log: TableLog, population: Population, warehouse: str |
 def _read_state(log: TableLog, dataset: Dataset) -> State | None:
     """Return the population state of a dataset; None if it does not exist."""
     if dataset.format != "delta":
-        return "populated" if log.has_files(dataset) else None
+        return None if log.find_files_version(dataset) is None else "populated"
     properties = log.find_properties(dataset)
     return None if properties is None else table_state(properties, lambda: log.has_rows(dataset))
 

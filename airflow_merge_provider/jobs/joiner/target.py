@@ -9,16 +9,14 @@ from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.decision import JOB
+from airflow_merge_provider.core.joiner.decision import JOB, JoinDecision
 from airflow_merge_provider.core.joiner.schema import Schema, parse_table_fields
-from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.run.previous_run import PreviousRun, load_previous_run
+from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.log import read_properties
-from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, read_dataset
+from airflow_merge_provider.jobs.delta.table import count_live_rows, read_dataset
 from airflow_merge_provider.jobs.delta.writer import (
     COLUMN_MAPPING,
     append_rows,
@@ -78,14 +76,9 @@ class TableTarget(Target):
     """A Delta table that joined rows are written to."""
 
     @classmethod
-    def find_target(cls, spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Self:
-        """Return the table as a target, with its previous run; this happens before any input is read.
-
-        :raises DataError: if it is not a Delta table, or one that another capability wrote.
-        """
-        dataset = resolve_dataset(config.target or "", request.warehouse, at="target")
-        last = load_previous_run(SparkLog(spark), dataset, JOB, request)
-        return cls(dataset, config.write_mode == "append", last)
+    def from_decision(cls, decision: JoinDecision) -> Self:
+        """Return the target as the run has found it."""
+        return cls(decision.reporter.target, decision.is_append, decision.last)
 
     def check_columns(self, spark: SparkSession, fields: Schema) -> None:
         if self.last is None:

@@ -11,23 +11,20 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.checks import list_text_orders
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.decision import (
-    COUNTS,
     FoldDecision,
     count_storage,
-    decide_fold,
     is_compaction_due,
-    require_dataset,
+    open_run,
 )
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.run_mode import (
     NOTHING_CHANGED,
     RunMode,
@@ -37,7 +34,7 @@ from airflow_merge_provider.core.source_offset import (
     write_offsets,
 )
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.delta.table import SparkLog, build_row_counter
+from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.merge_engine import row_changes, side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges, count_changes
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
@@ -52,7 +49,6 @@ from airflow_merge_provider.jobs.merge_engine.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_engine.winners import describe_winners
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
-from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import describe_unknown_error
 
@@ -66,20 +62,13 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     """
     config = MergeEngineConfig.parse(request.config)
     with progress.time_step("resolve inputs"):
-        dataset = resolve_dataset(require_dataset("target", config.target), request.warehouse, at="target")
-        target = DeltaTarget(spark, dataset, request, config)
-        source = resolve_dataset(require_dataset("source", config.source), request.warehouse, at="source")
-        pinned = pin_source(spark, source, request)
-    return fold_source(spark, request, progress, config, target, DatasetSource(spark, config, pinned))
+        decision = open_run(SparkLog(spark), config, request, progress)
+        target = DeltaTarget(spark, decision)
+    return fold_source(spark, decision, target, DatasetSource(spark, config, decision.source))
 
 
 def fold_source(
-    spark: SparkSession,
-    request: JobRequest,
-    progress: Progress,
-    config: MergeEngineConfig,
-    target: Target,
-    source: Source,
+    spark: SparkSession, decision: FoldDecision, target: Target, source: Source
 ) -> dict[str, Any]:
     """Fold the changes of any source into any target, and return the report.
 
@@ -87,10 +76,6 @@ def fold_source(
     :raises DataError: if the source, the target or a record is wrong; nothing is written then.
     :raises ConflictError: if another run committed first; nothing is written then.
     """
-    count_rows = build_row_counter(spark)
-    sources = {source.pinned.dataset.id: source.pinned}
-    reporter = RunReporter(count_rows, request, progress, COUNTS, target.dataset, sources, target.last)
-    decision = decide_fold(config, source.pinned, SparkLog(spark), reporter)
     return _Fold(spark, decision, target, source).run_to_end()
 
 

@@ -8,10 +8,8 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.merge_engine.decision import JOB
+from airflow_merge_provider.core.merge_engine.decision import JOB, FoldDecision
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
@@ -74,10 +72,9 @@ class Target(Protocol):
 class DeltaTarget(TargetTable):
     """A Delta table of folded rows."""
 
-    def __init__(
-        self, spark: SparkSession, dataset: Dataset, request: JobRequest, config: MergeEngineConfig
-    ) -> None:
-        super().__init__(spark, dataset, JOB, request)
+    def __init__(self, spark: SparkSession, decision: FoldDecision) -> None:
+        dataset, config, request = decision.reporter.target, decision.config, decision.request
+        super().__init__(spark, dataset, JOB, decision.last)
         self._config = config
         self.changelog: SideTable | None = None
         self.removals: SideTable | None = None

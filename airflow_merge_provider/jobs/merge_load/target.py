@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_load.decision import JOB
-from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes, TimesTable
@@ -53,12 +52,10 @@ class Target(Protocol):
 class DeltaTarget(TargetTable):
     """A Delta table of loaded rows."""
 
-    def __init__(
-        self, spark: SparkSession, dataset: Dataset, request: JobRequest, *, adopts: bool | None = None
-    ) -> None:
-        super().__init__(spark, dataset, JOB, request, adopts=adopts)
-        self.times: LoadTimes = TimesTable(spark, dataset, self.last)
-        self.sequences: Sequences = SequencesTable(spark, dataset, self.last)
+    def __init__(self, spark: SparkSession, dataset: Dataset, last: PreviousRun | None) -> None:
+        super().__init__(spark, dataset, JOB, last)
+        self.times: LoadTimes = TimesTable(spark, dataset, last)
+        self.sequences: Sequences = SequencesTable(spark, dataset, last)
 
     def commit_changes(
         self,

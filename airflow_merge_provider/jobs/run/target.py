@@ -8,10 +8,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.run.previous_run import PreviousRun, load_previous_run
+from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.table_log import PinnedDataset
-from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, count_records, read_dataset
+from airflow_merge_provider.jobs.delta.table import count_live_rows, count_records, read_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import set_owner
 from airflow_merge_provider.jobs.run.retry import commit_run
@@ -24,23 +23,9 @@ class TargetTable:
     """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        dataset: Dataset,
-        capability: str,
-        request: JobRequest,
-        *,
-        adopts: bool | None = None,
+        self, spark: SparkSession, dataset: Dataset, capability: str, last: PreviousRun | None
     ) -> None:
-        """Find the table and its previous run.
-
-        :param adopts: whether the run takes over a table of another program; None if the capability cannot.
-        :raises DataError: if it is not a Delta table, or one that this capability did not write.
-        """
-        self.dataset = dataset
-        self.last: PreviousRun | None = load_previous_run(
-            SparkLog(spark), dataset, capability, request, adopts=adopts
-        )
+        self.dataset, self.last = dataset, last
         self._spark, self._capability = spark, capability
 
     def read_rows(self) -> DataFrame:
