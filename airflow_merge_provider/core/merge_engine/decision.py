@@ -9,11 +9,7 @@ from typing import Any
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.merge_engine import refusals
-from airflow_merge_provider.core.merge_engine.checks import (
-    check_columns,
-    check_names,
-    plan_fold,
-)
+from airflow_merge_provider.core.merge_engine.checks import check_columns, check_names, plan_fold
 from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.protocol import JobRequest

@@ -14,12 +14,7 @@ from airflow_merge_provider.core.merge_load.columns import (
     check_named_columns,
     check_reserved,
 )
-from airflow_merge_provider.core.merge_load.config import (
-    COUNTS,
-    AnyConfig,
-    AnyLoad,
-    compute_signature,
-)
+from airflow_merge_provider.core.merge_load.config import COUNTS, AnyConfig, AnyLoad, compute_signature
 from airflow_merge_provider.core.merge_load.requirements import PREFIX, build_requirements
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.merge_load.target_form import check_target_form

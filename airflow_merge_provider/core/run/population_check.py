@@ -26,6 +26,7 @@ class PopulationCheck:
     """The populated flag of a target before a run, and the status of its source."""
 
     population: Population
+    target: Dataset
     is_set: bool
     source_populated: bool
 
@@ -65,7 +66,7 @@ def check_population(log: TableLog, population: Population, warehouse: str | Non
     )
     if population.required and not source_populated:
         raise _refuse_unpopulated(population)
-    return PopulationCheck(population, is_set, source_populated)
+    return PopulationCheck(population, target, is_set, source_populated)
 
 
 def _needs_source(population: Population, *, is_set: bool) -> bool:

@@ -1,21 +1,16 @@
 """The steps of a run in their order, which the task takes from logs alone, and a job with Spark.
 
-1. Population (``run_with_population``): the source is complete enough, or the run does not start.
-2. Inputs (``open_run`` of the capability): the previous run of the target, and the versions of the sources.
-3. Retry, mode, checks, plan (``RunSteps.run_to_end``).
-4. Expectations, change limit, commit (``commit_result`` of the job's steps).
-5. Flag (``run_with_population``): the target is marked as populated.
-
 The task stops with ``RequiresSparkError`` at the first step that needs Spark. Then the job takes all of them.
+Source: CONTRIBUTING.md, A run, from the operator to the commit.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.population_check import PopulationCheck, check_population
@@ -44,13 +39,12 @@ def run_with_population(
     population = request.population
     if population is None or request.until != "commit":
         return run(None)
-    target = resolve_dataset(population.target, request.warehouse, at="target")
     with progress.time_step("check population"):
         check = check_population(log, population, request.warehouse)
     report = run(check)
-    is_populated = check.is_set_after and (check.is_set or log.find_properties(target) is not None)
+    is_populated = check.is_set_after and (check.is_set or log.find_properties(check.target) is not None)
     if is_populated != check.is_set:
-        (set_flag if is_populated else unset_flag)(target)
+        (set_flag if is_populated else unset_flag)(check.target)
     return {**report, "populated": is_populated, "became_populated": is_populated and not check.is_set}
 
 
@@ -77,11 +71,6 @@ class RunSteps(ABC):
     def last(self) -> PreviousRun | None:
         """The previous run of the target; None if there is no target yet."""
         return self.decision.last
-
-    @property
-    def state(self) -> Mapping[str, Any]:
-        """The state that the previous run left; empty if there was none, or if it has aged out."""
-        return self.decision.state
 
     def run_to_end(self) -> dict[str, Any]:
         """Execute the run, and return the report.

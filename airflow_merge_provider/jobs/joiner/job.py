@@ -13,11 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig, compute_signature
-from airflow_merge_provider.core.joiner.decision import (
-    JoinDecision,
-    describe_join,
-    open_run,
-)
+from airflow_merge_provider.core.joiner.decision import JoinDecision, describe_join, open_run
 from airflow_merge_provider.core.joiner.parsed_options import Spelling
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan_join
 from airflow_merge_provider.core.protocol import JobRequest
@@ -25,16 +21,11 @@ from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, S
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
-from airflow_merge_provider.core.run_mode import (
-    RunMode,
-)
+from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.stored_values import require_storable
-from airflow_merge_provider.jobs.delta.table import (
-    SparkLog,
-    find_non_null_columns,
-    read_dataset,
-)
+from airflow_merge_provider.jobs.delta.table import SparkLog, find_non_null_columns, read_dataset
+from airflow_merge_provider.jobs.delta.writer import WriteOptions
 from airflow_merge_provider.jobs.joiner.changed_rows import list_changed_rows
 from airflow_merge_provider.jobs.joiner.counting import check_unique, count_input_records
 from airflow_merge_provider.jobs.joiner.report import build_details
@@ -258,6 +249,5 @@ def _build_session_settings(config: JoinerConfig) -> dict[str, str]:
 def _open_unmatched(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> SideTable | None:
     if config.unmatched is None:
         return None
-    return SideTable(
-        spark, resolve_dataset(config.unmatched, request.warehouse, at="unmatched"), UNMATCHED, None
-    )
+    dataset = resolve_dataset(config.unmatched, request.warehouse, at="unmatched")
+    return SideTable(spark, dataset, UNMATCHED, None, options=WriteOptions.from_request(request))

@@ -19,6 +19,7 @@ from airflow_merge_provider.jobs.delta.log import read_properties
 from airflow_merge_provider.jobs.delta.table import count_live_rows, read_dataset
 from airflow_merge_provider.jobs.delta.writer import (
     COLUMN_MAPPING,
+    WriteOptions,
     append_rows,
     create_table,
     has_special_characters,
@@ -42,11 +43,6 @@ class Target(ABC):
     dataset: Dataset
     append: bool
     last: PreviousRun | None
-
-    @property
-    def state(self) -> Mapping[str, Any]:
-        """The state of the previous run, empty if there was none."""
-        return self.last.state if self.last else {}
 
     @abstractmethod
     def check_columns(self, spark: SparkSession, fields: Schema) -> None:
@@ -75,10 +71,13 @@ class Target(ABC):
 class TableTarget(Target):
     """A Delta table that joined rows are written to."""
 
+    options: WriteOptions
+
     @classmethod
     def from_decision(cls, decision: JoinDecision) -> Self:
         """Return the target as the run has found it."""
-        return cls(decision.reporter.target, decision.is_append, decision.last)
+        options = WriteOptions.from_request(decision.request)
+        return cls(decision.reporter.target, decision.is_append, decision.last, options)
 
     def check_columns(self, spark: SparkSession, fields: Schema) -> None:
         if self.last is None:
@@ -110,13 +109,13 @@ class TableTarget(Target):
     def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
         def write() -> None:
             if self.last is None:
-                create_table(self.dataset, rows, JOB)
+                create_table(self.dataset, rows, JOB, options=self.options)
             elif self.append:
                 append_rows(self.dataset, rows)
             else:
                 overwrite_table(self.dataset, rows)
 
-        commit = commit_run(spark, self.dataset, JOB, self.last, state, write)
+        commit = commit_run(spark, self.dataset, JOB, self.last, state, write, options=self.options)
         return WriteResult(commit.version, commit.rows)
 
     def _find_unfit_columns(self, target_types: Mapping[str, str], fields: Schema) -> list[Problem]:

@@ -25,14 +25,8 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunResult
-from airflow_merge_provider.core.run_mode import (
-    NOTHING_CHANGED,
-    RunMode,
-)
-from airflow_merge_provider.core.source_offset import (
-    read_offsets,
-    write_offsets,
-)
+from airflow_merge_provider.core.run_mode import NOTHING_CHANGED, RunMode
+from airflow_merge_provider.core.source_offset import read_offsets, write_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.merge_engine import row_changes, side_tables, source_columns
@@ -265,7 +259,7 @@ class _Fold(JobRun):
 
     def _build_state(self, result: RunResult) -> dict[str, Any]:
         """Return the state for the next run: run metadata, source offsets and immutable settings."""
-        previous_state = {} if self.request.full_refresh else self.state
+        previous_state = {} if self.request.full_refresh else self.decision.state
         changelog = self.target.changelog
         other_offsets = [offset for offset in read_offsets(previous_state) if offset != self.decision.offset]
         other_uris = {offset.uri for offset in other_offsets}
@@ -284,6 +278,6 @@ class _Fold(JobRun):
 
     def _find_storage(self) -> Mapping[str, int] | None:
         """Return the storage counts of the previous run, without the rows that a compaction has removed."""
-        stored: Mapping[str, int] | None = RunResult.from_state(self.state).details.get("storage")
+        stored: Mapping[str, int] | None = RunResult.from_state(self.decision.state).details.get("storage")
         is_purged = self.last is not None and self.last.is_purged
         return {**stored, "outdated": 0} if stored and is_purged else stored

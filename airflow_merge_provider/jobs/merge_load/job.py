@@ -84,8 +84,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
 
 
 def _load_table(spark: SparkSession, decision: LoadDecision, part: str | None = None) -> dict[str, Any]:
-    target = DeltaTarget(spark, decision.reporter.target, decision.last)
-    return load_rows(spark, decision, target, part)
+    return load_rows(spark, decision, DeltaTarget(spark, decision), part)
 
 
 def load_rows(
@@ -345,7 +344,7 @@ class _Load(JobRun):
         return self.last.number + 1 if changed else self.last.run_number
 
     def _list_tables(self) -> ListTables:
-        return ListTables(self.spark, self.target.dataset, self.last)
+        return ListTables(self.spark, self.target.dataset, self.last, self.write_options)
 
     def _side_table_versions(self, tables: ListTables, *, has_times: bool) -> dict[str, int]:
         """Return the versions of side tables that the run's commit records."""

@@ -84,8 +84,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     overrides = SourceOverrides(spark, config, request)
     with progress.time_step("resolve inputs"):
         decision = open_run(SparkLog(spark), config, request, progress, overrides.compute_hash)
-        target = DeltaTarget(spark, decision.reporter.target, decision.last)
-    return merge_datasets(spark, decision, target, overrides)
+    return merge_datasets(spark, decision, DeltaTarget(spark, decision), overrides)
 
 
 def merge_datasets(
@@ -145,7 +144,7 @@ class _Merge(JobRun):
 
         :raises DataError: if a dataset has lost a column.
         """
-        check_lost_columns(self.config, self.state, self.columns)
+        check_lost_columns(self.config, self.decision.state, self.columns)
 
     @cached_property
     def columns(self) -> dict[str, list[str]]:
@@ -296,7 +295,7 @@ class _Merge(JobRun):
     @property
     def rows_before(self) -> int | None:
         """The number of live rows that the previous run left; None if it has not counted them."""
-        totals = find_totals(self.state)
+        totals = find_totals(self.decision.state)
         return totals["live_rows"] if totals else (0 if self.last is None else None)
 
     def count_live_rows(self) -> int:
@@ -366,8 +365,8 @@ class _Merge(JobRun):
         if self.config.metrics is not None and result.changed:
             dataset = resolve_dataset(self.config.metrics, self.request.warehouse, at="metrics")
             metrics = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))
-            writer = normalize_uri(self.target.dataset.uri)
-            append_once(self.spark, dataset, JOB, writer, self.next_number, metrics)
+            writer, options = normalize_uri(self.target.dataset.uri), self.write_options
+            append_once(self.spark, dataset, JOB, writer, self.next_number, metrics, options=options)
         versions = {**named, **written, **self.save_rejected_rows()}
         state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: versions}
         commit = self.target.commit_state(state, write)
@@ -392,7 +391,7 @@ class _Merge(JobRun):
 
     def _open_side_table(self, name: str) -> SideTable:
         dataset = self.target.dataset.with_suffix(f"__{name}")
-        return SideTable.open(self.spark, dataset, JOB, name, self.last)
+        return SideTable.open(self.spark, dataset, JOB, name, self.last, options=self.write_options)
 
     def _build_metrics(
         self, resolution: Resolution[ClusteringResult], totals: Totals | None, scope: str

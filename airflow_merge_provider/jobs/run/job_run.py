@@ -19,6 +19,7 @@ from airflow_merge_provider.core.risk import Risk
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.run.steps import RunSteps
+from airflow_merge_provider.jobs.delta.writer import WriteOptions
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, describe_examples
 from airflow_merge_provider.jobs.run.expectations import RunExpectations
 from airflow_merge_provider.jobs.run.plan_table import identify_rows, save_plan
@@ -33,6 +34,11 @@ class JobRun(RunSteps):
     """
 
     spark: SparkSession
+
+    @property
+    def write_options(self) -> WriteOptions:
+        """How the run writes its tables."""
+        return WriteOptions.from_request(self.request)
 
     @property
     def is_full(self) -> bool:
@@ -64,7 +70,7 @@ class JobRun(RunSteps):
 
     def renew_state(self, last: PreviousRun) -> None:
         with self.reporter.progress.time_step("keep state"):
-            renew_state(self.spark, self.reporter.target, self.request.job, last)
+            renew_state(self.spark, self.reporter.target, self.request.job, last, self.write_options)
 
     @abstractmethod
     def count_live_rows(self) -> int:

@@ -16,6 +16,7 @@ from airflow_merge_provider.core.run.table_log import parse_metadata
 from airflow_merge_provider.core.source_offset import write_offsets
 from airflow_merge_provider.jobs.delta.log import find_newest_version, read_commit_id, read_history
 from airflow_merge_provider.jobs.delta.side_table import SideTable
+from airflow_merge_provider.jobs.delta.writer import WriteOptions
 
 
 def save_plan(reporter: RunReporter, text_rows: DataFrame, summary: ChangeSummary) -> ChangeSummary:
@@ -35,7 +36,7 @@ def save_plan(reporter: RunReporter, text_rows: DataFrame, summary: ChangeSummar
         started_at=request.started_at,
         digest=summary.digest,
     )
-    table = SideTable(text_rows.sparkSession, dataset, PLAN, None)
+    table = SideTable(text_rows.sparkSession, dataset, PLAN, None, options=WriteOptions.from_request(request))
     commit = table.replace_rows(text_rows, metadata={PLAN: record.model_dump()})
     reference = PlanReference(dataset=dataset.id, uri=dataset.uri, version=commit.version)
     reporter.progress.log_line(f"saved the plan in {dataset.uri}, version {commit.version}")

@@ -15,14 +15,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run import steps
 from airflow_merge_provider.core.run.population_check import PopulationCheck
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.delta.table import SparkLog
-from airflow_merge_provider.jobs.delta.writer import BORN_POPULATED, FLAGGED_FIRST, set_flag, unset_flag
-from airflow_merge_provider.jobs.spark.session import override_settings
+from airflow_merge_provider.jobs.delta.writer import set_flag, unset_flag
 
 Run = Callable[[SparkSession, JobRequest, Progress], dict[str, Any]]
 
@@ -36,15 +34,11 @@ def run_with_population(
     """
 
     def run_checked(check: PopulationCheck | None) -> dict[str, Any]:
-        settings = {}
-        if check is not None:
-            settings[BORN_POPULATED] = str(check.becomes_populated).lower()
-            if check.is_set_before and not check.is_set:
-                settings[FLAGGED_FIRST] = resolve_dataset(
-                    check.population.target, request.warehouse, at="target"
-                ).uri
-        with override_settings(spark, settings):
+        if check is None:
             return run(spark, request, progress)
+        flagged_uri = check.target.uri if check.is_set_before and not check.is_set else None
+        fields = {"creates_populated": check.becomes_populated, "flagged_uri": flagged_uri}
+        return run(spark, request.model_copy(update=fields), progress)
 
     return steps.run_with_population(
         SparkLog(spark), request, progress, run_checked, partial(set_flag, spark), partial(unset_flag, spark)

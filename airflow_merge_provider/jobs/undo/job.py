@@ -135,8 +135,8 @@ class _Undo(JobRun):
 
     def _remove_load(self, removal: LoadRemoval, held: ExitStack) -> dict[str, Any]:
         """Compute the versions without a load, and commit them."""
-        times = TimesTable(self.spark, self.target, self.last)
-        sequences = SequencesTable(self.spark, self.target, self.last)
+        times = TimesTable(self.spark, self.target, self.last, self.write_options)
+        sequences = SequencesTable(self.spark, self.target, self.last, self.write_options)
         version = None if self.last is None else self.last.version
         stored = read_dataset(self.spark, PinnedDataset(self.target, version))
         check_target_form(removal.config, stored.schema.jsonValue()["fields"], self.target.id)
@@ -186,7 +186,9 @@ class _Undo(JobRun):
             UNDO: {UNDONE_VERSION: removal.run.version},
         }
         with self.reporter.progress.time_step("write"):
-            commit = write_changes(self.spark, self.target, self.last, counted_changes, state, full=False)
+            commit = write_changes(
+                self.spark, self.target, self.last, counted_changes, state, self.write_options, full=False
+            )
         return self.reporter.build_report(result, version=commit.version, changed=True)
 
     def _restore_side_table(self, side_table: SideTableVersion) -> None:
