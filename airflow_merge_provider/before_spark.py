@@ -81,13 +81,7 @@ def find_result(
             return None
         if is_local or has_local_catalog:
             _check_catalog_tables(config, request, conf)
-        log = DeltaRsLog(
-            # Spark's settings win: a task may have set others than the connection.
-            {**(storage_options or {}), **S3Settings.from_spark(conf.get).as_delta_rs()},
-            local_files=is_local and has_local_paths(conf),
-            object_stores=has_credentials(storage_options),
-            is_local=is_local,
-        )
+        log = _open_log(conf, is_local=is_local, storage_options=storage_options)
         return _find_result(log, config, request, on_line)
 
 
@@ -109,6 +103,18 @@ def _find_result(
     seconds = progress.list_seconds()
     report = add_launch_seconds({**report, "seconds": seconds}, sum(seconds.values()))
     return JobResult(report=report, datasets=datasets)
+
+
+def _open_log(
+    conf: Mapping[str, str], *, is_local: bool, storage_options: Mapping[str, str] | None
+) -> DeltaRsLog:
+    # Spark's settings win: a task may have set others than the connection.
+    return DeltaRsLog(
+        {**(storage_options or {}), **S3Settings.from_spark(conf.get).as_delta_rs()},
+        local_files=is_local and has_local_paths(conf),
+        object_stores=has_credentials(storage_options),
+        is_local=is_local,
+    )
 
 
 def _check_catalog_tables(config: Config, request: JobRequest, conf: Mapping[str, str]) -> None:
@@ -133,16 +139,20 @@ def _list_references(config: Config, raw: Mapping[str, Any]) -> list[tuple[str, 
 
 
 def _find_report(log: TableLog, config: Config, request: JobRequest, progress: Progress) -> dict[str, Any]:
-    open_run = JOBS[request.job].open_run
-    if open_run is None:
-        raise RequiresSparkError(f"a {request.job} run lists files")
     if isinstance(config, UndoConfig):
         _refuse_folder(log, config, request)
 
     def run(_: PopulationCheck | None) -> dict[str, Any]:
-        return TaskRun(open_run(log, config, request, progress), log).run_to_end()
+        return TaskRun(_open_run(log, config, request, progress), log).run_to_end()
 
     return run_with_population(log, request, progress, run, _refuse_flag_change, _refuse_flag_change)
+
+
+def _open_run(log: TableLog, config: Config, request: JobRequest, progress: Progress) -> RunDecision:
+    open_run = JOBS[request.job].open_run
+    if open_run is None:
+        raise RequiresSparkError(f"a {request.job} run lists files")
+    return open_run(log, config, request, progress)
 
 
 @dataclass(frozen=True)
@@ -161,8 +171,7 @@ class TaskRun(RunSteps):
         return super().report_noop(reason)
 
     def check_inputs(self) -> None:
-        self.decision.check_inputs(self.log.read_fields)
-        _check_expectations(self.log, self.decision)
+        _check_inputs(self.log, self.decision)
 
     def describe_plan(self) -> dict[str, Any]:
         raise RequiresSparkError("a plan reads the columns of files")
@@ -178,11 +187,12 @@ class TaskRun(RunSteps):
             raise RequiresSparkError("the tables of nested lists have to be checked")
 
 
-def _check_expectations(log: TableLog, decision: RunDecision) -> None:
-    """Check the sources and their columns that expectations name.
+def _check_inputs(log: TableLog, decision: RunDecision) -> None:
+    """Check the sources and their columns that the configuration and its expectations name.
 
     :raises DataError: with every source or column that does not exist.
     """
+    decision.check_inputs(log.read_fields)
     expectations = parse_expectations(decision.request.config.get(EXPECT))
     sources = decision.reporter.sources
     require_sources(list(sources), expectations)
