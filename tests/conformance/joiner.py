@@ -35,7 +35,7 @@ from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.core.schema.type_text import split_type
 from airflow_merge_provider.jobs.delta.table import MemoryDataset, build_row_counter, pin_dataset
 from airflow_merge_provider.jobs.joiner.counting import count_input_records
-from airflow_merge_provider.jobs.joiner.job import join_inputs, prepare_join, run
+from airflow_merge_provider.jobs.joiner.job import JoinRun, prepare_join, run
 from airflow_merge_provider.jobs.joiner.target import Target, WriteResult, read_schema
 from airflow_merge_provider.jobs.spark.session import override_settings
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
@@ -100,7 +100,7 @@ def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse:
     reporter = RunReporter(
         build_row_counter(spark), request, Progress(out=str), COUNTS, target.dataset, pinned, None
     )
-    report = join_inputs(spark, decide_join(parsed, pinned, reporter), target)
+    report = JoinRun(spark, decide_join(parsed, pinned, reporter), target).run_to_end()
     (rows,) = target.written
     return {
         "id": vector["id"],

@@ -34,7 +34,7 @@ from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges
-from airflow_merge_provider.jobs.merge_engine.job import fold_source, run
+from airflow_merge_provider.jobs.merge_engine.job import FoldRun, run
 from airflow_merge_provider.jobs.merge_engine.side_tables import KIND, RUN
 from airflow_merge_provider.jobs.merge_engine.source import IncrementalRead, select_records
 from airflow_merge_provider.jobs.spark import sql
@@ -167,7 +167,7 @@ class MemoryLake:
         pinned = self._source.pinned
         reporter = build_reporter(spark, request, COUNTS, target.dataset, [pinned], target.last)
         decision = decide_fold(config, pinned, SparkLog(spark), reporter)
-        return fold_source(spark, decision, target, self._source)
+        return FoldRun(spark, decision, target, self._source).run_to_end()
 
     def read_rows(self, name: str) -> pa.Table:
         """Return the rows of the target or of its change log."""

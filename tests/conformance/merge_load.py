@@ -25,7 +25,7 @@ from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.changes import ACTION, DELETE, UPDATE, union_rows
-from airflow_merge_provider.jobs.merge_load.job import load_rows, run
+from airflow_merge_provider.jobs.merge_load.job import LoadRun, run
 from airflow_merge_provider.jobs.merge_load.scd2.invariants import check_history
 from airflow_merge_provider.jobs.merge_load.sequences import LOADED_AT
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, TableShape, select_inserts
@@ -197,7 +197,7 @@ class MemoryLake(MemoryTables):
         self.target.find_commits(request)
         target = self.target
         reporter = build_reporter(self._spark, request, COUNTS, target.dataset, [source], target.last)
-        return load_rows(self._spark, decide_load(config, source, reporter), target)
+        return LoadRun(self._spark, decide_load(config, source, reporter), target).run_to_end()
 
     def read_tables(self) -> dict[str, DataFrame]:
         """Return the target, if there is one."""

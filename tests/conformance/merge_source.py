@@ -19,7 +19,7 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.decision import COUNTS, decide_merge
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.jobs.merge_source.job import SourceOverrides, merge_datasets, run
+from airflow_merge_provider.jobs.merge_source.job import MergeRun, SourceOverrides, run
 from airflow_merge_provider.jobs.merge_source.output.row_changes import RowChanges
 from tests.conformance import memory
 from tests.conformance.memory import MemoryTables, build_reporter
@@ -88,7 +88,7 @@ class MemoryLake(MemoryTables):
         overrides = SourceOverrides(spark, config, request)
         reporter = build_reporter(spark, request, COUNTS, target.dataset, pinned, target.last)
         decision = decide_merge(config, pinned, reporter, overrides.compute_hash)
-        return merge_datasets(spark, decision, target, overrides)
+        return MergeRun(spark, decision, target, overrides).run_to_end()
 
     def target_rows(self) -> DataFrame:
         """Return the rows of the target."""

@@ -59,7 +59,8 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
         with progress.time_step("resolve inputs"):
             decision = open_run(SparkLog(spark), config, request, progress)
             unmatched_table = _open_unmatched(spark, config, request)
-        return join_inputs(spark, decision, TableTarget.from_decision(decision), unmatched_table)
+        target = TableTarget.from_decision(decision)
+        return JoinRun(spark, decision, target, unmatched_table).run_to_end()
 
 
 def prepare_join(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[str, PinnedDataset]) -> Join:
@@ -90,26 +91,14 @@ def prepare_join(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[st
     return Join(plan, frames, rows)
 
 
-def join_inputs(
-    spark: SparkSession, decision: JoinDecision, target: Target, unmatched_table: SideTable | None = None
-) -> dict[str, Any]:
-    """Join pinned inputs into a target, both in any location, and return the report.
-
-    :raises ConfigError: if the configuration does not suit the inputs.
-    :raises DataError: if an input or the target is wrong; nothing is written then.
-    :raises ConflictError: if another run committed first; nothing is written then.
-    """
-    return _Join(spark, decision, target, unmatched_table).run_to_end()
-
-
 @dataclass(frozen=True)
-class _Join(JobRun):
+class JoinRun(JobRun):
     """One run that joins its pinned inputs into its target."""
 
     spark: SparkSession
     decision: JoinDecision
     target: Target
-    unmatched_table: SideTable | None
+    unmatched_table: SideTable | None = None
 
     @property
     def config(self) -> JoinerConfig:

@@ -58,23 +58,12 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     with progress.time_step("resolve inputs"):
         decision = open_run(SparkLog(spark), config, request, progress)
         target = DeltaTarget(spark, decision)
-    return fold_source(spark, decision, target, DatasetSource(spark, config, decision.source))
-
-
-def fold_source(
-    spark: SparkSession, decision: FoldDecision, target: Target, source: Source
-) -> dict[str, Any]:
-    """Fold the changes of any source into any target, and return the report.
-
-    :raises ConfigError: if the configuration does not suit the columns.
-    :raises DataError: if the source, the target or a record is wrong; nothing is written then.
-    :raises ConflictError: if another run committed first; nothing is written then.
-    """
-    return _Fold(spark, decision, target, source).run_to_end()
+    source = DatasetSource(spark, config, decision.source)
+    return FoldRun(spark, decision, target, source).run_to_end()
 
 
 @dataclass(frozen=True)
-class _Fold(JobRun):
+class FoldRun(JobRun):
     """One run over a source and a target, both at the versions that the run found."""
 
     spark: SparkSession

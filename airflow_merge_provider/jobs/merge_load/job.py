@@ -80,23 +80,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
         return _load_parts(log, config, request, progress)
     with progress.time_step("resolve inputs"):
         decision = open_run(log, config, request, progress)
-    return _load_table(spark, decision)
-
-
-def _load_table(spark: SparkSession, decision: LoadDecision, part: str | None = None) -> dict[str, Any]:
-    return load_rows(spark, decision, DeltaTarget(spark, decision), part)
-
-
-def load_rows(
-    spark: SparkSession, decision: LoadDecision, target: Target, part: str | None = None
-) -> dict[str, Any]:
-    """Load a pinned source into any target, and return the report.
-
-    :param part: the dispatch value of the rows that go to this target; None loads all rows.
-    :raises DataError: when the source or the target is wrong; nothing is written then.
-    :raises ConflictError: when another run committed first; nothing is written then.
-    """
-    return _Load(spark, decision, target, part).run_to_end()
+    return LoadRun(spark, decision, DeltaTarget(spark, decision)).run_to_end()
 
 
 def _load_parts(log: SparkLog, config: AnyLoad, request: JobRequest, progress: Progress) -> dict[str, Any]:
@@ -114,12 +98,13 @@ def _load_parts(log: SparkLog, config: AnyLoad, request: JobRequest, progress: P
     for name, dataset in parts.items():
         with progress.time_step("resolve inputs"):
             decision = open_load(log, config, request, progress, dataset, source)
-        reports[name] = _load_table(log.spark, decision, name)
+        run_of_part = LoadRun(log.spark, decision, DeltaTarget(log.spark, decision), part=name)
+        reports[name] = run_of_part.run_to_end()
     return dispatch.merge_reports(reports, reporter)
 
 
 @dataclass(frozen=True)
-class _Load(JobRun):
+class LoadRun(JobRun):
     """One run: its configuration, and the state that it found before reading rows.
 
     ``part`` is the dispatch value of the rows that go to this target.

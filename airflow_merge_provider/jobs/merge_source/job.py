@@ -84,18 +84,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     overrides = SourceOverrides(spark, config, request)
     with progress.time_step("resolve inputs"):
         decision = open_run(SparkLog(spark), config, request, progress, overrides.compute_hash)
-    return merge_datasets(spark, decision, DeltaTarget(spark, decision), overrides)
-
-
-def merge_datasets(
-    spark: SparkSession, decision: MergeDecision, target: Target, overrides: SourceOverrides
-) -> dict[str, Any]:
-    """Merge pinned datasets into a target, wherever both are, and return the report.
-
-    :raises DataError: if an input, the target or the result is wrong; nothing is written then.
-    :raises ConflictError: if another run committed first; nothing is written then.
-    """
-    return _Merge(spark, decision, target, overrides).run_to_end()
+    return MergeRun(spark, decision, DeltaTarget(spark, decision), overrides).run_to_end()
 
 
 @dataclass(frozen=True)
@@ -121,7 +110,7 @@ class SourceOverrides:
 
 
 @dataclass(frozen=True)
-class _Merge(JobRun):
+class MergeRun(JobRun):
     """One run, from reading its inputs to its commit."""
 
     spark: SparkSession
