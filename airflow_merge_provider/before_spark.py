@@ -6,24 +6,29 @@ because both take them from the same decision (``core/*/decision.py``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.capabilities import JOBS
 from airflow_merge_provider.core.change_plan.shown_rows import use_shown_rows
-from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.expectations.columns import require_columns, require_sources
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
 from airflow_merge_provider.core.lineage import describe_datasets
+from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.object_store.clients import has_credentials
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import JobRequest, JobResult
 from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
-from airflow_merge_provider.core.run.population_check import PopulationCheck, check_population
+from airflow_merge_provider.core.run.population_check import PopulationCheck
+from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.steps import RunSteps, run_with_population
 from airflow_merge_provider.core.run.table_log import TableLog
+from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.delta_rs import DeltaRsLog, is_table
 from airflow_merge_provider.explain.merge_record import find_state_folders
@@ -31,12 +36,12 @@ from airflow_merge_provider.spark_process.jvm.default_file_system import has_loc
 from airflow_merge_provider.spark_process.jvm.metastore import find_catalog_problems
 
 
-def _refuse_folder(log: TableLog, request: JobRequest) -> None:
+def _refuse_folder(log: TableLog, config: UndoConfig, request: JobRequest) -> None:
     """Leave the undo of a merge record to a job.
 
     :raises RequiresSparkError: if the target is a folder of a merge record, whose files a job moves.
     """
-    target = resolve_dataset(UndoConfig.parse(request.config).target, request.warehouse, at="target")
+    target = resolve_dataset(config.target, request.warehouse, at="target")
     if target.path is not None and target.path.startswith("/"):
         has_files = not is_table(target.path) and bool(find_state_folders(target))
     else:
@@ -50,6 +55,7 @@ def find_result(
     *,
     conf: Mapping[str, str],
     is_local: bool,
+    has_local_catalog: bool = False,
     storage_options: Mapping[str, str] | None = None,
     on_line: Callable[[str], object],
 ) -> JobResult | None:
@@ -57,45 +63,38 @@ def find_result(
 
     :param conf: the Spark settings of the run.
     :param is_local: whether Spark runs on this machine; if not, absolute paths are those of another one.
+    :param has_local_catalog: whether the catalog of Spark is that of this machine, although it is reached by
+        a connection.
     :param storage_options: the credentials of object stores, as delta-rs takes them.
     :raises ConfigError: if the configuration does not suit the tables.
     :raises DataError: if a source or the target does not exist or is something other than expected.
     :raises SetupError: if an object store cannot be reached, or has no such bucket.
     """
+    job = JOBS[request.job]
     with use_shown_rows(request.shown_rows):
-        return _find_result(
-            request, conf=conf, is_local=is_local, storage_options=storage_options, on_line=on_line
-        )
+        try:
+            config = job.config.parse(request.config)
+        except ConfigError:
+            if job.open_run is not None:
+                raise
+            # The job reports a configuration that is not valid, with all its problems.
+            return None
+        if is_local or has_local_catalog:
+            _check_catalog_tables(config, request, conf)
+        log = _open_log(conf, is_local=is_local, storage_options=storage_options)
+        return _find_result(log, config, request, on_line)
 
 
 def _find_result(
-    request: JobRequest,
-    *,
-    conf: Mapping[str, str],
-    is_local: bool,
-    storage_options: Mapping[str, str] | None,
-    on_line: Callable[[str], object],
+    log: TableLog, config: Config, request: JobRequest, on_line: Callable[[str], object]
 ) -> JobResult | None:
-    if is_local:
-        check_catalog_tables(request, conf)
-    has_local_files = is_local and has_local_paths(conf)
-    # Spark's settings win: a task may have set others than the connection.
-    options = {**(storage_options or {}), **S3Settings.from_spark(conf.get).as_delta_rs()}
-    log = DeltaRsLog(
-        options,
-        local_files=has_local_files,
-        object_stores=has_credentials(storage_options),
-        is_local=is_local,
-    )
     # A run with work prints the same warnings in its job.
     lines: list[str] = []
     progress = Progress(lines.append)
     try:
         with progress.time_step("check logs"):
-            report = _find_report(log, request, progress)
+            report = _find_report(log, config, request, progress)
     except RequiresSparkError:
-        return None
-    if report is None:
         return None
     datasets = describe_datasets(log, request, report, progress)
     progress.log_line(summarize_report(report))
@@ -106,55 +105,94 @@ def _find_result(
     return JobResult(report=report, datasets=datasets)
 
 
-def check_catalog_tables(request: JobRequest, conf: Mapping[str, str]) -> None:
+def _open_log(
+    conf: Mapping[str, str], *, is_local: bool, storage_options: Mapping[str, str] | None
+) -> DeltaRsLog:
+    # Spark's settings win: a task may have set others than the connection.
+    return DeltaRsLog(
+        {**(storage_options or {}), **S3Settings.from_spark(conf.get).as_delta_rs()},
+        local_files=is_local and has_local_paths(conf),
+        object_stores=has_credentials(storage_options),
+        is_local=is_local,
+    )
+
+
+def _check_catalog_tables(config: Config, request: JobRequest, conf: Mapping[str, str]) -> None:
     """Check that no dataset of a run on this machine is a catalog table that ends with Spark.
 
     :raises ConfigError: with every such table.
     """
-    try:
-        references = list_references(request.job, request.config)
-    except ConfigError:
-        # The job reports a configuration that is not valid, with all its problems.
-        return
+    references = _list_references(config, request.config)
     if problems := find_catalog_problems(references, request.warehouse, conf):
         raise ConfigError.from_problems(problems)
 
 
 def list_references(job: str, config: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return every dataset that a configuration names, with the path that errors name."""
-    return [*JOBS[job].config.parse(config).list_datasets().items(), *_list_referenced_keys(config)]
+    return _list_references(JOBS[job].config.parse(config), config)
 
 
-def _list_referenced_keys(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the datasets with the keys that expectations reference."""
-    for item in parse_expectations(config.get(EXPECT)):
-        if item.dataset is not None:
-            yield f"{item.path}.{item.kind}.dataset", item.dataset
+def _list_references(config: Config, raw: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    expectations = [item for item in parse_expectations(raw.get(EXPECT)) if item.dataset is not None]
+    keys = [(f"{item.path}.{item.kind}.dataset", item.dataset) for item in expectations]
+    return [*config.list_datasets().items(), *keys]
 
 
-def _find_report(log: TableLog, request: JobRequest, progress: Progress) -> dict[str, Any] | None:
+def _find_report(log: TableLog, config: Config, request: JobRequest, progress: Progress) -> dict[str, Any]:
+    if isinstance(config, UndoConfig):
+        _refuse_folder(log, config, request)
+
+    def run(_: PopulationCheck | None) -> dict[str, Any]:
+        return TaskRun(_open_run(log, config, request, progress), log).run_to_end()
+
+    return run_with_population(log, request, progress, run, _refuse_flag_change, _refuse_flag_change)
+
+
+def _open_run(log: TableLog, config: Config, request: JobRequest, progress: Progress) -> RunDecision:
     open_run = JOBS[request.job].open_run
     if open_run is None:
         raise RequiresSparkError(f"a {request.job} run lists files")
-    if request.job == "undo":
-        _refuse_folder(log, request)
-    check = None
-    if request.population is not None and request.until == "commit":
-        check = check_population(log, request.population, request.warehouse)
-    decision = open_run(log, request, progress)
-    report = decision.find_report()
-    if report is None:
-        decision.check_inputs(log.read_fields)
-        _check_expectations(log, decision)
-        return None
-    return report if check is None else {**report, "populated": _require_same_flag(check)}
+    return open_run(log, config, request, progress)
 
 
-def _check_expectations(log: TableLog, decision: RunDecision) -> None:
-    """Check the sources and their columns that expectations name.
+@dataclass(frozen=True)
+class TaskRun(RunSteps):
+    """The steps of a run in a task, which stops where it would read rows or write."""
+
+    decision: RunDecision
+    log: TableLog
+
+    def report_retry(self, commit: RunCommit) -> dict[str, Any]:
+        self._require_no_repairs()
+        return super().report_retry(commit)
+
+    def report_noop(self, reason: str) -> dict[str, Any]:
+        self._require_no_repairs()
+        return super().report_noop(reason)
+
+    def check_inputs(self) -> None:
+        _check_inputs(self.log, self.decision)
+
+    def describe_plan(self) -> dict[str, Any]:
+        raise RequiresSparkError("a plan reads the columns of files")
+
+    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+        raise RequiresSparkError(f"the run has work: {reason}")
+
+    def renew_state(self, last: PreviousRun) -> None:
+        raise RequiresSparkError("the log may soon lose the state of the previous run")
+
+    def _require_no_repairs(self) -> None:
+        if self.decision.has_repairs:
+            raise RequiresSparkError("the tables of nested lists have to be checked")
+
+
+def _check_inputs(log: TableLog, decision: RunDecision) -> None:
+    """Check the sources and their columns that the configuration and its expectations name.
 
     :raises DataError: with every source or column that does not exist.
     """
+    decision.check_inputs(log.read_fields)
     expectations = parse_expectations(decision.request.config.get(EXPECT))
     sources = decision.reporter.sources
     require_sources(list(sources), expectations)
@@ -164,11 +202,5 @@ def _check_expectations(log: TableLog, decision: RunDecision) -> None:
             require_columns(columns, applicable, f"the source {name!r}")
 
 
-def _require_same_flag(check: PopulationCheck) -> bool:
-    """Return the populated flag of the target, which the run does not change.
-
-    :raises RequiresSparkError: if it does.
-    """
-    if check.is_set_after != check.is_set:
-        raise RequiresSparkError("the populated flag of the target changes")
-    return check.is_set
+def _refuse_flag_change(target: Dataset) -> None:
+    raise RequiresSparkError(f"the populated flag of {target.uri} changes")

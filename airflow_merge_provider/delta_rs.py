@@ -112,7 +112,7 @@ class DeltaRsLog:
     def read_example(self, pinned: PinnedDataset, name: str) -> str | None:
         return self._query(pinned.dataset, lambda table: read_example(table, pinned.version, name))
 
-    def has_files(self, dataset: Dataset) -> bool:
+    def find_files_version(self, dataset: Dataset) -> int | None:
         raise RequiresSparkError(f"{dataset.uri} consists of files without a log")
 
     def has_rows(self, dataset: Dataset) -> bool:

@@ -61,7 +61,8 @@ class Capability:
     ``output_keys`` are key columns of the target that the configuration does not name.
     ``find_recorded_key`` returns the key columns that the state of a commit records, which may be none; None
     if it does not record them.
-    ``open_run`` decides from logs whether a run has work; None if it depends on files. ``unpack`` extracts
+    ``open_run`` opens a run, given its parsed configuration: its decision tells from logs whether there is
+    work; None if that depends on files. ``unpack`` extracts
     the configuration from text that was pasted from the system whose semantics the capability has.
     ``job`` is the function that runs it with Spark, and ``explanation`` the one that explains a key of a
     target: each as ``module:name``, so that only who runs it imports it.
@@ -74,7 +75,7 @@ class Capability:
     check_counts: Sequence[Measure] = ()
     output_keys: tuple[str, ...] = ()
     find_recorded_key: Callable[[_State], Sequence[str] | None] = lambda _: None
-    open_run: Callable[[TableLog, JobRequest, Progress], RunDecision] | None = None
+    open_run: Callable[[TableLog, Any, JobRequest, Progress], RunDecision] | None = None
     unpack: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     lineage: Lineage = Lineage()
     explanation: str | None = None

@@ -116,6 +116,14 @@ class JobRequest(Message):
         default=True,
         description="Whether changed rows are marked as deleted in files, instead of writing the files anew.",
     )
+    creates_populated: bool = Field(
+        default=False,
+        description="Whether tables that the run creates are populated at once; the job determines it.",
+    )
+    flagged_uri: str | None = Field(
+        None,
+        description="The target that, if it exists, is populated before the commit; the job determines it.",
+    )
     shown_rows: ShownRows = Field(
         ShownRows(), description="What the log, the report and errors may show of rows; by default all."
     )

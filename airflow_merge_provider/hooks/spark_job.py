@@ -81,12 +81,11 @@ class SparkJobHook(BaseHook):
             locations = [request.warehouse, request.config, exchange]
             self.conf = add_spark_settings(self.conf, locations, store.store_settings)
         process = self._choose_process(request, connection)
-        if connection is not None and is_local(connection.host or ""):
-            before_spark.check_catalog_tables(request, self.conf)
         result = before_spark.find_result(
             request,
             conf=self.conf,
             is_local=connection is None,
+            has_local_catalog=connection is not None and is_local(connection.host or ""),
             storage_options=store.storage_options,
             on_line=self._log_line,
         )

@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError
-from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.config import COUNTS, JoinerConfig
+from airflow_merge_provider.core.joiner.decision import decide_join
 from airflow_merge_provider.core.joiner.preview import preview_join
 from airflow_merge_provider.core.joiner.schema import (
     Schema,
@@ -30,10 +31,11 @@ from airflow_merge_provider.core.joiner.schema import (
 )
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.core.schema.type_text import split_type
-from airflow_merge_provider.jobs.delta.table import MemoryDataset, pin_dataset
+from airflow_merge_provider.jobs.delta.table import MemoryDataset, build_row_counter, pin_dataset
 from airflow_merge_provider.jobs.joiner.counting import count_input_records
-from airflow_merge_provider.jobs.joiner.job import join_inputs, prepare_join, run
+from airflow_merge_provider.jobs.joiner.job import JoinRun, prepare_join, run
 from airflow_merge_provider.jobs.joiner.target import Target, WriteResult, read_schema
 from airflow_merge_provider.jobs.spark.session import override_settings
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
@@ -95,7 +97,10 @@ def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse:
     request = _build_request(config, warehouse)
     target = MemoryTarget(Dataset(TARGET, path=TARGET), append=False, last=None)
     parsed = JoinerConfig.parse(request.config)
-    report = join_inputs(spark, request, Progress(out=str), parsed, target, pinned)
+    reporter = RunReporter(
+        build_row_counter(spark), request, Progress(out=str), COUNTS, target.dataset, pinned, None
+    )
+    report = JoinRun(spark, decide_join(parsed, pinned, reporter), target).run_to_end()
     (rows,) = target.written
     return {
         "id": vector["id"],

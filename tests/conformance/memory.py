@@ -18,10 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Measure
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
+from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.delta.table import MemoryDataset, pin_dataset
+from airflow_merge_provider.jobs.delta.table import MemoryDataset, build_row_counter, pin_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
@@ -111,6 +114,19 @@ class MemorySideTable(SideTable):
     def append_rows(self, rows: DataFrame, *, new_columns: bool = False) -> CommitResult:
         """Append rows."""
         return self.replace_rows(rows if self._rows is None else self._rows.unionByName(rows))
+
+
+def build_reporter(
+    spark: SparkSession,
+    request: JobRequest,
+    counts: Sequence[Measure],
+    target: Dataset,
+    sources: Sequence[PinnedDataset],
+    last: PreviousRun | None,
+) -> RunReporter:
+    """Return the reporter of a run whose source and target were found in memory."""
+    named = {source.dataset.id: source for source in sources}
+    return RunReporter(build_row_counter(spark), request, Progress(out=str), counts, target, named, last)
 
 
 class MemoryTarget:

@@ -24,15 +24,17 @@ from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_engine.checks import plan_fold
 from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.decision import COUNTS, decide_fold
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.side_table import SideTable
+from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges
-from airflow_merge_provider.jobs.merge_engine.job import fold_source, run
+from airflow_merge_provider.jobs.merge_engine.job import FoldRun, run
 from airflow_merge_provider.jobs.merge_engine.side_tables import KIND, RUN
 from airflow_merge_provider.jobs.merge_engine.source import IncrementalRead, select_records
 from airflow_merge_provider.jobs.spark import sql
@@ -40,7 +42,7 @@ from airflow_merge_provider.jobs.spark.errors import convert_error
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 from tests.conformance import memory
 from tests.conformance.flink_types import parse_column
-from tests.conformance.memory import MemorySideTable
+from tests.conformance.memory import MemorySideTable, build_reporter
 
 SOURCE, TARGET, CHANGELOG = "changes", "state", "log"
 _KIND = "row_kind"
@@ -161,8 +163,11 @@ class MemoryLake:
     def run_job(self, request: JobRequest) -> dict[str, Any]:
         """Fold the new rows of the source, and return the report."""
         self._target.find_commits(request)
-        config, progress = MergeEngineConfig.parse(request.config), Progress(out=str)
-        return fold_source(self._spark, request, progress, config, self._target, self._source)
+        config, spark, target = MergeEngineConfig.parse(request.config), self._spark, self._target
+        pinned = self._source.pinned
+        reporter = build_reporter(spark, request, COUNTS, target.dataset, [pinned], target.last)
+        decision = decide_fold(config, pinned, SparkLog(spark), reporter)
+        return FoldRun(spark, decision, target, self._source).run_to_end()
 
     def read_rows(self, name: str) -> pa.Table:
         """Return the rows of the target or of its change log."""

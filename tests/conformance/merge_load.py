@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - 
 
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
-from airflow_merge_provider.core.merge_load.config import load_config
+from airflow_merge_provider.core.merge_load.config import COUNTS, load_config
+from airflow_merge_provider.core.merge_load.decision import decide_load
 from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, ROOT_ID, ROW_ID
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.merge_load.timestamps import parse_timestamp
@@ -24,14 +25,14 @@ from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.changes import ACTION, DELETE, UPDATE, union_rows
-from airflow_merge_provider.jobs.merge_load.job import load_rows, run
+from airflow_merge_provider.jobs.merge_load.job import LoadRun, run
 from airflow_merge_provider.jobs.merge_load.scd2.invariants import check_history
 from airflow_merge_provider.jobs.merge_load.sequences import LOADED_AT
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, TableShape, select_inserts
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import add_columns
 from tests.conformance import memory
-from tests.conformance.memory import MemoryTables
+from tests.conformance.memory import MemoryTables, build_reporter
 
 TARGET = "t"
 _TECHNICAL_COLUMNS = (HASH_COLUMN, ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX)
@@ -194,7 +195,9 @@ class MemoryLake(MemoryTables):
             return check_history(self._spark, request, config, self.target.pin_rows(), source, progress)
         source = self.pin_dataset(str(config.source))
         self.target.find_commits(request)
-        return load_rows(self._spark, request, progress, config, self.target, source)
+        target = self.target
+        reporter = build_reporter(self._spark, request, COUNTS, target.dataset, [source], target.last)
+        return LoadRun(self._spark, decide_load(config, source, reporter), target).run_to_end()
 
     def read_tables(self) -> dict[str, DataFrame]:
         """Return the target, if there is one."""

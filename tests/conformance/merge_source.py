@@ -16,12 +16,13 @@ from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - 
 
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.decision import COUNTS, decide_merge
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.jobs.merge_source.job import merge_datasets, run
+from airflow_merge_provider.jobs.merge_source.job import MergeRun, SourceOverrides, run
 from airflow_merge_provider.jobs.merge_source.output.row_changes import RowChanges
 from tests.conformance import memory
-from tests.conformance.memory import MemoryTables
+from tests.conformance.memory import MemoryTables, build_reporter
 
 TARGET = "conformance_target"
 SCHEMA = pa.schema({"_updated": pa.int64(), "entity": pa.string()})
@@ -83,7 +84,11 @@ class MemoryLake(MemoryTables):
         config = MergeSourceConfig.parse(request.config)
         pinned = [self.pin_dataset(name) for name in config.dataset_ids]
         self.target.find_commits(request)
-        return merge_datasets(self._spark, request, Progress(out=str), config, self.target, pinned)
+        spark, target = self._spark, self.target
+        overrides = SourceOverrides(spark, config, request)
+        reporter = build_reporter(spark, request, COUNTS, target.dataset, pinned, target.last)
+        decision = decide_merge(config, pinned, reporter, overrides.compute_hash)
+        return MergeRun(spark, decision, target, overrides).run_to_end()
 
     def target_rows(self) -> DataFrame:
         """Return the rows of the target."""

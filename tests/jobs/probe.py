@@ -18,7 +18,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.previous_run import load_previous_run
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.jobs.delta.table import SparkLog, build_row_counter, pin_dataset, read_dataset
-from airflow_merge_provider.jobs.delta.writer import NEW, OLD, create_table, merge_rows
+from airflow_merge_provider.jobs.delta.writer import NEW, OLD, WriteOptions, create_table, merge_rows
 from airflow_merge_provider.jobs.run.retry import commit_run
 
 CAPABILITY = "probe"
@@ -61,9 +61,11 @@ def run(spark: SparkSession, request: Any, progress: Any) -> dict[str, Any]:
         rows.selectExpr("assert_true(amount < 0, 'amounts are negative')").collect()
     _wait_at(request, progress, "before")
 
+    options = WriteOptions.from_request(request)
+
     def write_rows() -> None:
         if last is None:
-            create_table(target, rows, CAPABILITY)
+            create_table(target, rows, CAPABILITY, options=options)
         else:
             merge_rows(
                 spark,
@@ -74,7 +76,7 @@ def run(spark: SparkSession, request: Any, progress: Any) -> dict[str, Any]:
             )
 
     with progress.time_step("write"):
-        committed = commit_run(spark, target, CAPABILITY, last, {"token": token}, write_rows)
+        committed = commit_run(spark, target, CAPABILITY, last, {"token": token}, write_rows, options=options)
     _wait_at(request, progress, "after")
     return reporter.build_report(
         RunResult("full", "a probe reads all"), version=committed.version, changed=True

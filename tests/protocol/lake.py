@@ -157,8 +157,8 @@ class LakeLog:
     def has_rows(self, dataset: Dataset) -> bool:
         return bool(self._find(dataset).rows)
 
-    def has_files(self, dataset: Dataset) -> bool:
-        return False
+    def find_files_version(self, dataset: Dataset) -> int | None:
+        return None
 
     def _find(self, dataset: Dataset) -> Table:
         return self.lake[dataset.uri.rpartition("/")[2]]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from airflow_merge_provider.core.capabilities import JOBS
 from airflow_merge_provider.core.errors import ConflictError, DataError, UnrevertedError
 from airflow_merge_provider.core.merge_engine import decision as merge_engine
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
@@ -105,8 +106,10 @@ def build_request(process: Process, lake: Lake | None = None) -> JobRequest:
 
 def _find_work(process: Process, lake: Lake) -> tuple[Process, Lake]:
     progress, log = Progress(out=lambda _: None), LakeLog(lake)
-    module = merge_engine if process.job == "fold" else undo
-    decision: Any = module.open_run(log, build_request(process, lake), progress)
+    request = build_request(process, lake)
+    capability = JOBS[request.job]
+    assert capability.open_run is not None
+    decision: Any = capability.open_run(log, capability.config.parse(request.config), request, progress)
     if decision.find_own_commit() is not None:
         return process.end("reported"), lake
     run_mode, reason = decision.choose_run_mode()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.joiner import decision as joiner
 from airflow_merge_provider.core.merge_engine import decision as merge_engine
@@ -39,7 +40,10 @@ def open_run(job: str, lake: Lake, day: float, run: str = "r", **fields: Any) ->
             **fields,
         }
     )
-    decision: RunDecision = module.open_run(LakeLog(lake), request, Progress(lambda _: None))
+    config_class = CAPABILITIES[job].config
+    decision: RunDecision = module.open_run(
+        LakeLog(lake), config_class.parse(request.config), request, Progress(lambda _: None)
+    )
     return decision
 
 

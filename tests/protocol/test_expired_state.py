@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_merge_provider.before_spark import TaskRun
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
@@ -21,6 +22,7 @@ from airflow_merge_provider.core.run.previous_run import (
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run_mode import ALL_UNDONE, NEVER_RUN, STATE_EXPIRED
 from airflow_merge_provider.core.undo import decision as undo
+from airflow_merge_provider.core.undo.config import UndoConfig
 from tests.protocol.lake import DAY, Lake, LakeLog, Table
 from tests.protocol.test_cleared_runs import build_lake, open_run
 
@@ -49,7 +51,8 @@ def open_undo(table: Table, **config: Any) -> undo.UndoDecision:
     request = JobRequest(
         job="undo", config={"target": "t", **config}, run=token, started_at=1, warehouse="/lake"
     )
-    return undo.open_run(LakeLog(Lake({"t": table})), request, Progress(lambda _: None))
+    log = LakeLog(Lake({"t": table}))
+    return undo.open_run(log, UndoConfig.parse(request.config), request, Progress(lambda _: None))
 
 
 def test_a_state_expires_soon_after_half_of_the_retention() -> None:
@@ -68,11 +71,14 @@ def test_a_run_without_work_keeps_its_state_with_spark() -> None:
     lake = lake.write_table("t", target)
     config = {"config": {"incremental": True}}
 
-    report = open_run("merge_engine", lake, 9, "new", **config).find_report()
-    assert report is not None
+    log = LakeLog(lake)
+
+    report = TaskRun(open_run("merge_engine", lake, 9, "new", **config), log).run_to_end()
+
     assert report["run_mode"] == "noop"
+    late = open_run("merge_engine", lake, 9, "new", started_at=30 * DAY * 1000, **config)
     with pytest.raises(RequiresSparkError, match="may soon lose the state"):
-        open_run("merge_engine", lake, 9, "new", started_at=30 * DAY * 1000, **config).find_report()
+        TaskRun(late, log).run_to_end()
 
 
 def test_a_renewed_state_is_no_run() -> None:

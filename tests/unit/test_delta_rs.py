@@ -14,7 +14,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.run.columns import list_types
 from airflow_merge_provider.core.run.decision import RequiresSparkError
-from airflow_merge_provider.core.run.table_log import PinnedDataset, is_continued, pin_table
+from airflow_merge_provider.core.run.table_log import PinnedDataset, is_continued, pin_dataset
 from airflow_merge_provider.delta_rs import DeltaRsLog
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "tags": pa.array([["a"], []], pa.list_(pa.string()))})
@@ -28,9 +28,9 @@ def write_table(folder: Path, name: str = "t", **how: Any) -> Dataset:
 def test_a_table_is_pinned_with_its_commit(tmp_path: Path) -> None:
     """A pinned table has version, ID and the digest of its commit, so that another history is noticed."""
     dataset = write_table(tmp_path)
-    pinned = pin_table(DeltaRsLog(), dataset)
+    pinned = pin_dataset(DeltaRsLog(), dataset)
     write_table(tmp_path, mode="append")
-    later = pin_table(DeltaRsLog(), dataset)
+    later = pin_dataset(DeltaRsLog(), dataset)
 
     assert (pinned.version, later.version) == (0, 1)
     assert pinned.table_id == later.table_id == str(DeltaTable(str(dataset.path)).metadata().id)
@@ -93,7 +93,7 @@ def test_no_table_is_none_and_other_files_are_an_error(tmp_path: Path) -> None:
 LEFT_TO_SPARK: dict[str, Callable[[DeltaRsLog, Dataset], Any]] = {
     "a catalog table": lambda log, _: log.find_newest_version(Dataset("t", table="lake.t")),
     "plain files": lambda log, _: log.find_newest_version(Dataset("t", "csv", path="/data/t")),
-    "whether files exist": lambda log, _: log.has_files(Dataset("t", "csv", path="/data/t")),
+    "whether files exist": lambda log, _: log.find_files_version(Dataset("t", "csv", path="/data/t")),
     "properties of no table": lambda log, _: log.read_properties(Dataset("t", path="/nowhere/t")),
     "an unknown store": lambda log, _: log.find_newest_version(Dataset("t", path="what://lake/t")),
     "a restore to a timestamp": lambda log, table: log.find_restored_version(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -17,12 +18,7 @@ from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import RESULT, PreviousRun, RunCommit, load_previous_run
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
-from airflow_merge_provider.core.run.table_log import (
-    PinnedDataset,
-    TableLog,
-    count_pinned,
-    pin_table,
-)
+from airflow_merge_provider.core.run.table_log import PinnedDataset, TableLog, count_pinned, pin_source
 from airflow_merge_provider.core.run_mode import (
     CONFIG_CHANGED,
     FULL_REFRESH,
@@ -136,19 +132,26 @@ def decide_join(
     return decision
 
 
-def open_run(log: TableLog, request: JobRequest, progress: Progress) -> JoinDecision:
+def open_run(log: TableLog, config: JoinerConfig, request: JobRequest, progress: Progress) -> JoinDecision:
     """Find the inputs and the target of a join, and return the decision about it.
 
-    :raises ConfigError: if the configuration is wrong.
+    :raises ConfigError: if a dataset is not valid, or if the join would write one of its inputs.
     :raises DataError: if an input or the target is something other than expected.
     :raises RequiresSparkError: if only Spark can read one of them.
     """
-    config = JoinerConfig.parse(request.config)
     inputs = resolve_inputs(config, request)
     target = resolve_dataset(config.target or "", request.warehouse, at="target")
-    last = load_previous_run(log, target, JOB, request)
-    # A dataset that is joined to itself is read at one version, which the log keeps.
-    sources = {stage: pin_table(log, dataset) for stage, dataset in inputs.items()}
+    datasets: list[Dataset] = []
+    for dataset in inputs.values():
+        # A dataset that is joined to itself is read at one version.
+        if dataset not in datasets:
+            datasets.append(dataset)
+    # Each table takes a few small requests that mostly wait for I/O.
+    with ThreadPoolExecutor() as pool:
+        previous_run = pool.submit(load_previous_run, log, target, JOB, request)
+        pinned = pool.map(lambda dataset: pin_source(log, dataset, request), datasets)
+        last, versions = previous_run.result(), list(pinned)
+    sources = {stage: versions[datasets.index(dataset)] for stage, dataset in inputs.items()}
     previous = None if last is None else complete_state(last)
     reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, sources, previous)
     return decide_join(config, sources, reporter)

@@ -9,11 +9,7 @@ from typing import Any
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.merge_engine import refusals
-from airflow_merge_provider.core.merge_engine.checks import (
-    check_columns,
-    check_names,
-    plan_fold,
-)
+from airflow_merge_provider.core.merge_engine.checks import check_columns, check_names, plan_fold
 from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.protocol import JobRequest
@@ -28,7 +24,7 @@ from airflow_merge_provider.core.run.table_log import (
     TableLog,
     count_pinned,
     is_continued,
-    pin_table,
+    pin_source,
     refuse_missing_dataset,
 )
 from airflow_merge_provider.core.run_mode import (
@@ -208,18 +204,19 @@ def decide_fold(
     return FoldDecision(config, source, log, reporter)
 
 
-def open_run(log: TableLog, request: JobRequest, progress: Progress) -> FoldDecision:
+def open_run(
+    log: TableLog, config: MergeEngineConfig, request: JobRequest, progress: Progress
+) -> FoldDecision:
     """Find the source and the target of a fold, and return the decision about it.
 
-    :raises ConfigError: if the configuration is wrong.
+    :raises ConfigError: if the source or the target is not set or not valid.
     :raises DataError: if the source or the target is something other than expected.
     :raises RequiresSparkError: if only Spark can read one of them.
     """
-    config = MergeEngineConfig.parse(request.config)
     target = resolve_dataset(require_dataset("target", config.target), request.warehouse, at="target")
     last = load_previous_run(log, target, JOB, request)
     source = resolve_dataset(require_dataset("source", config.source), request.warehouse, at="source")
-    pinned = pin_table(log, source)
+    pinned = pin_source(log, source, request)
     reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, {source.id: pinned}, last)
     return decide_fold(config, pinned, log, reporter)
 

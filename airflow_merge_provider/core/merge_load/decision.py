@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
-from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.columns import (
@@ -14,12 +14,7 @@ from airflow_merge_provider.core.merge_load.columns import (
     check_named_columns,
     check_reserved,
 )
-from airflow_merge_provider.core.merge_load.config import (
-    COUNTS,
-    AnyLoad,
-    compute_signature,
-    load_config,
-)
+from airflow_merge_provider.core.merge_load.config import COUNTS, AnyConfig, AnyLoad, compute_signature
 from airflow_merge_provider.core.merge_load.requirements import PREFIX, build_requirements
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.merge_load.target_form import check_target_form
@@ -33,7 +28,7 @@ from airflow_merge_provider.core.run.table_log import (
     PinnedDataset,
     TableLog,
     count_pinned,
-    pin_table,
+    pin_source,
     refuse_missing_dataset,
 )
 from airflow_merge_provider.core.run_mode import (
@@ -115,11 +110,13 @@ class LoadDecision(RunDecision):
             )
 
 
-def decide_load(config: AnyLoad, source: PinnedDataset, reporter: RunReporter) -> LoadDecision:
+def decide_load(
+    config: AnyLoad, source: PinnedDataset, reporter: RunReporter, find_example: FindExample = lambda _: None
+) -> LoadDecision:
     """Return the decision about a load whose source and target were found, with its warnings."""
     last = reporter.previous
     reporter.add_warnings([*config.list_warnings(), *(last.warnings if last else [])])
-    return LoadDecision(config, source, reporter)
+    return LoadDecision(config, source, reporter, find_example)
 
 
 def check_dispatch(request: JobRequest) -> None:
@@ -133,22 +130,47 @@ def check_dispatch(request: JobRequest) -> None:
         raise ConfigError.from_problems([Problem("dispatch_by", "unsupported", message, hint)])
 
 
-def open_run(log: TableLog, request: JobRequest, progress: Progress) -> LoadDecision:
+def open_run(log: TableLog, config: AnyConfig, request: JobRequest, progress: Progress) -> LoadDecision:
     """Find the source and the target of a load, and return the decision about it.
 
-    :raises ConfigError: when the configuration is wrong.
+    :raises ConfigError: if a dataset is not valid, or if saved plans are not supported.
     :raises DataError: when the source or the target is something other than expected.
     :raises RequiresSparkError: if rows decide what the run does.
     """
-    config = load_config(request.config)
-    target = resolve_dataset(config.target, request.warehouse, at="target")
     if isinstance(config, Scd2CheckConfig):
         raise RequiresSparkError("a check reads rows")
-    source = pin_table(log, resolve_dataset(config.source, request.warehouse, at="source"))
+    target, source = resolve_load(log, config, request)
+    if config.dispatch_by is not None:
+        raise RequiresSparkError("the rows name the targets")
+    return open_load(log, config, request, progress, target, source)
+
+
+def resolve_load(log: TableLog, config: AnyLoad, request: JobRequest) -> tuple[Dataset, PinnedDataset]:
+    """Return the target of a load, and its source at the version that the run reads.
+
+    :raises ConfigError: if a dataset is not valid, or if saved plans are not supported.
+    :raises DataError: if the source is something other than expected.
+    """
+    target = resolve_dataset(config.target, request.warehouse, at="target")
+    source = pin_source(log, resolve_dataset(config.source, request.warehouse, at="source"), request)
     if config.dispatch_by is not None:
         check_dispatch(request)
-        raise RequiresSparkError("the rows name the targets")
+    return target, source
+
+
+def open_load(
+    log: TableLog,
+    config: AnyLoad,
+    request: JobRequest,
+    progress: Progress,
+    target: Dataset,
+    source: PinnedDataset,
+) -> LoadDecision:
+    """Find the previous run of a target, and return the decision about the load of a source into it.
+
+    :raises DataError: if the target is something other than expected.
+    """
     last = load_previous_run(log, target, JOB, request, adopts=config.adopt)
     sources = {source.dataset.id: source}
     reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, sources, last)
-    return replace(decide_load(config, source, reporter), find_example=partial(log.read_example, source))
+    return decide_load(config, source, reporter, partial(log.read_example, source))

@@ -26,12 +26,7 @@ from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDeci
 from airflow_merge_provider.core.run.previous_run import load_previous_run
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter
-from airflow_merge_provider.core.run.table_log import (
-    PinnedDataset,
-    TableLog,
-    count_pinned,
-    pin_table,
-)
+from airflow_merge_provider.core.run.table_log import PinnedDataset, TableLog, count_pinned, pin_source
 from airflow_merge_provider.core.run_mode import (
     CONFIG_CHANGED,
     FULL_REFRESH,
@@ -134,26 +129,32 @@ def decide_merge(
     return MergeDecision(config, sources, reporter, hash_overrides)
 
 
-def open_run(log: TableLog, request: JobRequest, progress: Progress) -> MergeDecision:
+def open_run(
+    log: TableLog,
+    config: MergeSourceConfig,
+    request: JobRequest,
+    progress: Progress,
+    hash_overrides: Callable[[], str] | None = None,
+) -> MergeDecision:
     """Find the datasets and the target of a merge, and return the decision about it.
 
-    :raises ConfigError: if the configuration is wrong.
+    :param hash_overrides: reads the overrides that hold now; by default they require Spark.
+    :raises ConfigError: if a dataset is not valid.
     :raises DataError: if a dataset or the target is something other than expected.
     :raises RequiresSparkError: if only Spark can read one of them.
     """
-    config = MergeSourceConfig.parse(request.config)
     target = resolve_dataset(config.target or "", request.warehouse, at="target")
     last = load_previous_run(log, target, JOB, request)
-    sources = [pin_table(log, dataset) for dataset in list_datasets(config, request)]
+    sources = [pin_source(log, dataset, request) for dataset in list_datasets(config, request)]
 
-    def hash_overrides() -> str:
+    def refuse_overrides() -> str:
         if config.overrides is not None and request.until != "plan":
             raise RequiresSparkError("the overrides have to be read")
         return ""
 
     named = {source.dataset.id: source for source in sources}
     reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, named, last)
-    return decide_merge(config, sources, reporter, hash_overrides)
+    return decide_merge(config, sources, reporter, hash_overrides or refuse_overrides)
 
 
 def list_datasets(config: MergeSourceConfig, request: JobRequest) -> list[Dataset]:

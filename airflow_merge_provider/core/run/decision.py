@@ -23,7 +23,7 @@ class RunDecision(ABC):
     """The decision of a capability about one run, from the logs of its target and its sources alone.
 
     The task takes it before it starts Spark. If there is work to do, or if the logs do not tell, the job
-    takes it again.
+    takes it again (``core/run/steps.py``).
     """
 
     reporter: RunReporter
@@ -115,19 +115,6 @@ class RunDecision(ABC):
         """Return the report of a run without work."""
         return self.reporter.build_noop(reason)
 
-    def find_report(self) -> dict[str, Any] | None:
-        """Return the report of a run that has nothing to do; None if it has.
-
-        :raises ConfigError: if the configuration does not suit the previous run.
-        :raises DataError: if a source does not continue from where it was read.
-        :raises RequiresSparkError: if only a job can determine this.
-        """
-        commit = self.find_own_commit()
-        run_mode, reason = (None, "") if commit else self.choose_run_mode()
-        if commit is None and run_mode != "noop":
-            return None
-        if self.has_repairs:
-            raise RequiresSparkError("the tables of nested lists have to be checked")
-        if commit is None and self.last is not None and self.last.is_expiring:
-            raise RequiresSparkError("the log may soon lose the state of the previous run")
-        return self.report_noop(reason) if commit is None else self.report_retry(commit)
+    def report_dry_run(self) -> dict[str, Any] | None:
+        """Return the report of a run with work that stops before its commit, if logs alone tell it."""
+        return None

@@ -26,6 +26,7 @@ class PopulationCheck:
     """The populated flag of a target before a run, and the status of its source."""
 
     population: Population
+    target: Dataset
     is_set: bool
     source_populated: bool
 
@@ -65,7 +66,7 @@ def check_population(log: TableLog, population: Population, warehouse: str | Non
     )
     if population.required and not source_populated:
         raise _refuse_unpopulated(population)
-    return PopulationCheck(population, is_set, source_populated)
+    return PopulationCheck(population, target, is_set, source_populated)
 
 
 def _needs_source(population: Population, *, is_set: bool) -> bool:
@@ -91,7 +92,7 @@ def _is_source_populated(log: TableLog, population: Population, warehouse: str |
 def _read_state(log: TableLog, dataset: Dataset) -> State | None:
     """Return the population state of a dataset; None if it does not exist."""
     if dataset.format != "delta":
-        return "populated" if log.has_files(dataset) else None
+        return None if log.find_files_version(dataset) is None else "populated"
     properties = log.find_properties(dataset)
     return None if properties is None else table_state(properties, lambda: log.has_rows(dataset))
 

@@ -17,6 +17,7 @@ from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.population import WRITER
+from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.core.table_history import HistoryEntry
 
@@ -79,8 +80,8 @@ class TableLog(Protocol):
     def has_rows(self, dataset: Dataset) -> bool:
         """Return whether a table that exists has rows."""
 
-    def has_files(self, dataset: Dataset) -> bool:
-        """Return whether a dataset of plain files exists."""
+    def find_files_version(self, dataset: Dataset) -> int | None:
+        """Return a number that changes with the plain files of a dataset; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +123,23 @@ def count_pinned(log: TableLog) -> CountRows:
     return count_rows
 
 
-def pin_table(log: TableLog, dataset: Dataset) -> PinnedDataset:
-    """Find the version of a Delta table that a whole run reads.
+def pin_source(log: TableLog, dataset: Dataset, request: JobRequest) -> PinnedDataset:
+    """Return a source at the version that the run reads: the newest one, or that of the plan it applies.
 
-    :raises DataError: if the dataset is something other than a Delta table.
+    :raises DataError: if the dataset does not have the format that it was declared with.
     """
+    return pin_planned(pin_dataset(log, dataset), request.saved_plan)
+
+
+def pin_dataset(log: TableLog, dataset: Dataset) -> PinnedDataset:
+    """Find the newest version of a dataset, whose rows a whole run reads.
+
+    Plain files have no versions: a number computed from their names, times and sizes is used instead.
+
+    :raises DataError: if the dataset does not have the format that it was declared with.
+    """
+    if dataset.format != "delta":
+        return PinnedDataset(dataset, log.find_files_version(dataset))
     table_version = log.find_newest_version(dataset)
     if table_version is None:
         return PinnedDataset(dataset, None)

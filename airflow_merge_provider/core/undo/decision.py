@@ -124,12 +124,11 @@ class UndoDecision(RunDecision):
             "load_time": removal.load_time.isoformat(),
         }
 
-    def find_report(self) -> dict[str, Any] | None:
-        """Return the report of an undo that has nothing to do, or that was asked not to do it."""
-        report = super().find_report()
-        if report is None and self.removal is None and self.reporter.is_dry_run:
-            return self.reporter.build_report(self.build_result())
-        return report
+    def report_dry_run(self) -> dict[str, Any] | None:
+        """Return the report of a dry run, which reads no rows unless a load is taken out of a history."""
+        if self.removal is not None or not self.reporter.is_dry_run:
+            return None
+        return self.reporter.build_report(self.build_result())
 
     def _invert_rows(self, choice: UndoChoice) -> RowCounts:
         """Return the effect of the undo on rows: the inverse of one run; unknown for several."""
@@ -141,15 +140,13 @@ class UndoDecision(RunDecision):
         )
 
 
-def open_run(log: TableLog, request: JobRequest, progress: Progress) -> UndoDecision:
+def open_run(log: TableLog, config: UndoConfig, request: JobRequest, progress: Progress) -> UndoDecision:
     """Find the runs of a target, and return the decision about the undo.
 
-    :raises ConfigError: if the configuration is wrong.
     :raises DataError: if the target does not exist or was written by another program, or if the undo is not
         possible.
     :raises RequiresSparkError: if only Spark can read the target.
     """
-    config = UndoConfig.parse(request.config)
     target = resolve_dataset(config.target, request.warehouse, at="target")
     properties = log.find_properties(target)
     if properties is None:

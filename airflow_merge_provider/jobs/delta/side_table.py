@@ -29,6 +29,8 @@ from airflow_merge_provider.jobs.delta.log import find_restored_version, read_hi
 from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, read_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once
 from airflow_merge_provider.jobs.delta.writer import (
+    DEFAULT_OPTIONS,
+    WriteOptions,
     append_rows,
     create_table,
     delete_all_rows,
@@ -55,6 +57,7 @@ class SideTable:
         *,
         run_number: int = 0,
         next_number: int = 1,
+        options: WriteOptions = DEFAULT_OPTIONS,
     ) -> None:
         """Find the table.
 
@@ -62,10 +65,11 @@ class SideTable:
         :param version: the version that the target's last commit names; ``UNNAMED`` if its name was lost.
         :param run_number: the number of the run whose rows the target holds.
         :param next_number: the number of the run that writes now.
+        :param options: those of that run, for a table that it creates.
         :raises DataError: if the table exists and belongs to another writer.
         """
         self._spark, self.owner, self.dataset = spark, owner, dataset
-        self._run_number, self.next_number = run_number, next_number
+        self._run_number, self.next_number, self._options = run_number, next_number, options
         self._history = self._read_history(version)
         self.version = version if self._history else None
         self._number = 0
@@ -86,6 +90,7 @@ class SideTable:
         previous: PreviousRun | None,
         *,
         next_number: int | None = None,
+        options: WriteOptions = DEFAULT_OPTIONS,
     ) -> Self:
         """Open a side table at the version that belongs to the rows of its target.
 
@@ -95,7 +100,7 @@ class SideTable:
         :raises DataError: if the table exists and belongs to another writer.
         """
         if previous is None:
-            return cls(spark, dataset, owner, None)
+            return cls(spark, dataset, owner, None, options=options)
         return cls(
             spark,
             dataset,
@@ -103,6 +108,7 @@ class SideTable:
             previous.find_side_table_version(name),
             run_number=previous.run_number,
             next_number=previous.number + 1 if next_number is None else next_number,
+            options=options,
         )
 
     @property
@@ -173,7 +179,7 @@ class SideTable:
         """Commit a write, or create the table with ``rows`` if there is none."""
         latest_version = self.latest_version
         if latest_version is None and rows is not None:
-            write = partial(create_table, self.dataset, rows, self.owner)
+            write = partial(create_table, self.dataset, rows, self.owner, options=self._options)
         number, since = self._number + 1, -1 if latest_version is None else latest_version
         own = {"capability": self.owner, "number": number, RUN: self.next_number}
         commit = commit_once(
@@ -218,7 +224,14 @@ class SideTable:
 
 
 def append_once(
-    spark: SparkSession, dataset: Dataset, owner: str, writer: str, number: int, rows: DataFrame
+    spark: SparkSession,
+    dataset: Dataset,
+    owner: str,
+    writer: str,
+    number: int,
+    rows: DataFrame,
+    *,
+    options: WriteOptions,
 ) -> None:
     """Append rows to a table that several targets share; a second attempt with the same number adds nothing.
 
@@ -236,4 +249,4 @@ def append_once(
         if has_table:
             append_rows(dataset, rows, is_shared=True)
         else:
-            create_table(dataset, rows, owner)
+            create_table(dataset, rows, owner, options=options)

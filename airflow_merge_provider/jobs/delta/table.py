@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.change_plan.shown_rows import mask_value
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.run import table_log
 from airflow_merge_provider.core.run.table_log import (
     CountRows,
     PinnedDataset,
     TableVersion,
-    pin_table,
     refuse_missing_dataset,
 )
 from airflow_merge_provider.core.table_history import HistoryEntry
@@ -110,20 +110,16 @@ class SparkLog:
             return row_count > 0
         return bool(self.spark.sql(f"SELECT 1 FROM {sql.quote_table(dataset)} LIMIT 1").collect())
 
-    def has_files(self, dataset: Dataset) -> bool:
-        return pin_dataset(self.spark, dataset).exists
+    def find_files_version(self, dataset: Dataset) -> int | None:
+        return _find_files_version(self.spark, dataset)
 
 
 def pin_dataset(spark: SparkSession, dataset: Dataset) -> PinnedDataset:
     """Find the version of a dataset that a whole run reads.
 
-    Plain files have no versions: a number computed from their names, times and sizes is used instead.
-
     :raises DataError: if the dataset does not have the format that it was declared with.
     """
-    if dataset.format != "delta":
-        return PinnedDataset(dataset, _files_version(spark, dataset))
-    return pin_table(SparkLog(spark), dataset)
+    return table_log.pin_dataset(SparkLog(spark), dataset)
 
 
 def read_dataset(spark: SparkSession, pinned: PinnedDataset) -> DataFrame:
@@ -203,7 +199,7 @@ def find_non_null_columns(spark: SparkSession, pinned: PinnedDataset) -> frozens
     return read_non_null_columns(spark, pinned.dataset, pinned.version)
 
 
-def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
+def _find_files_version(spark: SparkSession, dataset: Dataset) -> int | None:
     if dataset.table is not None:
         if not spark.catalog.tableExists(sql.quote_table(dataset)):
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -13,19 +14,13 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.population import FLAG, WRITER
+from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.table_log import DELETION_VECTORS
 from airflow_merge_provider.jobs.delta.log import read_history, read_partition_columns, read_properties
 from airflow_merge_provider.jobs.delta.stored_values import prepare_rows
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.causes import error_condition as reason
 from airflow_merge_provider.jobs.spark.session import override_settings
-
-# Settings of the session for the tables that are created meanwhile: whether a table is populated from its
-# first commit on, and whether it has deletion vectors, which it has by default.
-BORN_POPULATED, WITH_DELETION_VECTORS = "airflow.merge.bornPopulated", "airflow.merge.deletionVectors"
-# The setting of the session with the URI of the target that, if it exists, becomes populated before the
-# commit of a run.
-FLAGGED_FIRST = "airflow.merge.flaggedFirst"
 
 COLUMN_MAPPING = "delta.columnMapping.mode"
 _SPECIAL_CHARACTERS = frozenset(" ,;{}()\n\t=")
@@ -42,12 +37,36 @@ _COMMITS_FIRST = {"spark.databricks.delta.maxCommitAttempts": "0"}
 _FOLLOWED = ("delta.enableChangeDataFeed", "delta.enableRowTracking")
 
 
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How a run writes its target and the tables beside it.
+
+    ``deletion_vectors`` says whether tables that the run creates have them, ``is_populated`` whether such
+    tables are populated from their first commit on. ``flagged_uri`` is the target that, if it exists, becomes
+    populated before the commit of the run.
+    """
+
+    deletion_vectors: bool = True
+    is_populated: bool = False
+    flagged_uri: str | None = None
+
+    @classmethod
+    def from_request(cls, request: JobRequest) -> Self:
+        """Return what a request asks for, and what its job has determined."""
+        return cls(request.deletion_vectors, request.creates_populated, request.flagged_uri)
+
+
+DEFAULT_OPTIONS = WriteOptions()
+
+
 def create_table(
     target: Dataset,
     rows: DataFrame,
     capability: str,
     properties: Mapping[str, str] | None = None,
     partition_by: Sequence[str] = (),
+    *,
+    options: WriteOptions = DEFAULT_OPTIONS,
 ) -> None:
     """Create the target from rows, with its properties and partitions, in one commit."""
     rows = prepare_rows(rows, partition_by, with_types=True)
@@ -56,9 +75,8 @@ def create_table(
         writer = writer.partitionedBy(*map(sql.quote_column, partition_by))
     if any(map(has_special_characters, list_field_names(rows.schema))):
         writer = writer.tableProperty(COLUMN_MAPPING, "name")
-    conf = rows.sparkSession.conf
-    population = {FLAG: "true"} if conf.get(BORN_POPULATED, "false") == "true" else {}
-    vectors = {DELETION_VECTORS: str(conf.get(WITH_DELETION_VECTORS, "true"))}
+    population = {FLAG: "true"} if options.is_populated else {}
+    vectors = {DELETION_VECTORS: str(options.deletion_vectors).lower()}
     for key, value in {**vectors, **population, **(properties or {})}.items():
         writer = writer.tableProperty(key, value)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -11,33 +10,22 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.joiner.config import COUNTS, JoinerConfig, compute_signature
-from airflow_merge_provider.core.joiner.decision import (
-    JoinDecision,
-    complete_state,
-    decide_join,
-    describe_join,
-    resolve_inputs,
-)
+from airflow_merge_provider.core.joiner.config import JoinerConfig, compute_signature
+from airflow_merge_provider.core.joiner.decision import JoinDecision, describe_join, open_run
 from airflow_merge_provider.core.joiner.parsed_options import Spelling
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan_join
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
-from airflow_merge_provider.core.run_mode import (
-    RunMode,
-)
+from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.stored_values import require_storable
-from airflow_merge_provider.jobs.delta.table import (
-    build_row_counter,
-    find_non_null_columns,
-    read_dataset,
-)
+from airflow_merge_provider.jobs.delta.table import SparkLog, find_non_null_columns, read_dataset
+from airflow_merge_provider.jobs.delta.writer import WriteOptions
 from airflow_merge_provider.jobs.joiner.changed_rows import list_changed_rows
 from airflow_merge_provider.jobs.joiner.counting import check_unique, count_input_records
 from airflow_merge_provider.jobs.joiner.report import build_details
@@ -46,7 +34,6 @@ from airflow_merge_provider.jobs.joiner.transform import Frames, join_frames
 from airflow_merge_provider.jobs.joiner.unmatched import UNMATCHED, find_unmatched
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
-from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.session import override_settings
 
@@ -69,7 +56,11 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     """
     config = JoinerConfig.parse(request.config)
     with override_settings(spark, _build_session_settings(config)):
-        return _run_join(spark, config, request, progress)
+        with progress.time_step("resolve inputs"):
+            decision = open_run(SparkLog(spark), config, request, progress)
+            unmatched_table = _open_unmatched(spark, config, request)
+        target = TableTarget.from_decision(decision)
+        return JoinRun(spark, decision, target, unmatched_table).run_to_end()
 
 
 def prepare_join(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[str, PinnedDataset]) -> Join:
@@ -100,45 +91,14 @@ def prepare_join(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[st
     return Join(plan, frames, rows)
 
 
-def _run_join(
-    spark: SparkSession, config: JoinerConfig, request: JobRequest, progress: Progress
-) -> dict[str, Any]:
-    with progress.time_step("resolve inputs"):
-        target, unmatched_table, pinned = _resolve_inputs(spark, config, request)
-    return join_inputs(spark, request, progress, config, target, pinned, unmatched_table=unmatched_table)
-
-
-def join_inputs(
-    spark: SparkSession,
-    request: JobRequest,
-    progress: Progress,
-    config: JoinerConfig,
-    target: Target,
-    pinned: Mapping[str, PinnedDataset],
-    *,
-    unmatched_table: SideTable | None = None,
-) -> dict[str, Any]:
-    """Join pinned inputs into a target, both in any location, and return the report.
-
-    :raises ConfigError: if the configuration does not suit the inputs.
-    :raises DataError: if an input or the target is wrong; nothing is written then.
-    :raises ConflictError: if another run committed first; nothing is written then.
-    """
-    last = None if target.last is None else complete_state(target.last)
-    count_rows = build_row_counter(spark)
-    reporter = RunReporter(count_rows, request, progress, COUNTS, target.dataset, pinned, last)
-    decision = decide_join(config, pinned, reporter)
-    return _Join(spark, decision, target, unmatched_table).run_to_end()
-
-
 @dataclass(frozen=True)
-class _Join(JobRun):
+class JoinRun(JobRun):
     """One run that joins its pinned inputs into its target."""
 
     spark: SparkSession
     decision: JoinDecision
     target: Target
-    unmatched_table: SideTable | None
+    unmatched_table: SideTable | None = None
 
     @property
     def config(self) -> JoinerConfig:
@@ -275,37 +235,8 @@ def _build_session_settings(config: JoinerConfig) -> dict[str, str]:
     return conf
 
 
-def _resolve_inputs(
-    spark: SparkSession, config: JoinerConfig, request: JobRequest
-) -> tuple[Target, SideTable | None, dict[str, PinnedDataset]]:
-    """Resolve the target, the side table and the versions of the inputs in parallel.
-
-    Each dataset takes a few small jobs that mostly wait for I/O.
-    """
-    inputs = resolve_inputs(config, request)
-    with ThreadPoolExecutor() as pool:
-        target = pool.submit(TableTarget.find_target, spark, config, request)
-        unmatched_table = pool.submit(_open_unmatched, spark, config, request)
-        pinned = _pin_inputs(spark, inputs, request, pool)
-        return target.result(), unmatched_table.result(), pinned
-
-
 def _open_unmatched(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> SideTable | None:
     if config.unmatched is None:
         return None
-    return SideTable(
-        spark, resolve_dataset(config.unmatched, request.warehouse, at="unmatched"), UNMATCHED, None
-    )
-
-
-def _pin_inputs(
-    spark: SparkSession, inputs: Mapping[str, Dataset], request: JobRequest, pool: Executor
-) -> dict[str, PinnedDataset]:
-    """Pin every input to its current version."""
-    datasets: list[Dataset] = []
-    for dataset in inputs.values():
-        # A dataset that is joined to itself is read at one version.
-        if dataset not in datasets:
-            datasets.append(dataset)
-    versions = list(pool.map(lambda dataset: pin_source(spark, dataset, request), datasets))
-    return {stage: versions[datasets.index(dataset)] for stage, dataset in inputs.items()}
+    dataset = resolve_dataset(config.unmatched, request.warehouse, at="unmatched")
+    return SideTable(spark, dataset, UNMATCHED, None, options=WriteOptions.from_request(request))

@@ -9,18 +9,17 @@ from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.decision import JOB
+from airflow_merge_provider.core.joiner.decision import JOB, JoinDecision
 from airflow_merge_provider.core.joiner.schema import Schema, parse_table_fields
-from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.run.previous_run import PreviousRun, load_previous_run
+from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.log import read_properties
-from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, read_dataset
+from airflow_merge_provider.jobs.delta.table import count_live_rows, read_dataset
 from airflow_merge_provider.jobs.delta.writer import (
     COLUMN_MAPPING,
+    WriteOptions,
     append_rows,
     create_table,
     has_special_characters,
@@ -44,11 +43,6 @@ class Target(ABC):
     dataset: Dataset
     append: bool
     last: PreviousRun | None
-
-    @property
-    def state(self) -> Mapping[str, Any]:
-        """The state of the previous run, empty if there was none."""
-        return self.last.state if self.last else {}
 
     @abstractmethod
     def check_columns(self, spark: SparkSession, fields: Schema) -> None:
@@ -77,15 +71,13 @@ class Target(ABC):
 class TableTarget(Target):
     """A Delta table that joined rows are written to."""
 
-    @classmethod
-    def find_target(cls, spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Self:
-        """Return the table as a target, with its previous run; this happens before any input is read.
+    options: WriteOptions
 
-        :raises DataError: if it is not a Delta table, or one that another capability wrote.
-        """
-        dataset = resolve_dataset(config.target or "", request.warehouse, at="target")
-        last = load_previous_run(SparkLog(spark), dataset, JOB, request)
-        return cls(dataset, config.write_mode == "append", last)
+    @classmethod
+    def from_decision(cls, decision: JoinDecision) -> Self:
+        """Return the target as the run has found it."""
+        options = WriteOptions.from_request(decision.request)
+        return cls(decision.reporter.target, decision.is_append, decision.last, options)
 
     def check_columns(self, spark: SparkSession, fields: Schema) -> None:
         if self.last is None:
@@ -117,13 +109,13 @@ class TableTarget(Target):
     def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
         def write() -> None:
             if self.last is None:
-                create_table(self.dataset, rows, JOB)
+                create_table(self.dataset, rows, JOB, options=self.options)
             elif self.append:
                 append_rows(self.dataset, rows)
             else:
                 overwrite_table(self.dataset, rows)
 
-        commit = commit_run(spark, self.dataset, JOB, self.last, state, write)
+        commit = commit_run(spark, self.dataset, JOB, self.last, state, write, options=self.options)
         return WriteResult(commit.version, commit.rows)
 
     def _find_unfit_columns(self, target_types: Mapping[str, str], fields: Schema) -> list[Problem]:

@@ -11,33 +11,24 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.checks import list_text_orders
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.decision import (
-    COUNTS,
     FoldDecision,
     count_storage,
-    decide_fold,
     is_compaction_due,
-    require_dataset,
+    open_run,
 )
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
-from airflow_merge_provider.core.run_mode import (
-    NOTHING_CHANGED,
-    RunMode,
-)
-from airflow_merge_provider.core.source_offset import (
-    read_offsets,
-    write_offsets,
-)
+from airflow_merge_provider.core.run.reporter import RunResult
+from airflow_merge_provider.core.run_mode import NOTHING_CHANGED, RunMode
+from airflow_merge_provider.core.source_offset import read_offsets, write_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.delta.table import SparkLog, build_row_counter
+from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.merge_engine import row_changes, side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges, count_changes
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
@@ -52,7 +43,6 @@ from airflow_merge_provider.jobs.merge_engine.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_engine.winners import describe_winners
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
-from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import describe_unknown_error
 
@@ -66,36 +56,14 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     """
     config = MergeEngineConfig.parse(request.config)
     with progress.time_step("resolve inputs"):
-        dataset = resolve_dataset(require_dataset("target", config.target), request.warehouse, at="target")
-        target = DeltaTarget(spark, dataset, request, config)
-        source = resolve_dataset(require_dataset("source", config.source), request.warehouse, at="source")
-        pinned = pin_source(spark, source, request)
-    return fold_source(spark, request, progress, config, target, DatasetSource(spark, config, pinned))
-
-
-def fold_source(
-    spark: SparkSession,
-    request: JobRequest,
-    progress: Progress,
-    config: MergeEngineConfig,
-    target: Target,
-    source: Source,
-) -> dict[str, Any]:
-    """Fold the changes of any source into any target, and return the report.
-
-    :raises ConfigError: if the configuration does not suit the columns.
-    :raises DataError: if the source, the target or a record is wrong; nothing is written then.
-    :raises ConflictError: if another run committed first; nothing is written then.
-    """
-    count_rows = build_row_counter(spark)
-    sources = {source.pinned.dataset.id: source.pinned}
-    reporter = RunReporter(count_rows, request, progress, COUNTS, target.dataset, sources, target.last)
-    decision = decide_fold(config, source.pinned, SparkLog(spark), reporter)
-    return _Fold(spark, decision, target, source).run_to_end()
+        decision = open_run(SparkLog(spark), config, request, progress)
+        target = DeltaTarget(spark, decision)
+    source = DatasetSource(spark, config, decision.source)
+    return FoldRun(spark, decision, target, source).run_to_end()
 
 
 @dataclass(frozen=True)
-class _Fold(JobRun):
+class FoldRun(JobRun):
     """One run over a source and a target, both at the versions that the run found."""
 
     spark: SparkSession
@@ -280,7 +248,7 @@ class _Fold(JobRun):
 
     def _build_state(self, result: RunResult) -> dict[str, Any]:
         """Return the state for the next run: run metadata, source offsets and immutable settings."""
-        previous_state = {} if self.request.full_refresh else self.state
+        previous_state = {} if self.request.full_refresh else self.decision.state
         changelog = self.target.changelog
         other_offsets = [offset for offset in read_offsets(previous_state) if offset != self.decision.offset]
         other_uris = {offset.uri for offset in other_offsets}
@@ -299,6 +267,6 @@ class _Fold(JobRun):
 
     def _find_storage(self) -> Mapping[str, int] | None:
         """Return the storage counts of the previous run, without the rows that a compaction has removed."""
-        stored: Mapping[str, int] | None = RunResult.from_state(self.state).details.get("storage")
+        stored: Mapping[str, int] | None = RunResult.from_state(self.decision.state).details.get("storage")
         is_purged = self.last is not None and self.last.is_purged
         return {**stored, "outdated": 0} if stored and is_purged else stored

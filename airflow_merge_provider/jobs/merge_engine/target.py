@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.merge_engine.decision import JOB
+from airflow_merge_provider.core.merge_engine.decision import JOB, FoldDecision
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
@@ -24,11 +23,7 @@ from airflow_merge_provider.jobs.delta.writer import (
     upsert_rows,
 )
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges
-from airflow_merge_provider.jobs.merge_engine.side_tables import (
-    CHANGELOG,
-    REMOVALS,
-    REMOVALS_SUFFIX,
-)
+from airflow_merge_provider.jobs.merge_engine.side_tables import CHANGELOG, REMOVALS, REMOVALS_SUFFIX
 from airflow_merge_provider.jobs.run.retry import purge_target
 from airflow_merge_provider.jobs.run.target import TargetTable
 from airflow_merge_provider.jobs.spark import sql
@@ -74,19 +69,18 @@ class Target(Protocol):
 class DeltaTarget(TargetTable):
     """A Delta table of folded rows."""
 
-    def __init__(
-        self, spark: SparkSession, dataset: Dataset, request: JobRequest, config: MergeEngineConfig
-    ) -> None:
-        super().__init__(spark, dataset, JOB, request)
+    def __init__(self, spark: SparkSession, decision: FoldDecision) -> None:
+        dataset, config, request = decision.reporter.target, decision.config, decision.request
+        super().__init__(spark, JOB, decision)
         self._config = config
         self.changelog: SideTable | None = None
         self.removals: SideTable | None = None
+        find = partial(SideTable.open, spark, previous=self.last, options=self._options)
         if config.changelog is not None:
             side_dataset = resolve_dataset(config.changelog, request.warehouse, at="changelog")
-            self.changelog = SideTable.open(spark, side_dataset, CHANGELOG, CHANGELOG, self.last)
+            self.changelog = find(side_dataset, CHANGELOG, CHANGELOG)
         if config.tombstone_retention is not None:
-            side_dataset = dataset.with_suffix(REMOVALS_SUFFIX)
-            self.removals = SideTable.open(spark, side_dataset, REMOVALS, REMOVALS, self.last)
+            self.removals = find(dataset.with_suffix(REMOVALS_SUFFIX), REMOVALS, REMOVALS)
 
     def commit_rows(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: Mapping[str, Any], *, full: bool
@@ -99,7 +93,8 @@ class DeltaTarget(TargetTable):
         def write() -> None:
             if self.last is None:
                 partitions = self._config.partition_by
-                create_table(self.dataset, rows.drop(CHANGE), JOB, partition_by=partitions)
+                new, options = rows.drop(CHANGE), self._options
+                create_table(self.dataset, new, JOB, partition_by=partitions, options=options)
             elif full:
                 overwrite_table(self.dataset, rows.drop(CHANGE))
             else:

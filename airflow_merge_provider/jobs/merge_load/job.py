@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.config import (
@@ -21,7 +21,7 @@ from airflow_merge_provider.core.merge_load.config import (
     describe_load,
     load_config,
 )
-from airflow_merge_provider.core.merge_load.decision import LoadDecision, check_dispatch, decide_load
+from airflow_merge_provider.core.merge_load.decision import LoadDecision, open_load, open_run, resolve_load
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.merge_load.target_form import check_target_form
 from airflow_merge_provider.core.merge_load.timestamps import from_micros
@@ -29,9 +29,9 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, RunCommit
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
-from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.core.run.table_log import PinnedDataset, count_pinned
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.jobs.delta.table import build_row_counter, read_dataset
+from airflow_merge_provider.jobs.delta.table import SparkLog, read_dataset
 from airflow_merge_provider.jobs.merge_load import dispatch
 from airflow_merge_provider.jobs.merge_load.changes import list_changed_rows
 from airflow_merge_provider.jobs.merge_load.nested import ListTables, NestedLists, list_null_warnings
@@ -57,7 +57,6 @@ from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, select_inserts
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, ReplacedTable, insert_rows, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
-from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -74,72 +73,38 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises DataError: when the source or the target is; nothing is written then.
     :raises ConflictError: when another run committed first; nothing is written then.
     """
-    config = load_config(request.config)
-    target = resolve_dataset(config.target, request.warehouse, at="target")
+    config, log = load_config(request.config), SparkLog(spark)
     if isinstance(config, Scd2CheckConfig):
-        return invariants.run_check(spark, request, config, target, progress)
-    source = resolve_dataset(config.source, request.warehouse, at="source")
-    with progress.time_step("resolve inputs"):
-        pinned = pin_source(spark, source, request)
+        return invariants.run_check(spark, request, config, progress)
     if config.dispatch_by is not None:
-        return _load_parts(spark, request, progress, config, target, pinned)
-    with progress.time_step("resolve target"):
-        table = DeltaTarget(spark, target, request, adopts=config.adopt)
-    return load_rows(spark, request, progress, config, table, pinned)
+        return _load_parts(log, config, request, progress)
+    with progress.time_step("resolve inputs"):
+        decision = open_run(log, config, request, progress)
+    return LoadRun(spark, decision, DeltaTarget(spark, decision)).run_to_end()
 
 
-def load_rows(
-    spark: SparkSession,
-    request: JobRequest,
-    progress: Progress,
-    config: AnyLoad,
-    target: Target,
-    pinned: PinnedDataset,
-    *,
-    part: str | None = None,
-) -> dict[str, Any]:
-    """Load a pinned source into any target, and return the report.
-
-    ``part`` is the dispatch value of the rows that go to this target; None loads all rows.
-
-    :raises DataError: when the source or the target is wrong; nothing is written then.
-    :raises ConflictError: when another run committed first; nothing is written then.
-    """
-    count_rows = build_row_counter(spark)
-    sources = {pinned.dataset.id: pinned}
-    reporter = RunReporter(count_rows, request, progress, COUNTS, target.dataset, sources, target.last)
-    decision = decide_load(config, pinned, reporter)
-    return _Load(spark, decision, target, part).run_to_end()
-
-
-def _load_parts(
-    spark: SparkSession,
-    request: JobRequest,
-    progress: Progress,
-    config: AnyLoad,
-    target: Dataset,
-    pinned: PinnedDataset,
-) -> dict[str, Any]:
+def _load_parts(log: SparkLog, config: AnyLoad, request: JobRequest, progress: Progress) -> dict[str, Any]:
     """Run one load for each table that the rows name, ordered by table name."""
-    check_dispatch(request)
+    with progress.time_step("resolve inputs"):
+        target, source = resolve_load(log, config, request)
     with progress.time_step("dispatch"):
-        parts = dispatch.find_parts(spark, pinned, config, target)
-    count_rows = build_row_counter(spark)
-    sources = {pinned.dataset.id: pinned}
-    reporter = RunReporter(count_rows, request, progress, COUNTS, target, sources, None)
-    if not parts and request.until != "plan" and _is_skipped_when_empty(config, pinned.dataset):
+        parts = dispatch.find_parts(log.spark, source, config, target)
+    sources = {source.dataset.id: source}
+    reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, sources, None)
+    if not parts and request.until != "plan" and _is_skipped_when_empty(config, source.dataset):
         return reporter.build_noop(_NO_ROWS)
-    dispatch.check_expectations(spark, pinned, config, reporter)
+    dispatch.check_expectations(log.spark, source, config, reporter)
     reports = {}
     for name, dataset in parts.items():
-        with progress.time_step("resolve target"):
-            table = DeltaTarget(spark, dataset, request, adopts=config.adopt)
-        reports[name] = load_rows(spark, request, progress, config, table, pinned, part=name)
+        with progress.time_step("resolve inputs"):
+            decision = open_load(log, config, request, progress, dataset, source)
+        run_of_part = LoadRun(log.spark, decision, DeltaTarget(log.spark, decision), part=name)
+        reports[name] = run_of_part.run_to_end()
     return dispatch.merge_reports(reports, reporter)
 
 
 @dataclass(frozen=True)
-class _Load(JobRun):
+class LoadRun(JobRun):
     """One run: its configuration, and the state that it found before reading rows.
 
     ``part`` is the dispatch value of the rows that go to this target.
@@ -364,7 +329,7 @@ class _Load(JobRun):
         return self.last.number + 1 if changed else self.last.run_number
 
     def _list_tables(self) -> ListTables:
-        return ListTables(self.spark, self.target.dataset, self.last)
+        return ListTables(self.spark, self.target.dataset, self.last, self.write_options)
 
     def _side_table_versions(self, tables: ListTables, *, has_times: bool) -> dict[str, int]:
         """Return the versions of side tables that the run's commit records."""

@@ -29,7 +29,7 @@ from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.delta.writer import NEW, OLD
+from airflow_merge_provider.jobs.delta.writer import NEW, OLD, WriteOptions
 from airflow_merge_provider.jobs.merge_load.columns import (
     align_columns,
     content_hash,
@@ -101,8 +101,10 @@ def list_null_warnings(source: DataFrame, names: Sequence[str]) -> list[str]:
 class ListTables:
     """The list tables of one target, as one run finds and writes them."""
 
-    def __init__(self, spark: SparkSession, target: Dataset, previous: PreviousRun | None) -> None:
-        self._spark, self._target, self._previous = spark, target, previous
+    def __init__(
+        self, spark: SparkSession, target: Dataset, previous: PreviousRun | None, options: WriteOptions
+    ) -> None:
+        self._spark, self._target, self._previous, self._options = spark, target, previous, options
         self._tables: dict[str, SideTable] = {}
         self._known: tuple[str, ...] = tuple(previous.state.get("nested", ())) if previous else ()
 
@@ -165,7 +167,9 @@ class ListTables:
     def _open_table(self, tail: str, number: int) -> SideTable:
         """Open a list table; ``number`` is that of the run for which it is written."""
         dataset = self._target.with_suffix(tail)
-        return SideTable.open(self._spark, dataset, _OWNER, tail, self._previous, next_number=number)
+        return SideTable.open(
+            self._spark, dataset, _OWNER, tail, self._previous, next_number=number, options=self._options
+        )
 
 
 def _append_elements(table: SideTable, elements: DataFrame, evolution: SchemaEvolution) -> int:

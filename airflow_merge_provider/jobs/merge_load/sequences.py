@@ -18,6 +18,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
+from airflow_merge_provider.jobs.delta.writer import WriteOptions
 from airflow_merge_provider.jobs.merge_load.changes import is_same, union_rows
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer_to_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
@@ -51,8 +52,10 @@ class Sequences(Protocol):
 class SequencesTable:
     """The side table of sequence values that belongs to a target."""
 
-    def __init__(self, spark: SparkSession, target: Dataset, previous: PreviousRun | None) -> None:
-        self._spark, self._target, self._previous = spark, target, previous
+    def __init__(
+        self, spark: SparkSession, target: Dataset, previous: PreviousRun | None, options: WriteOptions
+    ) -> None:
+        self._spark, self._target, self._previous, self._options = spark, target, previous, options
 
     @property
     def version(self) -> int | None:
@@ -83,7 +86,7 @@ class SequencesTable:
     @cached_property
     def _table(self) -> SideTable:
         dataset = self._target.with_suffix(_SUFFIX)
-        return SideTable.open(self._spark, dataset, _OWNER, SEQUENCES, self._previous)
+        return SideTable.open(self._spark, dataset, _OWNER, SEQUENCES, self._previous, options=self._options)
 
 
 def drop_outdated(

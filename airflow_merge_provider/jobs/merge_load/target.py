@@ -8,17 +8,12 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.merge_load.decision import JOB
-from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.merge_load.decision import JOB, LoadDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes, TimesTable
 from airflow_merge_provider.jobs.merge_load.sequences import Sequences, SequencesTable
-from airflow_merge_provider.jobs.merge_load.writing import (
-    CountedChanges,
-    TableShape,
-    write_changes,
-)
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, TableShape, write_changes
 from airflow_merge_provider.jobs.run.target import TargetTable
 
 
@@ -53,12 +48,10 @@ class Target(Protocol):
 class DeltaTarget(TargetTable):
     """A Delta table of loaded rows."""
 
-    def __init__(
-        self, spark: SparkSession, dataset: Dataset, request: JobRequest, *, adopts: bool | None = None
-    ) -> None:
-        super().__init__(spark, dataset, JOB, request, adopts=adopts)
-        self.times: LoadTimes = TimesTable(spark, dataset, self.last)
-        self.sequences: Sequences = SequencesTable(spark, dataset, self.last)
+    def __init__(self, spark: SparkSession, decision: LoadDecision) -> None:
+        super().__init__(spark, JOB, decision)
+        self.times: LoadTimes = TimesTable(spark, self.dataset, self.last, self._options)
+        self.sequences: Sequences = SequencesTable(spark, self.dataset, self.last, self._options)
 
     def commit_changes(
         self,
@@ -73,6 +66,7 @@ class DeltaTarget(TargetTable):
         :raises ConflictError: if another run committed first; this one has written nothing then.
         """
         self.adopt_table()
+        options = self._options
         return write_changes(
-            self._spark, self.dataset, self.last, counted_changes, state, full=full, shape=shape
+            self._spark, self.dataset, self.last, counted_changes, state, options, full=full, shape=shape
         )

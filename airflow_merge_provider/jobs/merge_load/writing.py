@@ -17,6 +17,7 @@ from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
     Upsert,
+    WriteOptions,
     append_rows,
     create_table,
     overwrite_table,
@@ -113,6 +114,7 @@ def write_changes(
     last: PreviousRun | None,
     counted_changes: CountedChanges,
     state: Mapping[str, Any],
+    options: WriteOptions,
     *,
     full: bool,
     shape: TableShape | None = None,
@@ -138,7 +140,7 @@ def write_changes(
 
     def one_statement() -> None:
         if last is None:
-            create_table(target, inserts, JOB)
+            create_table(target, inserts, JOB, options=options)
         elif full:
             overwrite_table(target, inserts)
         elif counted_changes.empty:
@@ -161,7 +163,7 @@ def write_changes(
             upsert_rows(spark, target, upsert)
 
     with override_settings(spark, adaptive_execution_disabled(spark) if is_small else {}):
-        return commit_run(spark, target, JOB, last, state, one_statement)
+        return commit_run(spark, target, JOB, last, state, one_statement, options=options)
 
 
 def select_inserts(changes: Changes, shape: TableShape | None) -> DataFrame:

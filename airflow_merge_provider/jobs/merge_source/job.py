@@ -16,26 +16,24 @@ from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.columns import COLUMNS, check_lost_columns
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.decision import (
-    COUNTS,
     JOB,
     OVERRIDES_HASH,
     MergeDecision,
-    decide_merge,
     describe_scan,
     has_same_rules,
-    list_datasets,
+    open_run,
 )
 from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
-from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.core.run.reporter import RunResult
+from airflow_merge_provider.core.run.table_log import PinnedDataset, pin_source
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import normalize_uri, read_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
-from airflow_merge_provider.jobs.delta.table import build_row_counter
+from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.quarantine import QUARANTINE
 from airflow_merge_provider.jobs.merge_source.diff.comparison import ComparedClusters
@@ -68,7 +66,6 @@ from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
 from airflow_merge_provider.jobs.merge_source.scan.sources import list_property_columns
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
-from airflow_merge_provider.jobs.run.plan_table import pin_source
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.staging import create_dataframe, stage_table
 
@@ -84,37 +81,14 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConflictError: if another run committed first; nothing is written then.
     """
     config = MergeSourceConfig.parse(request.config)
+    overrides = SourceOverrides(spark, config, request)
     with progress.time_step("resolve inputs"):
-        target = DeltaTarget(
-            spark, resolve_dataset(config.target or "", request.warehouse, at="target"), request
-        )
-        pinned = [pin_source(spark, dataset, request) for dataset in list_datasets(config, request)]
-    return merge_datasets(spark, request, progress, config, target, pinned)
-
-
-def merge_datasets(
-    spark: SparkSession,
-    request: JobRequest,
-    progress: Progress,
-    config: MergeSourceConfig,
-    target: Target,
-    pinned: Sequence[PinnedDataset],
-) -> dict[str, Any]:
-    """Merge pinned datasets into a target, wherever both are, and return the report.
-
-    :raises DataError: if an input, the target or the result is wrong; nothing is written then.
-    :raises ConflictError: if another run committed first; nothing is written then.
-    """
-    overrides = _Overrides(spark, config, request)
-    count_rows = build_row_counter(spark)
-    sources = {source.dataset.id: source for source in pinned}
-    reporter = RunReporter(count_rows, request, progress, COUNTS, target.dataset, sources, target.last)
-    decision = decide_merge(config, pinned, reporter, lambda: overrides.valid.mark)
-    return _Merge(spark, decision, target, overrides).run_to_end()
+        decision = open_run(SparkLog(spark), config, request, progress, overrides.compute_hash)
+    return MergeRun(spark, decision, DeltaTarget(spark, decision), overrides).run_to_end()
 
 
 @dataclass(frozen=True)
-class _Overrides:
+class SourceOverrides:
     """The dataset of overrides, which is read once and only if the run may depend on it."""
 
     spark: SparkSession
@@ -127,18 +101,22 @@ class _Overrides:
         if self.config.overrides is None or self.request.until == "plan":
             return NO_OVERRIDES
         dataset = resolve_dataset(self.config.overrides, self.request.warehouse, at="overrides")
-        pinned = pin_source(self.spark, dataset, self.request)
+        pinned = pin_source(SparkLog(self.spark), dataset, self.request)
         return read_overrides(self.spark, pinned, self.config.dataset_ids, self.request.started_at)
+
+    def compute_hash(self) -> str:
+        """Return a hash of the overrides that are valid now."""
+        return self.valid.mark
 
 
 @dataclass(frozen=True)
-class _Merge(JobRun):
+class MergeRun(JobRun):
     """One run, from reading its inputs to its commit."""
 
     spark: SparkSession
     decision: MergeDecision
     target: Target
-    overrides: _Overrides
+    overrides: SourceOverrides
 
     @property
     def config(self) -> MergeSourceConfig:
@@ -155,7 +133,7 @@ class _Merge(JobRun):
 
         :raises DataError: if a dataset has lost a column.
         """
-        check_lost_columns(self.config, self.state, self.columns)
+        check_lost_columns(self.config, self.decision.state, self.columns)
 
     @cached_property
     def columns(self) -> dict[str, list[str]]:
@@ -306,7 +284,7 @@ class _Merge(JobRun):
     @property
     def rows_before(self) -> int | None:
         """The number of live rows that the previous run left; None if it has not counted them."""
-        totals = find_totals(self.state)
+        totals = find_totals(self.decision.state)
         return totals["live_rows"] if totals else (0 if self.last is None else None)
 
     def count_live_rows(self) -> int:
@@ -376,8 +354,8 @@ class _Merge(JobRun):
         if self.config.metrics is not None and result.changed:
             dataset = resolve_dataset(self.config.metrics, self.request.warehouse, at="metrics")
             metrics = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))
-            writer = normalize_uri(self.target.dataset.uri)
-            append_once(self.spark, dataset, JOB, writer, self.next_number, metrics)
+            writer, options = normalize_uri(self.target.dataset.uri), self.write_options
+            append_once(self.spark, dataset, JOB, writer, self.next_number, metrics, options=options)
         versions = {**named, **written, **self.save_rejected_rows()}
         state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: versions}
         commit = self.target.commit_state(state, write)
@@ -402,7 +380,7 @@ class _Merge(JobRun):
 
     def _open_side_table(self, name: str) -> SideTable:
         dataset = self.target.dataset.with_suffix(f"__{name}")
-        return SideTable.open(self.spark, dataset, JOB, name, self.last)
+        return SideTable.open(self.spark, dataset, JOB, name, self.last, options=self.write_options)
 
     def _build_metrics(
         self, resolution: Resolution[ClusteringResult], totals: Totals | None, scope: str

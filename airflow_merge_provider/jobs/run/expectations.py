@@ -25,6 +25,7 @@ from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.writer import WriteOptions
 from airflow_merge_provider.jobs.run.change_set import AFTER, BEFORE, KIND, ChangeSet
 from airflow_merge_provider.jobs.run.marked_rows import MarkedRows, build_failure
 from airflow_merge_provider.jobs.spark.expressions import combine_with_or
@@ -160,7 +161,10 @@ class RunExpectations:
         rows = reduce(DataFrame.unionByName, self._rejected.values())
         dataset = replace(self._reporter.target.with_suffix(REJECTED_SUFFIX), format="delta", options={})
         spark = rows.sparkSession
-        table = SideTable.open(spark, dataset, _OWNER, REJECTED, previous, next_number=next_number)
+        options = WriteOptions.from_request(self._reporter.request)
+        table = SideTable.open(
+            spark, dataset, _OWNER, REJECTED, previous, next_number=next_number, options=options
+        )
         stored = table.read_rows()
         if stored is not None:
             rows = rows.join(stored.select(*_KEY), list(_KEY), "left_anti").select(*rows.columns)

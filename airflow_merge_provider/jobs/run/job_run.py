@@ -1,9 +1,9 @@
-"""Define the order of the steps of a run, which is the same for every capability."""
+"""The steps of a run in a job, from its result to its commit, which are the same for every capability."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import Any
@@ -14,49 +14,31 @@ from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan, descri
 from airflow_merge_provider.core.change_plan.summary import has_changes
 from airflow_merge_provider.core.errors import OutdatedPlanError, Problem, RiskError
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
-from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.core.run.decision import RunDecision
-from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
-from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
-from airflow_merge_provider.core.run_mode import RunMode
+from airflow_merge_provider.core.run.previous_run import PreviousRun
+from airflow_merge_provider.core.run.reporter import RunResult
+from airflow_merge_provider.core.run.steps import RunSteps
+from airflow_merge_provider.jobs.delta.writer import WriteOptions
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, describe_examples
 from airflow_merge_provider.jobs.run.expectations import RunExpectations
 from airflow_merge_provider.jobs.run.plan_table import identify_rows, save_plan
 from airflow_merge_provider.jobs.run.retry import renew_state
 
 
-class JobRun(ABC):
-    """One run of a capability over a target as it was found.
+class JobRun(RunSteps):
+    """One run of a capability over a target as it was found, in a job.
 
-    The decision of a capability says how much is evaluated, and the capability evaluates it. This class
-    implements what all runs share: an earlier attempt is recognised first, a run without work does nothing, a
-    plan reads no rows, and a dry run or a run that exceeds the change limit writes nothing.
+    Beside the steps of every process it has those from the result to the commit: a dry run or a run that
+    exceeds the change limit writes nothing.
     """
 
-    decision: RunDecision
     spark: SparkSession
 
     @property
-    def reporter(self) -> RunReporter:
-        """The builder of the run's report."""
-        return self.decision.reporter
-
-    @property
-    def request(self) -> JobRequest:
-        """The request of the run."""
-        return self.reporter.request
-
-    @property
-    def last(self) -> PreviousRun | None:
-        """The previous run of the target; None if there is no target yet."""
-        return self.reporter.previous
-
-    @property
-    def state(self) -> Mapping[str, Any]:
-        """The state that the previous run left; empty if there was none, or if it has aged out."""
-        return self.last.state if self.last else {}
+    def write_options(self) -> WriteOptions:
+        """How the run writes its tables."""
+        return WriteOptions.from_request(self.request)
 
     @property
     def is_full(self) -> bool:
@@ -83,54 +65,12 @@ class JobRun(ABC):
         """The expectations of the run, and the rows that it leaves out."""
         return RunExpectations(parse_expectations(self.request.config.get(EXPECT)), self.reporter)
 
-    def run_to_end(self) -> dict[str, Any]:
-        """Execute the run, and return the report.
+    def check_inputs(self) -> None:
+        """Check nothing: most capabilities check while they read."""
 
-        :raises DataError: if an input, the target or the result is wrong; nothing is written then.
-        :raises RiskError: if the run would exceed the change limit; nothing is written then.
-        :raises ConflictError: if another run committed first; nothing is written then.
-        """
-        commit = self.decision.find_own_commit()
-        if commit is not None:
-            return self.report_retry(commit)
-        run_mode, reason = self.decision.choose_run_mode()
-        if run_mode == "noop":
-            return self._keep_state(self.report_noop(reason))
-        self.check_inputs()
-        if self.request.until == "plan":
-            return self.reporter.build_plan(run_mode, reason, **self.describe_plan())
-        return self._keep_state(self.execute(run_mode, reason))
-
-    def _keep_state(self, report: dict[str, Any]) -> dict[str, Any]:
-        """Commit the state of the previous run again if the log may lose it and this run has no commit."""
-        last = self.last
-        if last is None or not last.is_expiring or report["target"]["version"] != last.version:
-            return report
+    def renew_state(self, last: PreviousRun) -> None:
         with self.reporter.progress.time_step("keep state"):
-            renew_state(self.spark, self.reporter.target, self.request.job, last)
-        return report
-
-    def report_retry(self, commit: RunCommit) -> dict[str, Any]:
-        """Return the report of a run whose earlier attempt has committed."""
-        return self.decision.report_retry(commit)
-
-    def report_noop(self, reason: str) -> dict[str, Any]:
-        """Return the report of a run without work."""
-        return self.decision.report_noop(reason)
-
-    def check_inputs(self) -> None:  # noqa: B027 - most capabilities check while they read
-        """Check what every run with work needs of its inputs.
-
-        :raises DataError: if an input is wrong.
-        """
-
-    @abstractmethod
-    def describe_plan(self) -> dict[str, Any]:
-        """Return the details of a run that reads no rows, after all checks that need no rows."""
-
-    @abstractmethod
-    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
-        """Evaluate, write and return the report."""
+            renew_state(self.spark, self.reporter.target, self.request.job, last, self.write_options)
 
     @abstractmethod
     def count_live_rows(self) -> int:

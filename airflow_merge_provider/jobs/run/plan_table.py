@@ -12,11 +12,11 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.reporter import RunReporter
-from airflow_merge_provider.core.run.table_log import PinnedDataset, parse_metadata, pin_planned
+from airflow_merge_provider.core.run.table_log import parse_metadata
 from airflow_merge_provider.core.source_offset import write_offsets
 from airflow_merge_provider.jobs.delta.log import find_newest_version, read_commit_id, read_history
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.delta.table import pin_dataset
+from airflow_merge_provider.jobs.delta.writer import WriteOptions
 
 
 def save_plan(reporter: RunReporter, text_rows: DataFrame, summary: ChangeSummary) -> ChangeSummary:
@@ -36,7 +36,7 @@ def save_plan(reporter: RunReporter, text_rows: DataFrame, summary: ChangeSummar
         started_at=request.started_at,
         digest=summary.digest,
     )
-    table = SideTable(text_rows.sparkSession, dataset, PLAN, None)
+    table = SideTable(text_rows.sparkSession, dataset, PLAN, None, options=WriteOptions.from_request(request))
     commit = table.replace_rows(text_rows, metadata={PLAN: record.model_dump()})
     reference = PlanReference(dataset=dataset.id, uri=dataset.uri, version=commit.version)
     reporter.progress.log_line(f"saved the plan in {dataset.uri}, version {commit.version}")
@@ -91,11 +91,6 @@ def _require_digest(record: SavedPlan, choice: PlanChoice, table: str) -> None:
         )
         hint = "nothing was written: save a plan and approve it"
         raise DataError.from_problems([Problem("plan", "other-plan", message, hint)])
-
-
-def pin_source(spark: SparkSession, dataset: Dataset, request: JobRequest) -> PinnedDataset:
-    """Return a source at the version that the run reads: the newest one, or that of the plan it applies."""
-    return pin_planned(pin_dataset(spark, dataset), request.saved_plan)
 
 
 def _find_plan_table(target: Dataset) -> Dataset:

@@ -11,13 +11,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.saved_plan import describe_outdated
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import (
-    ConflictError,
-    DataError,
-    OutdatedPlanError,
-    Problem,
-    RiskError,
-)
+from airflow_merge_provider.core.errors import ConflictError, DataError, OutdatedPlanError, Problem, RiskError
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.progress import Progress
@@ -26,12 +20,7 @@ from airflow_merge_provider.core.spark_conf import SINGLE_WRITER, TIME_ZONE
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.delta.transaction import CommitResult, commit_once
-from airflow_merge_provider.jobs.delta.writer import (
-    FLAGGED_FIRST,
-    WITH_DELETION_VECTORS,
-    append_rows,
-    set_flag,
-)
+from airflow_merge_provider.jobs.delta.writer import DEFAULT_OPTIONS, WriteOptions, append_rows, set_flag
 from airflow_merge_provider.jobs.run.plan_table import load_plan
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import override_settings
@@ -88,15 +77,13 @@ def _find_outdated(error: DataError) -> Problem:
 def _choose_settings(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, str]:
     """Return the settings of the session that a run needs, or that a request asks for.
 
-    Every run casts and writes times in one time zone, so that a run with other settings changes no row. New
-    tables can be without deletion vectors, so that readers need not support them.
+    Every run casts and writes times in one time zone, so that a run with other settings changes no row. A
+    single writer is a setting because the log store reads it, inside Spark.
     """
     settings: dict[str, str] = {}
     if (zone := spark.conf.get(TIME_ZONE)) != "UTC":
         settings[TIME_ZONE] = "UTC"
         progress.log_line(f"{TIME_ZONE} is {zone} and has no effect: runs use UTC")
-    if not request.deletion_vectors:
-        settings[WITH_DELETION_VECTORS] = "false"
     if request.allow_single_writer:
         settings[SINGLE_WRITER] = "true"
     return settings
@@ -117,6 +104,8 @@ def commit_run(
     previous: PreviousRun | None,
     state: Mapping[str, Any],
     write: Callable[[], object],
+    *,
+    options: WriteOptions = DEFAULT_OPTIONS,
 ) -> CommitResult:
     """Run ``write`` as the one commit of a run, which carries ``state`` for the next run.
 
@@ -131,7 +120,7 @@ def commit_run(
     since = previous.version if previous else -1
     metadata = {**state, "capability": capability, "number": number}
     try:
-        if previous is not None and spark.conf.get(FLAGGED_FIRST, "") == target.uri:
+        if previous is not None and options.flagged_uri == target.uri:
             set_flag(spark, target)
         return commit_once(spark, target, capability, number, metadata, write, since=since)
     except ConflictError as error:
@@ -143,16 +132,17 @@ def commit_run(
         raise
 
 
-def renew_state(spark: SparkSession, target: Dataset, capability: str, previous: PreviousRun) -> None:
+def renew_state(
+    spark: SparkSession, target: Dataset, capability: str, previous: PreviousRun, options: WriteOptions
+) -> None:
     """Commit the state of the previous run again, without rows, so that the log keeps it.
 
     If another writer commits meanwhile, nothing is written: a later run does it.
     """
     no_rows = spark.table(sql.quote_table(target)).limit(0)
+    write = partial(append_rows, target, no_rows)
     with suppress(ConflictError):
-        commit_run(
-            spark, target, capability, previous, previous.renewed_state, partial(append_rows, target, no_rows)
-        )
+        commit_run(spark, target, capability, previous, previous.renewed_state, write, options=options)
 
 
 def purge_target(spark: SparkSession, target: Dataset) -> int:

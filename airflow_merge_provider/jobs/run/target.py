@@ -8,12 +8,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.run.previous_run import PreviousRun, load_previous_run
+from airflow_merge_provider.core.run.decision import RunDecision
+from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.table_log import PinnedDataset
-from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, count_records, read_dataset
+from airflow_merge_provider.jobs.delta.table import count_live_rows, count_records, read_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
-from airflow_merge_provider.jobs.delta.writer import set_owner
+from airflow_merge_provider.jobs.delta.writer import WriteOptions, set_owner
 from airflow_merge_provider.jobs.run.retry import commit_run
 
 
@@ -23,24 +23,10 @@ class TargetTable:
     ``last`` is the previous run of the target, None if there is no table.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        dataset: Dataset,
-        capability: str,
-        request: JobRequest,
-        *,
-        adopts: bool | None = None,
-    ) -> None:
-        """Find the table and its previous run.
-
-        :param adopts: whether the run takes over a table of another program; None if the capability cannot.
-        :raises DataError: if it is not a Delta table, or one that this capability did not write.
-        """
-        self.dataset = dataset
-        self.last: PreviousRun | None = load_previous_run(
-            SparkLog(spark), dataset, capability, request, adopts=adopts
-        )
+    def __init__(self, spark: SparkSession, capability: str, decision: RunDecision) -> None:
+        self.dataset: Dataset = decision.reporter.target
+        self.last: PreviousRun | None = decision.last
+        self._options = WriteOptions.from_request(decision.request)
         self._spark, self._capability = spark, capability
 
     def read_rows(self) -> DataFrame:
@@ -64,7 +50,9 @@ class TargetTable:
         :raises ConflictError: if another run committed first; this one has written nothing then.
         """
         self.adopt_table()
-        return commit_run(self._spark, self.dataset, self._capability, self.last, state, write)
+        return commit_run(
+            self._spark, self.dataset, self._capability, self.last, state, write, options=self._options
+        )
 
     def adopt_table(self) -> None:
         """Name the capability as the owner of a table that it takes over, in a commit that changes no row."""

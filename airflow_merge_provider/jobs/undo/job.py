@@ -56,13 +56,14 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConflictError: when another run committed first.
     :raises SetupError: when another writer of the target could overwrite its commit.
     """
-    target = resolve_dataset(UndoConfig.parse(request.config).target, request.warehouse, at="target")
+    config = UndoConfig.parse(request.config)
+    target = resolve_dataset(config.target, request.warehouse, at="target")
     opened = partial(_open_storage, spark)
     if (journal := find_journal(target, opened)) is not None:
         return undo_files(journal, opened, request, progress)
     require_safe_commits(spark, request)
     with progress.time_step("resolve inputs"):
-        decision = open_run(SparkLog(spark), request, progress)
+        decision = open_run(SparkLog(spark), config, request, progress)
     return _Undo(spark, decision).run_to_end()
 
 
@@ -87,10 +88,9 @@ class _Undo(JobRun):
         return False
 
     def describe_plan(self) -> dict[str, Any]:
-        """Return the runs that would be undone."""
-        if self.decision.removal is not None:
-            return self.decision.describe_removal(self.decision.removal)
-        return dict(self.decision.build_result().details)
+        """Return the run whose load would be taken out; logs alone tell what a restore would undo."""
+        removal = self.decision.removal
+        return {} if removal is None else self.decision.describe_removal(removal)
 
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Restore the target and its side tables, or take a load out of the target."""
@@ -101,9 +101,6 @@ class _Undo(JobRun):
         choice = self.decision.choice
         if choice is None:
             raise ValueError("there is nothing to undo")
-        if self.reporter.is_dry_run:
-            # As before Spark starts: a dry run of an undo reads no rows.
-            return self.reporter.build_report(result)
         write = partial(self._commit_undo, choice, result)
         return self.commit_result(result, write, partial(self._list_changes, choice))
 
@@ -138,8 +135,8 @@ class _Undo(JobRun):
 
     def _remove_load(self, removal: LoadRemoval, held: ExitStack) -> dict[str, Any]:
         """Compute the versions without a load, and commit them."""
-        times = TimesTable(self.spark, self.target, self.last)
-        sequences = SequencesTable(self.spark, self.target, self.last)
+        times = TimesTable(self.spark, self.target, self.last, self.write_options)
+        sequences = SequencesTable(self.spark, self.target, self.last, self.write_options)
         version = None if self.last is None else self.last.version
         stored = read_dataset(self.spark, PinnedDataset(self.target, version))
         check_target_form(removal.config, stored.schema.jsonValue()["fields"], self.target.id)
@@ -189,7 +186,9 @@ class _Undo(JobRun):
             UNDO: {UNDONE_VERSION: removal.run.version},
         }
         with self.reporter.progress.time_step("write"):
-            commit = write_changes(self.spark, self.target, self.last, counted_changes, state, full=False)
+            commit = write_changes(
+                self.spark, self.target, self.last, counted_changes, state, self.write_options, full=False
+            )
         return self.reporter.build_report(result, version=commit.version, changed=True)
 
     def _restore_side_table(self, side_table: SideTableVersion) -> None:

@@ -18,6 +18,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.previous_run import load_previous_run
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.delta.table import SparkLog
+from airflow_merge_provider.jobs.delta.writer import WriteOptions
 from airflow_merge_provider.jobs.merge_load import job as merge_load
 from airflow_merge_provider.jobs.run.population import run_with_population
 from airflow_merge_provider.jobs.run.retry import commit_run, run_attempt
@@ -130,7 +131,8 @@ def test_the_mode_decides_how_far_a_run_has_to_come(
     def fail_to_commit(spark: SparkSession, request: Any, progress: Any) -> None:
         target = Dataset(id="target", path=str(tmp_path / "target"))
         previous = load_previous_run(SparkLog(spark), target, probe.CAPABILITY, request)
-        commit_run(spark, target, probe.CAPABILITY, previous, {}, raise_error)
+        options = WriteOptions.from_request(request)
+        commit_run(spark, target, probe.CAPABILITY, previous, {}, raise_error, options=options)
 
     def raise_error(*_: Any) -> None:
         raise DataError("the source is not to be trusted")

@@ -35,7 +35,7 @@ _CURRENT, _SURROGATE, _LAST_END, _LAST_HASH = (
 
 
 def run_check(
-    spark: SparkSession, request: JobRequest, config: Scd2CheckConfig, target: Dataset, progress: Progress
+    spark: SparkSession, request: JobRequest, config: Scd2CheckConfig, progress: Progress
 ) -> dict[str, Any]:
     """Check a history.
 
@@ -44,7 +44,7 @@ def run_check(
     :raises DataError: with everything that does not hold, or when the target is no history.
     """
     with progress.time_step("resolve inputs"):
-        pinned = pin_dataset(spark, target)
+        pinned = pin_dataset(spark, resolve_dataset(config.target, request.warehouse, at="target"))
         source = None
         if config.source is not None:
             source = pin_dataset(spark, resolve_dataset(config.source, request.warehouse, at="source"))

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
+from airflow_merge_provider.jobs.delta.writer import WriteOptions
 
 TIMES = "times"
 _SUFFIX = "__times"
@@ -43,8 +44,10 @@ class LoadTimes(Protocol):
 class TimesTable:
     """The side table of recorded times that belongs to a target."""
 
-    def __init__(self, spark: SparkSession, target: Dataset, previous: PreviousRun | None) -> None:
-        self._spark, self._target, self._previous = spark, target, previous
+    def __init__(
+        self, spark: SparkSession, target: Dataset, previous: PreviousRun | None, options: WriteOptions
+    ) -> None:
+        self._spark, self._target, self._previous, self._options = spark, target, previous, options
 
     @property
     def version(self) -> int | None:
@@ -78,7 +81,8 @@ class TimesTable:
         reverted. So is the removal of a time by an undo that did not commit to the target.
         """
         previous = self._previous
-        table = SideTable.open(self._spark, self._target.with_suffix(_SUFFIX), _OWNER, TIMES, previous)
+        dataset = self._target.with_suffix(_SUFFIX)
+        table = SideTable.open(self._spark, dataset, _OWNER, TIMES, previous, options=self._options)
         if previous is None or not previous.is_restored:
             table.version = table.find_version_before(_REMOVAL)
         return table

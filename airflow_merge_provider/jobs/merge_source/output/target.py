@@ -8,8 +8,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.merge_source.decision import JOB
-from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.merge_source.decision import JOB, MergeDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import create_table, overwrite_table
@@ -46,13 +45,14 @@ class Target(Protocol):
 class DeltaTarget(TargetTable):
     """A Delta table of outputs."""
 
-    def __init__(self, spark: SparkSession, dataset: Dataset, request: JobRequest) -> None:
-        super().__init__(spark, dataset, JOB, request)
+    def __init__(self, spark: SparkSession, decision: MergeDecision) -> None:
+        super().__init__(spark, JOB, decision)
 
     def overwrite_rows(self, rows: DataFrame) -> None:
         """Replace all rows, or create the table if there is none."""
         if self.last is None:
-            create_table(self.dataset, rows, JOB, build_properties(rows.columns))
+            properties = build_properties(rows.columns)
+            create_table(self.dataset, rows, JOB, properties, options=self._options)
         else:
             overwrite_table(self.dataset, rows)
 
