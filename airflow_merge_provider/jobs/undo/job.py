@@ -24,7 +24,13 @@ from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import APPROVED_BY, CHANGED, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.core.table_history import NO_VERSION, RESTORED_VERSION, UNDO, UNDONE_VERSION
+from airflow_merge_provider.core.table_history import (
+    NO_VERSION,
+    REMOVES_FLAG,
+    RESTORED_VERSION,
+    UNDO,
+    UNDONE_VERSION,
+)
 from airflow_merge_provider.core.undo.choice import SideTableVersion, UndoChoice
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.core.undo.decision import UndoDecision, open_run
@@ -33,6 +39,7 @@ from airflow_merge_provider.jobs.delta.log import read_properties
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, read_dataset
+from airflow_merge_provider.jobs.delta.transaction import set_user_metadata
 from airflow_merge_provider.jobs.delta.writer import delete_all_rows, restore_table, unset_flag
 from airflow_merge_provider.jobs.merge_load.changes import list_changed_rows
 from airflow_merge_provider.jobs.merge_load.report import VERSION_KINDS, count_rows
@@ -44,6 +51,7 @@ from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.retry import commit_run
+from airflow_merge_provider.jobs.spark.session import override_settings
 from airflow_merge_provider.jobs.spark.storage import build_arguments
 from airflow_merge_provider.jobs.undo.files import find_journal, undo_files
 
@@ -127,8 +135,9 @@ class _Undo(JobRun):
                 self._restore_side_table(side_table)
         state = {**self.reporter.build_state(result), UNDO: {RESTORED_VERSION: choice.version}}
         if choice.version == NO_VERSION:
-            # If the undo dies after this, the next run sets the flag again.
-            unset_flag(self.spark, self.target)
+            # If the undo dies after this, the next run sets the flag again, or the next attempt reads the mark.
+            with override_settings(self.spark, set_user_metadata({REMOVES_FLAG: True})):
+                unset_flag(self.spark, self.target)
             restore = partial(delete_all_rows, self.spark, self.target)
         else:
             restore = partial(restore_table, self.spark, self.target, choice.version)

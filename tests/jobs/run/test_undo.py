@@ -212,10 +212,11 @@ def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, nam
     assert lake.read_tables() == rows
 
 
-def test_a_first_run_without_rows_is_undone(lake: Lake) -> None:
+def test_a_first_run_without_rows_is_undone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The undo commits although there are no rows to delete; of the properties it only reverts the flag.
 
-    Its undo brings the flag back, unless it would revert rows of another program.
+    Its undo brings the flag back, also if an attempt died after it had removed the flag, unless it would
+    revert rows of another program.
     """
     lake.write_rows([], [])
     lake.run()
@@ -231,10 +232,19 @@ def test_a_first_run_without_rows_is_undone(lake: Lake) -> None:
     assert (report["details"]["restored"][0]["run_id"], report["warnings"]) == ("r1", [])
     properties = DeltaTable(str(lake.folder / "t")).metadata().configuration
     assert (properties["merge.populated"], properties["x.contact"]) == ("true", "y")
+    with monkeypatch.context() as context:
+        context.setattr(undo, "commit_run", _die)
+        with pytest.raises(MemoryError):
+            lake.undo("again")
+    assert "merge.populated" not in DeltaTable(str(lake.folder / "t")).metadata().configuration
     lake.undo("again")
+    lake.undo(run="again")
+    assert DeltaTable(str(lake.folder / "t")).metadata().configuration["merge.populated"] == "true"
+    lake.undo("third")
     lake.execute_sql("INSERT INTO {t} (_id) VALUES ('7')")
-    with pytest.raises(DataError, match="another writer changed rows in version 7"):
-        lake.undo(run="again")
+    version = lake.version
+    with pytest.raises(DataError, match=f"another writer changed rows in version {version}"):
+        lake.undo(run="third")
 
 
 @pytest.mark.parametrize("name", all_long_but(["nested", "merge_engine", "joiner"], "joiner"))
