@@ -56,6 +56,8 @@ _VALUE_FREE_ERRORS = (
 )
 # From the first to the last quote, because values contain quotes too; an apostrophe stands after a letter.
 _QUOTED = re.compile(r"(?<!\w)(['\"])(?:.*\1(?!\w)|.*$)", re.DOTALL)
+# The column that a problem begins with.
+_COLUMN = re.compile(r"column (?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")")
 # Lines of a stack without messages: files, functions and the classes of errors.
 _STACK_LINE = re.compile(
     r"\s+(?:at [\w.$/<>-]+\([\w.$<> ]*(?::\d+)?\)$|File \"[^\"]+\", line \d+(?:, in \S+)?$|\.\.\. \d+ more)"
@@ -219,6 +221,20 @@ def mask_error(text: str, error: BaseException | None = None) -> str:
         return f"{type(error).__name__}: {MASK}"
     name = _CLASS.match(text)
     return f"{name[1]}: {MASK}" if name else MASK
+
+
+def mask_problem(text: str) -> str:
+    """Return a problem of this package as it may be shown: with its column, and without what it quotes.
+
+    >>> with use_shown_rows(ShownRows(rows="keys")):
+    ...     mask_problem("column 'a.b': 'it's' is not a valid INT (correct it)")
+    "column 'a.b': '***' is not a valid INT (correct it)"
+    """
+    if not _current.has_masks:
+        return text
+    column = _COLUMN.match(text)
+    end = column.end() if column else 0
+    return text[:end] + _QUOTED.sub(rf"\1{MASK}\1", text[end:])
 
 
 def is_free_of_values(text: str) -> bool:

@@ -7,12 +7,19 @@ classes and conditions decide what an error is, and messages only if they cannot
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, functions as F
 
-from airflow_merge_provider.core.change_plan.shown_rows import is_free_of_values, mask_error, mask_text
+from airflow_merge_provider.core.change_plan.shown_rows import (
+    is_free_of_values,
+    mask_error,
+    mask_problem,
+    mask_text,
+)
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] *")
 _STATE = re.compile(r"SQLSTATE: (\w{5})\b")
@@ -39,10 +46,16 @@ _CAUSE = re.compile(
 )
 
 
+# An error that an expression of this process raises begins so, with the length of its place: no value can.
+_OWN = f"[{secrets.token_hex(8)}:"
+_OWN_HEAD = re.compile(rf"{re.escape(_OWN)}(\d+)\] ")
+
+
 class Cause(NamedTuple):
     """One error of a chain: its class, the condition and the SQLSTATE of Spark, and its message.
 
-    ``has_values`` is whether its message may contain values that are not in quotes.
+    ``has_values`` is whether its message may contain values that are not in quotes. ``problem`` is what an
+    expression of this package has raised, the message is what comes before.
     """
 
     name: str
@@ -50,12 +63,15 @@ class Cause(NamedTuple):
     state: str
     message: str
     has_values: bool
+    problem: str = ""
 
     @property
     def shown_line(self) -> str:
         """The first line of the error as it may be shown, with its condition or its class."""
         head = f"[{self.condition}]" if self.condition else f"{self.name}:"
-        line = self.message.strip().partition("\n")[0]
+        line = (self.problem or self.message).strip().partition("\n")[0]
+        if self.problem:
+            return f"{head} {self.message}{mask_problem(line)}"
         if self.has_values:
             return f"{head} {mask_text(line)}"
         return f"{head} {line}" if self.condition else mask_error(f"{head} {line}")
@@ -71,6 +87,15 @@ class Cause(NamedTuple):
         # The message of a file that cannot be read has its path only, which has values of partitions.
         has_text = not self.has_values and not self.condition.startswith(OF_A_FILE)
         return f"{self.condition} {self.name}: {self.message if has_text else ''}"
+
+
+def raise_problem(place: Column, problem: Column) -> Column:
+    """Return an expression that raises an error, of which only the values are masked.
+
+    :param place: what is shown before the problem, such as a file; it has no values.
+    :param problem: begins with its column, or without a name, and has values only in quotes.
+    """
+    return F.raise_error(F.concat(F.lit(_OWN), F.length(place), F.lit("] "), place, problem))
 
 
 def list_causes(error: BaseException | None) -> list[Cause]:
@@ -150,7 +175,12 @@ def _build_cause(name: str, message: str) -> Cause:
         return Cause(name, "", "", message, has_values)
     # A value stands before what Spark adds.
     states = _STATE.findall(message)
-    return Cause(name, condition[1], states[-1] if states else "", message[condition.end() :], has_values)
+    state, message = states[-1] if states else "", message[condition.end() :]
+    if own := _OWN_HEAD.match(message):
+        end = own.end() + int(own[1])
+        place, problem = message[own.end() : end], message[end:]
+        return Cause(name, condition[1], state, place, has_values=False, problem=problem)
+    return Cause(name, condition[1], state, message, has_values)
 
 
 def error_condition(error: BaseException) -> str:

@@ -285,7 +285,7 @@ def _find_refusal(cause: Cause, path: str) -> Problem | None:
             f"with ALTER COLUMN {match[1]} DROP NOT NULL"
         )
         return Problem(path, "not-null", message, hint)
-    if condition == "USER_RAISED_EXCEPTION" and (match := _LOST.match(message)):
+    if match := _LOST.match(cause.problem):
         row = f"{match[1]} in the row {mask_text(match[2])}"
         message = f"{LOST_PARTITION_VALUE} {row}: Delta would store NULL, or no file could be named so"
         hint = "set another value upstream, leave the rows out with expect, or partition by another column"

@@ -27,6 +27,7 @@ from airflow_merge_provider.core.dataset import (
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.file_options import find_lossy_options, find_option
 from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.causes import raise_problem
 from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.files.container_files import find_location, list_files
 from airflow_merge_provider.jobs.spark.files.containers import (
@@ -256,7 +257,7 @@ def _read_texts(
         return texts.drop(*map(quote_column, values.list_attributes(schema)))
     file_path = texts.metadataColumn("_metadata").getField("file_path")
     prefix = F.concat(F.lit(f"{dataset.id}: "), file_path, F.lit(": "))
-    error = F.raise_error(F.concat(prefix, _describe_record(schema))).cast("boolean")
+    error = raise_problem(prefix, _describe_record(schema)).cast("boolean")
     records = texts.where(F.when(F.col(CORRUPT).isNull(), F.lit(True)).otherwise(error))
     return values.convert_strictly(records.drop(CORRUPT), schema, prefix)
 

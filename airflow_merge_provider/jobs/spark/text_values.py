@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.file_options import find_option
+from airflow_merge_provider.jobs.spark.causes import raise_problem
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.formats import complete_options
 from airflow_merge_provider.jobs.spark.sql import quote_column
@@ -169,7 +170,7 @@ class TextValues:
         kinds = {field.name: field.dataType for field in schema.fields}
         columns = {}
         for name, value in values.items():
-            failed = F.raise_error(F.concat(prefix, problems[name]))
+            failed = raise_problem(prefix, problems[name])
             columns[name] = F.when(problems[name].isNull(), value).otherwise(cast_to(failed, kinds[name]))
         frame = frame.withColumns(columns) if columns else frame
         return frame.drop(*map(quote_column, self.list_attributes(schema)))

@@ -15,6 +15,7 @@ from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_sh
 from airflow_merge_provider.core.errors import DataError, JobError, MergeError, SetupError
 from airflow_merge_provider.jobs.spark.errors import (
     COMMIT_REFUSED,
+    LOST_PARTITION_VALUE,
     convert_error,
     describe_unknown_error,
     first_line,
@@ -241,7 +242,8 @@ def test_errors_of_rows_are_final_and_have_no_value(spark: SparkSession) -> None
         "DUPLICATED_MAP_KEY": "map(v, 1, v, 2)",
         "CANNOT_DECODE_URL": "url_decode(concat(v, '%ZZ'))",
         "MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION": "parse_json(v)",
-        "USER_RAISED_EXCEPTION": "raise_error(v)",
+        # As this package writes it, but not from one of its expressions.
+        "USER_RAISED_EXCEPTION": f"raise_error(concat('{LOST_PARTITION_VALUE} ', v, ' in the row '))",
     }
 
     for condition, expression in conditions.items():
