@@ -106,7 +106,10 @@ def merge_reports(reports: Mapping[str, Mapping[str, Any]], reporter: RunReporte
     }
     details = build_details(nested, dict(list(changed.items())[:_TABLES_MAX]))
     reason = next(iter(reasons), "the source has no rows to dispatch")
-    return reporter.build_report(RunResult(mode, reason, rows, counts, details), changed=bool(changed))
+    report = reporter.build_report(RunResult(mode, reason, rows, counts, details), changed=bool(changed))
+    flags = [report["populated"] for report in reports.values() if report["populated"] is not None]
+    became_populated = any(report["became_populated"] for report in reports.values())
+    return {**report, "populated": all(flags) if flags else None, "became_populated": became_populated}
 
 
 def _add_up(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:

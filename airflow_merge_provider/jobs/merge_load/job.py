@@ -58,6 +58,7 @@ from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, selec
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, ReplacedTable, insert_rows, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.plan_table import pin_source
+from airflow_merge_provider.jobs.run.population import run_part
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -134,7 +135,8 @@ def _load_parts(
     for name, dataset in parts.items():
         with progress.time_step("resolve target"):
             table = DeltaTarget(spark, dataset, request, adopts=config.adopt)
-        reports[name] = load_rows(spark, request, progress, config, table, pinned, part=name)
+        load = partial(load_rows, spark, request, progress, config, table, pinned, part=name)
+        reports[name] = run_part(spark, request, dataset, load)
     return dispatch.merge_reports(reports, reporter)
 
 

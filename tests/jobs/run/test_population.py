@@ -146,7 +146,7 @@ def test_the_mode_decides_how_far_a_run_has_to_come(
     with pytest.raises(DataError):
         flagged(mode, run="r4", job=fail_to_commit, target=str(tmp_path))
     assert read_flag(tmp_path) is None
-    with pytest.raises(ConflictError, match="^Delta has refused it$"):
+    with pytest.raises(ConflictError, match=r"^Delta has refused it$"):
         # The only commit since the run has found the table is its own, of the flag.
         flagged(mode, run="r2", job=partial(fail_to_commit, error=ConflictError("Delta has refused it")))
     assert read_flag(tmp_path) == flag_after_failure
