@@ -30,7 +30,8 @@ from airflow_merge_provider.core.run.table_log import (
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.writer import restore_table
-from airflow_merge_provider.jobs.spark.errors import COMMIT_REFUSED, convert_error, has_condition
+from airflow_merge_provider.jobs.spark.errors import convert_error, has_condition
+from airflow_merge_provider.jobs.spark.known_errors import COMMIT_REFUSED
 from airflow_merge_provider.jobs.spark.session import override_settings
 
 _ATTEMPT = "attempt"

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
 from airflow_merge_provider.core.errors import DataError, JobError, MergeError, SetupError
 from airflow_merge_provider.jobs.spark.errors import (
-    COMMIT_REFUSED,
     LOST_PARTITION_VALUE,
     convert_error,
     describe_unknown_error,
     first_line,
     has_condition,
 )
+from airflow_merge_provider.jobs.spark.known_errors import COMMIT_REFUSED
 
 CALL = """An error occurred while calling o41.sql.
 : org.apache.spark.SparkException: Job aborted due to stage failure
