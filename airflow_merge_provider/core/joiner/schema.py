@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_merge_provider.core.schema.type_text import PART_COUNTS, show_identifier, split_type
 
-_ALIASES = {
+_TYPE_ALIASES = {
     "bigint": "long",
     "binary": "bytes",
     "bool": "boolean",
@@ -30,7 +30,7 @@ _ATOMS = frozenset({
 })  # fmt: skip
 # Spark's metadata of a column with the type that was declared, such as char(5), in place of string.
 _SIZED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
-_FORMS = "must be a list of [name, type, nullable] or an object of name: type"
+_SCHEMA_FORM = "must be a list of [name, type, nullable] or an object of name: type"
 _PAIR, _TRIPLE = 2, 3
 
 
@@ -73,7 +73,7 @@ def parse_fields(written: Any) -> Schema:
         pairs = [(name, str(kind)) for name, kind in written.items()]
         return tuple(_parse_field(name, kind.removesuffix("?"), kind.endswith("?")) for name, kind in pairs)
     if isinstance(written, str) or not isinstance(written, Sequence):
-        raise ValueError(_FORMS)  # noqa: TRY004 - pydantic reads it
+        raise ValueError(_SCHEMA_FORM)  # noqa: TRY004 - pydantic reads it
     return tuple(_from_entry(entry) for entry in written)
 
 
@@ -124,7 +124,7 @@ def normalize_type(written: str) -> str:
     if kind in PART_COUNTS:
         return f"{kind}<{','.join(normalize_type(part_type) for _, part_type in inner)}>"
     name, bracket, size = kind.partition("(")
-    name = _ALIASES.get(name, name)
+    name = _TYPE_ALIASES.get(name, name)
     return f"{name}(10,0)" if kind == "decimal" else f"{name}{bracket}{size}"
 
 

@@ -44,7 +44,7 @@ JOB = "merge_engine"
 # The state names this many batches, each with the time of its run, and the time of the newest one that it has
 # dropped, in microseconds since 1970 UTC.
 _BATCHES_MAX = 100
-_BATCHES, _DROPPED = "batches", "dropped_batches_until"
+_BATCHES, _DROPPED_BATCHES = "batches", "dropped_batches_until"
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,10 @@ class FoldDecision(RunDecision):
         batches = _read_batches(state) | ({self.batch: self.request.started_at} if self.batch else {})
         names = sorted(batches, key=lambda name: batches[name])
         former_names, stored_names = names[:-_BATCHES_MAX], names[-_BATCHES_MAX:]
-        dropped_until = max([state.get(_DROPPED) or 0, *(batches[name] for name in former_names)])
+        dropped_until = max([state.get(_DROPPED_BATCHES) or 0, *(batches[name] for name in former_names)])
         return {
             _BATCHES: {name: batches[name] for name in stored_names},
-            **({_DROPPED: dropped_until} if dropped_until else {}),
+            **({_DROPPED_BATCHES: dropped_until} if dropped_until else {}),
         }
 
     def check_inputs(self, read_fields: ReadFields) -> None:
@@ -156,7 +156,7 @@ class FoldDecision(RunDecision):
             )
             hint = "set another batch_id if it was not, or rebuild the target with full_refresh=True"
             raise _build_refusal("batch_id", message, hint)
-        dropped_until, run_after = self.state.get(_DROPPED), self.request.run_after
+        dropped_until, run_after = self.state.get(_DROPPED_BATCHES), self.request.run_after
         is_old = dropped_until and run_after is not None and run_after <= dropped_until
         if is_old and self.request.run.is_cleared:
             message = (

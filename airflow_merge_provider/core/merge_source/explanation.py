@@ -17,7 +17,7 @@ _NEAR = 3
 # The number of members that a text names.
 MEMBERS_MAX = 3
 # The kinds of keys that contain other keys.
-_NESTED = ("l", "o")
+_NESTED_FIELDS = ("l", "o")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def format_key(key: str) -> str:
     kind, _, value = key.partition(":")
     if kind == "s":
         return json.dumps(value, ensure_ascii=False)
-    return _readable_tree(json.loads(value)) if kind in _NESTED else value
+    return _readable_tree(json.loads(value)) if kind in _NESTED_FIELDS else value
 
 
 def _readable_tree(tree: Any) -> str:

@@ -39,7 +39,9 @@ from airflow_merge_provider.core.undo.config import UndoConfig
 
 # The number of commits of a run that an error names.
 _NAMED_MAX = 10
-_EXPIRED_HINT = "raise delta.logRetentionDuration for later runs; a full_refresh computes the target again"
+_HISTORY_EXPIRED_HINT = (
+    "raise delta.logRetentionDuration for later runs; a full_refresh computes the target again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def choose_undo(
     history: Sequence[HistoryEntry],
     lineage: Lineage,
     *,
-    expired_hint: str = _EXPIRED_HINT,
+    expired_hint: str = _HISTORY_EXPIRED_HINT,
 ) -> UndoChoice | None:
     """Return what an undo does; None if no run is in force.
 

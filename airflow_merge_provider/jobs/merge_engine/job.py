@@ -40,7 +40,7 @@ from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog, build_row_counter
 from airflow_merge_provider.jobs.merge_engine import row_changes, side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges, count_changes
-from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
+from airflow_merge_provider.jobs.merge_engine.records import CLEARS, RECORD_ARRIVAL, RECORD_KIND
 from airflow_merge_provider.jobs.merge_engine.report import build_details
 from airflow_merge_provider.jobs.merge_engine.source import (
     DatasetSource,
@@ -155,14 +155,14 @@ class _Fold(JobRun):
         name = self.source.pinned.dataset.id
         if not self.expectations.list_for(name):
             return rows
-        hidden = (ARRIVAL, KIND, CLEARS)
-        if KIND not in rows.columns:
+        hidden = (RECORD_ARRIVAL, RECORD_KIND, CLEARS)
+        if RECORD_KIND not in rows.columns:
             return self.expectations.check_sources({name: rows}, hidden)[name]
-        kind = self.config.row_kind_column or KIND
-        named = rows.withColumnRenamed(KIND, kind)
+        kind = self.config.row_kind_column or RECORD_KIND
+        named = rows.withColumnRenamed(RECORD_KIND, kind)
         adds = F.coalesce(sql.quote_column(kind), F.lit("+I")).isin("+I", "+U")
         added = self.expectations.check_sources({name: named.where(adds)}, hidden)[name]
-        return added.unionByName(named.where(~adds)).withColumnRenamed(kind, KIND)
+        return added.unionByName(named.where(~adds)).withColumnRenamed(kind, RECORD_KIND)
 
     def _list_changes(
         self,
@@ -262,7 +262,7 @@ class _Fold(JobRun):
         if changelog is not None:
             with self.reporter.progress.time_step("write change log"):
                 side_tables.append_changes(changelog, plan, rows, number)
-            written[side_tables.CHANGELOG] = changelog
+            written[side_tables.CHANGELOG_OWNER] = changelog
         if removals is not None and (
             self._records_removals(counted) or (self.is_full and removals.has_rows(self.request.started_at))
         ):

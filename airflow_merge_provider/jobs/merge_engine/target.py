@@ -25,7 +25,7 @@ from airflow_merge_provider.jobs.delta.writer import (
 )
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges
 from airflow_merge_provider.jobs.merge_engine.side_tables import (
-    CHANGELOG,
+    CHANGELOG_OWNER,
     REMOVALS,
     REMOVALS_SUFFIX,
 )
@@ -83,7 +83,7 @@ class DeltaTarget(TargetTable):
         self.removals: SideTable | None = None
         if config.changelog is not None:
             side_dataset = resolve_dataset(config.changelog, request.warehouse, at="changelog")
-            self.changelog = SideTable.open(spark, side_dataset, CHANGELOG, CHANGELOG, self.last)
+            self.changelog = SideTable.open(spark, side_dataset, CHANGELOG_OWNER, CHANGELOG_OWNER, self.last)
         if config.tombstone_retention is not None:
             side_dataset = dataset.with_suffix(REMOVALS_SUFFIX)
             self.removals = SideTable.open(spark, side_dataset, REMOVALS, REMOVALS, self.last)

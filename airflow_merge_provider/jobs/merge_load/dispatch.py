@@ -30,7 +30,7 @@ _VALUES_MAX = 200
 _TABLES_MAX = 20
 # For several tables, the report has the run mode that comes first here.
 _MODES: tuple[RunMode, ...] = ("full", "initial", "incremental", "noop")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
 
 
 def find_parts(
@@ -47,7 +47,7 @@ def find_parts(
         source.select(quote_column(by).cast("string").alias("value")).distinct().limit(_VALUES_MAX + 1)
     )
     values = [row["value"] for row in distinct_values.collect()]
-    invalid_values = sorted(repr(value) for value in values if value is None or not _NAME.match(value))
+    invalid_values = sorted(repr(value) for value in values if value is None or not _TABLE_NAME.match(value))
     problems = []
     if invalid_values:
         value = mask_value(invalid_values[0], [by])

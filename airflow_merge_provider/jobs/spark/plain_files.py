@@ -57,7 +57,7 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.text_values import TEXT_FORMATS, TextValues
 
 # What to do about a value that the type does not hold which Spark inferred.
-_HINTS = {
+_FORMAT_HINTS = {
     "csv": " (correct it, or leave out the option inferSchema)",
     "json": " (correct it, or set the option prefersDecimal or primitivesAsString to true)",
     "xml": " (correct it, or leave out the option inferSchema)",
@@ -190,7 +190,7 @@ def _read_part(
         dataset.format,
         dataset.options,
         is_inferred=True,
-        hint=_HINTS[dataset.format],
+        hint=_FORMAT_HINTS[dataset.format],
         path=dataset.id,
     )
     schema = StructType([field for field in schema.fields if field.name != CORRUPT])

@@ -13,7 +13,7 @@ from airflow_merge_provider.spark_process.launch import (
     LOCAL,
     NO_CONNECT,
     SCRIPT,
-    STOPPED,
+    STOPPED_ON_REQUEST,
     JobProcess,
     supports_connect,
 )
@@ -78,7 +78,7 @@ class SharedSparkProcess:
                 slot.release()
             if run.is_unresponsive:
                 start.replace_server(state)
-        raise JobError(STOPPED)
+        raise JobError(STOPPED_ON_REQUEST)
 
     def kill_process(self) -> None:
         """End the child process; its statements on the server are interrupted."""
@@ -88,7 +88,7 @@ class SharedSparkProcess:
 
     def _check_stop(self) -> None:
         if self._killed:
-            raise JobError(STOPPED)
+            raise JobError(STOPPED_ON_REQUEST)
 
     def _build_job(self, url: str, on_line: Callable[[str], object]) -> JobProcess:
         session_conf = split_conf(self._conf)[1]

@@ -47,7 +47,7 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 
 LATE = "late"
 _SAID = f"{PREFIX}said"
-_ACTIONS = {
+_HISTORY_ACTIONS = {
     "opened": INSERT,
     "closed": UPDATE,
     "reopened": UPDATE,
@@ -223,7 +223,7 @@ class History:
             self.complete_columns(
                 changed_pairs.select(*key_columns, *refer_to_columns(other_columns, "n"), _SAID)
             ),
-            map_values(_ACTIONS, quote_column(_SAID)),
+            map_values(_HISTORY_ACTIONS, quote_column(_SAID)),
             quote_column(_SAID),
         )
         return Changes(rows.drop(_SAID), self.address, names)

@@ -17,10 +17,10 @@ from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 
 TIMES = "times"
-_SUFFIX = "__times"
-_OWNER = "merge_load_times"
+_TIMES_SUFFIX = "__times"
+_TIMES_OWNER = "merge_load_times"
 # The mark in the metadata of a write that removes a time, which counts only if the target names the version.
-_REMOVAL = "removes_time"
+_REMOVES_TIME = "removes_time"
 
 
 class LoadTimes(Protocol):
@@ -68,7 +68,7 @@ class TimesTable:
 
     def replace_times(self, times: DataFrame) -> None:
         """Replace the times by those without the time of an undone load."""
-        self._table.replace_rows(times, metadata={_REMOVAL: True})
+        self._table.replace_rows(times, metadata={_REMOVES_TIME: True})
 
     @cached_property
     def _table(self) -> SideTable:
@@ -78,7 +78,9 @@ class TimesTable:
         reverted. So is the removal of a time by an undo that did not commit to the target.
         """
         previous = self._previous
-        table = SideTable.open(self._spark, self._target.with_suffix(_SUFFIX), _OWNER, TIMES, previous)
+        table = SideTable.open(
+            self._spark, self._target.with_suffix(_TIMES_SUFFIX), _TIMES_OWNER, TIMES, previous
+        )
         if previous is None or not previous.is_restored:
-            table.version = table.find_version_before(_REMOVAL)
+            table.version = table.find_version_before(_REMOVES_TIME)
         return table

@@ -22,7 +22,7 @@ _LEASE_SECONDS = 120.0
 _RENEW_SECONDS = _LEASE_SECONDS / 4
 _MICROSECONDS = 1_000_000
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_NAMESPACE = Path("/proc/self/ns/pid")
+_PID_NAMESPACE = Path("/proc/self/ns/pid")
 # The index of the start time among the fields after the process name, which may contain spaces.
 _STARTED = 19
 
@@ -127,7 +127,7 @@ def identify_process(pid: int) -> dict[str, Any] | None:
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
-        boot, namespace = _BOOT.read_text(encoding="ascii").strip(), _NAMESPACE.readlink()
+        boot, namespace = _BOOT.read_text(encoding="ascii").strip(), _PID_NAMESPACE.readlink()
     except OSError:
         return None
     return {"boot": boot, "namespace": str(namespace), "pid": pid, "started": fields.split()[_STARTED]}
