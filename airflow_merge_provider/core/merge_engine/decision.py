@@ -45,6 +45,8 @@ JOB = "merge_engine"
 # dropped, in microseconds since 1970 UTC.
 _BATCHES_MAX = 100
 _BATCHES, _DROPPED_BATCHES = "batches", "dropped_batches_until"
+# The key of the options that the first run of a target has decided.
+IMMUTABLE_OPTIONS = "immutable_options"
 
 
 @dataclass(frozen=True)
@@ -181,9 +183,8 @@ class FoldDecision(RunDecision):
             return
         if self.config.incremental:
             self._require_offset(self.last, target, offsets)
-        problems = list(
-            refusals.find_breaks(self.last.state.get("fixed", {}), refusals.build_fixed_settings(self.config))
-        )
+        previous_options = self.last.state.get(IMMUTABLE_OPTIONS, {})
+        problems = list(refusals.find_breaks(previous_options, refusals.build_fixed_settings(self.config)))
         if problems:
             raise ConfigError.from_problems(problems)
 

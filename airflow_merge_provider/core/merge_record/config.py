@@ -378,14 +378,14 @@ def _place_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         if path is None:
             yield Problem(
-                name, "place", f"{options[name]!r} is a catalog table", "set the location of a folder"
+                name, "location", f"{options[name]!r} is a catalog table", "set the location of a folder"
             )
             continue
         for other_name, other_path in paths.items():
             if _is_inside(path, other_path) or _is_inside(other_path, path):
                 yield Problem(
                     name,
-                    "place",
+                    "location",
                     f"{options[name]!r} and {other_name} {options[other_name]!r} overlap",
                     "use separate folders",
                 )

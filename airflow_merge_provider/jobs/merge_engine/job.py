@@ -17,6 +17,7 @@ from airflow_merge_provider.core.merge_engine.checks import list_text_orders
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.decision import (
     COUNTS,
+    IMMUTABLE_OPTIONS,
     FoldDecision,
     count_storage,
     decide_fold,
@@ -289,7 +290,7 @@ class _Fold(JobRun):
         }
         return {
             **self.reporter.build_state(result),
-            "fixed": refusals.build_fixed_settings(self.config),
+            IMMUTABLE_OPTIONS: refusals.build_fixed_settings(self.config),
             **write_offsets([*other_offsets, self.source.pinned.offset]),
             "configs": {**configs, self.source.pinned.dataset.uri: self.request.config},
             **self.decision.build_batches(),

@@ -43,7 +43,7 @@ from airflow_merge_provider.jobs.merge_source.scan.variants import (
 from airflow_merge_provider.jobs.spark.pickling import pickle_once
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-PROPERTY, POSITIONS, SAID = "__merge_property", "__merge_positions", "__merge_said"
+PROPERTY, POSITIONS, CONTENT_JSON = "__merge_property", "__merge_positions", "__merge_content_json"
 # Values of these types have the same JSON, whether they are written from a column or from VARIANT.
 _PLAIN_COLUMN_TYPES = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType)
 
@@ -169,13 +169,13 @@ class TypedContent(EntityContent):
         return F.to_variant_object(drop_missing(values, non_null_values))
 
     def project_singleton(self) -> list[Column]:
-        return [*super().project_singleton(), self._format_singleton_json().alias(SAID)]
+        return [*super().project_singleton(), self._format_singleton_json().alias(CONTENT_JSON)]
 
     def project_cluster(self) -> list[Column]:
-        return [*super().project_cluster(), F.lit(None).cast("string").alias(SAID)]
+        return [*super().project_cluster(), F.lit(None).cast("string").alias(CONTENT_JSON)]
 
     def content_json(self, outputs: DataFrame) -> Column:
-        return F.coalesce(F.col(SAID), super().content_json(outputs))
+        return F.coalesce(F.col(CONTENT_JSON), super().content_json(outputs))
 
     def _format_singleton_json(self) -> Column:
         """Return the entity of one member as the JSON that its VARIANT gives, at a fraction of the cost."""

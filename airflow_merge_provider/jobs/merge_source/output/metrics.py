@@ -16,13 +16,13 @@ from airflow_merge_provider.jobs.merge_source.cluster.components import count_si
 from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import RuleLinks
 from airflow_merge_provider.jobs.merge_source.model import EntityGraph, Numbers
 
-ALL, EVALUATED = "all", "looked_at"
+ALL, EVALUATED = "all", "evaluated"
 _LARGEST_CLUSTERS_MAX = 20
 # The columns of the table, and the totals that they hold.
 _COUNTS = {
     "entities": "entities",
     "deleted": "deleted_entities",
-    "golden": "live_rows",
+    "live_rows": "live_rows",
     "merged": "merged_rows",
     "outputs": "outputs",
 }

@@ -200,7 +200,7 @@ def _check_ids(comparison: pa.Table, difference: Difference) -> None:
     stored_numbers = comparison.filter(pc.fill_null(comparison.column(_INHABITED), fill_value=False)).column(
         "_previous"
     )
-    if not pc.all(pc.is_in(stored_numbers, value_set=pa.array(difference.looked_at)), min_count=0).as_py():
+    if not pc.all(pc.is_in(stored_numbers, value_set=pa.array(difference.evaluated)), min_count=0).as_py():
         raise FullScanRequired("the ID of a changed row belongs to a row that was not evaluated")
 
 
