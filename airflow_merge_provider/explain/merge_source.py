@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _ENTITY_COLUMNS = ("_id", "_deleted", "$replaced", "$replaced_by", "_members")
-_CANDIDATES = 2000
+_CANDIDATES_MAX = 2000
 
 
 def explain_output(
@@ -125,7 +125,7 @@ def _find_near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[lis
     """Return outputs that contain an entity with this id, and output ids with the same prefix."""
 
     def query_ids(where: str) -> list[str]:
-        query = f'SELECT "_id" FROM target WHERE {where} LIMIT {_CANDIDATES}'
+        query = f'SELECT "_id" FROM target WHERE {where} LIMIT {_CANDIDATES_MAX}'
         return [row["_id"] for row in query_rows(dataset, table, query, ("_id",))]
 
     entity = output_id.rpartition("/")[2]

@@ -66,7 +66,7 @@ LOCAL = "local[*]"
 STOPPED_ON_REQUEST = "The Spark process was stopped on request"
 NO_CONNECT = "the client of Spark 4.1 fails to count the rows of a run"
 
-_GRACE = 10.0
+_GRACE_SECONDS = 10.0
 # Spark exits with 52 when one of its threads runs out of memory. The kernel kills a process with SIGKILL; for
 # the Python process, Spark returns 128 plus the signal number.
 _OUT_OF_MEMORY, _KILLED = (52,), (-signal.SIGKILL, 128 + signal.SIGKILL)
@@ -138,7 +138,7 @@ class JobProcess:
                 return parse_result(result.read_text(encoding="utf-8"), time.monotonic() - start)
             raise self._build_error(last_lines)
 
-    def kill_process(self, grace_seconds: float = _GRACE) -> None:
+    def kill_process(self, grace_seconds: float = _GRACE_SECONDS) -> None:
         """End the child and its descendants with SIGTERM, and with SIGKILL after the grace period."""
         self._killed = True
         self._end_child(grace_seconds)

@@ -19,7 +19,7 @@ from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 from airflow_merge_provider.core.joiner.schema import Field, Schema
 
 _RESERVED_CHARACTERS = re.compile(r"[.,:=&`]| as ")
-_LEAST = 2
+_JOINED_INPUTS_MIN = 2
 _SIDED = ("leftouterjoin", "rightouterjoin", "fullouterjoin")
 
 
@@ -81,7 +81,7 @@ def build_output_schema(options: ParsedOptions) -> Schema | None:
 def _input_problems(options: ParsedOptions) -> Iterator[Problem]:
     if "inputs" not in options.values:
         return
-    if len(options.stages) < _LEAST:
+    if len(options.stages) < _JOINED_INPUTS_MIN:
         message = f"a join requires at least two inputs, found {len(options.stages)}"
         yield options.build_problem("inputs", "input", message, "add another dataset")
     for stage in options.stages:

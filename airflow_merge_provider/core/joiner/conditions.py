@@ -13,7 +13,7 @@ from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 
 TYPE, EXPRESSION, INPUT_ALIASES = "condition_type", "condition_expression", "input_aliases"
 _INVALID_CONDITION = "invalid_condition"
-_TWO = 2
+_EXPRESSION_INPUTS = 2
 
 
 def find_aliases(options: ParsedOptions) -> dict[str, str]:
@@ -30,7 +30,7 @@ def condition_problems(options: ParsedOptions) -> Iterator[Problem]:
     if options.cross:
         message = f"advanced is not supported with {options.spelling('join_type')} crossjoin"
         yield options.build_problem(TYPE, "config", message, "use an inner join with the expression")
-    if options.stages and len(options.stages) != _TWO:
+    if options.stages and len(options.stages) != _EXPRESSION_INPUTS:
         message = f"{options.spelling(TYPE)} advanced requires two inputs, found {len(options.stages)}"
         yield options.build_problem(
             TYPE, _INVALID_CONDITION, message, "join two inputs first, then the others"

@@ -31,7 +31,7 @@ _ATOMS = frozenset({
 # Spark's metadata of a column with the type that was declared, such as char(5), in place of string.
 _SIZED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _SCHEMA_FORM = "must be a list of [name, type, nullable] or an object of name: type"
-_PAIR, _TRIPLE = 2, 3
+_FIELD_PARTS_MIN, _FIELD_PARTS_MAX = 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +136,13 @@ def format_struct(inner: Iterable[tuple[str, str]]) -> str:
 def _from_entry(entry: Any) -> Field:
     if isinstance(entry, Mapping):
         entry = [entry.get("name"), entry.get("type"), entry.get("nullable", True)]
-    if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) not in {_PAIR, _TRIPLE}:
+    if (
+        isinstance(entry, str)
+        or not isinstance(entry, Sequence)
+        or len(entry) not in {_FIELD_PARTS_MIN, _FIELD_PARTS_MAX}
+    ):
         raise ValueError(f"{entry!r} is not a valid field: write [name, type, nullable]")
-    name, kind, nullable = (*entry, True)[:_TRIPLE]
+    name, kind, nullable = (*entry, True)[:_FIELD_PARTS_MAX]
     return _parse_field(name, kind, nullable)
 
 

@@ -19,7 +19,7 @@ from airflow_merge_provider.core.merge_engine.columns import (
 )
 
 _NESTED_OPTIONS = ("nested-key", "nested-key-null-strategy", "nested-sequence-field", "count-limit")
-_LEAST_KEYTIME_FIELDS = 2
+_KEYTIME_FIELDS_MIN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def _is_row_list(kind: Any) -> bool:
 def _is_keytime_map(kind: Any) -> bool:
     if find_type_family(kind) != "map" or find_type_family(get_element_type(kind)) != "struct":
         return False
-    return len(row_fields(get_element_type(kind))) >= _LEAST_KEYTIME_FIELDS
+    return len(row_fields(get_element_type(kind))) >= _KEYTIME_FIELDS_MIN
 
 
 FUNCTIONS: Mapping[str, Function] = {

@@ -26,7 +26,7 @@ LONGEST_NAME = 255
 _TEMPORARY = (".tmp", "._COPYING_", ".crc")
 # The keys under which fsspec file systems return the modification time of a file.
 _TIME_FIELDS = ("mtime", "LastModified", "last_modified", "updated", "created")
-_MICROSECONDS = 1_000_000
+_MICROS_PER_SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class FileEntry:
         md5 = stat.get("md5Hash") or (stat.get("content_settings") or {}).get("content_md5")
         # Azure does not update the digest of a file that grows.
         version = f"{size}-{md5 if isinstance(md5, str) else md5.hex()}" if md5 else tag
-        return cls(name, size, int(seconds * _MICROSECONDS), version)
+        return cls(name, size, int(seconds * _MICROS_PER_SECOND), version)
 
     @classmethod
     def of_file(cls, name: str, stat: os.stat_result) -> FileEntry:

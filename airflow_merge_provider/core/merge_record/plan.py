@@ -42,7 +42,7 @@ MIME_TYPES = {
     "xml": "application/xml",
 }
 _JSON_FORMATS = ("json", "json-array")
-_MILLISECOND = 1000
+_MICROS_PER_MILLI = 1000
 NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -303,7 +303,7 @@ def _build_merge(
     ended: EndedBin, schemas: Mapping[str, Schema], now: int, config: MergeRecordConfig, generation: int
 ) -> PlannedMerge:
     bin_, sources = ended.bin, ended.sources
-    age_ms = max(0, now - bin_.created_at) // _MILLISECOND
+    age_ms = max(0, now - bin_.created_at) // _MICROS_PER_MILLI
     inherited = inherit_attributes((source.attributes for source in sources), config.attribute_strategy)
     written = {
         "record.count": str(bin_.records),

@@ -34,7 +34,7 @@ _UNWRITABLE = {
 # The names that files of a format can have for a field.
 NAME_PATTERNS = {"avro": "^[A-Za-z_][A-Za-z0-9_]*$", "xml": r"^[A-Za-z_][\w.-]*$"}
 _DIGITS_OF_TYPES = {"int": 10, "long": 19}
-_WIDEST = 38
+_DECIMAL_MAX_DIGITS = 38
 VOID = "void"
 # An object without members is one of a record with any fields.
 NO_MEMBERS: Type = {"map": VOID}
@@ -296,7 +296,7 @@ def _find_wider_type(left: str, right: str) -> str | None:
     # The maximum of the digits before and after the decimal point: every value of both types fits.
     integer_digits = max(size[0] for size in sizes if size)
     scale = max(size[1] for size in sizes if size)
-    return f"decimal({min(integer_digits + scale, _WIDEST)},{scale})"
+    return f"decimal({min(integer_digits + scale, _DECIMAL_MAX_DIGITS)},{scale})"
 
 
 def _decimal_size(word: str) -> tuple[int, int] | None:

@@ -13,7 +13,7 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.value_text import escape_text
 
 Status = Literal["live", "deleted", "replaced"]
-_NEAR = 3
+_NEAR_IDS_MAX = 3
 # The number of members that a text names.
 MEMBERS_MAX = 3
 # The kinds of keys that contain other keys.
@@ -243,7 +243,9 @@ def _readable_tree(tree: Any) -> str:
 
 def unknown_output(output_id: str, target: str, holders: Sequence[str], ids: Sequence[str]) -> DataError:
     """Return the error for an unknown ID; ``holders`` are outputs that contain an entity with this ID."""
-    near = list(holders[:_NEAR]) or difflib.get_close_matches(output_id, ids, n=_NEAR, cutoff=0.5)
+    near = list(holders[:_NEAR_IDS_MAX]) or difflib.get_close_matches(
+        output_id, ids, n=_NEAR_IDS_MAX, cutoff=0.5
+    )
     why = f"{output_id!r} is an entity of " if holders else "similar IDs: "
     hint = why + ", ".join(map(repr, near)) if near else "see the column _id of the target"
     return DataError.from_problems([Problem("id", "unknown", f"{target} has no output {output_id!r}", hint)])

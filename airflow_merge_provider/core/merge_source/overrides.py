@@ -22,7 +22,7 @@ OVERRIDE_KINDS = ("same", "different")
 # The columns of a source with the overrides whose left or right side the entity is.
 SAME_LEFT, SAME_RIGHT = "__merge_same_left", "__merge_same_right"
 
-_MOST_PROBLEMS = 20
+_OVERRIDE_PROBLEMS_MAX = 20
 Pair = tuple[Member, Member]
 
 
@@ -93,7 +93,7 @@ def parse_overrides(rows: Iterable[Mapping[str, Any]], names: Sequence[str], now
         for pair in sorted(contradictions, key=sorted)
     ]
     if problems:
-        raise DataError.from_problems(problems[:_MOST_PROBLEMS])
+        raise DataError.from_problems(problems[:_OVERRIDE_PROBLEMS_MAX])
     return Overrides(tuple(sorted(pairs["same"])), tuple(sorted(pairs["different"])))
 
 

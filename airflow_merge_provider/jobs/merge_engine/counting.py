@@ -48,7 +48,7 @@ _SIZE_BYTES = "bytes"
 _FIXED = 16  # bytes of any value
 # Spark flattens nested sums into one chain, and long chains overflow its stack.
 _ADDED = 64
-_SHOWN = 5
+_SHOWN_EXAMPLES_MAX = 5
 # The kinds of row changes, with their values of CHANGE.
 _KIND_SYMBOLS = {"inserted": "+I", "updated": "+U", "deleted": "-D"}
 
@@ -197,7 +197,7 @@ def _collect_problems(plan: Plan, folded_rows: DataFrame) -> list[tuple[str, int
         .groupBy(sql.quote_column(RECORD_PROBLEM))
         .agg(F.count(F.lit(1)).alias("keys"), F.min(key).alias("key"))
         .orderBy(F.desc("keys"), sql.quote_column(RECORD_PROBLEM))
-        .limit(_SHOWN)
+        .limit(_SHOWN_EXAMPLES_MAX)
         .collect()
     )
     return [(row[RECORD_PROBLEM], int(row["keys"]), mask_value(row["key"], plan.key)) for row in rows]

@@ -26,7 +26,7 @@ _DELTA_VERSION = "4.4.0"
 _EXCLUDED_OF_DELTA = (
     "com.*:*,org.*:*,io.airlift:*,io.unitycatalog:*,javax.*:*,jakarta.*:*,commons-*:*,io.delta:delta-kernel*"
 )
-_JAVA_FLOOR = 17
+_JAVA_MIN = 17
 # The SHA-256 of every jar that is downloaded.
 CHECKSUMS = Path(__file__).with_name("jar_checksums.txt")
 
@@ -124,14 +124,14 @@ def find_java() -> Path:
     if not java or not os.access(java, os.X_OK):
         reason = f"JAVA_HOME={home} does not contain bin/java" if home else "java is not on the PATH"
         raise SetupError(
-            f"Java is missing: install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to its folder ({reason})"
+            f"Java is missing: install Java {_JAVA_MIN} or 21, or set JAVA_HOME to its folder ({reason})"
         )
     program = Path(java).resolve()
     version = java_version(program)
-    if version is not None and version < _JAVA_FLOOR:
+    if version is not None and version < _JAVA_MIN:
         raise SetupError(
             f"Java {version} is too old for Spark: "
-            f"install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to its folder (found {program})"
+            f"install Java {_JAVA_MIN} or 21, or set JAVA_HOME to its folder (found {program})"
         )
     return program
 

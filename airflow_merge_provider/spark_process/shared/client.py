@@ -32,7 +32,7 @@ from airflow_merge_provider.spark_process.shared.settings import (
     read_environment,
 )
 
-_ATTEMPTS = 2
+_START_ATTEMPTS_MAX = 2
 
 
 class SharedSparkProcess:
@@ -64,14 +64,14 @@ class SharedSparkProcess:
         spec = build_spec(self._conf, self._settings)
         start = ServerStart(spec, self._settings, on_line=self._on_line, check_stop=self._check_stop)
         memory_setting = describe_memory_setting(self._conf)
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, _START_ATTEMPTS_MAX + 1):
             state, slot = start.acquire_slot()
             run = ServerRun(start.folder, state, self._build_job, self._on_line, memory_setting)
             try:
                 return run.run_job()
             except ServerLostError as error:
                 self._check_stop()
-                if attempt == _ATTEMPTS:
+                if attempt == _START_ATTEMPTS_MAX:
                     raise
                 self._on_line(f"{error.message}: trying again")
             finally:

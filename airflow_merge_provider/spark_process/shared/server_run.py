@@ -157,7 +157,7 @@ class ServerRun:
 
 
 _FILE_MAX_BYTES = 1 << 20
-_LAST_LINES = 50
+_LAST_LINES_MAX = 50
 _LINE_MAX_CHARACTERS = 2000
 
 
@@ -167,7 +167,7 @@ class ServerLog:
     def __init__(self, file: Path, max_bytes: int = _FILE_MAX_BYTES) -> None:
         self._file = file
         self._max_bytes = max_bytes
-        self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self.last_lines: deque[str] = deque(maxlen=_LAST_LINES_MAX)
 
     def copy_lines(self, lines: Iterable[str]) -> None:
         """Write all lines until there are no more."""

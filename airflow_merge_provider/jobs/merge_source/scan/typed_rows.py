@@ -104,7 +104,7 @@ def find_inexact_number(text: str | None) -> str | None:
     def read(number: str) -> None:
         integral, _, fraction = number.lstrip("-").partition(".")
         digits = (integral + fraction).lstrip("0")
-        is_decimal = (digits or "0").isdigit() and max(len(digits), len(fraction)) <= _PRECISION
+        is_decimal = (digits or "0").isdigit() and max(len(digits), len(fraction)) <= _DECIMAL_MAX_DIGITS
         if not is_decimal and isinstance(read_number(number), Decimal):
             inexact.append(number)
 
@@ -113,7 +113,7 @@ def find_inexact_number(text: str | None) -> str | None:
     return inexact[0] if inexact else None
 
 
-_PRECISION = 38
+_DECIMAL_MAX_DIGITS = 38
 
 
 def read_variant(variant: Any) -> Any:
