@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "airflow_merge_provider"
 # What each capability has under the same name.
 OF_A_CAPABILITY = {"CAPABILITY", "COUNTS", "JOB"}
 # A number that becomes smaller becomes the limit here.
-SEVERAL_VALUES_MAX = 3
+SEVERAL_VALUES_MAX = 0
 # Modules that read the text of an error of a program that has neither conditions nor classes for it.
 TEXT_READERS = {"jobs/merge_record/files/local_copies.py", "jobs/spark/formats.py"}
 
