@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
 from airflow_merge_provider.core.errors import DataError, JobError, MergeError, SetupError
+from airflow_merge_provider.jobs.spark.causes import _OWN
 from airflow_merge_provider.jobs.spark.errors import (
     LOST_PARTITION_VALUE,
     convert_error,
@@ -20,6 +21,7 @@ from airflow_merge_provider.jobs.spark.errors import (
     first_line,
     has_condition,
 )
+from airflow_merge_provider.jobs.spark.files.file_problem import describe_error
 from airflow_merge_provider.jobs.spark.known_errors import COMMIT_REFUSED
 
 CALL = """An error occurred while calling o41.sql.
@@ -302,6 +304,16 @@ def test_a_value_that_is_found_while_rows_are_written_is_named() -> None:
 
     assert isinstance(error, DataError)
     assert f"[USER_RAISED_EXCEPTION] {error.message}" == value
+
+
+def test_the_mark_of_an_own_error_is_not_shown() -> None:
+    """A file that a merge record cannot read has the problem as its reason, which has no mark."""
+    problem = "column 'v': '{}' is not a valid INT (correct it) SQLSTATE: P0001"
+    error = PySparkException(f"[USER_RAISED_EXCEPTION] {_OWN}6] /a.b: {problem.format('x')}")
+
+    assert describe_error(error) == f"[USER_RAISED_EXCEPTION] /a.b: {problem.format('x')}"
+    with use_shown_rows(ShownRows(rows="keys")):
+        assert describe_error(error) == f"[USER_RAISED_EXCEPTION] /a.b: {problem.format('***')}"
 
 
 def test_an_object_store_without_keys_is_a_missing_prerequisite() -> None:
