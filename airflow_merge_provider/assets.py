@@ -28,7 +28,7 @@ from airflow_merge_provider.core.dataset import (
 )
 
 GROUP = "merge"
-WAREHOUSE = "merge://warehouse"
+WAREHOUSE_ASSET = "merge://warehouse"
 CATALOG = "merge://catalog"
 # What Airflow removes from a URI or refuses.
 _NOT_IN_URIS = re.compile(r"[?#]|[^\x00-\x7f]")
@@ -55,7 +55,7 @@ def dataset_asset(
     """
     if isinstance(ref, Asset):
         return ref
-    uri = _asset_uri(resolve_dataset(ref, warehouse or WAREHOUSE, at="dataset"))
+    uri = _asset_uri(resolve_dataset(ref, warehouse or WAREHOUSE_ASSET, at="dataset"))
     return Asset(name=_build_name(uri), uri=uri, group=GROUP, extra=extra, watchers=list(watchers))
 
 
@@ -65,7 +65,7 @@ def dataset_text(asset: Asset) -> str:
     >>> dataset_text(dataset_asset("lake.crm.customers"))
     'lake.crm.customers'
     """
-    for root in (WAREHOUSE, CATALOG):
+    for root in (WAREHOUSE_ASSET, CATALOG):
         if asset.uri.startswith(f"{root}/"):
             return asset.uri.removeprefix(f"{root}/")
     return asset.uri

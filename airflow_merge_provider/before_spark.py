@@ -23,7 +23,6 @@ from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import JobRequest, JobResult
 from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
-from airflow_merge_provider.core.run.population_check import PopulationCheck
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.steps import RunSteps, run_with_population
@@ -142,10 +141,10 @@ def _find_report(log: TableLog, config: Config, request: JobRequest, progress: P
     if isinstance(config, UndoConfig):
         _refuse_folder(log, config, request)
 
-    def run(_: PopulationCheck | None) -> dict[str, Any]:
-        return TaskRun(_open_run(log, config, request, progress), log).run_to_end()
+    def run(checked: JobRequest) -> dict[str, Any]:
+        return TaskRun(_open_run(log, config, checked, progress), log).run_to_end()
 
-    return run_with_population(log, request, progress, run, _refuse_flag_change, _refuse_flag_change)
+    return run_with_population(log, request, progress, run, _refuse_flag_change)
 
 
 def _open_run(log: TableLog, config: Config, request: JobRequest, progress: Progress) -> RunDecision:
@@ -202,5 +201,5 @@ def _check_inputs(log: TableLog, decision: RunDecision) -> None:
             require_columns(columns, applicable, f"the source {name!r}")
 
 
-def _refuse_flag_change(target: Dataset) -> None:
-    raise RequiresSparkError(f"the populated flag of {target.uri} changes")
+def _refuse_flag_change(target: Dataset, *, is_set: bool) -> None:
+    raise RequiresSparkError(f"the populated flag of {target.uri} becomes {is_set}")

@@ -12,7 +12,7 @@ from airflow_merge_provider.core.pipe.files import build_object
 _ALIASES_MAX = 100
 # YAML types without a JSON equivalent.
 _FOREIGN = ("binary", "set", "omap", "pairs")
-_PREFIX = "tag:yaml.org,2002:"
+_TAG_PREFIX = "tag:yaml.org,2002:"
 
 
 def parse_yaml(text: str) -> Any:
@@ -47,7 +47,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 def _build_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
-    explicit_pairs = [(key, value) for key, value in node.value if key.tag != f"{_PREFIX}merge"]
+    explicit_pairs = [(key, value) for key, value in node.value if key.tag != f"{_TAG_PREFIX}merge"]
     built = build_object(
         (loader.construct_object(key, deep=True), loader.construct_object(value, deep=True))
         for key, value in explicit_pairs
@@ -68,11 +68,11 @@ def _build_date(loader: _Loader, node: yaml.ScalarNode) -> str:
 
 
 def _refuse_foreign_value(_: _Loader, node: yaml.Node) -> Any:
-    kind = node.tag.removeprefix(_PREFIX)
+    kind = node.tag.removeprefix(_TAG_PREFIX)
     raise ValueError(f"line {node.start_mark.line + 1}: a value of type {kind!r} is not supported in JSON")
 
 
-_Loader.add_constructor(f"{_PREFIX}map", _build_mapping)
-_Loader.add_constructor(f"{_PREFIX}timestamp", _build_date)
+_Loader.add_constructor(f"{_TAG_PREFIX}map", _build_mapping)
+_Loader.add_constructor(f"{_TAG_PREFIX}timestamp", _build_date)
 for _name in _FOREIGN:
-    _Loader.add_constructor(f"{_PREFIX}{_name}", _refuse_foreign_value)
+    _Loader.add_constructor(f"{_TAG_PREFIX}{_name}", _refuse_foreign_value)

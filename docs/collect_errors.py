@@ -14,8 +14,6 @@ _CODES = {
     "ConfigError": "config", "DataError": "data", "SetupError": "setup", "ConflictError": "conflict",
     "RiskError": "risk", "JobError": "job", "AirflowApiError": "job", "ValueError": "value",
 }  # fmt: skip
-# The fields of a known Spark error: its pattern, the kind of this package's error, and its text.
-_TABLE_FIELDS = ("pattern", "kind", "text")
 _AREAS = {
     "merge_source": "MergeSourceOperator",
     "merge_engine": "MergeEngineOperator",
@@ -99,10 +97,9 @@ def _list_alternatives(
 def _collect_known(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
     """Yield code, message and hint from tables that map Spark's errors to those of this package."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Tuple) and len(node.elts) == len(_TABLE_FIELDS):
-            kind = ast.unparse(node.elts[1])
-            if kind in _CODES:
-                yield _CODES[kind], *_split_hint(_render_text(node.elts[2], {})[0])
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "KnownError":
+            kind, message = node.args
+            yield _CODES[ast.unparse(kind)], *_split_hint(_render_text(message, {})[0])
 
 
 def _list_assigned(function: ast.AST, after: int, before: int) -> dict[str, list[ast.expr]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from airflow_merge_provider.cli.tables import build_schema
 from airflow_merge_provider.core.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.core.report import RowCounts, render_counts, render_keys
+from airflow_merge_provider.jobs.spark.known_errors import KNOWN_ERRORS
 
 ROOT = Path(__file__).parents[1]
 # Also needed when this module is imported.
@@ -75,6 +76,16 @@ def _render_errors() -> str:
     return "\n".join(lines)
 
 
+def _render_known_errors() -> str:
+    """Return a table of the errors of Spark and stores that have a meaning of their own."""
+    lines = ["| name | text | code | meaning, and what to do |", "| --- | --- | --- | --- |"]
+    for entry in KNOWN_ERRORS:
+        texts = (re.sub(r"\.\*|\\d\+", "…", text).replace("?", "").strip(": ") for text in entry.texts)
+        cells = [*(", ".join(f"`{name}`" for name in names) for names in (entry.names, texts))]
+        lines.append(f"| {' | '.join([*cells, entry.kind.code, escape_cell(entry.message)])} |")
+    return "\n".join(lines)
+
+
 def _render_texts() -> str:
     counts: dict[str, dict[str, str]] = {}
     for job, measures in list_counts():
@@ -94,6 +105,7 @@ _TABLES: dict[str, Callable[[], str]] = {
     "connection": render_connection,
     "errors": _render_errors,
     "key_types": render_key_types,
+    "known_errors": _render_known_errors,
     "keys": render_keys,
     "python": render_python,
     "reader_options": render_reader_options,

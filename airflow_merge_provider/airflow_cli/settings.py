@@ -30,7 +30,7 @@ from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.spark_process.shared.settings import SECTION
 
 _WAREHOUSE = "warehouse"
-_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
+_STORE_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 # Airflow's own command connections sets this variable: without it, the metadata database is not read.
 _CONTEXT_VARIABLE, _CONTEXT = "_AIRFLOW_PROCESS_CONTEXT", "server"
 
@@ -94,7 +94,9 @@ def _apply_connection(warehouse: Setting, conn_id: str | None) -> Setting:
 
 def _list_variables(hook: WarehouseHook) -> dict[str, str]:
     """Return the environment variables from which the clients of the object store read their credentials."""
-    options = {name: value for name, value in hook.storage_options.items() if name.startswith(_VARIABLES)}
+    options = {
+        name: value for name, value in hook.storage_options.items() if name.startswith(_STORE_VARIABLES)
+    }
     settings = hook.store_settings
     if isinstance(settings, AzureSettings) and settings.account:
         options["AZURE_STORAGE_ACCOUNT_NAME"] = settings.account.partition(".")[0]

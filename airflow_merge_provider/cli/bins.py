@@ -32,7 +32,7 @@ _ENDED_COLUMNS = (
     Column("bytes", is_number=True),
     Column("output"),
 )
-_STYLES = {"merged": "green", "failed": "bold red"}
+_OUTCOME_STYLES = {"merged": "green", "failed": "bold red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +91,7 @@ def _build_ended_row(event: FileEvent) -> list[Cell]:
 
     return [
         f"{read_instant(line['at']):%Y-%m-%d %H:%M:%S}",
-        StyledText(outcome, _STYLES.get(outcome, "yellow")),
+        StyledText(outcome, _OUTCOME_STYLES.get(outcome, "yellow")),
         get_text("bin"),
         f"{line['reason']} ({line['code']})" if line.get("reason") else "",
         str(len(line["sources"])),

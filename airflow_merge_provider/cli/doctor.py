@@ -45,7 +45,7 @@ from airflow_merge_provider.spark_process.jvm.log_store.jar import PACKAGED_JAR,
 from airflow_merge_provider.spark_process.launch import find_archive, has_artifact
 from airflow_merge_provider.spark_process.shared.settings import SECTION, parse_settings
 
-_COLUMNS = (Column("check"), Column("state"), Column("found"), Column("what to do"))
+_CHECK_COLUMNS = (Column("check"), Column("state"), Column("found"), Column("what to do"))
 _STYLES = {"ok": "green", "warning": "yellow", "missing": "bold red"}
 _MISSING_CODE = 4
 # The operators need Airflow, runs need the others.
@@ -126,7 +126,7 @@ def print_checks(options: argparse.Namespace) -> int:
             (check.name, StyledText(check.state, _STYLES[check.state]), check.value, check.remedy)
             for check in checks
         ]
-        print_table(_COLUMNS, rows)
+        print_table(_CHECK_COLUMNS, rows)
         if options.airflow is None:
             print(f"not checked: {note}")
     return 0 if is_complete else _MISSING_CODE

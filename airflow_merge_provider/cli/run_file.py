@@ -13,7 +13,7 @@ from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.capability import Capability
 from airflow_merge_provider.core.dataset import is_location, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
-from airflow_merge_provider.core.pipe.config import LOADS, SOURCES, PipeConfig
+from airflow_merge_provider.core.pipe.config import LOADS, SOURCE_JOBS, PipeConfig
 from airflow_merge_provider.core.pipe.files import parse_json, read_content
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, build_population
 from airflow_merge_provider.yaml_text import parse_yaml
@@ -138,11 +138,11 @@ def _find_job(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     :raises ConfigError: if there is no such job, or the configuration is not an object.
     """
     if "job" not in raw and not _is_merge_source(raw.get("config", raw)):
-        *job_names, last_name = SOURCES.values()
+        *job_names, last_name = SOURCE_JOBS.values()
         hint = f"set it to {', '.join(job_names)} or {last_name}"
         raise ConfigError.from_problems([Problem("job", "missing", "is required", hint)])
     job_name = raw.get("job", "merge_source")
-    valid_jobs = {**{name: name for name in CAPABILITIES}, **SOURCES}
+    valid_jobs = {**{name: name for name in CAPABILITIES}, **SOURCE_JOBS}
     if not isinstance(job_name, str) or job_name not in valid_jobs:
         hint = suggest_name(str(job_name), valid_jobs, "jobs")
         raise ConfigError.from_problems([Problem("job", "unknown", f"unknown job {job_name!r}", hint)])

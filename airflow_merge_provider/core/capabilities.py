@@ -36,10 +36,10 @@ class Registry(Mapping[Job, Capability]):
 
 
 _CORE = "airflow_merge_provider.core"
-_NAMES = ("joiner", "merge_engine", "merge_load", "merge_record", "merge_source")
-_FOLDERS = {name: f"{_CORE}.{name}" for name in _NAMES}
-CAPABILITIES = Registry(_FOLDERS)
-JOBS = Registry({**_FOLDERS, "undo": f"{_CORE}.undo"})
+_CAPABILITY_NAMES = ("joiner", "merge_engine", "merge_load", "merge_record", "merge_source")
+_CAPABILITY_FOLDERS = {name: f"{_CORE}.{name}" for name in _CAPABILITY_NAMES}
+CAPABILITIES = Registry(_CAPABILITY_FOLDERS)
+JOBS = Registry({**_CAPABILITY_FOLDERS, "undo": f"{_CORE}.undo"})
 
 
 def list_key_columns(job: Job, config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _OF_AIRFLOW = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__", "_AIRFLOW_")
 # Each child sets its Spark Connect server itself. A process with a Spark Connect session passes these
 # variables on to its children, and a child with its own Spark would look for a server.
-_OF_THE_SESSION = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
-_PREFIX = "merge-"
+_SESSION_VARIABLES = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+_FOLDER_PREFIX = "merge-"
 _LOCK = "lock"
 # A new folder is locked in a second step, so a folder younger than this may not be locked yet.
 _SETTLED_SECONDS = 60.0
@@ -37,7 +37,7 @@ def build_child_environment(**variables: str) -> dict[str, str]:
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(_OF_AIRFLOW) and name not in _OF_THE_SESSION
+        if not name.startswith(_OF_AIRFLOW) and name not in _SESSION_VARIABLES
     }
     return environment | variables
 
@@ -60,7 +60,7 @@ def make_work_folder() -> Iterator[Path]:
     whose lock is not held. The kernel tracks who holds a lock, whatever the process ID or container.
     """
     _remove_left_folders(Path(tempfile.gettempdir()))
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
     try:
         with (folder / _LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -93,7 +93,7 @@ def _prove_token(token: str, port: int) -> str:
 
 
 def _remove_left_folders(base: Path) -> None:
-    for folder in base.glob(f"{_PREFIX}*"):
+    for folder in base.glob(f"{_FOLDER_PREFIX}*"):
         # Another process may remove the same folder.
         with suppress(OSError):
             stat_result = folder.lstat()

@@ -23,11 +23,11 @@ from airflow_merge_provider.core.file_options import find_missing_options, find_
 FILE_FORMATS = ("parquet", "json", "csv", "avro", "orc", "xml", "text")
 _BARE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
 _TABLE = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+){1,2}\Z")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://?")
+_URI_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://?")
 _SAME_STORES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 # The stores whose locations begin with a bucket or a container, however many slashes precede it.
 _OBJECT_STORES = ("s3", "gs", "abfss", "wasbs")
-_FILE = "file"
+_FILE_FORMAT = "file"
 _THIS_MACHINE = ("", "localhost")
 # Spark alone knows the metastore behind a catalog, so its tables have a namespace of this package.
 CATALOG = "merge://catalog"
@@ -72,7 +72,7 @@ class Location(NamedTuple):
 
 def is_location(text: str) -> bool:
     """Return whether a text is meant as a location, not as an ID or a name of a catalog."""
-    return text.startswith("/") or _SCHEME.match(text) is not None
+    return text.startswith("/") or _URI_SCHEME.match(text) is not None
 
 
 def parse_location(text: str, *, at: str = "") -> str:
@@ -88,19 +88,23 @@ def parse_location(text: str, *, at: str = "") -> str:
 
     :raises ConfigError: if some client cannot use it.
     """
-    scheme = _SCHEME.match(text)
-    name = scheme[1].lower() if scheme else _FILE
-    path = _decode_uri(text, at) if scheme and name == _FILE else text
+    scheme = _URI_SCHEME.match(text)
+    name = scheme[1].lower() if scheme else _FILE_FORMAT
+    path = _decode_uri(text, at) if scheme and name == _FILE_FORMAT else text
     if _UNSUPPORTED.search(path):
         message = f"{text!r} has a control character, or is not valid UTF-8"
         raise _refuse_dataset(at, message, "rename the folder")
     if path != path.strip():
         raise _refuse_dataset(at, f"{text!r} begins or ends with a blank", "remove it, or rename the folder")
-    location = Location(_FILE, "", _normalize_path(path)) if name == _FILE else _split_uri(name, path)
+    location = (
+        Location(_FILE_FORMAT, "", _normalize_path(path)) if name == _FILE_FORMAT else _split_uri(name, path)
+    )
     if ":" in location.path and (pattern := _PATTERN.search(location.path)):
         message = f"{text!r} has a colon and {pattern[0]!r}, and Hadoop does not support both in one location"
         raise _refuse_dataset(at, message, "rename the folder, without the colon")
-    return location.path if name == _FILE else f"{name}://{location.authority}{location.path.rstrip('/')}"
+    return (
+        location.path if name == _FILE_FORMAT else f"{name}://{location.authority}{location.path.rstrip('/')}"
+    )
 
 
 def split_location(text: str) -> Location | None:
@@ -114,12 +118,12 @@ def split_location(text: str) -> Location | None:
     Location(store='file', authority='', path='/my lake/customers')
     """
     if text.startswith("/"):
-        return Location(_FILE, "", _normalize_path(text))
-    if (scheme := _SCHEME.match(text)) is None:
+        return Location(_FILE_FORMAT, "", _normalize_path(text))
+    if (scheme := _URI_SCHEME.match(text)) is None:
         return None
     name = scheme[1].lower()
-    if name == _FILE:
-        return Location(_FILE, "", _normalize_path(unquote(text[len("file:") :])))
+    if name == _FILE_FORMAT:
+        return Location(_FILE_FORMAT, "", _normalize_path(unquote(text[len("file:") :])))
     return _split_uri(name, text)
 
 
@@ -278,7 +282,7 @@ def name_dataset(uri: str) -> DatasetName:
         return DatasetName(CATALOG, uri.removeprefix(_TABLE_URI).lower())
     location = split_location(uri)
     if location is None:
-        return DatasetName(_FILE, uri)
+        return DatasetName(_FILE_FORMAT, uri)
     store, authority, path = location
     namespace = f"{store}://{authority}" if authority else store
     return DatasetName(namespace, path.strip("/") or "/" if store in _OBJECT_STORES else path)

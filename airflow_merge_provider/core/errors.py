@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-_PROBLEMS_MAX = 20
-_NAMES_MAX = 20
+_SHOWN_PROBLEMS_MAX = 20
+_SUGGESTED_NAMES_MAX = 20
 _TEXT_MAX = 2000
 # The number of characters kept at the end of a long text, where the remedy stands.
-_END = 500
+_TRACE_END_MAX_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class MergeError(Exception):
 
         ``problem_count`` is the total number of problems if ``problems`` holds only the first of them.
         """
-        lines = [_shorten_text(str(problem)) for problem in problems[:_PROBLEMS_MAX]]
+        lines = [_shorten_text(str(problem)) for problem in problems[:_SHOWN_PROBLEMS_MAX]]
         problem_count = problem_count or len(problems)
         if problem_count > 1:
             suffix = "" if problem_count == len(lines) else f", first {len(lines)} shown"
@@ -117,7 +117,11 @@ class JobError(MergeError):
 
 
 def _shorten_text(text: str) -> str:
-    return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - _END]} … {text[-_END:]}"
+    return (
+        text
+        if len(text) <= _TEXT_MAX
+        else f"{text[: _TEXT_MAX - _TRACE_END_MAX_CHARS]} … {text[-_TRACE_END_MAX_CHARS:]}"
+    )
 
 
 def did_you_mean(name: str, valid_names: Iterable[str]) -> str:
@@ -137,7 +141,7 @@ def suggest_name(name: str, valid_names: Iterable[str], kind: str = "values") ->
     'valid options: equality, identity'
     """
     names = list(valid_names)
-    shown = names if len(names) <= _NAMES_MAX else [*names[:_NAMES_MAX], "…"]
+    shown = names if len(names) <= _SUGGESTED_NAMES_MAX else [*names[:_SUGGESTED_NAMES_MAX], "…"]
     return did_you_mean(name, names) or f"valid {kind}: {', '.join(shown)}"
 
 

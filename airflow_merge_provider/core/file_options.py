@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from airflow_merge_provider.core.errors import Problem, suggest_name
 
 DATASET, MERGE_RECORD, INFERRING = "dataset", "merge record", "merge record without a schema"
-_ANY = ("csv", "json", "json-array", "xml", "text", "parquet", "orc", "avro")
-_JSON = ("json", "json-array")
-_TEXTS = ("csv", *_JSON, "xml")
+_FORMATS = ("csv", "json", "json-array", "xml", "text", "parquet", "orc", "avro")
+_JSON_FORMATS = ("json", "json-array")
+_TEXT_FORMATS = ("csv", *_JSON_FORMATS, "xml")
 _BOTH = (DATASET, MERGE_RECORD)
 _QUOTE_HANDLING = ("STOP_AT_CLOSING_QUOTE", "BACK_TO_DELIMITER", "STOP_AT_DELIMITER", "RAISE_ERROR")
-_REMOVE = "remove the option"
+_REMOVE_HINT = "remove the option"
 _OWN_FILES = "keep other files out of the source folder; settle_time leaves out young ones"
 
 
@@ -33,36 +33,37 @@ class RefusedOption(NamedTuple):
     formats: tuple[str, ...]
     accepted: tuple[str, ...]
     effect: str
-    remedy: str = _REMOVE
+    remedy: str = _REMOVE_HINT
     readers: tuple[str, ...] = _BOTH
 
 
 REFUSED_OPTIONS: tuple[RefusedOption, ...] = (
     RefusedOption(
-        "mode", _TEXTS, ("FAILFAST", "PERMISSIVE"), "leaves out records that cannot be read",
+        "mode", _TEXT_FORMATS, ("FAILFAST", "PERMISSIVE"), "leaves out records that cannot be read",
         "correct the records, or set PERMISSIVE to read what can be read of them", (DATASET,),
     ),
     RefusedOption(
-        "mode", _TEXTS, ("FAILFAST",), "reads a part of a record, or leaves it out", readers=(MERGE_RECORD,)
+        "mode", _TEXT_FORMATS, ("FAILFAST",), "reads a part of a record, or leaves it out",
+        readers=(MERGE_RECORD,),
     ),
     RefusedOption(
-        "samplingRatio", _TEXTS, ("1", "1.0"), "leaves out fields that only other records have",
+        "samplingRatio", _TEXT_FORMATS, ("1", "1.0"), "leaves out fields that only other records have",
         "remove the option",
     ),
-    RefusedOption("ignoreCorruptFiles", _ANY, ("false",), "leaves out files that cannot be read",
+    RefusedOption("ignoreCorruptFiles", _FORMATS, ("false",), "leaves out files that cannot be read",
                   "remove the option, and the files that cannot be read"),
-    RefusedOption("ignoreMissingFiles", _ANY, ("false",), "leaves out files that another program removes",
+    RefusedOption("ignoreMissingFiles", _FORMATS, ("false",), "leaves out files that another program removes",
                   "remove the option, and run again after such an error"),
-    RefusedOption("dropFieldIfAllNull", _JSON, ("false",), "leaves out fields that have only NULLs"),
+    RefusedOption("dropFieldIfAllNull", _JSON_FORMATS, ("false",), "leaves out fields that have only NULLs"),
     RefusedOption("excludeAttribute", ("xml",), ("false",), "leaves out the attributes of elements"),
     RefusedOption("encoding", ("text",), ("UTF-8", "UTF8"),
                   "has no effect on texts, which Spark reads as UTF-8", "write the files in UTF-8",
                   (DATASET,)),
     RefusedOption("unescapedQuoteHandling", ("csv",), _QUOTE_HANDLING,
                   "leaves out values with quotes inside", "remove the option, or set RAISE_ERROR"),
-    RefusedOption("enableDateTimeParsingFallback", _TEXTS, ("false",),
+    RefusedOption("enableDateTimeParsingFallback", _TEXT_FORMATS, ("false",),
                   "reads and completes times that are not in the format that is set"),
-    RefusedOption("singleVariantColumn", _TEXTS, (),
+    RefusedOption("singleVariantColumn", _TEXT_FORMATS, (),
                   "makes a VARIANT of each record, which rounds numbers with many digits"),
     RefusedOption("mergeSchema", ("parquet", "orc"), ("true",),
                   "leaves out columns that one of the files lacks"),
@@ -72,15 +73,15 @@ REFUSED_OPTIONS: tuple[RefusedOption, ...] = (
                   "takes fields by their position, whatever their names are"),
     RefusedOption("recursiveFieldMaxDepth", ("avro",), ("-1",), "leaves out what is nested deeper",
                   "remove the option, and write records that do not contain themselves"),
-    RefusedOption("pathGlobFilter", _ANY, (), "leaves out files that the run merges", _OWN_FILES,
+    RefusedOption("pathGlobFilter", _FORMATS, (), "leaves out files that the run merges", _OWN_FILES,
                   (MERGE_RECORD,)),
-    RefusedOption("modifiedBefore", _ANY, (), "leaves out files that the run merges", _OWN_FILES,
+    RefusedOption("modifiedBefore", _FORMATS, (), "leaves out files that the run merges", _OWN_FILES,
                   (MERGE_RECORD,)),
-    RefusedOption("modifiedAfter", _ANY, (), "leaves out files that the run merges", _OWN_FILES,
+    RefusedOption("modifiedAfter", _FORMATS, (), "leaves out files that the run merges", _OWN_FILES,
                   (MERGE_RECORD,)),
-    RefusedOption("recursiveFileLookup", _ANY, ("true",), "leaves out files that the run merges",
+    RefusedOption("recursiveFileLookup", _FORMATS, ("true",), "leaves out files that the run merges",
                   _OWN_FILES, (MERGE_RECORD,)),
-    RefusedOption("columnNameOfCorruptRecord", _TEXTS, (), "makes NULL of the field with this name",
+    RefusedOption("columnNameOfCorruptRecord", _TEXT_FORMATS, (), "makes NULL of the field with this name",
                   readers=(MERGE_RECORD,)),
     RefusedOption("avroSchema", ("avro",), (), "leaves out fields of the files",
                   "set the schema of the reader", (MERGE_RECORD,)),
@@ -88,10 +89,10 @@ REFUSED_OPTIONS: tuple[RefusedOption, ...] = (
                   "set the schema of the reader", (MERGE_RECORD,)),
     RefusedOption("multiLine", ("json",), ("false",), "has no effect on the types that are found",
                   "set the format json-array, or a schema of the reader", (INFERRING,)),
-    RefusedOption("lineSep", _JSON, (), "has no effect on the types that are found",
+    RefusedOption("lineSep", _JSON_FORMATS, (), "has no effect on the types that are found",
                   "set a schema of the reader", (INFERRING,)),
     *(
-        RefusedOption(name, _JSON, ("false",), "has no effect on the types that are found",
+        RefusedOption(name, _JSON_FORMATS, ("false",), "has no effect on the types that are found",
                       "set a schema of the reader", (INFERRING,))
         for name in ("primitivesAsString", "prefersDecimal", "allowBackslashEscapingAnyCharacter",
                      "allowComments", "allowNonNumericNumbers", "allowNumericLeadingZeros",
@@ -123,7 +124,7 @@ PASSED_OPTIONS: dict[str, tuple[str, ...]] = {
     "avro": ("avroSchema", "avroSchemaUrl", "enableStableIdentifiersForUnionType", "recordName",
              "recordNamespace", "stableIdentifierPrefixForUnionType"),
 }  # fmt: skip
-_NAMES = {
+_SPARK_NAMES = {
     name.lower(): name
     for name in (
         *(name for names in PASSED_OPTIONS.values() for name in names),
@@ -131,7 +132,7 @@ _NAMES = {
     )
 }
 # Options with two names in Spark.
-_SAME = {"delimiter": "sep", "charset": "encoding"}
+_SYNONYMS = {"delimiter": "sep", "charset": "encoding"}
 
 
 def find_option(options: Mapping[str, str], name: str, default: str = "") -> str:
@@ -162,7 +163,7 @@ def normalize_name(name: str) -> str:
     >>> normalize_name("Charset"), normalize_name("rowTag")
     ('encoding', 'rowtag')
     """
-    return _SAME.get(name.lower(), name.lower())
+    return _SYNONYMS.get(name.lower(), name.lower())
 
 
 def find_missing_options(kind: str, options: Mapping[str, str], path: str) -> Iterator[Problem]:
@@ -190,8 +191,8 @@ def find_option_problems(
     for name in options:
         if "." in name:
             continue
-        if name.lower() not in _NAMES:
-            hint = suggest_name(name, sorted(_NAMES.values()), "options")
+        if name.lower() not in _SPARK_NAMES:
+            hint = suggest_name(name, sorted(_SPARK_NAMES.values()), "options")
             yield Problem(path, "options", f"unknown option {name!r}, which Spark would ignore", hint)
         first_name = first_names.setdefault(normalize_name(name), name)
         if first_name != name:

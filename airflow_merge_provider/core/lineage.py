@@ -41,7 +41,7 @@ from airflow_merge_provider.core.run.table_log import PinnedDataset, TableLog
 
 Report = Mapping[str, Any]
 Descriptions = Mapping[str, DatasetDescription]
-_UNKNOWN = DatasetDescription()
+_UNKNOWN_DATASET = DatasetDescription()
 # The formats whose files contain their schema; for others, Spark would read all rows.
 _WITH_SCHEMA = ("delta", "parquet", "avro", "orc")
 
@@ -177,7 +177,7 @@ class _DescribedRun:
 
     def _describe(self, dataset: Dataset, version: int | None, counts: DatasetCounts) -> DatasetLineage:
         """Return a dataset with what its description tells."""
-        description = self.descriptions.get(dataset.uri, _UNKNOWN)
+        description = self.descriptions.get(dataset.uri, _UNKNOWN_DATASET)
         return DatasetLineage(
             dataset,
             name_dataset(dataset.uri),
@@ -199,7 +199,7 @@ class _DescribedRun:
     def _find_schemas(self) -> RunSchemas:
         def find_fields(datasets: Mapping[str, Dataset]) -> dict[str, Any]:
             found_fields = {
-                name: self.descriptions.get(dataset.uri, _UNKNOWN).fields
+                name: self.descriptions.get(dataset.uri, _UNKNOWN_DATASET).fields
                 for name, dataset in datasets.items()
             }
             return {name: fields for name, fields in found_fields.items() if fields is not None}

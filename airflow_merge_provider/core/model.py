@@ -15,14 +15,14 @@ from pydantic_core import ErrorDetails
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 
-_STRICT = ConfigDict(strict=True)
+_STRICT_CONFIG = ConfigDict(strict=True)
 # Programs also write configurations, so their depth and size are checked before they are traversed.
 DEPTH_MAX = 100
 VALUES_MAX = 100_000
-_PLAIN = (bool, int, float, str, Decimal, dt.date, dt.time, dt.timedelta)
+_PLAIN_TYPES = (bool, int, float, str, Decimal, dt.date, dt.time, dt.timedelta)
 
 # Replacements for pydantic's messages; all other error types keep the message of pydantic.
-_WORDS = {
+_PYDANTIC_MESSAGES = {
     "missing": "is required",
     "string_type": "must be a string",
     "bool_type": "must be a boolean",
@@ -56,10 +56,14 @@ class NamedBy:
     is_collection: bool = False
 
 
-KEY, SOURCE, CONDITION = NamedBy("source", is_key=True), NamedBy("source"), NamedBy("condition")
-RESULT, NOTHING = NamedBy("result"), NamedBy()
+KEY, SOURCE_COLUMN, CONDITION = NamedBy("source", is_key=True), NamedBy("source"), NamedBy("condition")
+RESULT_COLUMN, NO_COLUMN = NamedBy("result"), NamedBy()
 INPUT, INPUTS = NamedBy(datasets="input"), NamedBy(datasets="input", is_collection=True)
-LOOKUP, OUTPUT, STATE = NamedBy(datasets="lookup"), NamedBy(datasets="output"), NamedBy(datasets="state")
+LOOKUP, OUTPUT, STATE_DATASET = (
+    NamedBy(datasets="lookup"),
+    NamedBy(datasets="output"),
+    NamedBy(datasets="state"),
+)
 
 
 class Config(BaseModel):
@@ -167,7 +171,7 @@ class Config(BaseModel):
             return Problem(path, "value", str(detail["ctx"]["error"]))
         if kind == "literal_error":
             return Problem(path, "value", f"must be {detail['ctx']['expected']}")
-        return Problem(path, "value", _WORDS.get(kind, detail["msg"]))
+        return Problem(path, "value", _PYDANTIC_MESSAGES.get(kind, detail["msg"]))
 
 
 def require_plain(content: Any) -> None:
@@ -202,7 +206,7 @@ def _require_scalar(value: Any, loc: tuple[int | str, ...]) -> None:
         raise _build_value_error(loc, f"{value} is not a finite number")
     if isinstance(value, str) and _is_cut(value):
         raise _build_value_error(loc, f"contains an unpaired surrogate: {value[:40]!a}")
-    if value is not None and not isinstance(value, _PLAIN):
+    if value is not None and not isinstance(value, _PLAIN_TYPES):
         hint = "use a string, a number, a boolean, a list or an object"
         raise _build_value_error(loc, f"a value of type {type(value).__name__!r} is not supported", hint)
 
@@ -235,4 +239,4 @@ def _validate_field(field: FieldInfo, value: Any) -> Any:
         return annotation.model_validate(value)  # the model has its own strictness
     for check in field.metadata:
         annotation = Annotated[annotation, check]
-    return TypeAdapter(annotation, config=_STRICT).validate_python(value)
+    return TypeAdapter(annotation, config=_STRICT_CONFIG).validate_python(value)

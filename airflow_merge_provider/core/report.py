@@ -29,8 +29,8 @@ _PLAN_MAX_BYTES = 48 << 10
 LAUNCH, OTHER = "launch", "other"
 # Limits for a report that is too long: the bytes of JSON of a text, and the number of sources and warnings.
 _TEXT_MAX_BYTES = 160
-_SOURCES_MAX = 3
-_WARNINGS_MAX = 3
+_NAMED_SOURCES_MAX = 3
+_SUMMARY_WARNINGS_MAX = 3
 _CUT = "…"
 
 
@@ -206,8 +206,8 @@ def _summarize_sources(sources: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     if not texts:
         return ""
-    more = len(texts) - _SOURCES_MAX
-    return f"; read {', '.join(texts[:_SOURCES_MAX])}{f' and {more} more' if more > 0 else ''}"
+    more = len(texts) - _NAMED_SOURCES_MAX
+    return f"; read {', '.join(texts[:_NAMED_SOURCES_MAX])}{f' and {more} more' if more > 0 else ''}"
 
 
 def add_launch_seconds(report: Mapping[str, Any], elapsed: float) -> dict[str, Any]:
@@ -311,13 +311,13 @@ def _cut_texts(value: Any) -> Any:
 
 
 def _cut_warnings(warnings: list[str]) -> list[str]:
-    return [_cut_text(str(warning), _TEXT_MAX_BYTES) for warning in warnings[:_WARNINGS_MAX]]
+    return [_cut_text(str(warning), _TEXT_MAX_BYTES) for warning in warnings[:_SUMMARY_WARNINGS_MAX]]
 
 
 def _cut_sources(sources: Mapping[str, Any]) -> dict[str, Any]:
     return {
         _cut_text(name, _TEXT_MAX_BYTES // 2): _cut_texts(source)
-        for name, source in list(sources.items())[:_SOURCES_MAX]
+        for name, source in list(sources.items())[:_NAMED_SOURCES_MAX]
     }
 
 
@@ -326,7 +326,7 @@ def _cut_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
     return {OTHER: round(sum(seconds.values()), 3)}
 
 
-_NULLABLE = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+_NULLABLE_INTEGER = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
 
 
 def build_report_schema(counts: Iterable[tuple[str, Sequence[Measure]]]) -> dict[str, Any]:
@@ -344,7 +344,7 @@ def build_report_schema(counts: Iterable[tuple[str, Sequence[Measure]]]) -> dict
 
 def _build_counts_schema(measures: Sequence[Measure]) -> dict[str, Any]:
     properties = {
-        measure.name: {**_NULLABLE, "description": f"{measure.description} ({measure.unit})"}
+        measure.name: {**_NULLABLE_INTEGER, "description": f"{measure.description} ({measure.unit})"}
         for measure in measures
     }
     return {

@@ -13,7 +13,7 @@ from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import Problem, RiskError, format_count
 
 OnRisk = Literal["fail", "ask"]
-_STEPS = 10_000
+_RATIO_STEPS = 10_000
 LIMIT, ON_RISK = "max_change_ratio", "on_risk"
 
 
@@ -38,7 +38,7 @@ class Risk:
     def ratio(self) -> float:
         """The share of rows that change; above 1 if more rows are written than the target had."""
         # Rounded up, in integers: a run that may change this share may change this number of rows.
-        return -(-self.changed * _STEPS // max(self.before, 1)) / _STEPS
+        return -(-self.changed * _RATIO_STEPS // max(self.before, 1)) / _RATIO_STEPS
 
     def is_above(self, limit: float) -> bool:
         """Return whether the run exceeds the limit; a target without rows never exceeds it."""

@@ -19,7 +19,7 @@ ADOPTED = "the target was written by another program, and the run takes it over"
 TARGET_CHANGED = "another writer has changed rows of the target since the previous run"
 NOTHING_CHANGED = "no source has changed since the previous run"
 
-_NAMES_MAX = 3
+_NAMED_INPUTS_MAX = 3
 
 
 def describe_changed_sources(state: Mapping[str, Any], sources: Mapping[str, SourceOffset]) -> str:
@@ -33,8 +33,8 @@ def list_names(source_names: Iterable[str]) -> str:
     names = list(source_names)
     if not names:
         return NOTHING_CHANGED
-    suffix = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-    return f"changed since the previous run: {', '.join(names[:_NAMES_MAX])}{suffix}"
+    suffix = f" and {len(names) - _NAMED_INPUTS_MAX} more" if len(names) > _NAMED_INPUTS_MAX else ""
+    return f"changed since the previous run: {', '.join(names[:_NAMED_INPUTS_MAX])}{suffix}"
 
 
 def _has_changed(offsets: Iterable[SourceOffset], offset: SourceOffset) -> bool:

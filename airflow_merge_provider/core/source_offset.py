@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_merge_provider.core.dataset import split_location
 
-_SOURCES, _TABLES, _COMMITS = "sources", "tables", "commits"
+_SOURCE_VERSIONS, _TABLES, _COMMIT_IDS = "sources", "tables", "commits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +60,18 @@ def write_offsets(offsets: Iterable[SourceOffset]) -> dict[str, Any]:
     """Return offsets as the part of a run's state that ``read_offsets`` reads."""
     entries = list(offsets)
     return {
-        _SOURCES: {offset.uri: offset.version for offset in entries},
+        _SOURCE_VERSIONS: {offset.uri: offset.version for offset in entries},
         _TABLES: {offset.uri: offset.table_id for offset in entries if offset.table_id is not None},
-        _COMMITS: {offset.uri: offset.commit_id for offset in entries if offset.commit_id is not None},
+        _COMMIT_IDS: {offset.uri: offset.commit_id for offset in entries if offset.commit_id is not None},
     }
 
 
 def read_offsets(state: Mapping[str, Any]) -> list[SourceOffset]:
     """Return the offsets in a run's state."""
-    tables, commits = state.get(_TABLES) or {}, state.get(_COMMITS) or {}
+    tables, commits = state.get(_TABLES) or {}, state.get(_COMMIT_IDS) or {}
     return [
         SourceOffset(uri, version, tables.get(uri), commits.get(uri))
-        for uri, version in (state.get(_SOURCES) or {}).items()
+        for uri, version in (state.get(_SOURCE_VERSIONS) or {}).items()
     ]
 
 

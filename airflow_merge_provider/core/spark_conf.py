@@ -44,8 +44,8 @@ _ALWAYS = {
 # classes are in the jar of this package.
 _LOG_STORE = {"spark.delta.logStore.file.impl": "airflow_merge_provider.HardLinkLogStore"}
 # Delta accepts no log store for one scheme beside this one for all schemes.
-_LOG_STORES = "spark.delta.logStore."
-_LOG_STORE_OF_ALL = f"{_LOG_STORES}class"
+_LOG_STORE_PREFIX = "spark.delta.logStore."
+_LOG_STORE_OF_ALL = f"{_LOG_STORE_PREFIX}class"
 _OWN_LOG_STORES = (*_LOG_STORE.values(), LOG_STORE, GCS_LOG_STORE)
 # Without its native library, Hadoop starts a process for each local file that it writes.
 _LOCAL_FILES = {
@@ -66,7 +66,7 @@ _JOINED = {
 }
 
 # The settings that can be changed in a session of a server that another process started.
-_OF_THE_SESSION = (
+_SESSION_SETTINGS = (
     TIME_ZONE,
     "spark.sql.ansi.enabled",
     "spark.sql.parquet.outputTimestampType",
@@ -171,7 +171,7 @@ def _choose_log_stores(conf: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in conf.items()
-        if not (name.startswith(_LOG_STORES) and value in _OWN_LOG_STORES)
+        if not (name.startswith(_LOG_STORE_PREFIX) and value in _OWN_LOG_STORES)
     }
 
 
@@ -188,7 +188,7 @@ def names_artifact(
 
 def connect_conf(user: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a session on a running Spark Connect server."""
-    return {name: _ALWAYS[name] for name in _OF_THE_SESSION} | dict(user)
+    return {name: _ALWAYS[name] for name in _SESSION_SETTINGS} | dict(user)
 
 
 def merge_settings(conf: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,8 @@ RESTORE, PURGE = "RESTORE", "REORG"
 UNDO, RESTORED_VERSION = "undo", "restored_version"
 # The key of the version of the only run that an undo has undone; later runs stay in force.
 UNDONE_VERSION = "undone_version"
+# The key in the metadata of the commit by which an undo of all runs removes the populated flag of a target.
+REMOVES_FLAG = "removes_flag"
 NO_VERSION = -1
 # Operations of Delta and delta-rs that change the columns, properties or constraints of a table, and no rows.
 # RESTORE reverts them too.

@@ -13,14 +13,14 @@ from decimal import Decimal
 from functools import total_ordering
 from typing import Any
 
-_TEXT_MAX_CHARS = 200
+_VALUE_TEXT_MAX_CHARS = 200
 _CUT_DIGITS = re.compile(r"[.,]\d{6}0*[1-9]")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A year with a sign, or with more than four digits, as ISO 8601 has it.
 _YEAR = re.compile(r"([+-]?\d{4,})(?=-\d\d-\d\d)")
 # The calendar repeats after 400 years, and the first year of each turn that Python has.
-_TURN_DAYS, _TURN_YEARS, _FIRST_DAY = 146_097, 400, -719_162
-_DAYS = range(_FIRST_DAY, 2_932_897)
+_TURN_DAYS, _TURN_YEARS, _FIRST_DATE_DAY = 146_097, 400, -719_162
+_DATE_DAYS = range(_FIRST_DATE_DAY, 2_932_897)
 # So many digits distinguish all values of a FLOAT.
 _FLOAT_DIGITS_MAX = 9
 
@@ -64,9 +64,9 @@ def read_day(days: int) -> date | DistantTime:
     >>> read_day(0), str(read_day(-735_525)), str(read_day(3_672_485))
     (datetime.date(1970, 1, 1), '-0044-03-15', '+12024-12-03')
     """
-    turns, day = divmod(days - _FIRST_DAY, _TURN_DAYS)
-    if days in _DAYS:
-        return date.fromordinal(days - _FIRST_DAY + 1)
+    turns, day = divmod(days - _FIRST_DATE_DAY, _TURN_DAYS)
+    if days in _DATE_DAYS:
+        return date.fromordinal(days - _FIRST_DATE_DAY + 1)
     near = date.fromordinal(day + 1)
     year = near.year + turns * _TURN_YEARS
     return DistantTime(days, f"{f'{year:+05d}' if year else '0000'}-{near:%m-%d}")
@@ -93,7 +93,7 @@ def read_micros(micros: int, *, in_utc: bool) -> datetime | DistantTime:
     """
     seconds, fraction = divmod(micros, 1_000_000)
     days, second = divmod(seconds, 86_400)
-    if days in _DAYS:
+    if days in _DATE_DAYS:
         moment = EPOCH + timedelta(microseconds=micros)
         return moment if in_utc else moment.replace(tzinfo=None)
     clock = (EPOCH + timedelta(seconds=second, microseconds=fraction)).time()
@@ -110,9 +110,9 @@ def format_value(value: Any) -> str:
     ('1.50', '2024-01-31T10:00:00Z')
     """
     text = format_whole(value)
-    if len(text) <= _TEXT_MAX_CHARS:
+    if len(text) <= _VALUE_TEXT_MAX_CHARS:
         return text
-    return f"{text[:_TEXT_MAX_CHARS]}… ({len(text)} characters)"
+    return f"{text[:_VALUE_TEXT_MAX_CHARS]}… ({len(text)} characters)"
 
 
 def format_whole(value: Any) -> str:
@@ -127,7 +127,7 @@ def format_whole(value: Any) -> str:
     return _format_scalar(value)
 
 
-def format_change(before: Any, after: Any, max_chars: int = _TEXT_MAX_CHARS) -> tuple[str, str]:
+def format_change(before: Any, after: Any, max_chars: int = _VALUE_TEXT_MAX_CHARS) -> tuple[str, str]:
     """Return a value before and after as text; long ones are shown from shortly before they differ.
 
     >>> format_change(["same"] * 9 + [1], ["same"] * 9 + [2], 30)

@@ -12,12 +12,12 @@ from uuid import UUID
 
 from airflow_merge_provider.core.value_text import DistantTime, Float32, read_day, read_micros
 
-_SHORT_STRING, _OBJECT, _ARRAY = 1, 2, 3
+_SHORT_STRING, _OBJECT, _VARIANT_ARRAY = 1, 2, 3
 _CONSTANTS = {0: None, 1: True, 2: False}
 _FLOAT = 14
-_NUMBERS = {3: "<b", 4: "<h", 5: "<i", 6: "<q", 7: "<d", _FLOAT: "<f"}
+_NUMBER_FORMATS = {3: "<b", 4: "<h", 5: "<i", 6: "<q", 7: "<d", _FLOAT: "<f"}
 _DECIMAL_BYTES = {8: 4, 9: 8, 10: 16}
-_DATE, _TIMESTAMP, _TIMESTAMP_NTZ, _BINARY, _STRING, _UUID = 11, 12, 13, 15, 16, 20
+_VARIANT_DATE, _TIMESTAMP, _TIMESTAMP_NTZ, _VARIANT_BINARY, _STRING, _VARIANT_UUID = 11, 12, 13, 15, 16, 20
 _FIELDS = {"metadata", "value"}
 
 
@@ -59,7 +59,7 @@ def _decode_value(content: bytes, at: int, names: list[str]) -> Any:
         return content[at + 1 : at + 1 + header].decode()
     if basic_type == _OBJECT:
         return _decode_object(content, at, names)
-    if basic_type == _ARRAY:
+    if basic_type == _VARIANT_ARRAY:
         return _decode_array(content, at, names)
     return _decode_primitive(content, at + 1, header)
 
@@ -96,22 +96,22 @@ def _decode_array(content: bytes, at: int, names: list[str]) -> list[Any]:
 def _decode_primitive(content: bytes, at: int, kind: int) -> Any:
     if kind in _CONSTANTS:
         return _CONSTANTS[kind]
-    if kind in _NUMBERS:
-        number = struct.unpack_from(_NUMBERS[kind], content, at)[0]
+    if kind in _NUMBER_FORMATS:
+        number = struct.unpack_from(_NUMBER_FORMATS[kind], content, at)[0]
         return Float32(number) if kind == _FLOAT else number
     if kind in _DECIMAL_BYTES:
         digits = int.from_bytes(content[at + 1 : at + 1 + _DECIMAL_BYTES[kind]], "little", signed=True)
         return Decimal(digits).scaleb(-content[at])
-    if kind in {_BINARY, _STRING}:
+    if kind in {_VARIANT_BINARY, _STRING}:
         data = content[at + 4 : at + 4 + _read_number(content, at, 4)]
-        return data if kind == _BINARY else data.decode()
-    if kind == _UUID:
+        return data if kind == _VARIANT_BINARY else data.decode()
+    if kind == _VARIANT_UUID:
         return str(UUID(bytes=content[at : at + 16]))
     return _decode_time(content, at, kind)
 
 
 def _decode_time(content: bytes, at: int, kind: int) -> date | datetime | DistantTime:
-    if kind == _DATE:
+    if kind == _VARIANT_DATE:
         return read_day(struct.unpack_from("<i", content, at)[0])
     if kind not in {_TIMESTAMP, _TIMESTAMP_NTZ}:
         raise ValueError(f"unknown type {kind}")

@@ -17,7 +17,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import TaskAwaitingInput, TaskDeferred
 
-from airflow_merge_provider.assets import WAREHOUSE
+from airflow_merge_provider.assets import WAREHOUSE_ASSET
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
 from airflow_merge_provider.core.object_store.clients import is_confidential
 from airflow_merge_provider.operators._arguments import (
@@ -170,7 +170,7 @@ class DecoratedSparkJobOperator(DecoratedOperator, SparkJobOperator):
         if name in self._fixed_names:
             message = "is an argument of the decorator and of the returned mapping"
             return Problem(name, "duplicate", message, "leave it out of one of them")
-        if name == "warehouse" and self._target_asset and self._target_asset.uri.startswith(WAREHOUSE):
+        if name == "warehouse" and self._target_asset and self._target_asset.uri.startswith(WAREHOUSE_ASSET):
             message = "cannot be computed by a run: the asset of the target depends on it"
             return Problem(name, "parse-time", message, "set it in the decorator, or return the target too")
         if name in parameters and name not in _OF_THE_DAG:

@@ -36,11 +36,11 @@ from airflow_merge_provider.explain.target import find_row_columns, open_target
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_FEED_PROPERTY, _FEED_COLUMNS = "delta.enableChangeDataFeed", "_change_type"
-_FEED_HIDDEN = frozenset({_FEED_COLUMNS, "_commit_version", "_commit_timestamp"})
+_FEED_PROPERTY, _CHANGE_TYPE = "delta.enableChangeDataFeed", "_change_type"
+_FEED_HIDDEN = frozenset({_CHANGE_TYPE, "_commit_version", "_commit_timestamp"})
 _FEED_SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
-_SIGN, _NET = "__sign", "__net"
-_FLOAT_TYPES = frozenset({"float", "double"})
+_SIGN, _NET_COLUMN = "__sign", "__net"
+_FLOAT_NAMES = frozenset({"float", "double"})
 _NESTED_TYPES = frozenset({"array", "map", "struct", "variant"})
 Row = Mapping[str, Any]
 # A row, and how often the later version has it more often than the earlier one.
@@ -185,7 +185,7 @@ def _iterate_feed(reader: Iterable[Any]) -> Iterator[NetRow]:
         columns = read_columns(batch)
         for cells in zip(*columns.values(), strict=True):
             row = dict(zip(columns, cells, strict=True))
-            sign = _FEED_SIGNS[row[_FEED_COLUMNS]]
+            sign = _FEED_SIGNS[row[_CHANGE_TYPE]]
             yield {name: value for name, value in row.items() if name not in _FEED_HIDDEN}, sign
 
 
@@ -210,7 +210,7 @@ def _subtract_versions(
     names = list(dict.fromkeys((*types[1], *types[0])))
     columns = ", ".join(map(quote_name, names))
     # -0.0 equals 0.0, so that a group is named 0.0: its first row has the value that is stored.
-    floats = {name for name in names if _FLOAT_TYPES & {types[0].get(name), types[1].get(name)}}
+    floats = {name for name in names if _FLOAT_NAMES & {types[0].get(name), types[1].get(name)}}
     shown = ", ".join(
         f"first_value({value}) AS {value}" if name in floats else value
         for name, value in zip(names, map(quote_name, names), strict=True)
@@ -223,11 +223,11 @@ def _subtract_versions(
     sortable = [name for name in names if {types[0].get(name), types[1].get(name)}.isdisjoint(_NESTED_TYPES)]
     order = f" ORDER BY {', '.join(map(quote_name, key or sortable))}" if key or sortable else ""
     query = (
-        f"SELECT {shown}, sum({_SIGN}) AS {_NET} FROM ({' UNION ALL '.join(sides)}) "
+        f"SELECT {shown}, sum({_SIGN}) AS {_NET_COLUMN} FROM ({' UNION ALL '.join(sides)}) "
         f"GROUP BY {columns} HAVING sum({_SIGN}) <> 0{order}"
     )
     for row in query_rows(dataset, before, query, other=after):
-        count = row.pop(_NET)
+        count = row.pop(_NET_COLUMN)
         yield row, count
 
 

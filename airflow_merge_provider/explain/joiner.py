@@ -41,7 +41,7 @@ from airflow_merge_provider.explain.target import open_target, require_owner
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_CAPABILITY = "joiner"
+_JOINER = "joiner"
 
 Row = Mapping[str, Any]
 
@@ -59,7 +59,7 @@ def explain_joined_row(
     :raises DataError: if no join wrote the target, or its commit does not record the join.
     """
     dataset, table = open_target(target, warehouse, version)
-    require_owner(dataset, table, _CAPABILITY)
+    require_owner(dataset, table, _JOINER)
     commit = _find_run(dataset, table)
     join = JoinDescription.from_state(commit.state["join"])
     output_keys = join.list_output_keys(join.parse_key(key))
@@ -86,7 +86,7 @@ def _find_run(dataset: Dataset, table: DeltaTable) -> CommitRef:
     :raises DataError: if there is none, or if it does not record the join.
     """
     lineage = read_lineage(dataset, table)
-    versions = {run.version for run in list_state_commits(lineage.entries, _CAPABILITY)}
+    versions = {run.version for run in list_state_commits(lineage.entries, _JOINER)}
     commits = (CommitRef.from_entry(entry) for entry in lineage.entries if entry.version in versions)
     commit = next(commits, None)
     if commit is None or "join" not in commit.state:

@@ -42,8 +42,8 @@ from airflow_merge_provider.explain.target import open_target
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_CAPABILITY = "merge_engine"
-_EXPIRED_HINT = f"raise {LOG_RETENTION}, and run the task once with full_refresh=True"
+_MERGE_ENGINE = "merge_engine"
+_OFFSETS_EXPIRED_HINT = f"raise {LOG_RETENTION}, and run the task once with full_refresh=True"
 # The run that folded the record, the source commit that added it, its file, and its row in the file.
 _Place = tuple[int, int, str, int]
 
@@ -171,14 +171,14 @@ def _list_runs(dataset: Dataset, table: DeltaTable) -> Sequence[Mapping[str, Any
     :raises DataError: if there are none.
     """
     lineage = read_lineage(dataset, table)
-    runs = [commit.state for commit in reversed(list_state_commits(lineage.entries, _CAPABILITY))]
+    runs = [commit.state for commit in reversed(list_state_commits(lineage.entries, _MERGE_ENGINE))]
     if runs and runs[-1].get("configs"):
         return runs
     message, hint = "has no commit of a merge engine in its history", "check the name of the target"
     if any(entry.is_reset for entry in lineage.entries):
         message, hint = "has no rows to explain: all its runs were undone", "run its task again"
     elif not lineage.is_complete:
-        message, hint = "no longer has the commits of its runs in its history", _EXPIRED_HINT
+        message, hint = "no longer has the commits of its runs in its history", _OFFSETS_EXPIRED_HINT
     raise DataError.from_problems([Problem("target", "foreign-target", f"{dataset.uri} {message}", hint)])
 
 

@@ -41,7 +41,7 @@ from airflow_merge_provider.explain.target import open_target, read_history_colu
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_CAPABILITY = "merge_load"
+_MERGE_LOAD = "merge_load"
 
 
 def explain_row(
@@ -56,7 +56,7 @@ def explain_row(
     :raises DataError: if no load wrote the target, or neither it nor its source ever had the key.
     """
     dataset, table = open_target(target, warehouse, version)
-    require_owner(dataset, table, _CAPABILITY)
+    require_owner(dataset, table, _MERGE_LOAD)
     columns = read_history_columns(table)
     if columns is None:
         return _explain_row(dataset, table, key)

@@ -151,7 +151,7 @@ def _has_outputs(folder: StateFolder, location: str) -> bool:
     return any((event.line.get("uri") or "").startswith(f"{location}/") for event in folder.read_ledger())
 
 
-_MICROSECONDS = 1_000_000
+_MICROS_PER_SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def list_bins(target: str, *, warehouse: str | None = None, limit: int = 20) -> 
 
 def read_instant(microseconds: int) -> datetime:
     """Return the time of a number of microseconds since 1970, in whole seconds of UTC."""
-    return datetime.fromtimestamp(microseconds // _MICROSECONDS, tz=UTC)
+    return datetime.fromtimestamp(microseconds // _MICROS_PER_SECOND, tz=UTC)
 
 
 def _read_report(folder: StateFolder, limit: int) -> BinReport:

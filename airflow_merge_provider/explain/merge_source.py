@@ -23,8 +23,8 @@ from airflow_merge_provider.explain.target import open_target
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_COLUMNS = ("_id", "_deleted", "$replaced", "$replaced_by", "_members")
-_CANDIDATES = 2000
+_ENTITY_COLUMNS = ("_id", "_deleted", "$replaced", "$replaced_by", "_members")
+_CANDIDATES_MAX = 2000
 
 
 def explain_output(
@@ -109,7 +109,7 @@ def _find_row(target: str, output_id: str, warehouse: str | None, version: int |
 
 def _query_outputs(dataset: Dataset, table: DeltaTable, where: str) -> Iterator[dict[str, Any]]:
     """Yield the outputs that meet a condition, with the columns that an explanation needs."""
-    names = [name for name in _COLUMNS if name in _list_columns(table)]
+    names = [name for name in _ENTITY_COLUMNS if name in _list_columns(table)]
     columns = ", ".join(f'"{name}"' for name in names)
     yield from query_rows(dataset, table, f'SELECT {columns} FROM target WHERE {where} ORDER BY "_id"', names)
 
@@ -125,7 +125,7 @@ def _find_near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[lis
     """Return outputs that contain an entity with this id, and output ids with the same prefix."""
 
     def query_ids(where: str) -> list[str]:
-        query = f'SELECT "_id" FROM target WHERE {where} LIMIT {_CANDIDATES}'
+        query = f'SELECT "_id" FROM target WHERE {where} LIMIT {_CANDIDATES_MAX}'
         return [row["_id"] for row in query_rows(dataset, table, query, ("_id",))]
 
     entity = output_id.rpartition("/")[2]

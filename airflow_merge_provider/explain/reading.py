@@ -15,6 +15,7 @@ from airflow_merge_provider.core.object_store.clients import complete_arguments
 from airflow_merge_provider.core.source_offset import SourceOffset
 from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
 from airflow_merge_provider.core.value_text import (
+    EPOCH,
     DistantTime,
     format_row,
     format_value,
@@ -34,7 +35,6 @@ ROWS_MAX = 1000
 VERSIONS_MAX = 1000
 # The number of digits of decimals that a double holds exactly.
 _EXACT_DIGITS_MAX = 15
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Key = Mapping[str, str | None]
 
@@ -284,7 +284,7 @@ def render_literal(value: Any, kind: str) -> str:
         return f"X'{value.hex()}'"
     if isinstance(value, datetime):
         zone = "None" if value.tzinfo is None else 'Some("UTC")'
-        micros = (value.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+        micros = (value.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
         return f"arrow_cast({micros}, 'Timestamp(Microsecond, {zone})')"
     if isinstance(value, DistantTime):
         zone = 'Some("UTC")' if kind == "timestamp" else "None"

@@ -16,7 +16,7 @@ from airflow_merge_provider.file_store.folder import open_folder, remove_path
 
 _FOLDER = "_merge_runs"
 # A killed worker leaves its folder, and its driver may still write the result: no run takes this long.
-_LEFT_SECONDS = 7 * 24 * 3600
+_EXCHANGE_KEPT_SECONDS = 7 * 24 * 3600
 _REQUEST, _RESULT, _COMPLETE = "request.json", "result", "_SUCCESS"
 
 
@@ -71,7 +71,7 @@ class RunFolder:
         with suppress(OSError):
             for path in map(str, self._files.ls(self._root.rpartition("/")[0], detail=False)):
                 created = path.rstrip("/").rpartition("/")[2].partition("-")[0]
-                if created.isdecimal() and time.time() - int(created) > _LEFT_SECONDS:
+                if created.isdecimal() and time.time() - int(created) > _EXCHANGE_KEPT_SECONDS:
                     remove_path(self._files, path)
 
     def find_result(self, start: float) -> JobResult | JobFailure | None:

@@ -29,17 +29,17 @@ from airflow_merge_provider.spark_process.jvm.jars import find_java, spark_home
 from airflow_merge_provider.spark_process.launch import (
     MEMORY_EXIT_CODES,
     SCRIPT,
-    STOPPED,
+    STOPPED_ON_REQUEST,
     describe_exit,
     submit_conf,
     write_private,
     write_properties,
 )
 
-_BINARY = "spark-submit"
+_SUBMIT_PROGRAM = "spark-submit"
 # The extra of a connection with the address of YARN's resource manager, by its name in the stock hook.
 _RESOURCE_MANAGER = "yarn_resourcemanager_webapp_address"
-_POLL_SECONDS = 5.0
+_SUBMIT_POLL_SECONDS = 5.0
 _POD_PREFIX_MAX_CHARACTERS = 40
 # The format of the exit code in the stock hook's error.
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
@@ -118,7 +118,7 @@ class SubmitProcess:
         if result is not None:
             return result
         if self._killed:
-            raise JobError(STOPPED)
+            raise JobError(STOPPED_ON_REQUEST)
         if hook.runs_in_pod and hook.has_seen_pod:
             raise _build_pod_error(hook) from error
         raise error or JobError(
@@ -154,14 +154,16 @@ class SubmitProcess:
             result = folder.find_result(start)
             if result is not None or not is_active:
                 return result
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_SUBMIT_POLL_SECONDS)
 
     def _build_hook(self) -> QuietSubmitHook:
         try:
             hook = QuietSubmitHook(
                 conn_id=self._conn_id,
                 name=f"{self._request.run.dag_id}.{self._request.run.task_id}",
-                spark_binary=None if shutil.which(_BINARY) else str(spark_home() / "bin" / _BINARY),
+                spark_binary=None
+                if shutil.which(_SUBMIT_PROGRAM)
+                else str(spark_home() / "bin" / _SUBMIT_PROGRAM),
                 yarn_track_via_rm_api=self._has_resource_manager(),
             )
         except NameError as error:
@@ -188,12 +190,12 @@ class SubmitProcess:
         """
         if self._killed:
             # Killed before there was a child.
-            raise JobError(STOPPED)
+            raise JobError(STOPPED_ON_REQUEST)
         try:
             hook.submit(application, env=environment, preexec_fn=die_with_parent)
         except AirflowException as error:
             if self._killed:
-                raise JobError(STOPPED) from None
+                raise JobError(STOPPED_ON_REQUEST) from None
             code = _EXIT_CODE.search(str(error))
             return JobError(describe_exit(int(code[1]) if code else None, [str(error)]))
         return None
@@ -229,7 +231,7 @@ def _build_pod_error(hook: QuietSubmitHook) -> JobError:
     )
 
 
-_NAMESPACE, _POD_NAME = "spark.kubernetes.namespace", "spark.kubernetes.driver.pod.name"
+_KUBERNETES_NAMESPACE, _POD_NAME = "spark.kubernetes.namespace", "spark.kubernetes.driver.pod.name"
 # Spark's default.
 _DEFAULT_NAMESPACE = "default"
 
@@ -282,7 +284,7 @@ class QuietSubmitHook(SparkSubmitHook):
         if self.runs_in_pod:
             # The stock hook reads the name from the output of spark-submit, which may log less.
             self._kubernetes_driver_pod = settings[_POD_NAME]
-            namespace = settings.get(_NAMESPACE) or self._connection["namespace"]
+            namespace = settings.get(_KUBERNETES_NAMESPACE) or self._connection["namespace"]
             self._connection["namespace"] = namespace or _DEFAULT_NAMESPACE
         write_properties(settings, file)
 

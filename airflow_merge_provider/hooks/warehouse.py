@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 # A dataset that does not exist.
-_PROBE = "_airflow_merge_provider_connection_test"
+_PROBE_FOLDER = "_airflow_merge_provider_connection_test"
 # Extras of an aws connection from which only Airflow's own hook makes keys.
 _ASSUMED = ("role_arn", "profile_name", "assume_role_method")
 # Extras of a Google Cloud connection from which only Airflow's own hook makes credentials.
@@ -227,10 +227,10 @@ class WarehouseHook(BaseHook):
         if self.warehouse is None:
             return False, "no warehouse is set: enter its location in the Warehouse field"
         try:
-            folder = str(self.resolve_dataset(_PROBE).path).removesuffix(f"/{_PROBE}") or "/"
+            folder = str(self.resolve_dataset(_PROBE_FOLDER).path).removesuffix(f"/{_PROBE_FOLDER}") or "/"
             if folder.startswith("/") and not Path(folder).is_dir():
                 return False, f"{folder} is not a folder on this machine"
-            self.read_version(_PROBE)
+            self.read_version(_PROBE_FOLDER)
         except (ConfigError, SetupError) as error:
             return False, str(error)
         return True, f"{self.warehouse} can be reached"

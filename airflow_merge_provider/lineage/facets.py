@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors.base import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
 
-_PRODUCER = "urn:airflow-merge-provider"
+_PRODUCER_URI = "urn:airflow-merge-provider"
 # The names of the parts of an array and of a map, as the Spark integration of OpenLineage shows them.
-_PARTS = {"array": {"_element": "elementType"}, "map": {"key": "keyType", "value": "valueType"}}
+_PART_NAMES = {"array": {"_element": "elementType"}, "map": {"key": "keyType", "value": "valueType"}}
 
 Facets = dict[str, Any]
 InputNames = Mapping[str, DatasetName]
@@ -50,7 +50,7 @@ def _build_input(dataset: DatasetLineage) -> InputDataset:
     facets: Facets = {}
     if (counts := _list_counts(dataset)) is not None:
         facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
-            **counts, producer=_PRODUCER
+            **counts, producer=_PRODUCER_URI
         )
     if dataset.assertions:
         facets["dataQualityAssertions"] = _build_assertions(dataset.assertions)
@@ -68,7 +68,7 @@ def _build_output(dataset: DatasetLineage, input_names: InputNames) -> OutputDat
     facets: Facets = {}
     if (counts := _list_counts(dataset)) is not None:
         facets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-            **counts, producer=_PRODUCER
+            **counts, producer=_PRODUCER_URI
         )
     dataset_facets = _build_facets(dataset)
     if dataset.columns is not None and dataset.columns.columns:
@@ -76,7 +76,7 @@ def _build_output(dataset: DatasetLineage, input_names: InputNames) -> OutputDat
     if dataset.lifecycle_change is not None:
         change = lifecycle_state_change_dataset.LifecycleStateChange(dataset.lifecycle_change)
         dataset_facets["lifecycleStateChange"] = (
-            lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(change, producer=_PRODUCER)
+            lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(change, producer=_PRODUCER_URI)
         )
     return OutputDataset(*dataset.name, facets=dataset_facets, outputFacets=facets)
 
@@ -96,7 +96,7 @@ def _build_assertions(assertions: Iterable[Assertion]) -> Any:
         )
         for item in assertions
     ]
-    return data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(facets, producer=_PRODUCER)
+    return data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(facets, producer=_PRODUCER_URI)
 
 
 def _list_counts(dataset: DatasetLineage) -> dict[str, int | None] | None:
@@ -118,18 +118,20 @@ def _build_facets(dataset: DatasetLineage) -> Facets:
     facets: Facets = {}
     if dataset.version is not None:
         facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(
-            datasetVersion=str(dataset.version), producer=_PRODUCER
+            datasetVersion=str(dataset.version), producer=_PRODUCER_URI
         )
         if dataset.dataset.format == "delta":
-            facets["storage"] = storage_dataset.StorageDatasetFacet("delta", "parquet", producer=_PRODUCER)
+            facets["storage"] = storage_dataset.StorageDatasetFacet(
+                "delta", "parquet", producer=_PRODUCER_URI
+            )
     if dataset.fields is not None:
         facets["schema"] = schema_dataset.SchemaDatasetFacet(
-            fields=list(_build_fields(dataset.fields)), producer=_PRODUCER
+            fields=list(_build_fields(dataset.fields)), producer=_PRODUCER_URI
         )
     if dataset.location is not None:
         # Spark's own events name a catalog table by its location.
         location = symlinks_dataset.Identifier(*dataset.location, type="LOCATION")
-        facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet([location], producer=_PRODUCER)
+        facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet([location], producer=_PRODUCER_URI)
     return facets
 
 
@@ -155,7 +157,7 @@ def _split_type(kind: Any) -> tuple[str, Fields]:
     name = str(kind["type"])
     if name == "struct":
         return name, kind["fields"]
-    parts = _PARTS.get(name, {})
+    parts = _PART_NAMES.get(name, {})
     return name, [{"name": part, "type": kind[key]} for part, key in parts.items()]
 
 
@@ -168,7 +170,9 @@ def _build_column_lineage(lineage: ColumnLineage, input_names: InputNames) -> An
         if sources
     }
     rows = list(_build_input_fields(lineage.rows, input_names))
-    return column_lineage_dataset.ColumnLineageDatasetFacet(fields=fields, dataset=rows, producer=_PRODUCER)
+    return column_lineage_dataset.ColumnLineageDatasetFacet(
+        fields=fields, dataset=rows, producer=_PRODUCER_URI
+    )
 
 
 def _build_input_fields(columns: Iterable[InputColumn], input_names: InputNames) -> Iterator[Any]:

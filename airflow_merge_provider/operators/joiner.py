@@ -14,7 +14,7 @@ from airflow_merge_provider.core.joiner.preview import preview_join
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError, as_text, is_literal
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
-_JSON = (
+_JOINER_JSON = (
     "inputs",
     "join_keys",
     "required_inputs",
@@ -74,7 +74,7 @@ class JoinerOperator(SparkJobOperator):
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,
-        **dict.fromkeys(_JSON, "json"),
+        **dict.fromkeys(_JOINER_JSON, "json"),
         "condition_expression": "sql",
     }
 

@@ -10,7 +10,7 @@ from airflow.sdk import Asset
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
-_JSON = ("primary_key", "options", "order_by", "partition_by", "fail_on", "expect")
+_MERGE_ENGINE_JSON = ("primary_key", "options", "order_by", "partition_by", "fail_on", "expect")
 
 
 class MergeEngineOperator(SparkJobOperator):
@@ -45,7 +45,7 @@ class MergeEngineOperator(SparkJobOperator):
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,
-        **dict.fromkeys(_JSON, "json"),
+        **dict.fromkeys(_MERGE_ENGINE_JSON, "json"),
     }
 
     def __init__(

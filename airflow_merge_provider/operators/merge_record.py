@@ -19,7 +19,15 @@ from airflow_merge_provider.operators._spark_job import SparkJobOperator
 from airflow_merge_provider.triggers.landing import LandingTrigger
 
 NEXT_EXPIRY = "next_expiry"
-_JSON = ("reader", "writer", "attributes", "attribute_sources", "partition_by", "expect", "fail_on")
+_MERGE_RECORD_JSON = (
+    "reader",
+    "writer",
+    "attributes",
+    "attribute_sources",
+    "partition_by",
+    "expect",
+    "fail_on",
+)
 
 
 class MergeRecordOperator(SparkJobOperator):
@@ -78,7 +86,7 @@ class MergeRecordOperator(SparkJobOperator):
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,
-        **dict.fromkeys(_JSON, "json"),
+        **dict.fromkeys(_MERGE_RECORD_JSON, "json"),
     }
 
     def __init__(

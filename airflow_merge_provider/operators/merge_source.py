@@ -19,7 +19,7 @@ from airflow_merge_provider.operators._spark_job import SparkJobOperator
 from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger
 
 _LONGEST_WAIT = timedelta(days=7)
-_JSON = ("datasets", "equality", "equality_sets", "initial_datasets", "survivorship", "expect")
+_MERGE_SOURCE_JSON = ("datasets", "equality", "equality_sets", "initial_datasets", "survivorship", "expect")
 
 
 class MergeSourceOperator(SparkJobOperator):
@@ -72,7 +72,7 @@ class MergeSourceOperator(SparkJobOperator):
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,
-        **dict.fromkeys(_JSON, "json"),
+        **dict.fromkeys(_MERGE_SOURCE_JSON, "json"),
     }
 
     def __init__(

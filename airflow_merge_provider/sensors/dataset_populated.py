@@ -26,7 +26,7 @@ from airflow_merge_provider.operators._arguments import (
 )
 from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger, list_found_datasets
 
-_ANY = "/"
+_ANY_WAREHOUSE = "/"
 _DEFAULT_DEFERRABLE = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"
 
 
@@ -198,7 +198,7 @@ class DatasetPopulatedSensor(BaseSensorOperator):
             )
         for index, ref in enumerate(_list_datasets(self.datasets)):
             try:
-                resolve_dataset(ref, _ANY, at=f"datasets[{index}]")
+                resolve_dataset(ref, _ANY_WAREHOUSE, at=f"datasets[{index}]")
             except ConfigError as error:
                 problems += error.problems
         return problems

@@ -63,10 +63,10 @@ from airflow_merge_provider.spark_process.jvm.spark_defaults import read_spark_d
 SCRIPT = Path(__file__).parents[1] / "jobs" / "submit" / "main.py"
 LOCAL = "local[*]"
 
-STOPPED = "The Spark process was stopped on request"
+STOPPED_ON_REQUEST = "The Spark process was stopped on request"
 NO_CONNECT = "the client of Spark 4.1 fails to count the rows of a run"
 
-_GRACE = 10.0
+_GRACE_SECONDS = 10.0
 # Spark exits with 52 when one of its threads runs out of memory. The kernel kills a process with SIGKILL; for
 # the Python process, Spark returns 128 plus the signal number.
 _OUT_OF_MEMORY, _KILLED = (52,), (-signal.SIGKILL, 128 + signal.SIGKILL)
@@ -76,9 +76,9 @@ _NO_MEMORY = "java.lang.OutOfMemoryError"
 _END_OF_JVM = "spark.submit.callSystemExitOnMainExit"
 _NOISE = ("WARNING: Using incubator modules", "Calling System.exit()")
 # With that setting, the JVM prints where it learned that a job has failed; the job has reported why.
-_FAILED_JOB, _STACK_LINE = "org.apache.spark.SparkUserAppException", "\tat "
+_FAILED_JOB, _JAVA_STACK_LINE = "org.apache.spark.SparkUserAppException", "\tat "
 _SCRATCH = "spark.local.dir"
-_CLIENTS = ("pyspark", "pyspark-client")
+_CLIENT_PACKAGES = ("pyspark", "pyspark-client")
 
 
 def run_job(
@@ -138,7 +138,7 @@ class JobProcess:
                 return parse_result(result.read_text(encoding="utf-8"), time.monotonic() - start)
             raise self._build_error(last_lines)
 
-    def kill_process(self, grace_seconds: float = _GRACE) -> None:
+    def kill_process(self, grace_seconds: float = _GRACE_SECONDS) -> None:
         """End the child and its descendants with SIGTERM, and with SIGKILL after the grace period."""
         self._killed = True
         self._end_child(grace_seconds)
@@ -191,7 +191,7 @@ class JobProcess:
 
     def _build_error(self, last_lines: list[str]) -> JobError:
         if self._killed:
-            return JobError(STOPPED)
+            return JobError(STOPPED_ON_REQUEST)
         if self._watch is not None and self._watch.is_lost:
             return self._watch.build_error()
         return JobError(describe_exit(self._child.returncode if self._child else None, last_lines))
@@ -339,7 +339,7 @@ def read_lines(child: subprocess.Popen[str]) -> Iterator[str]:
     is_stack = False
     with child.stdout or contextlib.nullcontext(()) as output:
         for line in output:
-            is_stack = line.startswith(_FAILED_JOB) or (is_stack and line.startswith(_STACK_LINE))
+            is_stack = line.startswith(_FAILED_JOB) or (is_stack and line.startswith(_JAVA_STACK_LINE))
             if not is_stack and not line.startswith(_NOISE):
                 yield line.rstrip()
 
@@ -347,7 +347,7 @@ def read_lines(child: subprocess.Popen[str]) -> Iterator[str]:
 def supports_connect() -> bool:
     """Return whether runs can use the Spark Connect client of this Python."""
     versions = []
-    for package in _CLIENTS:
+    for package in _CLIENT_PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions.append(metadata.version(package))
     return not any(version.startswith("4.1.") for version in versions)

@@ -35,7 +35,7 @@ from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges
 from airflow_merge_provider.jobs.merge_engine.job import FoldRun, run
-from airflow_merge_provider.jobs.merge_engine.side_tables import KIND, RUN
+from airflow_merge_provider.jobs.merge_engine.side_tables import KIND_COLUMN, RUN_COLUMN
 from airflow_merge_provider.jobs.merge_engine.source import IncrementalRead, select_records
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import convert_error
@@ -210,7 +210,7 @@ def run_vector(
         "id": vector["id"],
         "rows": [_format_row(row, fields) for row in rows],
         "changes": [
-            [[row[KIND], *_format_row(row, fields)] for row in changes if row[RUN] == number]
+            [[row[KIND_COLUMN], *_format_row(row, fields)] for row in changes if row[RUN_COLUMN] == number]
             for number in numbers
         ],
     }

@@ -87,7 +87,7 @@ def test_a_batch_that_the_target_may_have_dropped_is_not_folded_again() -> None:
             "merge_engine", lake, 50 + number, started_at=(50 + number) * DAY * 1000, **name(number)
         )
         assert decision.choose_run_mode()[0] != "noop"
-        state = {**decision.build_batches(), "fixed": {}}  # type: ignore[attr-defined]
+        state = {**decision.build_batches(), "immutable_options": {}}  # type: ignore[attr-defined]
         target = lake["t"]
         token = RunToken(dag_id="d", task_id="t", run_id=f"s{number}").model_dump()
         target = target.commit_run("merge_engine", target.number + 1, "MERGE", (), {**state, "token": token})

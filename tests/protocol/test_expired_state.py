@@ -66,7 +66,7 @@ def test_a_state_expires_soon_after_half_of_the_retention() -> None:
 
 def test_a_run_without_work_keeps_its_state_with_spark() -> None:
     lake = build_lake("merge_engine", oldest=0)
-    offset = {"sources": {"s": 0}, "tables": {"s": "s"}, "commits": {"s": "s@0"}, "fixed": {}}
+    offset = {"sources": {"s": 0}, "tables": {"s": "s"}, "commits": {"s": "s@0"}, "immutable_options": {}}
     target = lake["t"].commit_run("merge_engine", 10, "MERGE", (), offset)
     lake = lake.write_table("t", target)
     config = {"config": {"incremental": True}}

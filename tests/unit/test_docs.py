@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.dtl.functions import FUNCTIONS, ITEM_FUNCTIONS
+from airflow_merge_provider.core.merge_source.dtl.functions import DTL_FUNCTIONS, ITEM_FUNCTIONS
 from airflow_merge_provider.get_provider_info import get_provider_info
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 from airflow_merge_provider.sensors.dataset_populated import DatasetPopulatedSensor
@@ -242,7 +242,7 @@ def test_the_functions_are_those_that_rules_may_use() -> None:
     """The page lists exactly the functions that match rules support."""
     (function_list,) = re.findall(r"functions over it:(.*?)\.\n", MERGE_SOURCE, re.DOTALL)
 
-    assert re.findall(r"`([^`]+)`", function_list) == sorted([*FUNCTIONS, *ITEM_FUNCTIONS])
+    assert re.findall(r"`([^`]+)`", function_list) == sorted([*DTL_FUNCTIONS, *ITEM_FUNCTIONS])
 
 
 @pytest.mark.parametrize(

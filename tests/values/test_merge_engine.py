@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.explain.merge_engine import KeyExplanation, explain_key
-from airflow_merge_provider.jobs.merge_engine.side_tables import KIND, RUN
+from airflow_merge_provider.jobs.merge_engine.side_tables import KIND_COLUMN, RUN_COLUMN
 from airflow_merge_provider.jobs.undo.job import run as run_undo
 from tests.jobs.merge_engine.stream import Stream
 from tests.values.catalog import ALL, SIMPLE, Kind
@@ -196,7 +196,9 @@ def test_values_are_stored_as_they_are(stored: Stored, name: str, use: str) -> N
         }
         assert actual == dict.fromkeys(READERS, expected[0])
     else:
-        kinds = zip(stored.changes[RUN].to_pylist(), stored.changes[KIND].to_pylist(), strict=True)
+        kinds = zip(
+            stored.changes[RUN_COLUMN].to_pylist(), stored.changes[KIND_COLUMN].to_pylist(), strict=True
+        )
         marks = list(zip(kinds, mark_rows(stored.changes), strict=True))
         shifts = {(1, "+I"): 0, (2, "-U"): 0, (2, "+U"): 1}
         for kind, shift in shifts.items():

@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, StringType
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.explain.merge_source import list_all_links
-from airflow_merge_provider.jobs.merge_source.scan.sources import ID, open_source
+from airflow_merge_provider.jobs.merge_source.scan.sources import SCAN_ID, open_source
 from tests.jobs.merge_source.pipe import Pipe
 from tests.values.catalog import ALL, SHORT, SIMPLE, Kind
 from tests.values.merging import BY_NAME, build_sparse, fold_value, list_cells, mark_long, require_exact
@@ -170,6 +170,6 @@ def test_collated_texts_are_compared_by_their_bytes(spark: SparkSession) -> None
     config = MergeSourceConfig.parse({"version": 2, "datasets": ["A a"], "equality": [["eq", "a.x", "a.y"]]})
     source = open_source(frame, 0, config)
 
-    kinds = {name: source.frame.schema[name].dataType for name in ("_id", "x", "y", ID)}
+    kinds = {name: source.frame.schema[name].dataType for name in ("_id", "x", "y", SCAN_ID)}
     text = StringType()
-    assert kinds == {"_id": text, "x": text, "y": ArrayType(text, False), ID: text}
+    assert kinds == {"_id": text, "x": text, "y": ArrayType(text, False), SCAN_ID: text}

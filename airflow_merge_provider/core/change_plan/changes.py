@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow_merge_provider.core.change_plan.summary import (
-    KINDS,
+    CHANGE_KINDS,
     ChangeExample,
     ChangeKind,
     ChangeSummary,
@@ -23,7 +23,7 @@ _SIGNS: Mapping[ChangeKind, str] = {
     "failed": "!",
 }
 # Limits for one row: the columns that are shown, and the characters of a value.
-_COLUMNS_MAX = 12
+_CHANGED_COLUMNS_MAX = 12
 _VALUE_MAX_CHARS = 80
 
 
@@ -52,7 +52,7 @@ def format_examples(kinds: Mapping[ChangeKind, int], examples: Sequence[ChangeEx
 
     :param kinds: the number of rows of each kind.
     """
-    for kind in KINDS:
+    for kind in CHANGE_KINDS:
         examples_of_kind = [example for example in examples if example.kind == kind]
         for example in examples_of_kind:
             yield from format_example(example)
@@ -68,9 +68,9 @@ def format_example(example: ChangeExample) -> Iterator[str]:
     changed = list(example.list_changed_columns()) if is_in_place else []
     changed_names = {name for name, *_ in changed}
     names = [name for name in row if name not in changed_names]
-    cells = [f"{escape_text(name)} = {format_cell(row[name])}" for name in names[:_COLUMNS_MAX]]
-    if len(names) > _COLUMNS_MAX:
-        cells.append(f"and {format_count(len(names) - _COLUMNS_MAX, 'more column')}")
+    cells = [f"{escape_text(name)} = {format_cell(row[name])}" for name in names[:_CHANGED_COLUMNS_MAX]]
+    if len(names) > _CHANGED_COLUMNS_MAX:
+        cells.append(f"and {format_count(len(names) - _CHANGED_COLUMNS_MAX, 'more column')}")
     why = f"{example.reason}: {example.detail}" if example.detail else example.reason
     yield f"{_SIGNS[example.kind]} {', '.join(cells)}{f'  [{escape_text(why)}]' if why else ''}"
     for name, value_before, value_after in changed:

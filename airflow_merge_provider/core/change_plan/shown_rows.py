@@ -27,11 +27,11 @@ DEFAULT_ROWS: Rows = "keys"
 MASK, CHANGED_MASK = "***", "*** (changed)"
 
 # The names of a setting, and a name: its parts may have any characters in backticks, as in SQL.
-_NAMES = re.compile(r"(?:`[^`]*`|[^,])+")
+_COLUMN_LIST = re.compile(r"(?:`[^`]*`|[^,])+")
 _PART = r"(?:`[^`]+`|[^\x00-\x1f'\"`;\[\]{}.]+)"
-_NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
+_COLUMN_NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
 # An error of Spark begins with its condition, perhaps after a class of Java; others with their class.
-_CONDITION = re.compile(r"^\(?(?:[\w.$]+(?:\)|:) )?\[[A-Z_.0-9]+\]")
+_CONDITION_HEAD = re.compile(r"^\(?(?:[\w.$]+(?:\)|:) )?\[[A-Z_.0-9]+\]")
 _CLASS = re.compile(r"^\(?((?:[a-z_]\w*\.)*[A-Z][\w$]*)(?:\)|:) ")
 # Errors of files, networks, stores, memory and class paths: their texts have names, values only in quotes.
 _VALUE_FREE = re.compile(
@@ -55,7 +55,9 @@ _VALUE_FREE_ERRORS = (
     zlib.error,
 )
 # From the first to the last quote, because values contain quotes too; an apostrophe stands after a letter.
-_QUOTED = re.compile(r"(?<!\w)(['\"])(?:.*\1(?!\w)|.*$)", re.DOTALL)
+_QUOTED_TEXT = re.compile(r"(?<!\w)(['\"])(?:.*\1(?!\w)|.*$)", re.DOTALL)
+# The column that a problem begins with.
+_COLUMN = re.compile(r"column (?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")")
 # Lines of a stack without messages: files, functions and the classes of errors.
 _STACK_LINE = re.compile(
     r"\s+(?:at [\w.$/<>-]+\([\w.$<> ]*(?::\d+)?\)$|File \"[^\"]+\", line \d+(?:, in \S+)?$|\.\.\. \d+ more)"
@@ -120,8 +122,8 @@ def parse_shown_rows(read_setting: Callable[[str], str | None], key_columns: Seq
 
 
 def _parse_masked_columns(text: str) -> list[str]:
-    names = [name for part in _NAMES.findall(text) if (name := part.strip())]
-    if wrong := [name for name in names if not _NAME.fullmatch(name)]:
+    names = [name for part in _COLUMN_LIST.findall(text) if (name := part.strip())]
+    if wrong := [name for name in names if not _COLUMN_NAME.fullmatch(name)]:
         message = f"{wrong[0]!r} is not the name of a column"
         hint = (
             "write names without quotes, brackets or semicolons, separated by commas: email, address.iban; "
@@ -212,13 +214,27 @@ def mask_error(text: str, error: BaseException | None = None) -> str:
         # The errors of this package have passed one of these functions.
         return text
     if isinstance(error, _VALUE_FREE_ERRORS) or is_free_of_values(text):
-        return _QUOTED.sub(rf"\1{MASK}\1", text)
-    if condition := _CONDITION.match(text):
+        return _QUOTED_TEXT.sub(rf"\1{MASK}\1", text)
+    if condition := _CONDITION_HEAD.match(text):
         return f"{condition[0]} {MASK}"
     if error is not None:
         return f"{type(error).__name__}: {MASK}"
     name = _CLASS.match(text)
     return f"{name[1]}: {MASK}" if name else MASK
+
+
+def mask_problem(text: str) -> str:
+    """Return a problem of this package as it may be shown: with its column, and without what it quotes.
+
+    >>> with use_shown_rows(ShownRows(rows="keys")):
+    ...     mask_problem("column 'a.b': 'it's' is not a valid INT (correct it)")
+    "column 'a.b': '***' is not a valid INT (correct it)"
+    """
+    if not _current.has_masks:
+        return text
+    column = _COLUMN.match(text)
+    end = column.end() if column else 0
+    return text[:end] + _QUOTED_TEXT.sub(rf"\1{MASK}\1", text[end:])
 
 
 def is_free_of_values(text: str) -> bool:

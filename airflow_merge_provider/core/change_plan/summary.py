@@ -11,7 +11,7 @@ from airflow_merge_provider.core.change_plan.shown_rows import mask_change, mask
 from airflow_merge_provider.core.errors import format_count
 
 ChangeKind = Literal["inserted", "updated", "deleted", "kept", "failed"]
-KINDS: tuple[ChangeKind, ...] = ("inserted", "updated", "deleted", "kept", "failed")
+CHANGE_KINDS: tuple[ChangeKind, ...] = ("inserted", "updated", "deleted", "kept", "failed")
 # The number of example rows of each kind.
 EXAMPLES_MAX = 20
 
@@ -127,7 +127,7 @@ def select_examples(examples: Iterable[ChangeExample], limit: int) -> list[Chang
     >>> [example.kind for example in select_examples(examples, 2)]
     ['inserted', 'deleted']
     """
-    queues: dict[ChangeKind, list[ChangeExample]] = {kind: [] for kind in KINDS}
+    queues: dict[ChangeKind, list[ChangeExample]] = {kind: [] for kind in CHANGE_KINDS}
     for example in examples:
         queues[example.kind].append(example)
     selected: list[ChangeExample] = []
@@ -135,7 +135,7 @@ def select_examples(examples: Iterable[ChangeExample], limit: int) -> list[Chang
         for queue in queues.values():
             if queue and len(selected) < limit:
                 selected.append(queue.pop(0))
-    return sorted(selected, key=lambda example: KINDS.index(example.kind))
+    return sorted(selected, key=lambda example: CHANGE_KINDS.index(example.kind))
 
 
 def _format_share(changed: int, rows_before: int) -> str:

@@ -23,16 +23,23 @@ Kind = Literal["condition", "not_null", "unique", "accepted_values", "foreign_ke
 
 ACTIONS: tuple[Action, ...] = ("warn", "quarantine", "fail")
 SCOPES: tuple[Scope, ...] = ("source", "changes")
-KINDS: tuple[Kind, ...] = ("condition", "not_null", "unique", "accepted_values", "foreign_key", "freshness")
-_SETTINGS = ("action", "on", "source")
+EXPECTATION_KINDS: tuple[Kind, ...] = (
+    "condition",
+    "not_null",
+    "unique",
+    "accepted_values",
+    "foreign_key",
+    "freshness",
+)
+_EXPECTATION_FIELDS = ("action", "on", "source")
 # Values of the same argument of joins, which are not expectations on rows.
 CARDINALITIES = ("one_to_one", "one_to_many", "many_to_one")
 # Kinds that compare a row with other rows, which a set of changes does not contain.
 _SOURCE_KINDS = ("unique", "freshness")
-_ROW_KINDS = frozenset({"condition", "not_null", "accepted_values"})
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_ROW_EXPECTATIONS = frozenset({"condition", "not_null", "accepted_values"})
+_EXPECTATION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _NAME_HINT = "use letters, digits and underscores, starting with a letter"
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\Z")
+_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\Z")
 _SPAN_HINT = "use seconds, minutes, hours, days or weeks, such as '36 hours'"
 _EXPECTATIONS_MAX = 200
 
@@ -64,7 +71,7 @@ class Expectation:
     @property
     def is_row_condition(self) -> bool:
         """Whether a row alone determines whether it meets the expectation."""
-        return self.kind in _ROW_KINDS
+        return self.kind in _ROW_EXPECTATIONS
 
     def applies_to(self, source: str) -> bool:
         """Return whether the rows of a source have to meet the expectation."""
@@ -132,25 +139,25 @@ def _find_problems(
     name: str, value: Any, sources: Sequence[str], no_quarantine: str | None, *, reads_changes: bool
 ) -> Iterator[Problem]:
     path = f"{EXPECT}.{name}"
-    if not _NAME.fullmatch(name):
+    if not _EXPECTATION_NAME.fullmatch(name):
         yield Problem(EXPECT, "value", f"{name!r} is not a valid name of an expectation", _NAME_HINT)
     if isinstance(value, str):
         value = {"condition": value}
     if not isinstance(value, Mapping):
-        hint = f"valid kinds: {', '.join(KINDS)}"
+        hint = f"valid kinds: {', '.join(EXPECTATION_KINDS)}"
         yield Problem(path, "value", "must be a SQL condition, or an object with one kind", hint)
         return
     for key in value:
-        if key not in (*KINDS, *_SETTINGS):
-            hint = suggest_name(str(key), (*KINDS, *_SETTINGS), "names")
+        if key not in (*EXPECTATION_KINDS, *_EXPECTATION_FIELDS):
+            hint = suggest_name(str(key), (*EXPECTATION_KINDS, *_EXPECTATION_FIELDS), "names")
             yield Problem(f"{path}.{key}", "unknown", f"unknown argument {str(key)!r}", hint)
-    kinds = [kind for kind in KINDS if kind in value]
+    kinds = [kind for kind in EXPECTATION_KINDS if kind in value]
     if len(kinds) != 1:
         message = f"has {len(kinds)} kinds, but needs exactly one" if kinds else "has no kind"
-        yield Problem(path, "value", message, f"valid kinds: {', '.join(KINDS)}")
+        yield Problem(path, "value", message, f"valid kinds: {', '.join(EXPECTATION_KINDS)}")
     for kind in kinds:
         yield from _find_kind_problems(f"{path}.{kind}", kind, value[kind])
-    if no_quarantine is None and reads_changes and not set(kinds) <= _ROW_KINDS:
+    if no_quarantine is None and reads_changes and not set(kinds) <= _ROW_EXPECTATIONS:
         no_quarantine = "runs read only changed rows, and the expectation compares rows with other rows"
     yield from _find_setting_problems(path, value, kinds, no_quarantine)
     if value.get("on", "source") == "source":
@@ -251,7 +258,7 @@ def _find_freshness_problems(path: str, value: Any) -> Iterator[Problem]:
 
 def _parse_expectation(name: str, value: Any) -> Expectation:
     settings: Mapping[str, Any] = {"condition": value} if isinstance(value, str) else value
-    (kind,) = (kind for kind in KINDS if kind in settings)
+    (kind,) = (kind for kind in EXPECTATION_KINDS if kind in settings)
     content: Any = settings[kind]
     fields: dict[str, Any] = {}
     if kind == "condition":
@@ -310,5 +317,5 @@ def _to_duration(value: Any) -> timedelta | None:
     """Return a duration; None if it is not valid."""
     if isinstance(value, timedelta):
         return value if value > timedelta() else None
-    match = _SPAN.match(value.strip().lower()) if isinstance(value, str) else None
+    match = _AGE.match(value.strip().lower()) if isinstance(value, str) else None
     return timedelta(**{f"{match[2]}s": float(match[1])}) if match and float(match[1]) > 0 else None

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from airflow_merge_provider.core.errors import DataError, Problem, format_count
 from airflow_merge_provider.core.expectations.config import Action, Expectation, Kind, Scope
 
-_CHANGES = "the changes of the run"
+_RUN_CHANGES = "the changes of the run"
 # What a run does with rows that do not meet an expectation with the action quarantine.
 REJECTED_ROWS = "these rows are left out, and saved in the table of rejected rows"
 REJECTED_FILES = "their files are moved to the failure folder"
@@ -43,7 +43,7 @@ class ExpectationResult(BaseModel):
 
     def describe_failure(self) -> str:
         """Return a sentence that says how many rows fail which condition, with an example."""
-        where = _CHANGES if self.source is None else f"the source {self.source!r}"
+        where = _RUN_CHANGES if self.source is None else f"the source {self.source!r}"
         if self.kind == "freshness":
             newest = "there is no time"
             if self.newest is not None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from airflow_merge_provider.core.joiner.schema import Schema, format_struct, parse_fields
 
-_PLAIN = frozenset({"boolean", "int", "long", "float", "double", "string", "bytes"})
-_LOGICAL = {
+_PLAIN_NAMES = frozenset({"boolean", "int", "long", "float", "double", "string", "bytes"})
+_LOGICAL_TYPES = {
     "date": "date",
     "datetime": "timestamp_ntz",
     "timestamp-micros": "timestamp",
@@ -66,8 +66,10 @@ def _read_type(avro_type: Any) -> tuple[str, bool]:
         return _read_type(non_null_types[0])[0], len(non_null_types) < len(avro_type)
     if isinstance(avro_type, Mapping):
         return _read_nested_type(avro_type), False
-    if avro_type not in _PLAIN:
-        raise ValueError(f"unknown type {json.dumps(avro_type)} (valid types: {', '.join(sorted(_PLAIN))})")
+    if avro_type not in _PLAIN_NAMES:
+        raise ValueError(
+            f"unknown type {json.dumps(avro_type)} (valid types: {', '.join(sorted(_PLAIN_NAMES))})"
+        )
     return str(avro_type), False
 
 
@@ -76,11 +78,12 @@ def _read_nested_type(avro_type: Mapping[str, Any]) -> str:
     if logical == "decimal":
         return f"decimal({avro_type.get('precision', 10)},{avro_type.get('scale', 0)})"
     if logical is not None:
-        if logical not in _LOGICAL:
+        if logical not in _LOGICAL_TYPES:
             raise ValueError(
-                f"unknown logical type {json.dumps(logical)} (valid types: decimal, {', '.join(_LOGICAL)})"
+                f"unknown logical type {json.dumps(logical)} "
+                f"(valid types: decimal, {', '.join(_LOGICAL_TYPES)})"
             )
-        return _LOGICAL[logical]
+        return _LOGICAL_TYPES[logical]
     if kind == "enum":
         return "string"
     if kind == "array":

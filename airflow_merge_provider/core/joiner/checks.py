@@ -18,8 +18,8 @@ from airflow_merge_provider.core.joiner.keys import Keys, read_keys
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 from airflow_merge_provider.core.joiner.schema import Field, Schema
 
-_RESERVED = re.compile(r"[.,:=&`]| as ")
-_LEAST = 2
+_RESERVED_CHARACTERS = re.compile(r"[.,:=&`]| as ")
+_JOINED_INPUTS_MIN = 2
 _SIDED = ("leftouterjoin", "rightouterjoin", "fullouterjoin")
 
 
@@ -81,11 +81,11 @@ def build_output_schema(options: ParsedOptions) -> Schema | None:
 def _input_problems(options: ParsedOptions) -> Iterator[Problem]:
     if "inputs" not in options.values:
         return
-    if len(options.stages) < _LEAST:
+    if len(options.stages) < _JOINED_INPUTS_MIN:
         message = f"a join requires at least two inputs, found {len(options.stages)}"
         yield options.build_problem("inputs", "input", message, "add another dataset")
     for stage in options.stages:
-        if not stage or stage != stage.strip() or _RESERVED.search(stage):
+        if not stage or stage != stage.strip() or _RESERVED_CHARACTERS.search(stage):
             hint = "remove blanks around the name, and each of . , : = & ` and ' as ' in it"
             yield options.build_problem("inputs", "input", f"{stage!r} is not a valid input name", hint)
     for stage, ref in options["inputs"].items():

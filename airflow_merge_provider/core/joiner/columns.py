@@ -13,9 +13,9 @@ from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 
 SELECTED, SELECT, DROP, RENAME = "selected_fields", "fields_to_select", "fields_to_drop", "fields_to_rename"
-_CATEGORY = "selected_field"
-_LISTS = (SELECT, DROP, RENAME)
-_FORMS = {
+_SELECTED_FIELD = "selected_field"
+_LIST_OPTIONS = (SELECT, DROP, RENAME)
+_LIST_FORMS = {
     SELECTED: "write <input>.<field> or <input>.<field> as <name>",
     SELECT: "write <input>.<field>",
     DROP: "write <input>.<field>",
@@ -42,7 +42,7 @@ Columns = tuple[Column, ...]
 
 def select_columns(options: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
     """Return the output columns; None if they are wrong or depend on unknown schemas."""
-    lists = [field for field in _LISTS if options[field]]
+    lists = [field for field in _LIST_OPTIONS if options[field]]
     if options[SELECTED] and lists:
         return None, [_refuse_both_lists(options, lists)]
     if options[SELECTED] is not None and not lists:
@@ -90,7 +90,7 @@ def _read_selected(options: ParsedOptions) -> tuple[Columns | None, list[Problem
     columns, problems = _check_elements(options, SELECTED)
     if not columns and not problems:
         message = f"{options.spelling(SELECTED)} selects no fields"
-        problems = [options.build_problem(SELECTED, _CATEGORY, message, _FORMS[SELECTED])]
+        problems = [options.build_problem(SELECTED, _SELECTED_FIELD, message, _LIST_FORMS[SELECTED])]
     problems += _check_duplicates(options, columns, SELECTED)
     return (None if problems else tuple(columns)), problems
 
@@ -114,17 +114,17 @@ def _by_lists(options: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
             return None, problems
         dropped_fields = {(column.stage, column.field) for column in dropped}
         columns = [column for column in all_fields if (column.stage, column.field) not in dropped_fields]
-        if not any(options[field] for field in _LISTS):
+        if not any(options[field] for field in _LIST_OPTIONS):
             all_columns = tuple(replace(column, name=column.source) for column in columns)
             return all_columns, _check_duplicates(options, all_columns, SELECTED)
     if not columns and not problems:
         message = f"{options.spelling(DROP)} drops all fields"
-        problems.append(options.build_problem(DROP, _CATEGORY, message, "keep at least one field"))
+        problems.append(options.build_problem(DROP, _SELECTED_FIELD, message, "keep at least one field"))
     names = {(column.stage, column.field): column.name for column in renames}
     columns = [
         replace(column, name=names.get((column.stage, column.field), column.name)) for column in columns
     ]
-    problems += _check_duplicates(options, columns, next(field for field in _LISTS if options[field]))
+    problems += _check_duplicates(options, columns, next(field for field in _LIST_OPTIONS if options[field]))
     return (None if problems else tuple(columns)), problems
 
 
@@ -145,10 +145,10 @@ def _check_elements(options: ParsedOptions, field: str) -> tuple[list[Column], l
     for pick in _read_elements(options, field):
         if isinstance(pick, str):
             message = f"{pick!r} is not a valid field reference"
-            problems.append(options.build_problem(field, _CATEGORY, message, _FORMS[field]))
+            problems.append(options.build_problem(field, _SELECTED_FIELD, message, _LIST_FORMS[field]))
         elif options.stages and pick.stage not in options.stages:
-            problems.append(options.unknown_stage(field, _CATEGORY, pick.stage, pick.source))
-        elif missing := options.unknown_field(field, _CATEGORY, pick.stage, pick.field):
+            problems.append(options.unknown_stage(field, _SELECTED_FIELD, pick.stage, pick.source))
+        elif missing := options.unknown_field(field, _SELECTED_FIELD, pick.stage, pick.field):
             problems.append(missing)
         else:
             columns.append(pick)
@@ -193,14 +193,17 @@ def _check_duplicates(options: ParsedOptions, columns: Sequence[Column], field: 
     advice = "rename all but one" if field == SELECTED else "drop or rename all but one"
     problems = [
         options.build_problem(
-            field, _CATEGORY, f"several output columns have the name {name!r}: {', '.join(sources)}", advice
+            field,
+            _SELECTED_FIELD,
+            f"several output columns have the name {name!r}: {', '.join(sources)}",
+            advice,
         )
         for name, sources in find_repeated_names(columns).items()
     ]
     if options["target"] and not problems:
         problems = [
             options.build_problem(
-                field, _CATEGORY,
+                field, _SELECTED_FIELD,
                 f"{name!r} differs from another output column only in case, which targets do not support:"
                 f" {', '.join(sources)}", advice,
             )
@@ -213,7 +216,7 @@ def _check_repeated_sources(options: ParsedOptions, columns: Iterable[Column]) -
     sources = [column.source for column in columns]
     return [
         options.build_problem(
-            SELECT, _CATEGORY, f"{source} is listed {sources.count(source)} times", "list it once"
+            SELECT, _SELECTED_FIELD, f"{source} is listed {sources.count(source)} times", "list it once"
         )
         for source in dict.fromkeys(sources)
         if sources.count(source) > 1
@@ -226,7 +229,10 @@ def _check_renamed_twice(options: ParsedOptions, renames: Iterable[Column]) -> l
         names.setdefault(column.source, []).append(column.name)
     return [
         options.build_problem(
-            RENAME, _CATEGORY, f"{source} has several new names: {', '.join(new_names)}", "keep one of them"
+            RENAME,
+            _SELECTED_FIELD,
+            f"{source} has several new names: {', '.join(new_names)}",
+            "keep one of them",
         )
         for source, new_names in names.items()
         if len(new_names) > 1
@@ -240,7 +246,7 @@ def _check_dropped_and_renamed(
     drop = options.spelling(DROP)
     return [
         options.build_problem(
-            RENAME, _CATEGORY, f"{column.source} is also in {drop}", "remove it from one of the lists"
+            RENAME, _SELECTED_FIELD, f"{column.source} is also in {drop}", "remove it from one of the lists"
         )
         for column in renames
         if column.source in dropped_sources

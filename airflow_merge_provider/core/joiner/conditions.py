@@ -11,14 +11,14 @@ from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.joiner.hints import IN_MEMORY
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 
-TYPE, EXPRESSION, ALIASES = "condition_type", "condition_expression", "input_aliases"
-_CATEGORY = "invalid_condition"
-_TWO = 2
+TYPE, EXPRESSION, INPUT_ALIASES = "condition_type", "condition_expression", "input_aliases"
+_INVALID_CONDITION = "invalid_condition"
+_EXPRESSION_INPUTS = 2
 
 
 def find_aliases(options: ParsedOptions) -> dict[str, str]:
     """Return the alias of every input in the expression."""
-    aliases = dict(options[ALIASES] or ())
+    aliases = dict(options[INPUT_ALIASES] or ())
     return {stage: aliases.get(stage, stage) for stage in options.stages}
 
 
@@ -30,13 +30,15 @@ def condition_problems(options: ParsedOptions) -> Iterator[Problem]:
     if options.cross:
         message = f"advanced is not supported with {options.spelling('join_type')} crossjoin"
         yield options.build_problem(TYPE, "config", message, "use an inner join with the expression")
-    if options.stages and len(options.stages) != _TWO:
+    if options.stages and len(options.stages) != _EXPRESSION_INPUTS:
         message = f"{options.spelling(TYPE)} advanced requires two inputs, found {len(options.stages)}"
-        yield options.build_problem(TYPE, _CATEGORY, message, "join two inputs first, then the others")
+        yield options.build_problem(
+            TYPE, _INVALID_CONDITION, message, "join two inputs first, then the others"
+        )
     if EXPRESSION in options.values and not (options[EXPRESSION] or "").strip():
         message = f"{options.spelling(EXPRESSION)} is required with {options.spelling(TYPE)} advanced"
         yield options.build_problem(
-            EXPRESSION, _CATEGORY, message, "write a boolean SQL expression over <input>.<field>"
+            EXPRESSION, _INVALID_CONDITION, message, "write a boolean SQL expression over <input>.<field>"
         )
     is_outer = len(options.required & set(options.stages)) < len(options.stages)
     if is_outer and not options[IN_MEMORY]:
@@ -56,7 +58,7 @@ def condition_warnings(options: ParsedOptions) -> Iterator[str]:
             for name in ineffective_options
         )
         return
-    ineffective_options = [name for name in (EXPRESSION, ALIASES) if options[name]]
+    ineffective_options = [name for name in (EXPRESSION, INPUT_ALIASES) if options[name]]
     yield from (
         f"{options.spelling(name)}: has an effect only with {options.spelling(TYPE)} advanced"
         for name in ineffective_options
@@ -64,16 +66,16 @@ def condition_warnings(options: ParsedOptions) -> Iterator[str]:
 
 
 def _alias_problems(options: ParsedOptions) -> Iterator[Problem]:
-    pairs = options[ALIASES] or ()
+    pairs = options[INPUT_ALIASES] or ()
     for stage in dict.fromkeys(stage for stage, _ in pairs):
         if options.stages and stage not in options.stages:
-            yield options.unknown_stage(ALIASES, "config", stage)
+            yield options.unknown_stage(INPUT_ALIASES, "config", stage)
         aliases = [alias for alias_stage, alias in pairs if alias_stage == stage]
         if len(aliases) > 1:
             message = f"{stage!r} has several aliases: {', '.join(aliases)}"
-            yield options.build_problem(ALIASES, "config", message, "set one alias")
+            yield options.build_problem(INPUT_ALIASES, "config", message, "set one alias")
     names = list(find_aliases(options).values())
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
             message = f"{name!r} refers to more than one input"
-            yield options.build_problem(ALIASES, "config", message, "set a unique alias for each input")
+            yield options.build_problem(INPUT_ALIASES, "config", message, "set a unique alias for each input")

@@ -19,10 +19,10 @@ from airflow_merge_provider.core.model import (
     CONDITION,
     INPUTS,
     KEY,
-    NOTHING,
+    NO_COLUMN,
     OUTPUT,
-    RESULT,
-    SOURCE,
+    RESULT_COLUMN,
+    SOURCE_COLUMN,
     Config,
     NamedBy,
     require_plain,
@@ -46,7 +46,9 @@ Texts = str | list[str] | None
 Forms = str | list[str | dict[str, Any]] | dict[str, Any] | None
 Declared = str | list[list[Any] | dict[str, Any]] | dict[str, Any] | None
 Names = Annotated[tuple[str, ...] | None, _build_validator(option_parsing.parse_names, Texts)]
-Elements = Annotated[tuple[Any, ...] | None, _build_validator(option_parsing.parse_elements, Forms), SOURCE]
+Elements = Annotated[
+    tuple[Any, ...] | None, _build_validator(option_parsing.parse_elements, Forms), SOURCE_COLUMN
+]
 Flag = Annotated[bool, _build_validator(option_parsing.parse_boolean, bool | str)]
 Positive = Annotated[int | None, _build_validator(option_parsing.parse_positive, int | str | None)]
 Number = Annotated[int | None, _build_validator(option_parsing.parse_integer, int | str | None)]
@@ -99,7 +101,7 @@ class JoinerConfig(Config):
         None, description="The join type; with `outerjoin` or if not set, `required_inputs` is used."
     )
     num_of_inputs: Number = Describe(None, description="The expected number of inputs.")
-    required_inputs: Annotated[Names, NOTHING] = Describe(
+    required_inputs: Annotated[Names, NO_COLUMN] = Describe(
         None,
         description="The inputs that each output row must have a match in; without any, a full outer join.",
     )
@@ -114,7 +116,7 @@ class JoinerConfig(Config):
     join_null_keys: Flag = Describe(
         default=True, description="Whether a NULL in a key matches a NULL, unlike in SQL."
     )
-    in_memory_inputs: Annotated[Names, NOTHING] = Describe(
+    in_memory_inputs: Annotated[Names, NO_COLUMN] = Describe(
         None, description="The small inputs, which Spark broadcasts to every executor."
     )
     condition_type: Annotated[
@@ -126,7 +128,7 @@ class JoinerConfig(Config):
         None, description="The SQL join condition over `<input>.<field>`."
     )
     input_aliases: Annotated[
-        tuple[tuple[str, str], ...] | None, _build_validator(option_parsing.parse_aliases, Forms), NOTHING
+        tuple[tuple[str, str], ...] | None, _build_validator(option_parsing.parse_aliases, Forms), NO_COLUMN
     ] = Describe(None, description="Names of the inputs inside the expression: `input=alias;other=alias`.")
     distribution_enabled: Flag = Describe(
         default=False, description="Whether the rows of a skewed input are distributed with a salt."
@@ -134,17 +136,19 @@ class JoinerConfig(Config):
     distribution_factor: Number = Describe(
         None, description="The number of parts over which the rows of a key are distributed."
     )
-    distribution_stage_name: Annotated[str | None, NOTHING] = Describe(None, description="The skewed input.")
+    distribution_stage_name: Annotated[str | None, NO_COLUMN] = Describe(
+        None, description="The skewed input."
+    )
     num_partitions: Positive = Describe(
         None, description="The number of shuffle partitions; by default, that of Spark's settings."
     )
     output_schema: Annotated[
-        tuple[schema.Field, ...] | None, _build_validator(_read_declared_schema, Declared), RESULT
+        tuple[schema.Field, ...] | None, _build_validator(_read_declared_schema, Declared), RESULT_COLUMN
     ] = Describe(
         None,
         description="The expected output columns in order, each [name, type, nullable].",
     )
-    indicator: Annotated[Annotated[str, Describe(min_length=1)] | None, RESULT] = Describe(
+    indicator: Annotated[Annotated[str, Describe(min_length=1)] | None, RESULT_COLUMN] = Describe(
         None, description="The name of a column that lists the inputs that each row comes from."
     )
     key_columns: Annotated[Names, NamedBy("result", is_key=True)] = Describe(
@@ -155,7 +159,7 @@ class JoinerConfig(Config):
         None,
         description="A dataset for input rows that are in no output row: name of the input, and row as JSON.",
     )
-    expect: Annotated[dict[str, Any] | None, SOURCE] = Describe(
+    expect: Annotated[dict[str, Any] | None, SOURCE_COLUMN] = Describe(
         None,
         description="The key cardinality of inputs, by input: one_to_one, one_to_many or many_to_one; and"
         " conditions on the rows of inputs, or on the rows that the run changes, by name.",

@@ -32,7 +32,7 @@ from airflow_merge_provider.core.source_offset import is_same_reads, normalize_u
 
 JOB = "joiner"
 NO_PLAN: Mapping[str, Any] = {"columns": [], "keys": [], "plan": []}
-_INFERRED = ("csv", "json", "xml")
+_INFERRED_FORMATS = ("csv", "json", "xml")
 
 Stated = TypeVar("Stated", PreviousRun, RunCommit)
 
@@ -229,5 +229,5 @@ def _list_inferred(sources: Mapping[str, PinnedDataset]) -> Sequence[str]:
     return [
         f"inputs.{stage}: the schema of {source.dataset.format} files is inferred"
         for stage, source in sources.items()
-        if source.dataset.format in _INFERRED
+        if source.dataset.format in _INFERRED_FORMATS
     ]

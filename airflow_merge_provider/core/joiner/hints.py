@@ -12,7 +12,7 @@ from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 
 ENABLED, FACTOR, STAGE = "distribution_enabled", "distribution_factor", "distribution_stage_name"
 IN_MEMORY = "in_memory_inputs"
-_TWO = 2
+_SALTED_INPUTS_MAX = 2
 
 
 def hint_problems(options: ParsedOptions) -> Iterator[Problem]:
@@ -66,7 +66,7 @@ def _check_salting(options: ParsedOptions) -> Iterator[Problem]:
     elif skewed_stage in options.stages and skewed_stage not in options.required:
         message = f"{skewed_stage!r} is not a required input, so the output would contain duplicate rows"
         yield options.build_problem(STAGE, "distribution_stage", message, "set a required input")
-    if len(options.stages) > _TWO:
+    if len(options.stages) > _SALTED_INPUTS_MAX:
         message = f"salting requires two inputs, found {len(options.stages)}"
         yield options.build_problem(ENABLED, "general", message, "join two inputs first, then the others")
     if options[IN_MEMORY]:

@@ -14,8 +14,8 @@ from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 from airflow_merge_provider.core.schema.key_types import read_key_type, suggest_casts
 from airflow_merge_provider.core.schema.type_text import is_comparable, show_identifier
 
-PROPERTY = "join_keys"
-_CATEGORY = "join_key"
+JOIN_KEYS = "join_keys"
+_JOIN_KEY = "join_key"
 _GRAMMARS = (("&", "="), (":", ","))
 _EXAMPLE = "write customers.id = purchases.cust_id & customers.day = purchases.day"
 
@@ -34,22 +34,22 @@ def read_keys(options: ParsedOptions) -> tuple[Keys | None, list[Problem]]:
     """Return the key fields of every input, compared by position; None if they are wrong."""
     if options.cross or options.advanced:
         return {}, _refuse_needless_keys(options)
-    if options[PROPERTY] is None:
-        is_reported = PROPERTY not in options.values
-        missing = options.build_problem(PROPERTY, _CATEGORY, "is required", _EXAMPLE)
+    if options[JOIN_KEYS] is None:
+        is_reported = JOIN_KEYS not in options.values
+        missing = options.build_problem(JOIN_KEYS, _JOIN_KEY, "is required", _EXAMPLE)
         return None, [] if is_reported else [missing]
     problems = []
     clauses: dict[Clause, None] = {}
-    for parsed_clause in _parse_clauses(options[PROPERTY]):
+    for parsed_clause in _parse_clauses(options[JOIN_KEYS]):
         if isinstance(parsed_clause, _KeyProblem):
             problems.append(
-                options.build_problem(PROPERTY, _CATEGORY, parsed_clause.message, parsed_clause.hint)
+                options.build_problem(JOIN_KEYS, _JOIN_KEY, parsed_clause.message, parsed_clause.hint)
             )
         else:
             clauses[parsed_clause] = None
     if not clauses and not problems:
         message = "contains no fields"
-        problems.append(options.build_problem(PROPERTY, _CATEGORY, message, _EXAMPLE))
+        problems.append(options.build_problem(JOIN_KEYS, _JOIN_KEY, message, _EXAMPLE))
     problems += _clause_problems(options, list(clauses))
     # The types of a clause can be checked even if another clause lacks an input.
     fields_by_stage = [_by_stage(clause, options) for clause in clauses]
@@ -61,10 +61,10 @@ def read_keys(options: ParsedOptions) -> tuple[Keys | None, list[Problem]]:
 
 def _refuse_needless_keys(options: ParsedOptions) -> list[Problem]:
     """Return problems for keys where nothing is compared; an expression only ignores them."""
-    if not options.cross or not options[PROPERTY]:
+    if not options.cross or not options[JOIN_KEYS]:
         return []
     message = f"is not supported with {options.spelling('join_type')} crossjoin"
-    return [options.build_problem(PROPERTY, "config", message, "remove one of the two")]
+    return [options.build_problem(JOIN_KEYS, "config", message, "remove one of the two")]
 
 
 def _parse_clauses(written: Any) -> Iterator[Clause | _KeyProblem]:
@@ -110,14 +110,14 @@ def _clause_problems(options: ParsedOptions, clauses: list[Clause]) -> Iterator[
     if len({len(clause) for clause in clauses}) > 1:
         sizes = ", ".join(f"{len(clause)} in {_format_clause(clause)}" for clause in clauses)
         yield options.build_problem(
-            PROPERTY, _CATEGORY, f"every clause must have the same number of fields: {sizes}"
+            JOIN_KEYS, _JOIN_KEY, f"every clause must have the same number of fields: {sizes}"
         )
     for clause in clauses:
         clause_stages = [stage for stage, _ in clause]
         for stage, field in dict.fromkeys(clause):
             if options.stages and stage not in options.stages:
-                yield options.unknown_stage(PROPERTY, _CATEGORY, stage, f"{stage}.{field}")
-            elif missing := options.unknown_field(PROPERTY, _CATEGORY, stage, field):
+                yield options.unknown_stage(JOIN_KEYS, _JOIN_KEY, stage, f"{stage}.{field}")
+            elif missing := options.unknown_field(JOIN_KEYS, _JOIN_KEY, stage, field):
                 yield missing
         for stage in options.stages:
             if stage not in clause_stages:
@@ -125,12 +125,12 @@ def _clause_problems(options: ParsedOptions, clauses: list[Clause]) -> Iterator[
                     "name every input in every clause; to join only some inputs by other keys, use two joins"
                 )
                 yield options.build_problem(
-                    PROPERTY, _CATEGORY, f"{_format_clause(clause)} has no field of {stage!r}", hint
+                    JOIN_KEYS, _JOIN_KEY, f"{_format_clause(clause)} has no field of {stage!r}", hint
                 )
             elif clause_stages.count(stage) > 1:
                 message = f"{_format_clause(clause)} names {stage!r} {clause_stages.count(stage)} times"
                 yield options.build_problem(
-                    PROPERTY, _CATEGORY, message, "name each input once in every clause"
+                    JOIN_KEYS, _JOIN_KEY, message, "name each input once in every clause"
                 )
 
 
@@ -161,7 +161,7 @@ def _type_problems(options: ParsedOptions, clause: Mapping[str, str]) -> Iterato
                 " the fields of a key must have the same type"
             )
             hint = suggest_casts((first_name, other_name), (first_type, kind))
-            yield options.build_problem(PROPERTY, "join_key_field", message, hint)
+            yield options.build_problem(JOIN_KEYS, "join_key_field", message, hint)
         elif not is_comparable(first_type):
             message = (
                 f"{first_field} is {first_type} and {other_field} is {kind}:"
@@ -171,7 +171,7 @@ def _type_problems(options: ParsedOptions, clause: Mapping[str, str]) -> Iterato
                 "join on another field, or on one that is computed upstream: "
                 "array_sort(map_entries(...)) of a map, to_json(...) of a variant"
             )
-            yield options.build_problem(PROPERTY, "join_key_field", message, hint)
+            yield options.build_problem(JOIN_KEYS, "join_key_field", message, hint)
 
 
 def is_same_key_type(left: str, right: str) -> bool:

@@ -21,7 +21,7 @@ from airflow_merge_provider.core.run.lineage_model import (
 
 UNMATCHED = "unmatched"
 # A string in a SQL expression.
-_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+_TEXT_LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 
 
 def trace_columns(config: JoinerConfig, schemas: RunSchemas) -> dict[str, ColumnLineage]:
@@ -68,7 +68,7 @@ def _list_compared_fields(plan: JoinPlan) -> Iterator[tuple[str, list[str]]]:
     if plan.expression is None:
         yield from ((stage, list(plan.keys.get(stage, ()))) for stage in plan.order)
         return
-    references = _TEXT.sub("''", plan.expression)
+    references = _TEXT_LITERAL.sub("''", plan.expression)
     for stage, schema in plan.schemas.items():
         alias = re.escape(plan.aliases[stage])
         patterns = {

@@ -12,9 +12,9 @@ from typing import Any
 from airflow_merge_provider.core.dataset import is_location, split_alias
 
 _JOIN_TYPES = ("innerjoin", "outerjoin", "leftouterjoin", "rightouterjoin", "fullouterjoin", "crossjoin")
-_ALIASES = "must be a string 'input=alias;other=alias' or an object of input: alias"
+_ALIASES_FORM = "must be a string 'input=alias;other=alias' or an object of input: alias"
 _EXPORT = 'write files from the table, see the page "Export a table", docs/guides/export_table.md'
-_INPUTS = "must be an object of name: dataset, or a list of '<dataset> <name>'"
+_INPUTS_FORM = "must be an object of name: dataset, or a list of '<dataset> <name>'"
 
 
 def parse_inputs(value: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def parse_inputs(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return {str(stage): ref for stage, ref in value.items()}
     if not isinstance(value, list | tuple):
-        raise ValueError(_INPUTS)  # noqa: TRY004 - pydantic reads it
+        raise ValueError(_INPUTS_FORM)  # noqa: TRY004 - pydantic reads it
     inputs: dict[str, Any] = {}
     for entry in value:
         dataset, name = split_alias(entry) if isinstance(entry, str) else ("", "")
@@ -135,7 +135,7 @@ def parse_aliases(value: Any) -> tuple[tuple[str, str], ...] | None:
     if isinstance(value, str):
         pairs = [entry.split("=") for entry in value.split(";") if entry.strip()]
     if not isinstance(pairs, list | tuple):
-        raise ValueError(_ALIASES)  # noqa: TRY004 - pydantic reads it
+        raise ValueError(_ALIASES_FORM)  # noqa: TRY004 - pydantic reads it
     return tuple(_parse_alias(pair) for pair in pairs)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_merge_provider.core.schema.type_text import PART_COUNTS, show_identifier, split_type
 
-_ALIASES = {
+_TYPE_ALIASES = {
     "bigint": "long",
     "binary": "bytes",
     "bool": "boolean",
@@ -30,8 +30,8 @@ _ATOMS = frozenset({
 })  # fmt: skip
 # Spark's metadata of a column with the type that was declared, such as char(5), in place of string.
 _SIZED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
-_FORMS = "must be a list of [name, type, nullable] or an object of name: type"
-_PAIR, _TRIPLE = 2, 3
+_SCHEMA_FORM = "must be a list of [name, type, nullable] or an object of name: type"
+_FIELD_PARTS_MIN, _FIELD_PARTS_MAX = 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def parse_fields(written: Any) -> Schema:
         pairs = [(name, str(kind)) for name, kind in written.items()]
         return tuple(_parse_field(name, kind.removesuffix("?"), kind.endswith("?")) for name, kind in pairs)
     if isinstance(written, str) or not isinstance(written, Sequence):
-        raise ValueError(_FORMS)  # noqa: TRY004 - pydantic reads it
+        raise ValueError(_SCHEMA_FORM)  # noqa: TRY004 - pydantic reads it
     return tuple(_from_entry(entry) for entry in written)
 
 
@@ -124,7 +124,7 @@ def normalize_type(written: str) -> str:
     if kind in PART_COUNTS:
         return f"{kind}<{','.join(normalize_type(part_type) for _, part_type in inner)}>"
     name, bracket, size = kind.partition("(")
-    name = _ALIASES.get(name, name)
+    name = _TYPE_ALIASES.get(name, name)
     return f"{name}(10,0)" if kind == "decimal" else f"{name}{bracket}{size}"
 
 
@@ -136,9 +136,13 @@ def format_struct(inner: Iterable[tuple[str, str]]) -> str:
 def _from_entry(entry: Any) -> Field:
     if isinstance(entry, Mapping):
         entry = [entry.get("name"), entry.get("type"), entry.get("nullable", True)]
-    if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) not in {_PAIR, _TRIPLE}:
+    if (
+        isinstance(entry, str)
+        or not isinstance(entry, Sequence)
+        or len(entry) not in {_FIELD_PARTS_MIN, _FIELD_PARTS_MAX}
+    ):
         raise ValueError(f"{entry!r} is not a valid field: write [name, type, nullable]")
-    name, kind, nullable = (*entry, True)[:_TRIPLE]
+    name, kind, nullable = (*entry, True)[:_FIELD_PARTS_MAX]
     return _parse_field(name, kind, nullable)
 
 

@@ -33,7 +33,7 @@ from airflow_merge_provider.core.merge_engine.exact_numbers import (
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule
 
 # Java's definition of white space, which excludes no-break spaces.
-_BLANK = re.compile(r"[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]*\Z")
+_BLANK_PATTERN = re.compile(r"[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def is_blank(text: str) -> bool:
     >>> is_blank(" \u3000"), is_blank("\u00a0")
     (True, False)
     """
-    return bool(_BLANK.match(text))
+    return bool(_BLANK_PATTERN.match(text))
 
 
 def _listagg_first(value: str, rule: ColumnRule) -> str | None:

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 INTEGERS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)\Z")
-_TEXT = re.compile(r"(string( collate \w+)?|varchar\(\d+\)|char\(\d+\))\Z")
+_DECIMAL_TYPE = re.compile(r"decimal\((\d+),(-?\d+)\)\Z")
+_TEXT_TYPE = re.compile(r"(string( collate \w+)?|varchar\(\d+\)|char\(\d+\))\Z")
 _NOT_ORDERED = ("array", "map", "struct", "variant", "geometry", "geography", "void")
 _SQL = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
 _TRUE_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
@@ -94,7 +94,7 @@ def is_ordered(kind: Any) -> bool:
 
 def is_text(kind: Any) -> bool:
     """Return whether a type is a text type, whatever its length."""
-    return isinstance(kind, str) and bool(_TEXT.match(kind))
+    return isinstance(kind, str) and bool(_TEXT_TYPE.match(kind))
 
 
 def is_number(kind: Any) -> bool:
@@ -108,7 +108,7 @@ def find_precision(kind: Any) -> tuple[int, int] | None:
     >>> find_precision("decimal(10,2)")
     (10, 2)
     """
-    match = _DECIMAL.match(kind) if isinstance(kind, str) else None
+    match = _DECIMAL_TYPE.match(kind) if isinstance(kind, str) else None
     return (int(match[1]), int(match[2])) if match else None
 
 

@@ -24,11 +24,11 @@ from airflow_merge_provider.core.merge_engine.options import (
     Options,
     read_options,
 )
-from airflow_merge_provider.core.model import INPUT, KEY, NOTHING, OUTPUT, SOURCE, Config
+from airflow_merge_provider.core.model import INPUT, KEY, NO_COLUMN, OUTPUT, SOURCE_COLUMN, Config
 
 STRICT = ("tie", "null-sequence", "orphan-retract", "lone-update")
 _OF_SEQUENCE = ("tie", "null-sequence")
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(hour|day|week)s?\Z")
+_RETENTION = re.compile(r"(\d+(?:\.\d+)?)\s*(hour|day|week)s?\Z")
 _NO_KEY = "must be a list with at least one column"
 
 
@@ -85,7 +85,7 @@ def _read_duration(value: Any) -> timedelta | None:
     if value is None or isinstance(value, timedelta):
         return value or None
     number, unit = value, "day"
-    if isinstance(value, str) and (match := _SPAN.match(value.strip().lower())):
+    if isinstance(value, str) and (match := _RETENTION.match(value.strip().lower())):
         number, unit = float(match[1]), match[2]
     if isinstance(number, int | float) and not isinstance(number, bool) and number >= 0:
         try:
@@ -97,7 +97,7 @@ def _read_duration(value: Any) -> timedelta | None:
     raise ValueError(f"must be a number of days, or a string such as '12 hours', not {value!r}")
 
 
-Columns = Annotated[tuple[str, ...], BeforeValidator(_read_columns), SOURCE]
+Columns = Annotated[tuple[str, ...], BeforeValidator(_read_columns), SOURCE_COLUMN]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -116,10 +116,10 @@ class MergeEngineConfig(Config):
     merge_engine: Annotated[
         Literal["deduplicate", "partial-update", "aggregation", "first-row"], BeforeValidator(_read_engine)
     ] = Field("deduplicate", description="How the records of a key are folded into one row.")
-    options: Annotated[dict[str, Any] | None, BeforeValidator(_read_options), SOURCE] = Field(
+    options: Annotated[dict[str, Any] | None, BeforeValidator(_read_options), SOURCE_COLUMN] = Field(
         None, description="Table options with their names in Paimon, such as sequence.field."
     )
-    row_kind_column: Annotated[Name | None, SOURCE] = Field(
+    row_kind_column: Annotated[Name | None, SOURCE_COLUMN] = Field(
         None,
         description="The source column with the row kind (+I, -U, +U or -D); the target does not store it.",
     )
@@ -128,7 +128,7 @@ class MergeEngineConfig(Config):
         description="The columns that define the arrival order; by default, source commits and files do.",
     )
     partition_by: Columns = Field((), description="The partition columns of a new target.")
-    clear_column: Annotated[Name | None, SOURCE] = Field(
+    clear_column: Annotated[Name | None, SOURCE_COLUMN] = Field(
         None, description="The source column that lists the columns which a record sets to NULL."
     )
     tombstone_retention: Annotated[timedelta | None, BeforeValidator(_read_duration)] = Field(
@@ -138,18 +138,18 @@ class MergeEngineConfig(Config):
     compact_ratio: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="Compact the target when more than this share of its stored rows is outdated."
     )
-    expect: Annotated[dict[str, Any] | None, SOURCE] = Field(
+    expect: Annotated[dict[str, Any] | None, SOURCE_COLUMN] = Field(
         None,
         description="Conditions on records of the source, or on the rows that the run changes, by name.",
     )
-    batch_id: Annotated[Name | None, NOTHING] = Field(
+    batch_id: Annotated[Name | None, NO_COLUMN] = Field(
         None, description="The ID of the batch; a batch that was already folded is not folded again."
     )
     changelog: Annotated[str | None, OUTPUT] = Field(
         None,
         description="The table to which runs append their net changes, with row kinds and run numbers.",
     )
-    fail_on: Annotated[tuple[str, ...], BeforeValidator(_fail_on), NOTHING] = Field(
+    fail_on: Annotated[tuple[str, ...], BeforeValidator(_fail_on), NO_COLUMN] = Field(
         (),
         description="Conditions that fail a run: tie, null-sequence, orphan-retract, lone-update; "
         "by default none.",

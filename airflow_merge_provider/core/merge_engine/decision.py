@@ -40,7 +40,9 @@ JOB = "merge_engine"
 # The state names this many batches, each with the time of its run, and the time of the newest one that it has
 # dropped, in microseconds since 1970 UTC.
 _BATCHES_MAX = 100
-_BATCHES, _DROPPED = "batches", "dropped_batches_until"
+_BATCHES, _DROPPED_BATCHES = "batches", "dropped_batches_until"
+# The key of the options that the first run of a target has decided.
+IMMUTABLE_OPTIONS = "immutable_options"
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,10 @@ class FoldDecision(RunDecision):
         batches = _read_batches(state) | ({self.batch: self.request.started_at} if self.batch else {})
         names = sorted(batches, key=lambda name: batches[name])
         former_names, stored_names = names[:-_BATCHES_MAX], names[-_BATCHES_MAX:]
-        dropped_until = max([state.get(_DROPPED) or 0, *(batches[name] for name in former_names)])
+        dropped_until = max([state.get(_DROPPED_BATCHES) or 0, *(batches[name] for name in former_names)])
         return {
             _BATCHES: {name: batches[name] for name in stored_names},
-            **({_DROPPED: dropped_until} if dropped_until else {}),
+            **({_DROPPED_BATCHES: dropped_until} if dropped_until else {}),
         }
 
     def check_inputs(self, read_fields: ReadFields) -> None:
@@ -152,7 +154,7 @@ class FoldDecision(RunDecision):
             )
             hint = "set another batch_id if it was not, or rebuild the target with full_refresh=True"
             raise _build_refusal("batch_id", message, hint)
-        dropped_until, run_after = self.state.get(_DROPPED), self.request.run_after
+        dropped_until, run_after = self.state.get(_DROPPED_BATCHES), self.request.run_after
         is_old = dropped_until and run_after is not None and run_after <= dropped_until
         if is_old and self.request.run.is_cleared:
             message = (
@@ -177,9 +179,8 @@ class FoldDecision(RunDecision):
             return
         if self.config.incremental:
             self._require_offset(self.last, target, offsets)
-        problems = list(
-            refusals.find_breaks(self.last.state.get("fixed", {}), refusals.build_fixed_settings(self.config))
-        )
+        previous_options = self.last.state.get(IMMUTABLE_OPTIONS, {})
+        problems = list(refusals.find_breaks(previous_options, refusals.build_fixed_settings(self.config)))
         if problems:
             raise ConfigError.from_problems(problems)
 

@@ -24,9 +24,9 @@ EMPTY: Any = object()
 # What errors say of a result that is too large to be shown; Spark's aggregates say the same.
 TOO_MANY_DIGITS = "a number with more than 38 digits"
 INFINITE = "infinite"
-_EXACT = Context(MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_EXACT_CONTEXT = Context(MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _SHOWN_DIGITS_MAX = 38
-_FLOATS = {"float": "<f", "double": "<d"}
+_STRUCT_FORMATS = {"float": "<f", "double": "<d"}
 
 
 class FoldError(ValueError):
@@ -38,7 +38,7 @@ def finish_number(gathered: Any, rule: ColumnRule) -> Any:
 
     :raises FoldError: when it is beyond what the column can hold.
     """
-    if isinstance(gathered, float | Fraction) and rule.column.family in _FLOATS:
+    if isinstance(gathered, float | Fraction) and rule.column.family in _STRUCT_FORMATS:
         return _round_to_float(gathered, rule)
     value = _round_to_scale(gathered, rule) if isinstance(gathered, Fraction) else gathered
     limits = find_bounds(rule.column.kind)
@@ -49,7 +49,7 @@ def finish_number(gathered: Any, rule: ColumnRule) -> Any:
 
 def _round_to_float(value: float | Fraction, rule: ColumnRule) -> float:
     """Return a number as the column has it; an infinity among the values stays what it is."""
-    code = _FLOATS[rule.column.family]
+    code = _STRUCT_FORMATS[rule.column.family]
     try:
         return float(struct.unpack(code, struct.pack(code, float(value)))[0])
     except OverflowError as error:
@@ -61,7 +61,7 @@ def _round_to_scale(value: Fraction, rule: ColumnRule) -> Decimal:
     _, scale = find_precision(rule.column.kind) or (0, 0)
     doubled, denominator = 2 * abs(value.numerator) * 10**scale, value.denominator
     digits = (doubled + denominator) // (2 * denominator)
-    return Decimal(digits if value >= 0 else -digits).scaleb(-scale, _EXACT)
+    return Decimal(digits if value >= 0 else -digits).scaleb(-scale, _EXACT_CONTEXT)
 
 
 def _show_number(value: int | Decimal) -> str:

@@ -18,8 +18,8 @@ from airflow_merge_provider.core.merge_engine.columns import (
     row_fields,
 )
 
-_NESTED = ("nested-key", "nested-key-null-strategy", "nested-sequence-field", "count-limit")
-_LEAST_KEYTIME_FIELDS = 2
+_NESTED_OPTIONS = ("nested-key", "nested-key-null-strategy", "nested-sequence-field", "count-limit")
+_KEYTIME_FIELDS_MIN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def _is_row_list(kind: Any) -> bool:
 def _is_keytime_map(kind: Any) -> bool:
     if find_type_family(kind) != "map" or find_type_family(get_element_type(kind)) != "struct":
         return False
-    return len(row_fields(get_element_type(kind))) >= _LEAST_KEYTIME_FIELDS
+    return len(row_fields(get_element_type(kind))) >= _KEYTIME_FIELDS_MIN
 
 
 FUNCTIONS: Mapping[str, Function] = {
@@ -78,8 +78,8 @@ FUNCTIONS: Mapping[str, Function] = {
     "merge_map_with_keytime": Function(
         "MAP<…, STRUCT> whose STRUCT has at least two fields", _is_keytime_map, options=("ts-field",)
     ),
-    "nested_update": Function("ARRAY<STRUCT>", _is_row_list, retracts=True, options=_NESTED),
-    "nested_partial_update": Function("ARRAY<STRUCT>", _is_row_list, options=_NESTED[:2]),
+    "nested_update": Function("ARRAY<STRUCT>", _is_row_list, retracts=True, options=_NESTED_OPTIONS),
+    "nested_partial_update": Function("ARRAY<STRUCT>", _is_row_list, options=_NESTED_OPTIONS[:2]),
     "hll_sketch": Function("BINARY", _is_bytes),
     "theta_sketch": Function("BINARY", _is_bytes),
     "rbm32": Function("BINARY", _is_bytes),

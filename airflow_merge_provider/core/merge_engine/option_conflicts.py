@@ -19,12 +19,12 @@ from airflow_merge_provider.core.merge_engine.options import (
 )
 
 _PRODUCER = "changelog-producer"
-_COMMITS = "full-compaction.delta-commits"
+_COMPACTION_COMMITS = "full-compaction.delta-commits"
 _SNAPSHOT = "sequence.snapshot-ordering"
-_REMOVE = "partial-update.remove-record-on-delete"
+_REMOVE_ON_DELETE = "partial-update.remove-record-on-delete"
 _REMOVE_ON_GROUP = "partial-update.remove-record-on-sequence-group"
 _AGGREGATION_REMOVE = "aggregation.remove-record-on-delete"
-_NULLABLE = "primary-key.nullable"
+_NULLABLE_KEY = "primary-key.nullable"
 
 
 def find_contradictions(
@@ -63,7 +63,7 @@ def _build_problem(option: str, message: str, hint: str = "", code: str = "contr
 def _key_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Problem]:
     if primary_key:
         return
-    for option in (_PRODUCER, _NULLABLE):
+    for option in (_PRODUCER, _NULLABLE_KEY):
         if option in options.set_options:
             yield _build_problem(
                 option, f"{option} requires a primary_key", "set primary_key to the key columns"
@@ -113,23 +113,27 @@ def _producer_problems(options: Options, engine: str) -> Iterator[Problem]:
             "deletion-vectors.enabled is not supported with merge_engine first-row: its rows never change"
         )
         yield _build_problem("deletion-vectors.enabled", message, "remove it")
-    if options.producer == "lookup" and _COMMITS in options.set_options:
-        message = f"{_COMMITS} cannot be combined with {_PRODUCER} = lookup"
-        yield _build_problem(_COMMITS, message, "remove one of them")
+    if options.producer == "lookup" and _COMPACTION_COMMITS in options.set_options:
+        message = f"{_COMPACTION_COMMITS} cannot be combined with {_PRODUCER} = lookup"
+        yield _build_problem(_COMPACTION_COMMITS, message, "remove one of them")
 
 
 def _removal_problems(options: Options) -> Iterator[Problem]:
     conflict_text = "cannot be combined with"
     if options.ignore_delete and options.remove_on_delete:
-        yield _build_problem(_REMOVE, f"{_REMOVE} {conflict_text} ignore-delete", "remove one of them")
+        yield _build_problem(
+            _REMOVE_ON_DELETE, f"{_REMOVE_ON_DELETE} {conflict_text} ignore-delete", "remove one of them"
+        )
     if options.ignore_delete and options.remove_on_groups:
         yield _build_problem(
             _REMOVE_ON_GROUP, f"{_REMOVE_ON_GROUP} {conflict_text} ignore-delete", "remove one of them"
         )
     if options.groups and options.remove_on_delete:
-        message = f"{_REMOVE} {conflict_text} a sequence-group ({options.groups[0].option})"
+        message = f"{_REMOVE_ON_DELETE} {conflict_text} a sequence-group ({options.groups[0].option})"
         yield _build_problem(
-            _REMOVE, message, f"set {_REMOVE_ON_GROUP} to the ordering fields of groups that remove the row"
+            _REMOVE_ON_DELETE,
+            message,
+            f"set {_REMOVE_ON_GROUP} to the ordering fields of groups that remove the row",
         )
     ordering = [name for group in options.groups for name in group.order]
     for name in options.remove_on_groups:

@@ -152,7 +152,7 @@ class _TableOption:
     engines: tuple[str, ...] = ENGINES
 
 
-_SETTINGS: Mapping[str, _TableOption] = {
+_TABLE_OPTIONS: Mapping[str, _TableOption] = {
     "merge-engine": _TableOption(None, _build_choice_reader(*ENGINES)),
     "sequence.field": _TableOption("sequence", _parse_names, _NOT_FIRST_ROW),
     "sequence.field.sort-order": _TableOption(
@@ -183,7 +183,7 @@ _SETTINGS: Mapping[str, _TableOption] = {
     "bucket": _TableOption(None, _accept_value),
     "bucket-key": _TableOption(None, _accept_value),
 }
-_PARTS: Mapping[str, tuple[str, Reader]] = {
+_FIELD_OPTIONS: Mapping[str, tuple[str, Reader]] = {
     "aggregate-function": ("function", _parse_name),
     "ignore-retract": ("ignore_retract", _parse_boolean),
     "distinct": ("distinct", _parse_boolean),
@@ -194,10 +194,10 @@ _PARTS: Mapping[str, tuple[str, Reader]] = {
     "count-limit": ("count_limit", _parse_count),
     "ts-field": ("ts_field", _parse_name),
 }
-_GROUP = "sequence-group"
+_SEQUENCE_GROUP = "sequence-group"
 _GROUP_WORDS = ("columns", "descending", "function")
 
-OPTIONS = tuple(_SETTINGS)
+OPTIONS = tuple(_TABLE_OPTIONS)
 
 # Options of Paimon that describe its files, or a way to pass on changes that a batch job does not have.
 WITHOUT_EFFECT = (
@@ -222,12 +222,15 @@ class _OptionReader:
         self.groups: list[SequenceGroup] = []
 
     def take_option(self, key: str, value: Any) -> None:
-        if key in _SETTINGS:
+        if key in _TABLE_OPTIONS:
             self._take_setting(key, value)
         elif match := _FIELD.match(key):
             self._take_field(key, match["name"], match["suffix"], value)
         else:
-            hint = did_you_mean(key, _SETTINGS) or f"valid options: {', '.join(_SETTINGS)}, fields.<column>.…"
+            hint = (
+                did_you_mean(key, _TABLE_OPTIONS)
+                or f"valid options: {', '.join(_TABLE_OPTIONS)}, fields.<column>.…"
+            )
             self._add_problem(key, "unknown", f"unknown option {key!r}", hint)
 
     def build_options(self, raw_options: Mapping[str, Any]) -> Options:
@@ -243,7 +246,7 @@ class _OptionReader:
         )
 
     def _take_setting(self, key: str, value: Any) -> None:
-        setting = _SETTINGS[key]
+        setting = _TABLE_OPTIONS[key]
         self._for_engine(key, setting.engines)
         parsed_value = self._parse_value(key, setting.read, value)
         if parsed_value is None:
@@ -264,20 +267,20 @@ class _OptionReader:
             self.settings[setting.sets] = parsed_value
 
     def _take_field(self, key: str, name: str, suffix: str, value: Any) -> None:
-        if suffix == _GROUP:
+        if suffix == _SEQUENCE_GROUP:
             self._for_engine(key, (PARTIAL,))
             self._take_group(key, name, value)
             return
-        if suffix not in _PARTS:
-            suggestion = did_you_mean(suffix, [*_PARTS, _GROUP])
+        if suffix not in _FIELD_OPTIONS:
+            suggestion = did_you_mean(suffix, [*_FIELD_OPTIONS, _SEQUENCE_GROUP])
             hint = (
                 suggestion.replace("'", f"'fields.{name}.", 1)
-                or f"valid suffixes: {', '.join([*_PARTS, _GROUP])}"
+                or f"valid suffixes: {', '.join([*_FIELD_OPTIONS, _SEQUENCE_GROUP])}"
             )
             self._add_problem(key, "unknown", f"unknown option {key!r}", hint)
             return
         self._for_engine(key, _WITH_FUNCTIONS)
-        part, read = _PARTS[suffix]
+        part, read = _FIELD_OPTIONS[suffix]
         parsed_value = self._parse_value(key, read, value)
         if part == "function" and parsed_value is not None:
             parsed_value = self._find_function(key, parsed_value)
@@ -344,7 +347,7 @@ def read_options(raw: Mapping[str, Any], engine: str | None) -> tuple[Options, l
 
 def list_set_options(raw: Mapping[str, Any], column: str) -> Iterator[str]:
     """Yield the last parts of the options that are set for a column."""
-    for suffix in _PARTS:
+    for suffix in _FIELD_OPTIONS:
         if f"fields.{column}.{suffix}" in raw:
             yield suffix
 

@@ -16,13 +16,15 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.options import FIRST_ROW
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 
-KINDS = ("+I", "+U", "-U", "-D")
+ROW_KINDS = ("+I", "+U", "-U", "-D")
 NULL_KIND = "the row kind is NULL: it must be +I, +U, -U or -D"
 # Followed by the invalid word.
 UNKNOWN_KIND = "the row kind must be +I, +U, -U or -D, not "
 
 # The values in the messages of this module, and of the accumulators.
-_VALUE = re.compile(r"(?<=, not ).+|(?<= is )\S+(?=, out of range)|(?<=cannot retract )\S+ from \S+(?=:)")
+_QUOTED_VALUE = re.compile(
+    r"(?<=, not ).+|(?<= is )\S+(?=, out of range)|(?<=cannot retract )\S+ from \S+(?=:)"
+)
 
 # Followed by the invalid name.
 NOT_CLEARABLE = "clear_column must list only columns that skip NULLs, not "
@@ -78,7 +80,7 @@ ORPHAN_RETRACT = "-U or -D for a key that has no row, rejected by fail_on orphan
 
 def mask_values(text: str) -> str:
     """Return the message of a record as it may be shown: executors, which write it, do not know that."""
-    return _VALUE.sub(lambda value: mask_text(value[0]), text)
+    return _QUOTED_VALUE.sub(lambda value: mask_text(value[0]), text)
 
 
 def build_error(record_problems: Sequence[tuple[str, int, str]]) -> DataError:

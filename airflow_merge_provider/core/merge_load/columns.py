@@ -24,7 +24,7 @@ _WIDENS = {
 _WHOLE_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 VOID = "void"
 # A map, a variant or no type at all, also inside other types; fields of structs may have these names.
-_INCOMPARABLE = re.compile(r"(?:^|[:<,])(?:map<|(?:variant|void)(?=[,>]|$))")
+_INCOMPARABLE_PATTERN = re.compile(r"(?:^|[:<,])(?:map<|(?:variant|void)(?=[,>]|$))")
 
 
 def check_named_columns(
@@ -87,7 +87,7 @@ def check_compared_types(
                 hint,
             )
             for name in compared
-            if _INCOMPARABLE.search(types.get(name, ""))
+            if _INCOMPARABLE_PATTERN.search(types.get(name, ""))
         ]
     )
 

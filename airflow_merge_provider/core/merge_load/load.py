@@ -12,7 +12,15 @@ from pydantic import BeforeValidator, Field
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.expectations.config import find_problems
-from airflow_merge_provider.core.model import CONDITION, INPUT, KEY, NOTHING, OUTPUT, SOURCE, Config
+from airflow_merge_provider.core.model import (
+    CONDITION,
+    INPUT,
+    KEY,
+    NO_COLUMN,
+    OUTPUT,
+    SOURCE_COLUMN,
+    Config,
+)
 
 ALLOW_MISSING = "allow_missing"
 _NEW_COLUMNS = ("add", "error", "ignore")
@@ -102,9 +110,9 @@ def _read_condition(value: Any) -> str | None:
     return None if value is None else check_condition(value)
 
 
-Columns = Annotated[tuple[str, ...] | None, BeforeValidator(_read_columns), SOURCE]
+Columns = Annotated[tuple[str, ...] | None, BeforeValidator(_read_columns), SOURCE_COLUMN]
 KeyColumns = Annotated[Columns, KEY]
-Column = Annotated[str | None, BeforeValidator(_read_column), SOURCE]
+Column = Annotated[str | None, BeforeValidator(_read_column), SOURCE_COLUMN]
 Condition = Annotated[str | None, BeforeValidator(_read_condition), CONDITION]
 
 
@@ -133,7 +141,7 @@ class LoadConfig(Config):
         None,
         description="A SQL condition: source rows that match it are deleted rows, instead of hard_delete.",
     )
-    dedup_sort: Annotated[dict[str, str] | None, BeforeValidator(_dedup_sort), SOURCE] = Field(
+    dedup_sort: Annotated[dict[str, str] | None, BeforeValidator(_dedup_sort), SOURCE_COLUMN] = Field(
         None, description="Which of several rows with one key is used: the first by {column: asc or desc}."
     )
     on_empty: Literal["error", "skip", "apply"] | None = Field(
@@ -146,7 +154,7 @@ class LoadConfig(Config):
         description="columns: lists stay in their columns; tables: each list is written to a side table.",
     )
     schema_evolution: Annotated[
-        str, BeforeValidator(_schema_evolution, json_schema_input_type=str | list[str]), NOTHING
+        str, BeforeValidator(_schema_evolution, json_schema_input_type=str | list[str]), NO_COLUMN
     ] = Field(
         "add",
         description="New columns of the source: add, error or ignore. Columns that the source no longer has: "
@@ -156,7 +164,7 @@ class LoadConfig(Config):
         None,
         description="The column whose value is the name of the row's table inside the target.",
     )
-    expect: Annotated[dict[str, Any] | None, SOURCE] = Field(
+    expect: Annotated[dict[str, Any] | None, SOURCE_COLUMN] = Field(
         None,
         description="Conditions on rows of the source, or on the rows that the run changes, by name.",
     )

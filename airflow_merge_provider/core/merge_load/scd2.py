@@ -22,7 +22,7 @@ from airflow_merge_provider.core.merge_load.load import (
     is_timeless,
 )
 from airflow_merge_provider.core.merge_load.timestamps import CutDigitsError, parse_timestamp
-from airflow_merge_provider.core.model import RESULT, SOURCE
+from airflow_merge_provider.core.model import RESULT_COLUMN, SOURCE_COLUMN
 
 HASH_COLUMN = "_row_hash"
 DELETED_COLUMN = "is_deleted"
@@ -30,7 +30,7 @@ DELETED_COLUMN = "is_deleted"
 DELETED_HASH = "deleted"
 
 # Arguments that require a natural key, which identifies the rows that are states of one object.
-_OF_KEYS = (
+_KEYED_FIELDS = (
     "mode", "scope", "effective_from", "track", "track_except", "overwrite", "sequence_by", "on_delete",
     "current_column", "deleted_column", "surrogate_key_column", "on_late", "max_close_ratio",
 )  # fmt: skip
@@ -93,7 +93,7 @@ def _read_ratio(value: Any) -> float | None:
     return float(value)
 
 
-AddedColumn = Annotated[Column, RESULT]
+AddedColumn = Annotated[Column, RESULT_COLUMN]
 Moment = Annotated[datetime | None, BeforeValidator(_read_timestamp)]
 
 
@@ -112,11 +112,11 @@ class Scd2Config(LoadConfig):
     active_record_timestamp: Moment = Field(
         None, description="The end of versions that are currently valid; NULL by default."
     )
-    validity_column_names: Annotated[tuple[str, str], BeforeValidator(_read_validity_columns), RESULT] = (
-        Field(
-            ("valid_from", "valid_to"),
-            description="The columns that the load adds for the start and the end of a version.",
-        )
+    validity_column_names: Annotated[
+        tuple[str, str], BeforeValidator(_read_validity_columns), RESULT_COLUMN
+    ] = Field(
+        ("valid_from", "valid_to"),
+        description="The columns that the load adds for the start and the end of a version.",
     )
     row_version_column_name: Column = Field(
         None,
@@ -136,11 +136,11 @@ class Scd2Config(LoadConfig):
     mode: Literal["snapshot", "changes"] = Field(
         "snapshot", description="snapshot: absent keys are deleted; changes: absent keys stay unchanged."
     )
-    scope: Annotated[tuple[str, ...] | str | None, BeforeValidator(_read_scope), SOURCE] = Field(
+    scope: Annotated[tuple[str, ...] | str | None, BeforeValidator(_read_scope), SOURCE_COLUMN] = Field(
         None,
         description="Where a snapshot deletes absent keys: columns whose values it has, or a SQL condition.",
     )
-    effective_from: Annotated[datetime | str | None, BeforeValidator(time_or_column), SOURCE] = Field(
+    effective_from: Annotated[datetime | str | None, BeforeValidator(time_or_column), SOURCE_COLUMN] = Field(
         None,
         description="The start of validity of the rows: a timestamp, or with mode changes the column that "
         "contains it; by default boundary_timestamp.",
@@ -290,7 +290,7 @@ def build_history_shape(config: Scd2Config) -> dict[str, Any]:
 
 
 def _needless_problems(cls: type[LoadConfig], options: Mapping[str, Any]) -> Iterator[Problem]:
-    for name in _OF_KEYS:
+    for name in _KEYED_FIELDS:
         if name in options and options[name] != cls.model_fields[name].default:
             hint = "set natural_key to the columns that identify a record"
             yield Problem(name, "natural-key", "requires natural_key", hint)

@@ -10,10 +10,12 @@ import pendulum
 
 from airflow_merge_provider.core.value_text import has_cut_digits
 
-_MICROSECOND = Decimal("0.000001")
+_ONE_MICROSECOND = Decimal("0.000001")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FORMS = "use ISO 8601, e.g. 2026-11-24T10:00:00Z (UTC if there is no offset), or seconds since 1970"
-_MICROSECONDS = "use microseconds, such as 9999-12-31T23:59:59.999999Z"
+_TIMESTAMP_FORMS = (
+    "use ISO 8601, e.g. 2026-11-24T10:00:00Z (UTC if there is no offset), or seconds since 1970"
+)
+_MICROSECOND_HINT = "use microseconds, such as 9999-12-31T23:59:59.999999Z"
 
 
 class CutDigitsError(ValueError):
@@ -34,9 +36,9 @@ def parse_timestamp(value: Any) -> datetime:
     except (ValueError, OverflowError):
         timestamp = None
     if timestamp is None:
-        raise ValueError(f"{value!r} is not a valid timestamp: {_FORMS}")
+        raise ValueError(f"{value!r} is not a valid timestamp: {_TIMESTAMP_FORMS}")
     if _has_cut_digits(value):
-        raise CutDigitsError(f"{value!r} has more than six digits of a second: {_MICROSECONDS}")
+        raise CutDigitsError(f"{value!r} has more than six digits of a second: {_MICROSECOND_HINT}")
     return timestamp
 
 
@@ -57,7 +59,7 @@ def from_micros(count: int) -> datetime:
 def _has_cut_digits(value: Any) -> bool:
     if isinstance(value, int | float):
         # The digits that distinguish the number from others are those that people write.
-        return Decimal(repr(value)) % _MICROSECOND != 0
+        return Decimal(repr(value)) % _ONE_MICROSECOND != 0
     # A timestamp of pandas has nanoseconds.
     return has_cut_digits(value) if isinstance(value, str) else bool(getattr(value, "nanosecond", 0))
 

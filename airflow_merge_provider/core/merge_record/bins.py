@@ -16,8 +16,8 @@ from airflow_merge_provider.core.merge_record.reasons import Reason
 
 IDENTIFIER, COUNT, INDEX = "fragment.identifier", "fragment.count", "fragment.index"
 Group = tuple[str, ...]
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-_LARGEST = 2**31
+_INTEGER_OPTION = re.compile(r"[+-]?\d+", re.ASCII)
+_INTEGER_END = 2**31
 
 
 @dataclass(slots=True)
@@ -238,7 +238,7 @@ def _index_problem(sources: tuple[FlowFile, ...]) -> tuple[Reason, str] | None:
 
 def _parse_integer(text: str | None) -> int | str | None:
     """Parse a 32-bit integer; return a text that is not one unchanged."""
-    if text is None or not _INTEGER.fullmatch(text):
+    if text is None or not _INTEGER_OPTION.fullmatch(text):
         return text
     number = int(text)
-    return number if -_LARGEST <= number < _LARGEST else text
+    return number if -_INTEGER_END <= number < _INTEGER_END else text

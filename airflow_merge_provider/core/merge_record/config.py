@@ -30,7 +30,7 @@ from airflow_merge_provider.core.merge_record.properties import (
     parse_period,
     positive_integer,
 )
-from airflow_merge_provider.core.model import INPUT, NOTHING, OUTPUT, SOURCE, STATE, Config
+from airflow_merge_provider.core.model import INPUT, NO_COLUMN, OUTPUT, SOURCE_COLUMN, STATE_DATASET, Config
 
 BIN_PACKING = "Bin-Packing Algorithm"
 DEFRAGMENT = "Defragment"
@@ -38,9 +38,9 @@ Format = Literal["csv", "json", "json-array", "avro", "parquet", "orc", "xml"]
 FORMATS: tuple[str, ...] = get_args(Format)
 PLACES = ("source", "merged", "failure", "original", "state_path")
 FAILED_FILES, MISSING_SOURCE = "failed-files", "missing-source"
-_SOURCES = ("metadata", "path", "sidecar")
+_ATTRIBUTE_SOURCES = ("metadata", "path", "sidecar")
 # Formats whose schema can only be determined from the records.
-_INFERRED = ("csv", "json", "json-array")
+_SCHEMALESS_FORMATS = ("csv", "json", "json-array")
 _ORIGINAL = "set the folder for merged source files, or set original_action to 'keep' or 'delete'"
 _READER = 'must be the name of a format or an object {"format": …, "schema": …, "options": {…}}'
 
@@ -148,9 +148,9 @@ Size = Annotated[int, _build_validator(data_size, 0), _build_json_schema("intege
 MostSize = Annotated[int | None, _build_validator(data_size), _build_json_schema("integer", "string", "null")]
 Span = Annotated[Period | None, _build_validator(parse_period), _build_json_schema("string", "null")]
 _FORMAT_SCHEMA = _build_json_schema("object", "string")
-Described = Annotated[dict[str, Any], BeforeValidator(_read_format), _FORMAT_SCHEMA, NOTHING]
-Texts = Annotated[dict[str, str] | None, BeforeValidator(_read_texts), SOURCE]
-FailOn = Annotated[tuple[str, ...], _build_list_validator(FAILED_FILES, MISSING_SOURCE), NOTHING]
+Described = Annotated[dict[str, Any], BeforeValidator(_read_format), _FORMAT_SCHEMA, NO_COLUMN]
+Texts = Annotated[dict[str, str] | None, BeforeValidator(_read_texts), SOURCE_COLUMN]
+FailOn = Annotated[tuple[str, ...], _build_list_validator(FAILED_FILES, MISSING_SOURCE), NO_COLUMN]
 
 # BaseModel has a deprecated method of this name, which is not called here; the argument has the same name.
 python_warnings.filterwarnings("ignore", message='Field name "validate"', category=UserWarning)
@@ -171,26 +171,26 @@ class MergeRecordConfig(Config):
     original_action: Literal["move", "keep", "delete"] = Field(
         "move", description="Whether the run moves, keeps or deletes merged source files."
     )
-    state_path: Annotated[Place, STATE] = Field(
+    state_path: Annotated[Place, STATE_DATASET] = Field(
         None, description="The folder for open bins, plans, manifests and the ledger of this task only."
     )
     reader: Described = Field(
         {"format": "json", "schema": None, "options": {}},
         description="Format, schema and options of incoming files.",
     )
-    writer: Annotated[dict[str, Any] | None, _build_validator(_read_format), NOTHING] = Field(
+    writer: Annotated[dict[str, Any] | None, _build_validator(_read_format), NO_COLUMN] = Field(
         None,
         description="Format, schema and options of merged files; by default the format and options of the "
         "reader, and the schema of the sources.",
     )
-    merge_strategy: Annotated[str, _build_word_validator(BIN_PACKING, DEFRAGMENT), NOTHING] = Field(
+    merge_strategy: Annotated[str, _build_word_validator(BIN_PACKING, DEFRAGMENT), NO_COLUMN] = Field(
         BIN_PACKING, description="How files are merged: by thresholds, or by their fragment.* attributes."
     )
-    correlation_attribute_name: Annotated[str | None, Field(min_length=1), SOURCE] = Field(
+    correlation_attribute_name: Annotated[str | None, Field(min_length=1), SOURCE_COLUMN] = Field(
         None, description="The attribute whose value is the same for all files of a bin."
     )
     attribute_strategy: Annotated[
-        str, _build_word_validator(flowfile.COMMON, flowfile.ALL_UNIQUE), NOTHING
+        str, _build_word_validator(flowfile.COMMON, flowfile.ALL_UNIQUE), NO_COLUMN
     ] = Field(flowfile.COMMON, description="Which attributes of its sources a merged file inherits.")
     min_records: Count = Field(1, description="The minimum number of records of a full bin.")
     max_records: Limit = Field(
@@ -209,14 +209,14 @@ class MergeRecordConfig(Config):
     attributes: Texts = Field(
         None, description="Attributes to compute for each file, as strings with ${attribute} placeholders."
     )
-    attribute_sources: Annotated[tuple[str, ...], _build_list_validator(*_SOURCES), NOTHING] = Field(
-        _SOURCES, description="Where attributes come from, lowest precedence first."
+    attribute_sources: Annotated[tuple[str, ...], _build_list_validator(*_ATTRIBUTE_SOURCES), NO_COLUMN] = (
+        Field(_ATTRIBUTE_SOURCES, description="Where attributes come from, lowest precedence first.")
     )
     partition_by: Texts = Field(
         None,
         description="Attributes with the fields that they come from: files are first split by these fields.",
     )
-    arrival_order: Annotated[str, BeforeValidator(_arrival_order), SOURCE] = Field(
+    arrival_order: Annotated[str, BeforeValidator(_arrival_order), SOURCE_COLUMN] = Field(
         "modified",
         description="The order in which files are added to bins: modified, path or attribute:<name>.",
     )
@@ -258,7 +258,7 @@ class MergeRecordConfig(Config):
         default=False,
         description="Whether record.count of a sidecar replaces counting; such a file is validated on merge.",
     )
-    expect: Annotated[dict[str, Any] | None, SOURCE] = Field(
+    expect: Annotated[dict[str, Any] | None, SOURCE_COLUMN] = Field(
         None, description="Conditions on the records of incoming files, by name."
     )
     fail_on: FailOn = Field(
@@ -273,7 +273,7 @@ class MergeRecordConfig(Config):
     @property
     def knows_schema(self) -> bool:
         """Whether the schema of a file is known without reading its records."""
-        return self.reader["schema"] is not None or self.reader["format"] not in _INFERRED
+        return self.reader["schema"] is not None or self.reader["format"] not in _SCHEMALESS_FORMATS
 
     @property
     def output(self) -> dict[str, Any]:
@@ -382,14 +382,14 @@ def _place_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         if path is None:
             yield Problem(
-                name, "place", f"{options[name]!r} is a catalog table", "set the location of a folder"
+                name, "location", f"{options[name]!r} is a catalog table", "set the location of a folder"
             )
             continue
         for other_name, other_path in paths.items():
             if _is_inside(path, other_path) or _is_inside(other_path, path):
                 yield Problem(
                     name,
-                    "place",
+                    "location",
                     f"{options[name]!r} and {other_name} {options[other_name]!r} overlap",
                     "use separate folders",
                 )

@@ -75,7 +75,7 @@ def merge_id(bin_id: str, sources: tuple[FlowFile, ...], generation: int) -> str
 
 COMMON = "Keep Only Common Attributes"
 ALL_UNIQUE = "Keep All Unique Attributes"
-_PLACE = re.compile(r"\$\{([^{}]+)\}")
+_PLACEHOLDER = re.compile(r"\$\{([^{}]+)\}")
 
 Attributes = Mapping[str, str]
 
@@ -110,7 +110,7 @@ def of_path(relative: str) -> dict[str, str]:
 
 def list_placeholders(template: str) -> list[str]:
     """Return the names of the attributes that a template has."""
-    return [match[1].strip() for match in _PLACE.finditer(template)]
+    return [match[1].strip() for match in _PLACEHOLDER.finditer(template)]
 
 
 def compute_attributes(templates: Mapping[str, str], attributes: Attributes) -> dict[str, str]:
@@ -120,6 +120,6 @@ def compute_attributes(templates: Mapping[str, str], attributes: Attributes) -> 
     {'both': '1-'}
     """
     return {
-        name: _PLACE.sub(lambda match: attributes.get(match[1].strip(), ""), template)
+        name: _PLACEHOLDER.sub(lambda match: attributes.get(match[1].strip(), ""), template)
         for name, template in templates.items()
     }

@@ -25,8 +25,8 @@ SIDECAR = ".attributes.json"
 LONGEST_NAME = 255
 _TEMPORARY = (".tmp", "._COPYING_", ".crc")
 # The keys under which fsspec file systems return the modification time of a file.
-_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
-_MICROSECONDS = 1_000_000
+_TIME_FIELDS = ("mtime", "LastModified", "last_modified", "updated", "created")
+_MICROS_PER_SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class FileEntry:
     @classmethod
     def from_stat(cls, name: str, stat: Mapping[str, Any]) -> FileEntry:
         """Build the entry from fsspec's metadata; a digest of the content is the most reliable version."""
-        modified = next((stat[key] for key in _TIMES if stat.get(key)), 0)
+        modified = next((stat[key] for key in _TIME_FIELDS if stat.get(key)), 0)
         seconds = modified.timestamp() if hasattr(modified, "timestamp") else float(modified)
         size = int(stat.get("size") or 0)
         tag = str(stat.get("ETag") or stat.get("etag") or f"{size}-{seconds!r}").strip('"')
@@ -55,7 +55,7 @@ class FileEntry:
         md5 = stat.get("md5Hash") or (stat.get("content_settings") or {}).get("content_md5")
         # Azure does not update the digest of a file that grows.
         version = f"{size}-{md5 if isinstance(md5, str) else md5.hex()}" if md5 else tag
-        return cls(name, size, int(seconds * _MICROSECONDS), version)
+        return cls(name, size, int(seconds * _MICROS_PER_SECOND), version)
 
     @classmethod
     def of_file(cls, name: str, stat: os.stat_result) -> FileEntry:

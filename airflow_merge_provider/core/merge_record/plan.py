@@ -41,9 +41,9 @@ MIME_TYPES = {
     "orc": "application/vnd.apache.orc",
     "xml": "application/xml",
 }
-_JSON = ("json", "json-array")
-_MILLISECOND = 1000
-NOTHING: Mapping[str, str] = MappingProxyType({})
+_JSON_FORMATS = ("json", "json-array")
+_MICROS_PER_MILLI = 1000
+NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +145,9 @@ def plan_merges(
     config: MergeRecordConfig,
     *,
     lost: Sequence[str] = (),
-    broken: Mapping[str, str] = NOTHING,
-    rejected: Mapping[str, str] = NOTHING,
-    lost_values: Mapping[str, str] = NOTHING,
+    broken: Mapping[str, str] = NO_ATTRIBUTES,
+    rejected: Mapping[str, str] = NO_ATTRIBUTES,
+    lost_values: Mapping[str, str] = NO_ATTRIBUTES,
 ) -> Plan:
     """Add new files to bins and end the bins that are due; ``now`` is in microseconds since 1970 UTC.
 
@@ -303,7 +303,7 @@ def _build_merge(
     ended: EndedBin, schemas: Mapping[str, Schema], now: int, config: MergeRecordConfig, generation: int
 ) -> PlannedMerge:
     bin_, sources = ended.bin, ended.sources
-    age_ms = max(0, now - bin_.created_at) // _MILLISECOND
+    age_ms = max(0, now - bin_.created_at) // _MICROS_PER_MILLI
     inherited = inherit_attributes((source.attributes for source in sources), config.attribute_strategy)
     written = {
         "record.count": str(bin_.records),
@@ -341,7 +341,7 @@ def _output_schema(schemas: Sequence[Schema], config: MergeRecordConfig) -> Sche
         # A file without records may have no fields, so the first file that has fields determines the schema.
         named = [schema for schema in schemas if schema.fields]
         schema = complete_schema(named[0], _list_distinct(named)) if named else Schema()
-    if config.output["format"] not in _JSON:
+    if config.output["format"] not in _JSON_FORMATS:
         return schema
     return replace(schema, fields=tuple(build_text_keys({"fields": schema.fields})["fields"]))
 

@@ -36,7 +36,7 @@ _PROPERTIES = (
 _ARGUMENTS = {name: argument for new, old, argument in _PROPERTIES for name in (new, old)}
 # The only properties whose expressions NiFi evaluates, using the environment of the processor.
 _WITH_EXPRESSIONS = ("min_records", "max_records")
-_WORDS = ("fragment_index_policy", "schema_merge")
+_SNAKE_CASE_NAMES = ("fragment_index_policy", "schema_merge")
 
 
 def from_properties(
@@ -73,27 +73,27 @@ def _read_value(argument: str, value: Any, environment: Mapping[str, str]) -> An
         return value
     if argument in _WITH_EXPRESSIONS:
         return _EXPRESSION.sub(lambda match: environment[match[1].strip()], value)
-    return value.strip().lower() if argument in _WORDS else value
+    return value.strip().lower() if argument in _SNAKE_CASE_NAMES else value
 
 
 UNLIMITED = "unlimited"
-_MOST = 2**31 - 1
+_INT_MAX = 2**31 - 1
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?B)", re.IGNORECASE | re.ASCII)
 _POWERS = {"B": 0, "KB": 1, "MB": 2, "GB": 3, "TB": 4}
 _PERIOD = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]+)", re.IGNORECASE | re.ASCII)
-_MICROSECOND = 1000
-_SECOND = 1_000_000_000
+_NANOS_PER_MICRO = 1000
+_NANOS_PER_SECOND = 10**9
 # The nanoseconds of each unit, and all of its spellings.
 _UNITS = {
     spelling: nanos
     for nanos, spellings in (
         (1, "ns nano nanos nanosecond nanoseconds"),
         (1_000_000, "ms milli millis millisecond milliseconds"),
-        (_SECOND, "s sec secs second seconds"),
-        (60 * _SECOND, "m min mins minute minutes"),
-        (3600 * _SECOND, "h hr hrs hour hours"),
-        (86_400 * _SECOND, "d day days"),
-        (604_800 * _SECOND, "w wk wks week weeks"),
+        (_NANOS_PER_SECOND, "s sec secs second seconds"),
+        (60 * _NANOS_PER_SECOND, "m min mins minute minutes"),
+        (3600 * _NANOS_PER_SECOND, "h hr hrs hour hours"),
+        (86_400 * _NANOS_PER_SECOND, "d day days"),
+        (604_800 * _NANOS_PER_SECOND, "w wk wks week weeks"),
     )
     for spelling in spellings.split()
 }
@@ -108,12 +108,12 @@ class Period:
 
     def is_exceeded_by(self, microseconds: int) -> bool:
         """Return whether a number of microseconds is longer than the period; an equal one is not."""
-        return microseconds * _MICROSECOND > self.nanoseconds
+        return microseconds * _NANOS_PER_MICRO > self.nanoseconds
 
     @property
     def microseconds(self) -> int:
         """The period in whole microseconds, rounded up."""
-        return -(-self.nanoseconds // _MICROSECOND)
+        return -(-self.nanoseconds // _NANOS_PER_MICRO)
 
 
 def data_size(value: Any) -> int:
@@ -170,8 +170,8 @@ def positive_integer(value: Any) -> int:
     """
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value, re.ASCII):
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
-        raise ValueError(f"must be an integer from 1 to {_MOST}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _INT_MAX:
+        raise ValueError(f"must be an integer from 1 to {_INT_MAX}")
     return value
 
 

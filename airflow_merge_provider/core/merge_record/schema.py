@@ -19,10 +19,10 @@ Field = Mapping[str, Any]
 Type = Any
 
 # Types that Avro does not distinguish: the derived schema text has one word for them.
-_SAME = {"byte": "int", "short": "int", "char": "string", "bigint": "string"}
-_NUMBERS = ("int", "long", "float", "double")
-_TEXTS = ("string", "char", "uuid", "bigint")
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_AVRO_TYPES = {"byte": "int", "short": "int", "char": "string", "bigint": "string"}
+_NUMBER_NAMES = ("int", "long", "float", "double")
+_TEXT_NAMES = ("string", "char", "uuid", "bigint")
+_DECIMAL_WITH_BLANKS = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _FIELDLESS = ("json", "json-array")
 # The types that files of a format cannot hold.
 _UNWRITABLE = {
@@ -33,8 +33,8 @@ _UNWRITABLE = {
 }
 # The names that files of a format can have for a field.
 NAME_PATTERNS = {"avro": "^[A-Za-z_][A-Za-z0-9_]*$", "xml": r"^[A-Za-z_][\w.-]*$"}
-_DIGITS = {"int": 10, "long": 19}
-_WIDEST = 38
+_DIGITS_OF_TYPES = {"int": 10, "long": 19}
+_DECIMAL_MAX_DIGITS = 38
 VOID = "void"
 # An object without members is one of a record with any fields.
 NO_MEMBERS: Type = {"map": VOID}
@@ -82,7 +82,7 @@ def normalize_type(kind: Type) -> Type:
     """
     if isinstance(kind, str):
         word = kind.replace(" ", "").lower()
-        return _SAME.get(word, word)
+        return _AVRO_TYPES.get(word, word)
     if isinstance(kind, Mapping) and "fields" in kind:
         return {"fields": [_canonical_field(field) for field in kind["fields"]]}
     if isinstance(kind, Mapping):
@@ -283,9 +283,9 @@ def _unite_types(left: Type, right: Type) -> Type:
 
 def _find_wider_type(left: str, right: str) -> str | None:
     """Return the type that can hold the values of both, or None."""
-    if left in _NUMBERS and right in _NUMBERS:
-        return max(left, right, key=_NUMBERS.index)
-    if left in _TEXTS and right in _TEXTS:
+    if left in _NUMBER_NAMES and right in _NUMBER_NAMES:
+        return max(left, right, key=_NUMBER_NAMES.index)
+    if left in _TEXT_NAMES and right in _TEXT_NAMES:
         return "string"
     if left.removesuffix(_NANOS) == right.removesuffix(_NANOS):
         return left.removesuffix(_NANOS)
@@ -296,14 +296,14 @@ def _find_wider_type(left: str, right: str) -> str | None:
     # The maximum of the digits before and after the decimal point: every value of both types fits.
     integer_digits = max(size[0] for size in sizes if size)
     scale = max(size[1] for size in sizes if size)
-    return f"decimal({min(integer_digits + scale, _WIDEST)},{scale})"
+    return f"decimal({min(integer_digits + scale, _DECIMAL_MAX_DIGITS)},{scale})"
 
 
 def _decimal_size(word: str) -> tuple[int, int] | None:
     """Return the digits before and after the decimal point."""
-    if word in _DIGITS:
-        return _DIGITS[word], 0
-    match = _DECIMAL.fullmatch(word)
+    if word in _DIGITS_OF_TYPES:
+        return _DIGITS_OF_TYPES[word], 0
+    match = _DECIMAL_WITH_BLANKS.fullmatch(word)
     return (int(match[1]) - int(match[2]), int(match[2])) if match else None
 
 

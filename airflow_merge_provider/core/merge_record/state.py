@@ -21,7 +21,7 @@ from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 
 FORMAT = 2
 STATE_PREFIX = "state"
-_STATE = re.compile(r"state-(\d{12})\.json")
+_STATE_FILE = re.compile(r"state-(\d{12})\.json")
 # The key of the folders of a run in what its state tells about it.
 FOLDERS = "folders"
 # The number of runs that can be undone: the states before them are not deleted.
@@ -114,7 +114,7 @@ def state_file(generation: int) -> str:
 
 def find_state_file(names: Iterable[str]) -> str | None:
     """Return the file of the last state among the names of a folder; None if there is none."""
-    return max(filter(_STATE.fullmatch, names), default=None)
+    return max(filter(_STATE_FILE.fullmatch, names), default=None)
 
 
 def list_old_states(names: Iterable[str], generation: int) -> list[str]:
@@ -123,12 +123,12 @@ def list_old_states(names: Iterable[str], generation: int) -> list[str]:
     if state_file(generation) not in all_names:
         return []
     oldest = state_file(max(0, generation - UNDOABLE_RUNS))
-    return [name for name in all_names if _STATE.fullmatch(name) and name < oldest]
+    return [name for name in all_names if _STATE_FILE.fullmatch(name) and name < oldest]
 
 
 def list_generations(names: Iterable[str]) -> list[int]:
     """Return the generations whose states are among the names of a folder, newest first."""
-    matches = (_STATE.fullmatch(name) for name in names)
+    matches = (_STATE_FILE.fullmatch(name) for name in names)
     return sorted((int(match[1]) for match in matches if match), reverse=True)
 
 

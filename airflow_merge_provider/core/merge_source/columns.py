@@ -12,12 +12,12 @@ from airflow_merge_provider.core.merge_source.equality import find_unknown_colum
 from airflow_merge_provider.core.merge_source.survivorship import DEFAULT, list_properties
 from airflow_merge_provider.core.schema.type_text import is_comparable
 
-IDS, REPLACED, FILTERED = "$ids", "$replaced", "_filtered"
+IDS, REPLACED_COLUMN, FILTERED = "$ids", "$replaced", "_filtered"
 ENTITY = "entity"
 # The columns of merge source targets besides properties, so that such a target can be merged again.
 _OF_TARGETS = ("$provenance", "$stable_id", "$replaced_by")
 # The key in the state of a run that holds the columns of each dataset.
-COLUMNS = "columns"
+COLUMNS_STATE = "columns"
 
 
 def list_property_names(names: Sequence[str]) -> list[str]:
@@ -27,7 +27,7 @@ def list_property_names(names: Sequence[str]) -> list[str]:
 
 def is_property(name: str, config: MergeSourceConfig) -> bool:
     """Return whether a column is content; the ID column is, unless its name starts with an underscore."""
-    system_columns = (IDS, REPLACED, *_OF_TARGETS, config.deleted_column, config.sequence_column)
+    system_columns = (IDS, REPLACED_COLUMN, *_OF_TARGETS, config.deleted_column, config.sequence_column)
     return not name.startswith("_") and name not in system_columns
 
 
@@ -41,7 +41,7 @@ def check_lost_columns(
     """
     if config.schema_evolution == "allow_missing" or config.reset:
         return
-    error = refusals.refuse_missing_columns(previous_state.get(COLUMNS, {}), columns)
+    error = refusals.refuse_missing_columns(previous_state.get(COLUMNS_STATE, {}), columns)
     if error is not None:
         raise error
 
@@ -91,7 +91,7 @@ def find_column_problems(types: Mapping[str, str], name: str, config: MergeSourc
         yield Problem(
             at, "id-type", f"entity without a string _id: column {id_column!r} is {kind}", "cast it to STRING"
         )
-    for flag in {config.deleted_column, FILTERED, REPLACED} & set(types):
+    for flag in {config.deleted_column, FILTERED, REPLACED_COLUMN} & set(types):
         if types[flag] != "boolean":
             message = f"column {flag!r} is {types[flag].upper()}"
             yield Problem(at, "flag-type", message, "cast it to BOOLEAN upstream")

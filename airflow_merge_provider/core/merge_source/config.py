@@ -24,7 +24,16 @@ from airflow_merge_provider.core.merge_source.equality import (
     list_rules,
     parse_side,
 )
-from airflow_merge_provider.core.model import INPUTS, KEY, LOOKUP, NOTHING, OUTPUT, SOURCE, Config, DatasetUse
+from airflow_merge_provider.core.model import (
+    INPUTS,
+    KEY,
+    LOOKUP,
+    NO_COLUMN,
+    OUTPUT,
+    SOURCE_COLUMN,
+    Config,
+    DatasetUse,
+)
 
 DEFAULT_MAX_MERGED = 50_000
 _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*\Z")
@@ -114,13 +123,13 @@ def _sets_mode(value: Any) -> Any:
 
 
 Fixed = Annotated[bool, BeforeValidator(_always_true)]
-Column = Annotated[str, Field(min_length=1), SOURCE]
+Column = Annotated[str, Field(min_length=1), SOURCE_COLUMN]
 KeyColumn = Annotated[Column, KEY]
 EqualityRule = Annotated[list[Any], BeforeValidator(_read_rule)]
 EqualitySet = Annotated[list[Any], BeforeValidator(_equality_set)]
 AliasedDataset = Annotated[str, BeforeValidator(_read_dataset)]
-InitialDatasets = Annotated[tuple[str, ...] | None, BeforeValidator(_initial_datasets), NOTHING]
-MaxKeyFanout = Annotated[int | dict[str, int] | None, BeforeValidator(_max_key_fanout), NOTHING]
+InitialDatasets = Annotated[tuple[str, ...] | None, BeforeValidator(_initial_datasets), NO_COLUMN]
+MaxKeyFanout = Annotated[int | dict[str, int] | None, BeforeValidator(_max_key_fanout), NO_COLUMN]
 
 
 class MergeSourceConfig(Config):
@@ -139,10 +148,12 @@ class MergeSourceConfig(Config):
         description="The datasets to merge, each as '<dataset> <alias>'; the order determines output IDs."
     )
     equality: Annotated[
-        tuple[EqualityRule, ...], _build_list_validator("must be a list of eq functions"), SOURCE
+        tuple[EqualityRule, ...], _build_list_validator("must be a list of eq functions"), SOURCE_COLUMN
     ] = Field((), description='Match rules ["eq", left, right]: entities that share a value are merged.')
     equality_sets: Annotated[
-        tuple[EqualitySet, ...], _build_list_validator("must be a list of lists of value expressions"), SOURCE
+        tuple[EqualitySet, ...],
+        _build_list_validator("must be a list of lists of value expressions"),
+        SOURCE_COLUMN,
     ] = Field((), description="Lists of expressions. By default, each pair of neighbours is a match rule.")
     identity: Literal["composite", "first"] = Field(
         "composite", description="The ID of an output: offsets and IDs of all members, or the first ID."
@@ -175,7 +186,7 @@ class MergeSourceConfig(Config):
     supports_since: Fixed = True
     is_since_comparable: Fixed = True
     is_chronological: Fixed = True
-    comment: Annotated[Any, NOTHING] = None
+    comment: Annotated[Any, NO_COLUMN] = None
     target: Annotated[str | None, OUTPUT] = Field(None, description="The dataset that the run writes.")
     equality_sets_mode: Annotated[Literal["neighbours", "all_pairs"], BeforeValidator(_sets_mode)] = Field(
         "neighbours",
@@ -197,7 +208,7 @@ class MergeSourceConfig(Config):
     sequence_column: Column = Field(
         "_updated", description="The column that increases with every version of an entity."
     )
-    entity_column: Annotated[Column | None, SOURCE] = Field(
+    entity_column: Annotated[Column | None, SOURCE_COLUMN] = Field(
         None, description="The VARIANT or JSON column that contains the whole entity, if there is one."
     )
     schema_evolution: Literal["add", "allow_missing"] = Field(
@@ -208,7 +219,7 @@ class MergeSourceConfig(Config):
         None,
         description="The maximum number of entities that a value may link: for all rules, or by rule text.",
     )
-    on_over_merge: Annotated[str | dict[str, str], BeforeValidator(_on_over_merge), NOTHING] = Field(
+    on_over_merge: Annotated[str | dict[str, str], BeforeValidator(_on_over_merge), NO_COLUMN] = Field(
         "fail", description="Whether a value above max_key_fanout fails the run, or is ignored and listed."
     )
     stable_id: bool = Field(
@@ -226,14 +237,14 @@ class MergeSourceConfig(Config):
         "entity",
         description="Store properties in one VARIANT (entity), or in columns with lists of values (columns).",
     )
-    survivorship: Annotated[dict[str, Any] | None, SOURCE] = Field(
+    survivorship: Annotated[dict[str, Any] | None, SOURCE_COLUMN] = Field(
         None, description="Rules that choose one surviving value, by property or group, or * for all others."
     )
     overrides: Annotated[str | None, LOOKUP] = Field(
         None,
         description="The dataset of manual decisions about which entities are the same, and which are not.",
     )
-    expect: Annotated[dict[str, Any] | None, SOURCE] = Field(
+    expect: Annotated[dict[str, Any] | None, SOURCE_COLUMN] = Field(
         None, description="Conditions on rows of datasets, or on changed rows."
     )
 

@@ -22,7 +22,6 @@ from airflow_merge_provider.core.merge_source.dtl.expressions import (
     to_raw,
 )
 
-_COLUMNS_MAX = 20
 # A set of two sides is one rule; a longer one has sides that no rule compares.
 _OPEN_SET_MIN_SIDES = 3
 # The key of a setting by rule for all rules that it does not name.

@@ -13,11 +13,11 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.value_text import escape_text
 
 Status = Literal["live", "deleted", "replaced"]
-_NEAR = 3
+_NEAR_IDS_MAX = 3
 # The number of members that a text names.
 MEMBERS_MAX = 3
 # The kinds of keys that contain other keys.
-_NESTED = ("l", "o")
+_NESTED_FIELDS = ("l", "o")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def format_key(key: str) -> str:
     kind, _, value = key.partition(":")
     if kind == "s":
         return json.dumps(value, ensure_ascii=False)
-    return _readable_tree(json.loads(value)) if kind in _NESTED else value
+    return _readable_tree(json.loads(value)) if kind in _NESTED_FIELDS else value
 
 
 def _readable_tree(tree: Any) -> str:
@@ -243,7 +243,9 @@ def _readable_tree(tree: Any) -> str:
 
 def unknown_output(output_id: str, target: str, holders: Sequence[str], ids: Sequence[str]) -> DataError:
     """Return the error for an unknown ID; ``holders`` are outputs that contain an entity with this ID."""
-    near = list(holders[:_NEAR]) or difflib.get_close_matches(output_id, ids, n=_NEAR, cutoff=0.5)
+    near = list(holders[:_NEAR_IDS_MAX]) or difflib.get_close_matches(
+        output_id, ids, n=_NEAR_IDS_MAX, cutoff=0.5
+    )
     why = f"{output_id!r} is an entity of " if holders else "similar IDs: "
     hint = why + ", ".join(map(repr, near)) if near else "see the column _id of the target"
     return DataError.from_problems([Problem("id", "unknown", f"{target} has no output {output_id!r}", hint)])

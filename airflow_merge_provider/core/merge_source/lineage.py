@@ -23,7 +23,7 @@ from airflow_merge_provider.core.run.lineage_model import (
 )
 
 OVERRIDES, METRICS = "overrides", "metrics"
-_ID, _DELETED, _HASH, _MEMBERS, _PROVENANCE = "_id", "_deleted", "_hash", "_members", "$provenance"
+_ID_COLUMN, _DELETED, _HASH, _MEMBERS, _PROVENANCE = "_id", "_deleted", "_hash", "_members", "$provenance"
 
 Columns = dict[str, list[InputColumn]]
 
@@ -106,11 +106,11 @@ def _trace_properties(config: MergeSourceConfig, sources: Sequence[_SourceColumn
 def _trace_system_columns(
     config: MergeSourceConfig, sources: Sequence[_SourceColumns], rule_columns: Sequence[InputColumn]
 ) -> Columns:
-    columns: Columns = {name: [] for name in (_ID, _DELETED, IDS, _HASH, _MEMBERS, _PROVENANCE)}
+    columns: Columns = {name: [] for name in (_ID_COLUMN, _DELETED, IDS, _HASH, _MEMBERS, _PROVENANCE)}
     for source in sources:
         dataset, ids = source.dataset, source.find_columns(config.id_column)
         compared = [column.column for column in rule_columns if column.dataset == dataset]
-        columns[_ID] += list_direct(
+        columns[_ID_COLUMN] += list_direct(
             dataset, ids, "IDENTITY" if config.identity == "first" else "TRANSFORMATION"
         )
         columns[IDS] += list_direct(dataset, ids, "AGGREGATION")

@@ -16,13 +16,13 @@ from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.identity import Member
 from airflow_merge_provider.core.merge_source.refusals import name_entity
 
-COLUMNS = ("kind", "left", "right", "reason", "author", "until")
-REQUIRED = COLUMNS[:3]
-KINDS = ("same", "different")
+OVERRIDE_COLUMNS = ("kind", "left", "right", "reason", "author", "until")
+REQUIRED = OVERRIDE_COLUMNS[:3]
+OVERRIDE_KINDS = ("same", "different")
 # The columns of a source with the overrides whose left or right side the entity is.
 SAME_LEFT, SAME_RIGHT = "__merge_same_left", "__merge_same_right"
 
-_MOST_PROBLEMS = 20
+_OVERRIDE_PROBLEMS_MAX = 20
 Pair = tuple[Member, Member]
 
 
@@ -73,7 +73,7 @@ def parse_overrides(rows: Iterable[Mapping[str, Any]], names: Sequence[str], now
     :raises DataError: with every row that is wrong, and pairs that are decided both ways.
     """
     problems: list[Problem] = []
-    pairs: dict[str, set[Pair]] = {kind: set() for kind in KINDS}
+    pairs: dict[str, set[Pair]] = {kind: set() for kind in OVERRIDE_KINDS}
     for row in rows:
         if _is_over(row.get("until"), now):
             continue
@@ -93,14 +93,14 @@ def parse_overrides(rows: Iterable[Mapping[str, Any]], names: Sequence[str], now
         for pair in sorted(contradictions, key=sorted)
     ]
     if problems:
-        raise DataError.from_problems(problems[:_MOST_PROBLEMS])
+        raise DataError.from_problems(problems[:_OVERRIDE_PROBLEMS_MAX])
     return Overrides(tuple(sorted(pairs["same"])), tuple(sorted(pairs["different"])))
 
 
 def _read_pair(row: Mapping[str, Any], names: Sequence[str]) -> tuple[list[Problem], Pair | None]:
     problems = []
     kind = row.get("kind")
-    if kind not in KINDS:
+    if kind not in OVERRIDE_KINDS:
         problems.append(_refuse_row(row, f"kind must be 'same' or 'different', not {mask_text(repr(kind))}"))
     ends = [_read_member(row.get(end), names) for end in ("left", "right")]
     for end, member in zip(("left", "right"), ends, strict=True):

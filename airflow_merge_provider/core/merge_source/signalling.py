@@ -8,7 +8,7 @@ from typing import Any
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.population import State, list_unpopulated
 
-SHORTEST_INTERVAL = 120
+INTERVAL_MIN_SECONDS = 120
 
 
 def is_signalling(
@@ -16,7 +16,7 @@ def is_signalling(
     schedule: Mapping[str, Any] | None,
     *,
     use_signalling_internally: bool = False,
-    shortest_interval: float = SHORTEST_INTERVAL,
+    shortest_interval: float = INTERVAL_MIN_SECONDS,
 ) -> bool:
     """Return whether changes start a run: by the source's setting, else by the global one and the schedule.
 

@@ -19,7 +19,7 @@ OF_GROUP = (FIRST, LATEST, MOST_COMPLETE)
 # The key of the rule for every property without a rule of its own.
 DEFAULT = "*"
 _SEVERAL = 2
-_RESERVED = ("$ids", "$replaced", "$provenance", "$stable_id", "$replaced_by")
+_RESERVED_NAMES = ("$ids", "$replaced", "$provenance", "$stable_id", "$replaced_by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def find_problems(raw: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[P
                     f"see {owners[property_name]}",
                 )
             owners[property_name] = path
-            if property_name.startswith("_") or property_name in _RESERVED:
+            if property_name.startswith("_") or property_name in _RESERVED_NAMES:
                 yield Problem(
                     path,
                     "reserved",

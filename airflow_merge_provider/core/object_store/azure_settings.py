@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-_KEY = "spark.hadoop.fs.azure.account.key."
+_ACCOUNT_KEY_SETTING = "spark.hadoop.fs.azure.account.key."
 _ENDPOINT = "spark.hadoop.fs.azure.abfs.endpoint"
 _DOMAIN = "dfs.core.windows.net"
 _ACCOUNT = re.compile(r"abfss?://[^@/]+@([^/]+)")
 # The names of the key in options and variables, without AZURE_STORAGE_ and AZURE_.
-_KEY_NAMES = ("ACCOUNT_KEY", "ACCESS_KEY", "MASTER_KEY")
+_AZURE_KEY_NAMES = ("ACCOUNT_KEY", "ACCESS_KEY", "MASTER_KEY")
 # An emulator has no TLS, no hierarchical namespace, and the account in the path of the address.
 _OF_AN_EMULATOR = {
     "spark.hadoop.fs.azure.always.use.https": "false",
@@ -60,7 +60,7 @@ class AzureSettings:
             name.upper().removeprefix("AZURE_").removeprefix("STORAGE_"): value
             for name, value in options.items()
         }
-        key = next((values[name] for name in _KEY_NAMES if values.get(name)), None)
+        key = next((values[name] for name in _AZURE_KEY_NAMES if values.get(name)), None)
         return cls(account, key, endpoint)
 
     @classmethod
@@ -74,7 +74,11 @@ class AzureSettings:
     def from_spark(cls, get_setting: Callable[[str], str | None], account: str) -> Self:
         """Return the settings of a Spark session; ``get_setting`` returns a Spark setting or None."""
         endpoint = get_setting(_ENDPOINT)
-        return cls(account, get_setting(f"{_KEY}{account}"), f"http://{endpoint}" if endpoint else None)
+        return cls(
+            account,
+            get_setting(f"{_ACCOUNT_KEY_SETTING}{account}"),
+            f"http://{endpoint}" if endpoint else None,
+        )
 
     @property
     def _name(self) -> str:
@@ -84,9 +88,9 @@ class AzureSettings:
         """Return the settings of Spark."""
         if not self.account or not self.account_key:
             return {}
-        settings = {f"{_KEY}{self.account}": self.account_key}
+        settings = {f"{_ACCOUNT_KEY_SETTING}{self.account}": self.account_key}
         if self.endpoint:
-            settings[f"{_KEY}{self.account.replace('.dfs.', '.blob.')}"] = self.account_key
+            settings[f"{_ACCOUNT_KEY_SETTING}{self.account.replace('.dfs.', '.blob.')}"] = self.account_key
             settings |= {_ENDPOINT: self.endpoint.partition("://")[2].rstrip("/"), **_OF_AN_EMULATOR}
         return settings
 

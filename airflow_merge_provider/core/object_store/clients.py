@@ -17,7 +17,7 @@ StoreSettings = S3Settings | AzureSettings | GcsSettings
 
 # Delta asks this class of the package to write a log entry unless there is one already.
 LOG_STORE = "airflow_merge_provider.ConditionalWriteLogStore"
-_LOG_STORES = "spark.delta.logStore"
+_LOG_STORE_SETTING = "spark.delta.logStore"
 _S3_SCHEMES = ("s3", "s3a")
 _S3_LOCATION = re.compile(r"\bs3a?://")
 # Hadoop has its S3 client under s3a only.
@@ -32,7 +32,7 @@ _GCS_SCHEME = "gs"
 _GCS_LOCATION = re.compile(r"\bgs://")
 # Delta's own log store, which never overwrites a log entry. Hadoop finds its client without a setting.
 GCS_LOG_STORE = "io.delta.storage.GCSLogStore"
-_GCS_CLIENT = {f"{_LOG_STORES}.{_GCS_SCHEME}.impl": GCS_LOG_STORE}
+_GCS_CLIENT = {f"{_LOG_STORE_SETTING}.{_GCS_SCHEME}.impl": GCS_LOG_STORE}
 # What the errors of delta-rs and of Hadoop's client contain, and what a user can do.
 _STORE_ERRORS = {
     "NoSuchBucket|UnknownStoreException": "the bucket does not exist: create it, or correct the location",
@@ -112,7 +112,7 @@ def add_spark_settings(conf: Mapping[str, str], values: Any, settings: StoreSett
     added: dict[str, str] = {}
     if names_s3(values):
         s3_settings = settings if isinstance(settings, S3Settings) else S3Settings.from_environment()
-        stores = {f"{_LOG_STORES}.{scheme}.impl": LOG_STORE for scheme in _S3_SCHEMES}
+        stores = {f"{_LOG_STORE_SETTING}.{scheme}.impl": LOG_STORE for scheme in _S3_SCHEMES}
         added |= {**_S3_CLIENT, **stores, **s3_settings.as_spark()}
     if any(_AZURE_LOCATION.search(text) for text in _iterate_texts(values)):
         is_own = isinstance(settings, AzureSettings)
@@ -200,7 +200,7 @@ def is_confidential(name: str) -> bool:
 
 def has_log_store(conf: Mapping[str, str]) -> bool:
     """Return whether Spark settings name the log store of this package."""
-    return any(conf.get(f"{_LOG_STORES}.{scheme}.impl") == LOG_STORE for scheme in _S3_SCHEMES)
+    return any(conf.get(f"{_LOG_STORE_SETTING}.{scheme}.impl") == LOG_STORE for scheme in _S3_SCHEMES)
 
 
 def has_s3_client(conf: Mapping[str, str]) -> bool:

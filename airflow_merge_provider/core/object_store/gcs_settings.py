@@ -16,7 +16,7 @@ KEY_SETTING = "spark.airflow.merge.gcs.key"
 _AUTH_TYPE = "SERVICE_ACCOUNT_JSON_KEYFILE"
 # The names of both forms in options and variables of delta-rs, without GOOGLE_.
 _KEY_FILE_NAMES = ("SERVICE_ACCOUNT", "SERVICE_ACCOUNT_PATH")
-_KEY_NAMES = ("SERVICE_ACCOUNT_KEY",)
+_GCS_KEY_NAMES = ("SERVICE_ACCOUNT_KEY",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class GcsSettings:
         values = {name.upper().removeprefix("GOOGLE_"): value for name, value in options.items() if value}
         key_file, key = (
             next((values[name] for name in names if name in values), None)
-            for names in (_KEY_FILE_NAMES, _KEY_NAMES)
+            for names in (_KEY_FILE_NAMES, _GCS_KEY_NAMES)
         )
         return cls(key_file, key)
 

@@ -25,7 +25,7 @@ _HADOOP_NAMES = {
     "region": "endpoint.region",
     "endpoint": "endpoint",
 }
-_KEYS = ("access_key", "secret_key", "session_token")
+_KEY_FIELDS = ("access_key", "secret_key", "session_token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class S3Settings:
         """Return the settings in the variables of AWS, without keys: every client reads those itself."""
         variables = os.environ if environment is None else environment
         options = {name: value for name, value in variables.items() if name.startswith("AWS_")}
-        return replace(cls.from_options(options), **dict.fromkeys(_KEYS))
+        return replace(cls.from_options(options), **dict.fromkeys(_KEY_FIELDS))
 
     @classmethod
     def from_spark(cls, get_setting: Callable[[str], str | None]) -> Self:
@@ -77,14 +77,14 @@ class S3Settings:
 
         The three parts of a key belong together: they are never mixed.
         """
-        keys = {} if self.access_key else {name: getattr(other, name) for name in _KEYS}
+        keys = {} if self.access_key else {name: getattr(other, name) for name in _KEY_FIELDS}
         return replace(
             self,
             **keys,
             **{
                 setting.name: getattr(other, setting.name)
                 for setting in fields(self)
-                if setting.name not in _KEYS and getattr(self, setting.name) is None
+                if setting.name not in _KEY_FIELDS and getattr(self, setting.name) is None
             },
         )
 

@@ -16,7 +16,7 @@ from airflow_merge_provider.core.errors import Problem, suggest_name
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import Offset
 
-SOURCES = {
+SOURCE_JOBS = {
     "merge": "merge_source",
     "merge_engine": "merge_engine",
     "scd2": "scd2",
@@ -28,7 +28,7 @@ SOURCES = {
 
 LOADS = {"scd2": "scd2", "delete_insert": "delete-insert", "upsert": "upsert"}
 _OF_THE_PIPE = ("type", "comment", "supports_signalling")
-_ID = re.compile(r"[A-Za-z0-9_.\-]{1,250}\Z")
+_PIPE_ID = re.compile(r"[A-Za-z0-9_.\-]{1,250}\Z")
 _TEMPLATE_WORDS = ("{{", "{%")
 _CRON_FIELDS = 5
 _INTERVAL_MAX = 10 * 366 * 86_400
@@ -36,7 +36,7 @@ _INTERVAL_MAX = 10 * 366 * 86_400
 
 def is_dag_id(name: str) -> bool:
     """Return whether a name is a valid DAG ID."""
-    return bool(_ID.match(name))
+    return bool(_PIPE_ID.match(name))
 
 
 def _check_id(value: Any) -> Any:
@@ -102,7 +102,7 @@ class PipeConfig(Config):
     @property
     def kind(self) -> str:
         """The module of the operator that runs the source."""
-        return SOURCES[self.source.get("type", "merge")]
+        return SOURCE_JOBS[self.source.get("type", "merge")]
 
     @property
     def target(self) -> str:
@@ -127,8 +127,8 @@ class PipeConfig(Config):
     @classmethod
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         kind = fields.get("source", {}).get("type", "merge")
-        if not isinstance(kind, str) or kind not in SOURCES:
-            hint = suggest_name(str(kind), SOURCES, "types")
+        if not isinstance(kind, str) or kind not in SOURCE_JOBS:
+            hint = suggest_name(str(kind), SOURCE_JOBS, "types")
             yield Problem("source.type", "unknown", f"unknown source type {kind!r}", hint)
         pump = fields.get("pump")
         if pump is not None and pump.cron_expression and pump.schedule_interval:

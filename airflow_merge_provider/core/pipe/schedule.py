@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_merge_provider.core.merge_source.signalling import SHORTEST_INTERVAL, is_signalling
+from airflow_merge_provider.core.merge_source.signalling import INTERVAL_MIN_SECONDS, is_signalling
 from airflow_merge_provider.core.pipe.config import Pump
 
 
@@ -23,7 +23,7 @@ def plan_schedule(
     *,
     supports_signalling: bool | None,
     use_signalling_internally: bool = False,
-    signalling_min_interval: float = SHORTEST_INTERVAL,
+    signalling_min_interval: float = INTERVAL_MIN_SECONDS,
 ) -> Schedule:
     """Return the schedule of a pipe; a pipe that is started manually has none.
 

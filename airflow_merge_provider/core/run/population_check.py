@@ -43,6 +43,14 @@ class PopulationCheck:
         return self.is_set_before and not self.population.reset
 
     @property
+    def parts_population(self) -> Population:
+        """What determines the flags of the tables that rows name; the source is checked once."""
+        offset = self.population.set_initial_offset
+        if offset == "if-source-populated":
+            offset = "always" if self.source_populated else "never"
+        return self.population.model_copy(update={"set_initial_offset": offset})
+
+    @property
     def becomes_populated(self) -> bool:
         """Whether a successful run makes its output populated."""
         return self._is_populated_after("success")
@@ -59,14 +67,24 @@ def check_population(log: TableLog, population: Population, warehouse: str | Non
     :raises DataError: if the source must be populated and is not.
     """
     target = resolve_dataset(population.target, warehouse, at="target")
-    properties = log.find_properties(target)
-    is_set = properties is not None and properties.get(FLAG, "").lower() == "true"
+    is_set = has_flag(log, target)
     source_populated = not _needs_source(population, is_set=is_set) or _is_source_populated(
         log, population, warehouse
     )
     if population.required and not source_populated:
         raise _refuse_unpopulated(population)
     return PopulationCheck(population, target, is_set, source_populated)
+
+
+def check_part(log: TableLog, population: Population, part: Dataset) -> PopulationCheck:
+    """Read the flag of one of the tables of a target, for a run whose source has been checked."""
+    return PopulationCheck(population, part, has_flag(log, part), source_populated=True)
+
+
+def has_flag(log: TableLog, dataset: Dataset) -> bool:
+    """Return whether a table exists and has the populated flag."""
+    properties = log.find_properties(dataset)
+    return properties is not None and properties.get(FLAG, "").lower() == "true"
 
 
 def _needs_source(population: Population, *, is_set: bool) -> bool:

@@ -8,43 +8,65 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.decision import RunDecision
-from airflow_merge_provider.core.run.population_check import PopulationCheck, check_population
+from airflow_merge_provider.core.run.population_check import PopulationCheck, check_part, check_population
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.core.run.table_log import TableLog
 from airflow_merge_provider.core.run_mode import RunMode
 
+Run = Callable[[JobRequest], dict[str, Any]]
+
+
+class ChangeFlag(Protocol):
+    """Mark a table as populated, or remove the mark."""
+
+    def __call__(self, target: Dataset, *, is_set: bool) -> None: ...
+
 
 def run_with_population(
-    log: TableLog,
-    request: JobRequest,
-    progress: Progress,
-    run: Callable[[PopulationCheck | None], dict[str, Any]],
-    set_flag: Callable[[Dataset], None],
-    unset_flag: Callable[[Dataset], None],
+    log: TableLog, request: JobRequest, progress: Progress, run: Run, change_flag: ChangeFlag
 ) -> dict[str, Any]:
     """Take all steps of a run, and mark its output as populated if the request requires it.
 
-    :param run: takes the steps between the check and the flag; the check is None if the flag stays as it is.
-    :param set_flag: marks a table as populated.
-    :param unset_flag: removes the mark of a table.
+    If the rows name the tables of the target, each of them has a flag of its own, which its part sets.
+
+    :param run: takes the steps between the check and the flag.
     :raises DataError: if the source must be populated and is not; the run has not started then.
     """
     population = request.population
     if population is None or request.until != "commit":
-        return run(None)
+        return run(request)
     with progress.time_step("check population"):
         check = check_population(log, population, request.warehouse)
-    report = run(check)
+    if request.config.get("dispatch_by") is not None:
+        return run(request.model_copy(update={"population": check.parts_population}))
+    return _run_checked(log, request, check, run, change_flag)
+
+
+def run_part(
+    log: TableLog, request: JobRequest, part: Dataset, run: Run, change_flag: ChangeFlag
+) -> dict[str, Any]:
+    """Take the steps of a run that writes one of the tables of its target, with the flag of this table."""
+    if request.population is None or request.until != "commit":
+        return run(request)
+    return _run_checked(log, request, check_part(log, request.population, part), run, change_flag)
+
+
+def _run_checked(
+    log: TableLog, request: JobRequest, check: PopulationCheck, run: Run, change_flag: ChangeFlag
+) -> dict[str, Any]:
+    flagged_uri = check.target.uri if check.is_set_before and not check.is_set else None
+    fields = {"creates_populated": check.becomes_populated, "flagged_uri": flagged_uri}
+    report = run(request.model_copy(update=fields))
     is_populated = check.is_set_after and (check.is_set or log.find_properties(check.target) is not None)
     if is_populated != check.is_set:
-        (set_flag if is_populated else unset_flag)(check.target)
+        change_flag(check.target, is_set=is_populated)
     return {**report, "populated": is_populated, "became_populated": is_populated and not check.is_set}
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
-from airflow_merge_provider.core.population import WRITER
+from airflow_merge_provider.core.population import FLAG, WRITER
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.core.table_history import HistoryEntry
@@ -280,6 +280,25 @@ def find_change(
     # A commit without a description may have changed rows.
     commits = (by_version.get(version, HistoryEntry(version)) for version in range(end - 1, start, -1))
     return next((commit for commit in commits if commit.effect != "none"), None)
+
+
+def list_properties(entry: HistoryEntry) -> set[str]:
+    """Return the names of the table properties that a commit sets or removes; an empty set if unknown."""
+    if not entry.operation.endswith("SET TBLPROPERTIES"):
+        return set()
+    try:
+        return set(json.loads(entry.parameters.get("properties") or "{}"))
+    except (TypeError, ValueError):
+        # Another program describes its commit in a form of its own.
+        return set()
+
+
+def find_conflict(entries: Sequence[HistoryEntry]) -> HistoryEntry | None:
+    """Return the newest commit that Delta may have preferred to that of a run, which has set own properties.
+
+    :param entries: the commits since the version that the run found, newest first.
+    """
+    return next((entry for entry in entries if list_properties(entry) not in ({FLAG}, {WRITER})), None)
 
 
 def describe_change(target: Dataset, since: int, other: HistoryEntry, state: str) -> Problem:

@@ -26,7 +26,7 @@ DIGITS_MAX = 38
 _INTEGER_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 # A double holds each integer of these types exactly.
 _DOUBLE_INTEGERS = ("TINYINT", "SMALLINT", "INT")
-_NAMES = {
+_SQL_NAMES = {
     "byte": "TINYINT", "bytes": "BINARY", "integer": "INT", "long": "BIGINT", "real": "FLOAT",
     "short": "SMALLINT", "timestamp_ltz": "TIMESTAMP",
 }  # fmt: skip
@@ -174,7 +174,7 @@ name='DECIMAL(5,2)', digits=3, scale=2))
         if name == "decimal":
             return KeyType("decimal", f"DECIMAL({size},{scale})", size - scale, scale)
         return KeyType("char", f"CHAR({size})") if name == "char" else KeyType("text", "STRING")
-    name = _NAMES.get(text, text.upper())
+    name = _SQL_NAMES.get(text, text.upper())
     family = _FAMILIES.get(name, "other")
     # Names inside of other types may differ in case only.
     return KeyType(family, written.strip() if family == "other" else name, _INTEGER_DIGITS.get(name, 0))

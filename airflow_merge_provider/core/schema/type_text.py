@@ -10,8 +10,8 @@ PART_COUNTS = {"array": 1, "map": 2}
 # Spark has the file of each row in a column of this name, and Delta cannot change rows that have their own.
 FILE_METADATA = "_metadata"
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_NESTED = re.compile(r"(array|map|struct)\s*<(.*)>\Z", re.IGNORECASE | re.DOTALL)
-_INCOMPARABLE = frozenset({"map", "variant", "interval", "geometry", "geography"})
+_NESTED_TYPE = re.compile(r"(array|map|struct)\s*<(.*)>\Z", re.IGNORECASE | re.DOTALL)
+_INCOMPARABLE_TYPES = frozenset({"map", "variant", "interval", "geometry", "geography"})
 
 
 def show_identifier(name: str) -> str:
@@ -25,7 +25,7 @@ def show_identifier(name: str) -> str:
 
 def split_type(written: str) -> tuple[str, list[tuple[str, str]]]:
     """Return the outermost kind of a type, and the names and types of its parts."""
-    nested = _NESTED.match(written.strip())
+    nested = _NESTED_TYPE.match(written.strip())
     if nested is None:
         type_text = " ".join(written.lower().split())
         return re.sub(r" ?([(),]) ?", r"\1", type_text), []
@@ -70,6 +70,6 @@ def is_comparable(kind: str) -> bool:
     (False, True)
     """
     name, inner = split_type(kind)
-    return name.partition("(")[0] not in _INCOMPARABLE and all(
+    return name.partition("(")[0] not in _INCOMPARABLE_TYPES and all(
         is_comparable(part_type) for _, part_type in inner
     )

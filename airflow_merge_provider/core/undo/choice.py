@@ -7,7 +7,6 @@ The side tables of the restored run go back to the versions that its state names
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -27,9 +26,11 @@ from airflow_merge_provider.core.run.previous_run import (
     list_state_commits,
 )
 from airflow_merge_provider.core.run.reporter import CHANGED
+from airflow_merge_provider.core.run.table_log import list_properties
 from airflow_merge_provider.core.table_history import (
     DEFINITION_OPERATIONS,
     NO_VERSION,
+    REMOVES_FLAG,
     UNDO,
     HistoryEntry,
     Lineage,
@@ -38,7 +39,9 @@ from airflow_merge_provider.core.undo.config import UndoConfig
 
 # The number of commits of a run that an error names.
 _NAMED_MAX = 10
-_EXPIRED_HINT = "raise delta.logRetentionDuration for later runs; a full_refresh computes the target again"
+_HISTORY_EXPIRED_HINT = (
+    "raise delta.logRetentionDuration for later runs; a full_refresh computes the target again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ def choose_undo(
     history: Sequence[HistoryEntry],
     lineage: Lineage,
     *,
-    expired_hint: str = _EXPIRED_HINT,
+    expired_hint: str = _HISTORY_EXPIRED_HINT,
 ) -> UndoChoice | None:
     """Return what an undo does; None if no run is in force.
 
@@ -104,6 +107,8 @@ def choose_undo(
         # A run that has only moved its source offsets is undone together with the run before.
         commit = next((run for run in in_force if run.state.get(CHANGED, True)), in_force[0])
     version = find_version_before(commit, lineage)
+    if UNDO in commit.state and version is not None:
+        version = _find_version_with_flag(version, history)
     if version is None:
         message = f"the version before version {commit.version} is no longer in the history of the target"
         raise build_refusal("target", message, expired_hint)
@@ -200,6 +205,21 @@ def find_version_before(commit: RunCommit, lineage: Lineage) -> int | None:
     return NO_VERSION if lineage.is_complete else None
 
 
+def _find_version_with_flag(version: int, history: Sequence[HistoryEntry]) -> int:
+    """Return the version before an undo of all runs, whose first attempt died when it had removed the flag.
+
+    :param version: the version that the attempt found that has committed.
+    """
+    for entry in history:
+        if entry.version > version:
+            continue
+        if REMOVES_FLAG in (entry.user_metadata or ""):
+            return entry.version - 1
+        if entry.effect != "none" or _changes_definition(entry):
+            break
+    return version
+
+
 def _build_choice(
     version: int, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
 ) -> UndoChoice:
@@ -220,13 +240,7 @@ def _build_choice(
 
 def _changes_definition(entry: HistoryEntry) -> bool:
     """Return whether a commit changes columns, properties or constraints; runs set the populated flag."""
-    if entry.operation not in DEFINITION_OPERATIONS:
-        return False
-    try:
-        return set(json.loads(entry.parameters.get("properties") or "{}")) != {FLAG}
-    except (TypeError, ValueError):
-        # Another program describes its commit in a form of its own.
-        return True
+    return entry.operation in DEFINITION_OPERATIONS and list_properties(entry) != {FLAG}
 
 
 def _trace_from(version: int, history: Sequence[HistoryEntry]) -> set[int]:

@@ -12,7 +12,7 @@ from airflow_merge_provider.core.model import OUTPUT, Config
 from airflow_merge_provider.core.report import Measure
 
 Version = Annotated[int, Field(ge=0)]
-_FLAGS = {"True": True, "true": True, "False": False, "false": False, "None": False, "": False}
+_BOOLEAN_TEXTS = {"True": True, "true": True, "False": False, "false": False, "None": False, "": False}
 
 COUNTS = (
     Measure("runs", "runs", "Runs that were undone."),
@@ -31,7 +31,7 @@ def _parse_run(value: Any) -> Any:
 
 def _parse_flag(value: Any) -> Any:
     """Return a flag; a template renders it as text."""
-    return _FLAGS.get(value, value) if isinstance(value, str) else value
+    return _BOOLEAN_TEXTS.get(value, value) if isinstance(value, str) else value
 
 
 class UndoConfig(Config):

@@ -37,7 +37,7 @@ from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
 from airflow_merge_provider.core.undo.load_removal import LoadRemoval, find_removal
 
 NOTHING_IN_FORCE = "no run of the target is in force"
-_NAMED = 20
+_NAMED_RUNS_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class UndoDecision(RunDecision):
             raise ValueError(NOTHING_IN_FORCE)
         run_mode, reason = self.choose_run_mode()
         details = {
-            "undone": [describe_run(run) for run in choice.undone[:_NAMED]],
-            "restored": [describe_run(run) for run in choice.restored[:_NAMED]],
+            "undone": [describe_run(run) for run in choice.undone[:_NAMED_RUNS_MAX]],
+            "restored": [describe_run(run) for run in choice.restored[:_NAMED_RUNS_MAX]],
             "restored_version": choice.version,
         }
         counts = {"runs": len(choice.undone), "side_tables": len(self.side_tables)}

@@ -31,8 +31,8 @@ from airflow_merge_provider.core.undo.config import UndoConfig
 
 # The key of the URI and the versions of a file that an undo has moved back, in the ledger.
 RETURNED = "returned"
-_CAPABILITY = "merge_record"
-_NAMED = 3
+_MERGE_RECORD = "merge_record"
+_NAMED_FILES_MAX = 3
 # The URI and the version of a file.
 FileKey = tuple[str, str]
 
@@ -149,7 +149,7 @@ def choose_files_undo(config: UndoConfig, report_data: Mapping[int, Mapping[str,
     history = list(_list_entries(report_data))
     lineage = trace_lineage(history, lambda _: None)
     expired_hint = f"the states of {UNDOABLE_RUNS} runs are kept: move the files by hand"
-    choice = choose_undo(config, _CAPABILITY, history, lineage, expired_hint=expired_hint)
+    choice = choose_undo(config, _MERGE_RECORD, history, lineage, expired_hint=expired_hint)
     if choice is None:
         return None
     if choice.restored:
@@ -211,7 +211,7 @@ def build_undone_lines(
 def _list_entries(report_data: Mapping[int, Mapping[str, Any]]) -> Iterator[HistoryEntry]:
     """Yield the states like the versions of a table, with one for the empty state before the first run."""
     for generation, run_data in report_data.items():
-        metadata = {**run_data, "capability": _CAPABILITY, "number": generation}
+        metadata = {**run_data, "capability": _MERGE_RECORD, "number": generation}
         records = ((run_data.get(RESULT) or {}).get("counts") or {}).get("outputs")
         undo = run_data.get(UNDO)
         parameters = {} if undo is None else {"version": str(undo[RESTORED_VERSION])}
@@ -223,5 +223,5 @@ def _list_entries(report_data: Mapping[int, Mapping[str, Any]]) -> Iterator[Hist
 
 
 def _list_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
+    more = f" and {len(names) - _NAMED_FILES_MAX} more" if len(names) > _NAMED_FILES_MAX else ""
+    return f"{', '.join(names[:_NAMED_FILES_MAX])}{more}"

@@ -31,7 +31,7 @@ from airflow_merge_provider.core.undo.choice import (
     refuse_several_commits,
 )
 
-_HINT = "leave out only: an undo of the run then undoes all later runs too"
+_LEAVE_OUT_ONLY = "leave out only: an undo of the run then undoes all later runs too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,4 +176,4 @@ def _require_closing(run: RunCommit, config: Scd2Config) -> None:
 
 
 def _refuse(message: str) -> DataError:
-    return build_refusal("only", message, _HINT)
+    return build_refusal("only", message, _LEAVE_OUT_ONLY)

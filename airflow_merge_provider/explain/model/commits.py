@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_merge_provider.core.run.previous_run import TOKEN
 from airflow_merge_provider.core.run.table_log import parse_metadata
 from airflow_merge_provider.core.table_history import HistoryEntry
-from airflow_merge_provider.core.value_text import escape_text, format_time
+from airflow_merge_provider.core.value_text import EPOCH, escape_text, format_time
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COMMAND_LINE = "cli"
 
 
@@ -28,7 +27,7 @@ class CommitRef:
     @classmethod
     def from_entry(cls, entry: HistoryEntry) -> CommitRef:
         """Build the reference from an entry of the table's history."""
-        time = _EPOCH + timedelta(milliseconds=entry.timestamp)
+        time = EPOCH + timedelta(milliseconds=entry.timestamp)
         return cls(entry.version, time, entry.operation, parse_metadata(entry))
 
     @property

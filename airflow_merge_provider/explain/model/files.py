@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from airflow_merge_provider.core.errors import format_count
-from airflow_merge_provider.core.value_text import escape_text, format_time
+from airflow_merge_provider.core.value_text import EPOCH, escape_text, format_time
 
 Line = Mapping[str, Any]
-_SOURCES_MAX = 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SHOWN_SOURCES_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +40,10 @@ class FileEvent:
             yield f"  the file that made it fail: {escape_text(line['culprit'])}"
         sources = line["sources"]
         yield f"  {format_count(len(sources), 'source')}:"
-        for source in sources[:_SOURCES_MAX]:
+        for source in sources[:_SHOWN_SOURCES_MAX]:
             yield f"    {_describe_source(source)}"
-        if len(sources) > _SOURCES_MAX:
-            yield f"    … and {len(sources) - _SOURCES_MAX} more"
+        if len(sources) > _SHOWN_SOURCES_MAX:
+            yield f"    … and {len(sources) - _SHOWN_SOURCES_MAX} more"
 
     def _describe_outcome(self) -> str:
         outcome = str(self.line["outcome"])
@@ -77,7 +76,7 @@ class WaitingFile:
         label = f" of the group {group}" if group else ""
         since = _format_time(self.bin["created_at"])
         yield f"waits in {self.bin['id']}{escape_text(label)}, open since {since}: {content}"
-        yield from (f"    {_describe_source(source)}" for source in sources[:_SOURCES_MAX])
+        yield from (f"    {_describe_source(source)}" for source in sources[:_SHOWN_SOURCES_MAX])
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,4 +155,4 @@ def _describe_source(source: Line) -> str:
 
 
 def _format_time(microseconds: int) -> str:
-    return format_time((_EPOCH + timedelta(microseconds=microseconds)).replace(microsecond=0))
+    return format_time((EPOCH + timedelta(microseconds=microseconds)).replace(microsecond=0))

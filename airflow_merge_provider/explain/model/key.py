@@ -25,12 +25,12 @@ from airflow_merge_provider.core.value_text import (
 
 # The largest precision of a decimal in Spark.
 _DIGITS_MAX = 38
-_INTEGERS = frozenset({"byte", "short", "integer", "long"})
+_INTEGER_NAMES = frozenset({"byte", "short", "integer", "long"})
 # The bits of the numbers that columns of dates and of times hold.
 _DAY_BITS, _TIME_BITS = 32, 64
 _DAY_MICROS = 86_400_000_000
-_FLAGS = {"true": True, "false": False}
-_FORMS = {
+_BOOLEANS = {"true": True, "false": False}
+_VALUE_FORMS = {
     "boolean": "true or false",
     "date": "a date such as 2026-11-24",
     "timestamp": "a timestamp such as 2026-11-24T10:00:00Z",
@@ -96,7 +96,7 @@ def convert_key(texts: Mapping[str, str | None], types: Mapping[str, str]) -> di
         try:
             values[name] = None if text is None else convert(text)
         except (ValueError, KeyError, InvalidOperation):
-            hint = f"write {_FORMS.get(types[name], 'a number')}"
+            hint = f"write {_VALUE_FORMS.get(types[name], 'a number')}"
             message = f"{text!r} is not a valid value of column {name!r} of type {types[name]}"
             problems.append(Problem("key", "value", message, hint))
     if problems:
@@ -108,13 +108,13 @@ def _find_converter(kind: str) -> Callable[[str], Any] | None:
     if kind.startswith("decimal"):
         precision, scale = (int(part) for part in kind[len("decimal(") : -1].split(","))
         return lambda text: _read_decimal(text, precision, scale)
-    if kind in _INTEGERS:
+    if kind in _INTEGER_NAMES:
         return int
     converters: dict[str, Callable[[str], Any]] = {
         "string": str,
         "float": _read_float,
         "double": _read_float,
-        "boolean": lambda text: _FLAGS[text.strip().lower()],
+        "boolean": lambda text: _BOOLEANS[text.strip().lower()],
         "date": _read_date,
         "timestamp": partial(_read_time, in_utc=True),
         "timestamp_ntz": partial(_read_time, in_utc=False),

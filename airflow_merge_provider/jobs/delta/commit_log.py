@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 Entry = Mapping[str, Any]
 
 _MAPPING = "delta.columnMapping.mode"
-_DIGITS = 20
+_VERSION_DIGITS = 20
 _MARKS = "deletionVector"
 _RESTORE = "RESTORE"
 # Programs write one place as ``/lake/a``, ``file:/lake/a`` and ``file:///lake/a``, and ``s3`` as ``s3a``.
-_SCHEME = "^([A-Za-z][A-Za-z0-9+.-]*:)?/*"
-_ACTIONS = ("add", "remove", "cdc", "commitInfo")
-_FILE = "path string, dataChange boolean"
-_ADD = f"{_FILE}, partitionValues map<string, string>, {_MARKS} struct<offset: int>, stats string"
+_SCHEME_PATTERN = "^([A-Za-z][A-Za-z0-9+.-]*:)?/*"
+_ACTION_NAMES = ("add", "remove", "cdc", "commitInfo")
+_FILE_TYPE = "path string, dataChange boolean"
+_ADD = f"{_FILE_TYPE}, partitionValues map<string, string>, {_MARKS} struct<offset: int>, stats string"
 _INFO = "operation string"
-_ENTRY = f"add struct<{_ADD}>, remove struct<{_FILE}>, cdc struct<path string>, commitInfo struct<{_INFO}>"
+_ENTRY_TYPE = (
+    f"add struct<{_ADD}>, remove struct<{_FILE_TYPE}>, cdc struct<path string>, commitInfo struct<{_INFO}>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class AddedFile:
     @property
     def bare_path(self) -> str:
         """The path without its scheme, as ``read_bare_path`` gives it for each row of the file."""
-        return re.sub(_SCHEME, "", self.path)
+        return re.sub(_SCHEME_PATTERN, "", self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ class CommitLog:
 def read_bare_path() -> Column:
     """Return the path of the file of each row without its scheme, and without Spark's escapes."""
     text = F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))
-    return F.regexp_replace(F.url_decode(text), _SCHEME, "")
+    return F.regexp_replace(F.url_decode(text), _SCHEME_PATTERN, "")
 
 
 def open_commit_log(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:
@@ -196,9 +198,9 @@ def _entries_by_spark(
 ) -> Callable[[Sequence[int]], Iterator[tuple[int, Entry]]]:
     def read_entries(versions: Sequence[int]) -> Iterator[tuple[int, Entry]]:
         paths = [escape_pattern(_build_log_path(location, version)) for version in versions]
-        actions = spark.read.schema(_ENTRY).json(paths)
-        file_actions = actions.where(" OR ".join(f"{action} IS NOT NULL" for action in _ACTIONS))
-        version = F.substring(F.col("_metadata.file_name"), 1, _DIGITS).cast("bigint")
+        actions = spark.read.schema(_ENTRY_TYPE).json(paths)
+        file_actions = actions.where(" OR ".join(f"{action} IS NOT NULL" for action in _ACTION_NAMES))
+        version = F.substring(F.col("_metadata.file_name"), 1, _VERSION_DIGITS).cast("bigint")
         for row in file_actions.select(version.alias("version"), "*").collect():
             entry = row.asDict(recursive=True)
             yield entry.pop("version"), entry
@@ -207,7 +209,7 @@ def _entries_by_spark(
 
 
 def _build_log_path(location: str, version: int) -> str:
-    return f"{location}/_delta_log/{version:0{_DIGITS}}.json"
+    return f"{location}/_delta_log/{version:0{_VERSION_DIGITS}}.json"
 
 
 def _get_operation(entry: Entry) -> str | None:

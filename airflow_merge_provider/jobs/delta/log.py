@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _MAPPING = "delta.columnMapping.mode"
-_NULLS = "null_count."
+_NULL_COUNT_PREFIX = "null_count."
 
 Answer = TypeVar("Answer")
 History = Sequence[HistoryEntry]
@@ -170,8 +170,8 @@ def read_non_null_columns(spark: SparkSession, dataset: Dataset, version: int) -
         return frozenset(
             name
             for name in names
-            if f"{_NULLS}{name}" in files.schema.names
-            and not any(count != 0 for count in files.column(f"{_NULLS}{name}").to_pylist())
+            if f"{_NULL_COUNT_PREFIX}{name}" in files.schema.names
+            and not any(count != 0 for count in files.column(f"{_NULL_COUNT_PREFIX}{name}").to_pylist())
         )
 
     return query_delta_rs(spark, dataset, find_columns) or frozenset()

@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.jobs.spark.causes import raise_problem
 from airflow_merge_provider.jobs.spark.errors import LOST_PARTITION_VALUE
 from airflow_merge_provider.jobs.spark.exact_text import shown_row
 from airflow_merge_provider.jobs.spark.expressions import cast_to
@@ -36,7 +37,7 @@ from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
 # Delta reads an empty text as NULL, and Spark writes NULL into the folder of the other name.
 _NULL_TEXTS = ("", "__HIVE_DEFAULT_PARTITION__")
-_EXAMPLE_MAX_CHARS = 300
+_LOST_ROW_MAX_CHARS = 300
 # Types that Delta does not have, or that no reader but Spark has.
 _UNSTORABLE = CalendarIntervalType | DayTimeIntervalType | NullType | TimeType | YearMonthIntervalType
 
@@ -95,9 +96,9 @@ def prepare_rows(rows: DataFrame, partitions: Collection[str], *, with_types: bo
 def _check_partition(rows: DataFrame, name: str) -> Column:
     """Return a partition column that raises an error, with the row, if its value would be lost."""
     value = quote_column(name)
-    example = F.substring(shown_row(rows, rows.columns), 1, _EXAMPLE_MAX_CHARS)
-    error = F.concat(F.lit(f"{LOST_PARTITION_VALUE} {name!r} in the row "), example)
-    return F.when(_is_lost(value), F.raise_error(error)).otherwise(value)
+    example = F.substring(shown_row(rows, rows.columns), 1, _LOST_ROW_MAX_CHARS)
+    problem = F.concat(F.lit(f"{LOST_PARTITION_VALUE} {name!r} in the row "), example)
+    return F.when(_is_lost(value), raise_problem(F.lit(""), problem)).otherwise(value)
 
 
 def _prepare_column(rows: DataFrame, field: StructField, *, is_checked: bool) -> Column:

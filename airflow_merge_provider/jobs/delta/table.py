@@ -51,7 +51,7 @@ _VERSION_MASK = (1 << 48) - 1
 _FILE_FILTER = "pathglobfilter"
 # Hadoop derives the name of a checksum file from the name of a file on a disk, and takes the part before a
 # colon as a scheme.
-_UNREADABLE = "path LIKE 'file:%' AND element_at(split(path, '/'), -1) LIKE '%:%'"
+_UNREADABLE_PATHS = "path LIKE 'file:%' AND element_at(split(path, '/'), -1) LIKE '%:%'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def _find_files_version(spark: SparkSession, dataset: Dataset) -> int | None:
         row = listing.selectExpr(
             "count(*) AS files",
             "bit_xor(xxhash64(path, modificationTime, length)) AS mark",
-            f"min(path) FILTER (WHERE {_UNREADABLE}) AS unreadable",
+            f"min(path) FILTER (WHERE {_UNREADABLE_PATHS}) AS unreadable",
         ).collect()[0]
     except AnalysisException as error:
         if error_condition(error).startswith(NOT_FOUND_CONDITIONS):

@@ -23,13 +23,15 @@ from airflow_merge_provider.core.run.table_log import (
     describe_change,
     describe_unreverted,
     find_change,
+    find_conflict,
     get_app_id,
     parse_metadata,
 )
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.writer import restore_table
-from airflow_merge_provider.jobs.spark.errors import COMMIT_REFUSED, convert_error, has_condition
+from airflow_merge_provider.jobs.spark.errors import convert_error, has_condition
+from airflow_merge_provider.jobs.spark.known_errors import COMMIT_REFUSED
 from airflow_merge_provider.jobs.spark.session import override_settings
 
 _ATTEMPT = "attempt"
@@ -139,7 +141,7 @@ def _refuse_other_commit(
     :param is_conflict: whether Delta has refused or skipped the write, so that maintenance counts too.
     :raises ConflictError: if there is such a commit; nothing was written then.
     """
-    other = find_change(entries, since) or next(iter(entries if is_conflict else ()), None)
+    other = find_change(entries, since) or (find_conflict(entries) if is_conflict else None)
     if other is not None:
         raise ConflictError.from_problems([describe_change(target, since, other, "nothing was written")])
 

@@ -105,6 +105,12 @@ def unset_flag(spark: SparkSession, target: Dataset) -> None:
         spark.sql(f"ALTER TABLE {sql.quote_table(target)} UNSET TBLPROPERTIES ('{FLAG}')").collect()
 
 
+def change_flag(spark: SparkSession, target: Dataset, *, is_set: bool) -> None:
+    """Set or remove the mark of a table that exists; do nothing if there is no table."""
+    if read_history(spark, target, 1):
+        (set_flag if is_set else unset_flag)(spark, target)
+
+
 def _set_property(spark: SparkSession, target: Dataset, name: str, value: str) -> None:
     spark.sql(f"ALTER TABLE {sql.quote_table(target)} SET TBLPROPERTIES ('{name}' = '{value}')").collect()
 

@@ -28,7 +28,7 @@ from airflow_merge_provider.jobs.run.change_set import (
 from airflow_merge_provider.jobs.spark.key_columns import build_key_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-_KEY, _INPUT, _INPUTS = "__merge_key", "__merge_input", "__merge_inputs"
+_OUTPUT_KEY, _INPUT, _INPUT_FLAGS = "__merge_key", "__merge_input", "__merge_inputs"
 
 
 def list_changed_rows(stored: DataFrame, joined: DataFrame, frames: Frames, plan: JoinPlan) -> ChangeSet:
@@ -50,22 +50,28 @@ def list_changed_rows(stored: DataFrame, joined: DataFrame, frames: Frames, plan
         _build_key([F.col(image)[name] for name in keys], comparisons) for image in (AFTER, BEFORE)
     )
     key = F.when(F.col(KIND) == INSERTED, after).when(F.col(KIND) == DELETED, before)
-    rows = rows.withColumn(_KEY, key)
-    listed = rows.where(F.col(_KEY).isNotNull()).select(_KEY).distinct()
+    rows = rows.withColumn(_OUTPUT_KEY, key)
+    listed = rows.where(F.col(_OUTPUT_KEY).isNotNull()).select(_OUTPUT_KEY).distinct()
     inputs = [
         frames[stage]
-        .select(_build_key(map(quote_column, fields), comparisons).alias(_KEY), F.lit(stage).alias(_INPUT))
-        .join(listed, _KEY, "left_semi")
+        .select(
+            _build_key(map(quote_column, fields), comparisons).alias(_OUTPUT_KEY), F.lit(stage).alias(_INPUT)
+        )
+        .join(listed, _OUTPUT_KEY, "left_semi")
         for stage, fields in plan.keys.items()
     ]
-    present = reduce(DataFrame.unionAll, inputs).groupBy(_KEY).agg(F.collect_set(_INPUT).alias(_INPUTS))
-    explained = rows.drop(DETAIL).join(present, _KEY, "left").withColumn(DETAIL, _describe_inputs(plan))
+    present = (
+        reduce(DataFrame.unionAll, inputs).groupBy(_OUTPUT_KEY).agg(F.collect_set(_INPUT).alias(_INPUT_FLAGS))
+    )
+    explained = (
+        rows.drop(DETAIL).join(present, _OUTPUT_KEY, "left").withColumn(DETAIL, _describe_inputs(plan))
+    )
     return replace(changes, rows=explained.select(*COLUMNS))
 
 
 def _describe_inputs(plan: JoinPlan) -> Column:
     """Return which inputs have a row with the key of a new row, or which lack one for a removed row."""
-    present = F.coalesce(F.col(_INPUTS), F.array().cast("array<string>"))
+    present = F.coalesce(F.col(_INPUT_FLAGS), F.array().cast("array<string>"))
 
     def list_inputs(stages: Iterable[str], *, is_present: bool) -> Column:
         listed = F.array(*map(F.lit, stages)).cast("array<string>")

@@ -31,7 +31,7 @@ from airflow_merge_provider.jobs.joiner.counting import check_unique, count_inpu
 from airflow_merge_provider.jobs.joiner.report import build_details
 from airflow_merge_provider.jobs.joiner.target import TableTarget, Target, read_schema
 from airflow_merge_provider.jobs.joiner.transform import Frames, join_frames
-from airflow_merge_provider.jobs.joiner.unmatched import UNMATCHED, find_unmatched
+from airflow_merge_provider.jobs.joiner.unmatched import UNMATCHED_OWNER, find_unmatched
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.spark.errors import first_line
@@ -222,8 +222,8 @@ class JoinRun(JobRun):
         table.next_number = self.next_number
         with self.reporter.progress.time_step("write unmatched rows"):
             written = table.replace_rows(self.unmatched_rows)
-        state[SIDE_TABLE_VERSIONS] = {UNMATCHED: table.version}
-        state[SIDE_TABLE_LOCATIONS] = {UNMATCHED: table.dataset.uri}
+        state[SIDE_TABLE_VERSIONS] = {UNMATCHED_OWNER: table.version}
+        state[SIDE_TABLE_LOCATIONS] = {UNMATCHED_OWNER: table.dataset.uri}
         return written.rows or 0
 
 
@@ -239,4 +239,4 @@ def _open_unmatched(spark: SparkSession, config: JoinerConfig, request: JobReque
     if config.unmatched is None:
         return None
     dataset = resolve_dataset(config.unmatched, request.warehouse, at="unmatched")
-    return SideTable(spark, dataset, UNMATCHED, None, options=WriteOptions.from_request(request))
+    return SideTable(spark, dataset, UNMATCHED_OWNER, None, options=WriteOptions.from_request(request))

@@ -21,7 +21,7 @@ from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
 Frames = Mapping[str, DataFrame]
 
-_SALT, _COPY = "__merge_salt", "__merge_salt_copy"
+_SALT_COLUMN, _COPY = "__merge_salt", "__merge_salt_copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def _in_a_row(first: _JoinedInputs, other_sides: Sequence[_JoinedInputs], plan: 
         rows, matches = side.rows, _build_conditions(first, side)
         if plan.salt is not None:
             rows = rows.withColumn(_COPY, F.explode(F.sequence(F.lit(0), F.lit(plan.salt.factor - 1))))
-            matches.append(F.col(_SALT) == F.col(_COPY))
+            matches.append(F.col(_SALT_COLUMN) == F.col(_COPY))
         if step.in_memory:
             rows = F.broadcast(rows)
         is_cross = step.how == "cross"
@@ -137,7 +137,7 @@ def _select_needed(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
     if plan.indicator is not None:
         columns.append(F.lit(True).alias(_name_presence_column(plan, stage)))
     if plan.salt is not None and stage == plan.salt.stage:
-        columns.append(_build_salt(plan, plan.salt).alias(_SALT))
+        columns.append(_build_salt(plan, plan.salt).alias(_SALT_COLUMN))
     return frame.select(*columns)
 
 

@@ -12,7 +12,7 @@ from airflow_merge_provider.jobs.spark.exact_text import shown_row
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-UNMATCHED = "joiner_unmatched"
+UNMATCHED_OWNER = "joiner_unmatched"
 
 
 def find_unmatched(frames: Frames, plan: JoinPlan) -> DataFrame:

@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.merge_engine import serialized
 from airflow_merge_provider.jobs.merge_engine.records import (
     ADDS,
     LIVE,
-    POSITION,
+    RECORD_POSITION,
     STORED,
     any_set,
     group_order,
@@ -31,7 +31,7 @@ from airflow_merge_provider.jobs.merge_engine.records import (
 )
 from airflow_merge_provider.jobs.spark import sql
 
-_ROW = "#row"
+_RECORD_ROW = "#row"
 _LIVE_ROW = "#lives"
 
 
@@ -45,7 +45,7 @@ class Aggregates:
         """Yield the aggregates over the records of a key."""
         plan = self._plan
         if plan.engine in {DEDUPLICATE, FIRST_ROW}:
-            yield self._whole_row().alias(_ROW)
+            yield self._whole_row().alias(_RECORD_ROW)
             return
         if not plan.folds_rows:
             yield F.max(sql.quote_column(LIVE) & sql.quote_column(ADDS)).alias(_LIVE_ROW)
@@ -59,9 +59,9 @@ class Aggregates:
     def has_row(self) -> Column:
         """Return whether the key has a row; only for plans without ``folds_rows``."""
         if self._plan.engine == DEDUPLICATE:
-            return F.coalesce(sql.quote_column(_ROW)[ADDS], F.lit(False))
+            return F.coalesce(sql.quote_column(_RECORD_ROW)[ADDS], F.lit(False))
         if self._plan.engine == FIRST_ROW:
-            return sql.quote_column(_ROW).isNotNull()
+            return sql.quote_column(_RECORD_ROW).isNotNull()
         return F.coalesce(sql.quote_column(_LIVE_ROW), F.lit(False))
 
     def build_value(self, rule: ColumnRule) -> Column:
@@ -69,7 +69,7 @@ class Aggregates:
         if rule.column.kind == "void":
             return F.lit(None)
         if rule.role is ColumnRole.WHOLE_ROW:
-            return sql.quote_column(_ROW)[rule.name]
+            return sql.quote_column(_RECORD_ROW)[rule.name]
         if rule.folded or rule.role in {ColumnRole.KEY, ColumnRole.SEQUENCE, ColumnRole.FREE}:
             return sql.quote_column(rule.name)
         if rule.role in {ColumnRole.ORDER, ColumnRole.PROTECTED}:
@@ -92,11 +92,11 @@ class Aggregates:
         plan = self._plan
         columns = [sql.quote_column(name) for name in plan.values]
         if plan.engine == FIRST_ROW:
-            first = F.when(sql.quote_column(LIVE) & sql.quote_column(ADDS), sql.quote_column(POSITION))
+            first = F.when(sql.quote_column(LIVE) & sql.quote_column(ADDS), sql.quote_column(RECORD_POSITION))
             return F.min_by(F.struct(sql.quote_column(ADDS), *columns), first)
         return F.max_by(
             F.struct(sql.quote_column(ADDS), *columns),
-            F.when(sql.quote_column(LIVE), sql.quote_column(POSITION)),
+            F.when(sql.quote_column(LIVE), sql.quote_column(RECORD_POSITION)),
         )
 
     def _aggregate_group(self, group_index: int) -> Column:
@@ -115,7 +115,7 @@ class Aggregates:
 
 def group_position(plan: Plan, group_index: int) -> Column:
     """Return the sort key of records in a sequence group: its ordering columns, then the position."""
-    return F.struct(*group_order(plan, group_index), sql.quote_column(POSITION))
+    return F.struct(*group_order(plan, group_index), sql.quote_column(RECORD_POSITION))
 
 
 class _ColumnAggregate:
@@ -125,7 +125,7 @@ class _ColumnAggregate:
         self._rule = rule
         self._value = sql.quote_column(rule.name)
         self._position = (
-            sql.quote_column(POSITION) if rule.group is None else group_position(plan, rule.group)
+            sql.quote_column(RECORD_POSITION) if rule.group is None else group_position(plan, rule.group)
         )
         self._taken = sql.quote_column(LIVE)
         if rule.group is not None:
@@ -185,7 +185,7 @@ class _ColumnAggregate:
         wide = self._value if family == "decimal" else self._value.cast(_WIDE.get(family, "double"))
         signed = F.when(self._taken, F.when(sql.quote_column(ADDS), wide).otherwise(-wide))
         count = F.count(signed).alias("values")
-        if family not in _FLOATS:
+        if family not in _FLOAT_NAMES:
             return F.struct(F.try_sum(signed).alias("value"), count)
         # A sum that is infinite in one order of its values only is finite if they are made smaller before.
         total, scaled = F.sum(signed), F.sum(signed * F.lit(1 / _SCALE)) * F.lit(_SCALE)
@@ -204,7 +204,7 @@ class _ColumnAggregate:
 
 # These types are wide enough for the sum of as many values as a cluster can hold.
 _WIDE = dict.fromkeys(INTEGERS, "bigint") | {"long": "decimal(28,0)"}
-_FLOATS = ("float", "double")
+_FLOAT_NAMES = frozenset({"float", "double"})
 # A power of two, so that no digit changes.
 _SCALE = 2.0**64
 
@@ -225,7 +225,7 @@ def _is_finite(value: Column) -> Column:
 def _find_overflow(rule: ColumnRule) -> Column:
     """Return the error text if a sum or count does not fit its column, else NULL."""
     total, result = sql.quote_column(rule.name), _cast_to_column(rule)
-    if rule.column.family in _FLOATS:
+    if rule.column.family in _FLOAT_NAMES:
         exceeds, value_text = total["finite"] & ~_is_finite(result), F.lit(INFINITE)
     else:
         # A sum of decimals is NULL if it has more digits than any decimal.

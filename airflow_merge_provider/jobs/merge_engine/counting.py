@@ -18,10 +18,10 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     ADDS,
     DELETES,
     IGNORED,
-    LATE,
     LONE,
-    POSITION,
-    PROBLEM,
+    RECORD_LATE,
+    RECORD_POSITION,
+    RECORD_PROBLEM,
     STORED,
     TIE,
     any_set,
@@ -37,20 +37,20 @@ REMOVED = "#removed"  # the ordering values of the key's removal, if a tombstone
 
 _RECORDS = "#records"
 _RETRACTS = "#retracts"
-_DROPPED = "#dropped"
+_DROPPED_RECORDS = "#dropped"
 _LATE = "#late"
 _TIES = "#ties"
-_NULLS = "#nulls"
+_NULL_COUNTS = "#nulls"
 _LONE = "#lone"
 _MISSED = "#missed"
 _PROBLEMS = "problems"
-_BYTES = "bytes"
+_SIZE_BYTES = "bytes"
 _FIXED = 16  # bytes of any value
 # Spark flattens nested sums into one chain, and long chains overflow its stack.
 _ADDED = 64
-_SHOWN = 5
+_SHOWN_EXAMPLES_MAX = 5
 # The kinds of row changes, with their values of CHANGE.
-_KINDS = {"inserted": "+I", "updated": "+U", "deleted": "-D"}
+_KIND_SYMBOLS = {"inserted": "+I", "updated": "+U", "deleted": "-D"}
 
 
 def per_key(plan: Plan) -> dict[str, Column]:
@@ -60,21 +60,21 @@ def per_key(plan: Plan) -> dict[str, Column]:
     counters = {
         _RECORDS: F.count_if(is_new),
         _RETRACTS: F.count_if(is_counted & ~sql.quote_column(ADDS)),
-        _DROPPED: F.count_if(sql.quote_column(IGNORED)),
+        _DROPPED_RECORDS: F.count_if(sql.quote_column(IGNORED)),
     }
     if plan.sequence or plan.groups:
-        counters[_LATE] = F.count_if(sql.quote_column(LATE))
+        counters[_LATE] = F.count_if(sql.quote_column(RECORD_LATE))
         counters[_MISSED] = F.count_if(
-            is_counted & sql.quote_column(DELETES) & (sql.quote_column(LATE) | ~_is_placed(plan))
+            is_counted & sql.quote_column(DELETES) & (sql.quote_column(RECORD_LATE) | ~_is_placed(plan))
         )
     if plan.sequence:
         counters[_TIES] = F.count_if(sql.quote_column(TIE))
         unplaced = [sql.quote_column(name).isNull() for name in plan.sequence]
-        counters[_NULLS] = F.count_if(is_counted & F.greatest(*unplaced, F.lit(False)))
+        counters[_NULL_COUNTS] = F.count_if(is_counted & F.greatest(*unplaced, F.lit(False)))
     if plan.retracts and not plan.options.ignore_update_before:
-        counters[_LONE] = F.max_by(sql.quote_column(LONE), F.when(is_new, sql.quote_column(POSITION))).cast(
-            "bigint"
-        )
+        counters[_LONE] = F.max_by(
+            sql.quote_column(LONE), F.when(is_new, sql.quote_column(RECORD_POSITION))
+        ).cast("bigint")
     return counters
 
 
@@ -86,7 +86,7 @@ def _is_placed(plan: Plan) -> Column:
 
 def list_problem_columns(plan: Plan, has_row: Column) -> Iterator[Column]:
     """Yield the columns with error texts for a key: of single records, then of all its records."""
-    yield sql.quote_column(PROBLEM)
+    yield sql.quote_column(RECORD_PROBLEM)
     if "tie" in plan.fail_on:
         yield F.when(sql.quote_column(_TIES) > 0, F.lit(refusals.describe_tie(plan.sequence)))
     if "lone-update" in plan.fail_on and _LONE in per_key(plan):
@@ -131,19 +131,19 @@ def count_changes(plan: Plan, folded_rows: DataFrame) -> CountedChanges:
     aggregates = {
         "records": F.sum(sql.quote_column(_RECORDS)),
         "keys": F.count(F.lit(1)),
-        **{kind: F.count_if(change == row_kind) for kind, row_kind in _KINDS.items()},
+        **{kind: F.count_if(change == row_kind) for kind, row_kind in _KIND_SYMBOLS.items()},
         "unchanged_keys": F.count_if(change.isNull() & row_after.isNotNull()),
         **_count_oddities(folded_rows.columns),
-        _PROBLEMS: F.count(sql.quote_column(PROBLEM)),
+        _PROBLEMS: F.count(sql.quote_column(RECORD_PROBLEM)),
     }
     sizes = {
-        f"{_BYTES}{index}": F.sum(F.when(change.isNotNull(), part))
+        f"{_SIZE_BYTES}{index}": F.sum(F.when(change.isNotNull(), part))
         for index, part in enumerate(_estimate_sizes(plan))
     }
     orphaned = (sql.quote_column(_RETRACTS) > 0) & row_before.isNull() & row_after.isNull()
     aggregates |= {
         "orphan_retracts": F.count_if(orphaned),
-        "ignored_retracts": F.sum(sql.quote_column(_DROPPED)),
+        "ignored_retracts": F.sum(sql.quote_column(_DROPPED_RECORDS)),
     }
     row = folded_rows.agg(*(value.alias(name) for name, value in (aggregates | sizes).items())).collect()[0]
     counts = {name: int(row[name] or 0) for name in aggregates}
@@ -151,7 +151,7 @@ def count_changes(plan: Plan, folded_rows: DataFrame) -> CountedChanges:
     if counts.pop(_PROBLEMS):
         raise refusals.build_error(_collect_problems(plan, folded_rows))
     nested = any(isinstance(column.kind, Mapping) or column.family == "variant" for column in plan.columns)
-    rows = {kind: counts.pop(kind) for kind in _KINDS}
+    rows = {kind: counts.pop(kind) for kind in _KIND_SYMBOLS}
     return CountedChanges(rows, counts, None if nested else size)
 
 
@@ -178,7 +178,7 @@ def _count_oddities(column_names: list[str]) -> dict[str, Column]:
             "missed_deletes": F.sum(F.when(sql.quote_column(AFTER).isNotNull(), sql.quote_column(_MISSED)))
         },
         _TIES: {"ties": F.sum(sql.quote_column(_TIES))},
-        _NULLS: {"null_sequence": F.sum(sql.quote_column(_NULLS))},
+        _NULL_COUNTS: {"null_sequence": F.sum(sql.quote_column(_NULL_COUNTS))},
         _LONE: {"lone_updates": F.sum(sql.quote_column(_LONE))},
         REMOVED: {"tombstones": F.count(sql.quote_column(REMOVED))},
     }
@@ -193,11 +193,11 @@ def _count_oddities(column_names: list[str]) -> dict[str, Column]:
 def _collect_problems(plan: Plan, folded_rows: DataFrame) -> list[tuple[str, int, str]]:
     key = shown_row(folded_rows, plan.key)
     rows = (
-        folded_rows.where(sql.quote_column(PROBLEM).isNotNull())
-        .groupBy(sql.quote_column(PROBLEM))
+        folded_rows.where(sql.quote_column(RECORD_PROBLEM).isNotNull())
+        .groupBy(sql.quote_column(RECORD_PROBLEM))
         .agg(F.count(F.lit(1)).alias("keys"), F.min(key).alias("key"))
-        .orderBy(F.desc("keys"), sql.quote_column(PROBLEM))
-        .limit(_SHOWN)
+        .orderBy(F.desc("keys"), sql.quote_column(RECORD_PROBLEM))
+        .limit(_SHOWN_EXAMPLES_MAX)
         .collect()
     )
-    return [(row[PROBLEM], int(row["keys"]), mask_value(row["key"], plan.key)) for row in rows]
+    return [(row[RECORD_PROBLEM], int(row["keys"]), mask_value(row["key"], plan.key)) for row in rows]

@@ -15,6 +15,7 @@ from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.checks import list_text_orders
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.decision import (
+    IMMUTABLE_OPTIONS,
     FoldDecision,
     count_storage,
     is_compaction_due,
@@ -31,7 +32,7 @@ from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.merge_engine import row_changes, side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges, count_changes
-from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
+from airflow_merge_provider.jobs.merge_engine.records import CLEARS, RECORD_ARRIVAL, RECORD_KIND
 from airflow_merge_provider.jobs.merge_engine.report import build_details
 from airflow_merge_provider.jobs.merge_engine.source import (
     DatasetSource,
@@ -123,14 +124,14 @@ class FoldRun(JobRun):
         name = self.source.pinned.dataset.id
         if not self.expectations.list_for(name):
             return rows
-        hidden = (ARRIVAL, KIND, CLEARS)
-        if KIND not in rows.columns:
+        hidden = (RECORD_ARRIVAL, RECORD_KIND, CLEARS)
+        if RECORD_KIND not in rows.columns:
             return self.expectations.check_sources({name: rows}, hidden)[name]
-        kind = self.config.row_kind_column or KIND
-        named = rows.withColumnRenamed(KIND, kind)
+        kind = self.config.row_kind_column or RECORD_KIND
+        named = rows.withColumnRenamed(RECORD_KIND, kind)
         adds = F.coalesce(sql.quote_column(kind), F.lit("+I")).isin("+I", "+U")
         added = self.expectations.check_sources({name: named.where(adds)}, hidden)[name]
-        return added.unionByName(named.where(~adds)).withColumnRenamed(kind, KIND)
+        return added.unionByName(named.where(~adds)).withColumnRenamed(kind, RECORD_KIND)
 
     def _list_changes(
         self,
@@ -230,7 +231,7 @@ class FoldRun(JobRun):
         if changelog is not None:
             with self.reporter.progress.time_step("write change log"):
                 side_tables.append_changes(changelog, plan, rows, number)
-            written[side_tables.CHANGELOG] = changelog
+            written[side_tables.CHANGELOG_OWNER] = changelog
         if removals is not None and (
             self._records_removals(counted) or (self.is_full and removals.has_rows(self.request.started_at))
         ):
@@ -257,7 +258,7 @@ class FoldRun(JobRun):
         }
         return {
             **self.reporter.build_state(result),
-            "fixed": refusals.build_fixed_settings(self.config),
+            IMMUTABLE_OPTIONS: refusals.build_fixed_settings(self.config),
             **write_offsets([*other_offsets, self.source.pinned.offset]),
             "configs": {**configs, self.source.pinned.dataset.uri: self.request.config},
             **self.decision.build_batches(),

@@ -18,7 +18,7 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     CLEARS,
     DELETES,
     IGNORED,
-    POSITION,
+    RECORD_POSITION,
     STORED,
 )
 from airflow_merge_provider.jobs.spark import sql
@@ -26,14 +26,14 @@ from airflow_merge_provider.jobs.spark.pickling import pickle_once
 
 HISTORY = "#history"
 ALIVE = "#folded_alive"
-PROBLEM = "#folded_problem"
-REMOVED = "#folded_removed"
-_AT = "at"
+FOLDED_PROBLEM = "#folded_problem"
+FOLDED_REMOVED = "#folded_removed"
+_FOLDED_AT = "at"
 
 
 def collect_history(plan: Plan) -> Column:
     """Return the aggregate that collects the records of a key, with the columns that the fold reads."""
-    flags = {_AT: POSITION, "adds": ADDS, "deletes": DELETES, "stored": STORED}
+    flags = {_FOLDED_AT: RECORD_POSITION, "adds": ADDS, "deletes": DELETES, "stored": STORED}
     flags |= {"clears": CLEARS} if plan.clears else {}
     record = F.struct(
         *(sql.quote_column(name).alias(as_) for as_, name in flags.items()),
@@ -51,9 +51,9 @@ def fold_in_python(plan: Plan, gathered: DataFrame) -> DataFrame:
     other_fields = [field for field in gathered.schema.fields if field.name != HISTORY]
     values_type = _values_type(gathered)
     folded = [StructField(rule.name, values_type[rule.name].dataType) for rule in plan.folded_rules]
-    flags = [StructField(ALIVE, BooleanType()), StructField(PROBLEM, StringType())]
+    flags = [StructField(ALIVE, BooleanType()), StructField(FOLDED_PROBLEM, StringType())]
     if plan.remembers and plan.folds_rows:
-        flags.append(StructField(REMOVED, StructType([values_type[name] for name in plan.remembered])))
+        flags.append(StructField(FOLDED_REMOVED, StructType([values_type[name] for name in plan.remembered])))
     return gathered.mapInArrow(_build_folder(plan), StructType([*other_fields, *folded, *flags]))
 
 
@@ -106,7 +106,7 @@ def _build_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _read_records(entries: list[dict[str, Any]]) -> Iterator[Record]:
-    for entry in sorted(entries, key=lambda item: int(item[_AT])):
+    for entry in sorted(entries, key=lambda item: int(item[_FOLDED_AT])):
         clears = frozenset(entry.get("clears") or ())
         yield Record(entry["values"], entry["adds"], entry["deletes"], entry["stored"], clears)
 
@@ -118,8 +118,8 @@ def _with_results(plan: Plan, batch: pa.RecordBatch, results: list[FoldResult]) 
         column_values = [result.values.get(name) for result in results]
         columns[name] = _build_array(column_values, values.field(name).type)
     columns[ALIVE] = pa.array([result.is_live for result in results], pa.bool_())
-    columns[PROBLEM] = pa.array([result.problem for result in results], pa.string())
+    columns[FOLDED_PROBLEM] = pa.array([result.problem for result in results], pa.string())
     if plan.remembers and plan.folds_rows:
         ordering = pa.struct([values.field(name) for name in plan.remembered])
-        columns[REMOVED] = _build_array([result.removed for result in results], ordering)
+        columns[FOLDED_REMOVED] = _build_array([result.removed for result in results], ordering)
     return pa.RecordBatch.from_pydict(columns)

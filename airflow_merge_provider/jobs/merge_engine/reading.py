@@ -22,13 +22,13 @@ from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_engine import side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER
-from airflow_merge_provider.jobs.merge_engine.records import PROBLEM
+from airflow_merge_provider.jobs.merge_engine.records import RECORD_PROBLEM
 from airflow_merge_provider.jobs.merge_engine.row_changes import fold_batch
 from airflow_merge_provider.jobs.merge_engine.source import DatasetSource
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 
-_CAPABILITY = "merge_engine"
+_MERGE_ENGINE = "merge_engine"
 
 
 def read_current_rows(spark: SparkSession, target: str, warehouse: str | None = None) -> DataFrame:
@@ -38,7 +38,7 @@ def read_current_rows(spark: SparkSession, target: str, warehouse: str | None = 
         where a run would refuse a record.
     """
     dataset = resolve_dataset(target, warehouse, at="target")
-    last = load_previous_run(SparkLog(spark), dataset, _CAPABILITY)
+    last = load_previous_run(SparkLog(spark), dataset, _MERGE_ENGINE)
     if last is None or "configs" not in last.state:
         message = f"{dataset.uri} has no run metadata of a merge engine"
         raise DataError.from_problems([Problem("target", "foreign-target", message, "run its task once")])
@@ -71,7 +71,7 @@ def _fold_source(
         side_table = SideTable.open(spark, dataset, side_tables.REMOVALS, side_tables.REMOVALS, last)
         removed = side_tables.read_removals(side_table, plan, since)
     folded_rows = fold_batch(plan, batch, rows, removed)
-    problem = sql.quote_column(PROBLEM)
+    problem = sql.quote_column(RECORD_PROBLEM)
     is_valid = F.when(problem.isNull(), F.lit(True)).otherwise(F.raise_error(problem).cast("boolean"))
     after = sql.quote_column(AFTER)
     values = [sql.quote_column(name) if name in plan.key else after[name].alias(name) for name in plan.names]

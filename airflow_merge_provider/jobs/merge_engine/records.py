@@ -16,8 +16,8 @@ from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import cast_to, combine_with_and, combine_with_or
 
-KIND = "#kind"  # the row kind from the source; without it, all rows of a batch are additions
-ARRIVAL = "#arrival"  # a struct that orders the rows of a batch
+RECORD_KIND = "#kind"  # the row kind from the source; without it, all rows of a batch are additions
+RECORD_ARRIVAL = "#arrival"  # a struct that orders the rows of a batch
 CLEARS = "#clears"  # the names of the columns that a record clears, in lower case
 
 ADDS = "#adds"  # +I and +U
@@ -25,11 +25,11 @@ DELETES = "#deletes"  # -D
 STORED = "#stored"  # the row of the target, or a recorded removal
 IGNORED = "#ignored"  # dropped by an option
 LIVE = "#live"  # neither ignored nor before a removal
-POSITION = "#position"  # increases from the oldest record of a key to the newest
-LATE = "#late"  # older than what is stored
+RECORD_POSITION = "#position"  # increases from the oldest record of a key to the newest
+RECORD_LATE = "#late"  # older than what is stored
 TIE = "#tie"  # as new as another record of the batch
 LONE = "#lone"  # -U, which another record of its key should follow
-PROBLEM = "#problem"  # the error text of the record
+RECORD_PROBLEM = "#problem"  # the error text of the record
 
 
 def build_records(
@@ -56,11 +56,11 @@ def _read_batch(plan: Plan, batch: DataFrame) -> DataFrame:
         flags[IGNORED] = _is_ignored(plan, kind)
         flags = {name: F.coalesce(flag, F.lit(False)) for name, flag in flags.items()}
     flagged = batch.withColumns({**flags, STORED: F.lit(False)})
-    extra_columns = (ARRIVAL, ADDS, DELETES, LONE, STORED, IGNORED, *([CLEARS] if plan.clears else []))
+    extra_columns = (RECORD_ARRIVAL, ADDS, DELETES, LONE, STORED, IGNORED, *([CLEARS] if plan.clears else []))
     return flagged.select(
         *(_read_value(plan, name) for name in plan.names),
         *map(sql.quote_column, extra_columns),
-        _find_problem(plan, with_kinds=kind is not None).alias(PROBLEM),
+        _find_problem(plan, with_kinds=kind is not None).alias(RECORD_PROBLEM),
     )
 
 
@@ -103,7 +103,7 @@ def _build_key_conditions(plan: Plan, stored_rows: DataFrame, keys: DataFrame) -
 
 
 def _find_kind(plan: Plan, batch: DataFrame) -> Column | None:
-    name = plan.options.row_kind_field or (KIND if KIND in batch.columns else None)
+    name = plan.options.row_kind_field or (RECORD_KIND if RECORD_KIND in batch.columns else None)
     return None if name is None else F.upper(sql.quote_column(name))
 
 
@@ -120,8 +120,8 @@ def _find_problem(plan: Plan, *, with_kinds: bool) -> Column:
     problems: list[Column] = []
     is_counted = ~sql.quote_column(IGNORED)
     if with_kinds:
-        raw = sql.quote_column(plan.options.row_kind_field or KIND)
-        is_valid_kind = F.upper(raw).isin(*refusals.KINDS)
+        raw = sql.quote_column(plan.options.row_kind_field or RECORD_KIND)
+        is_valid_kind = F.upper(raw).isin(*refusals.ROW_KINDS)
         message = F.concat(F.lit(refusals.UNKNOWN_KIND), F.lit("'"), raw, F.lit("'"))
         problems += [F.when(raw.isNull(), F.lit(refusals.NULL_KIND)), F.when(~is_valid_kind, message)]
     if not plan.options.nullable_key:
@@ -178,10 +178,10 @@ def _order_records(plan: Plan, records: DataFrame) -> DataFrame:
             rank = F.dense_rank().over(_of_key(plan).orderBy(*oldest_first))
             records = records.withColumn(_rank_name(group_index), rank)
     if not plan.options.descending and not plan.folded_rules:
-        position = F.struct(*map(sql.quote_column, (*plan.sequence, ARRIVAL, ADDS)))
+        position = F.struct(*map(sql.quote_column, (*plan.sequence, RECORD_ARRIVAL, ADDS)))
     else:
         position = F.row_number().over(build_window(plan))
-    return records.withColumn(POSITION, position)
+    return records.withColumn(RECORD_POSITION, position)
 
 
 def _of_key(plan: Plan) -> WindowSpec:
@@ -195,7 +195,7 @@ def build_window(plan: Plan, *, newest_first: bool = False) -> WindowSpec:
         up, down = Column.desc_nulls_last, Column.asc_nulls_last
     by_sequence = down if plan.options.descending else up
     sequence = [by_sequence(sql.quote_column(name)) for name in plan.sequence]
-    return _of_key(plan).orderBy(*sequence, *(up(sql.quote_column(name)) for name in (ARRIVAL, ADDS)))
+    return _of_key(plan).orderBy(*sequence, *(up(sql.quote_column(name)) for name in (RECORD_ARRIVAL, ADDS)))
 
 
 def _compare_with_stored(plan: Plan, records: DataFrame) -> DataFrame:
@@ -212,7 +212,9 @@ def _compare_with_stored(plan: Plan, records: DataFrame) -> DataFrame:
         sequence = F.struct(*map(sql.quote_column, plan.sequence))
         older = F.lead(F.struct(is_new.alias("fresh"), sequence.alias("sequence"))).over(newest_first)
         tie = older["fresh"] & (older["sequence"] == sequence)
-    flags = {name: is_new & F.coalesce(flag, F.lit(False)) for name, flag in ((LATE, late), (TIE, tie))}
+    flags = {
+        name: is_new & F.coalesce(flag, F.lit(False)) for name, flag in ((RECORD_LATE, late), (TIE, tie))
+    }
     return records.withColumns(flags)
 
 
@@ -250,7 +252,7 @@ def _mark_counted(plan: Plan, records: DataFrame) -> DataFrame:
     """Flag the records that count: not ignored by an option, and newer than the row's last removal."""
     live = ~sql.quote_column(IGNORED)
     if plan.options.remove_on_delete and (plan.retracts or plan.remembers):
-        deleted = F.when(live & sql.quote_column(DELETES), sql.quote_column(POSITION))
+        deleted = F.when(live & sql.quote_column(DELETES), sql.quote_column(RECORD_POSITION))
         last_removal = F.max(deleted).over(_of_key(plan))
-        live = live & (last_removal.isNull() | (sql.quote_column(POSITION) > last_removal))
+        live = live & (last_removal.isNull() | (sql.quote_column(RECORD_POSITION) > last_removal))
     return records.withColumn(LIVE, live)

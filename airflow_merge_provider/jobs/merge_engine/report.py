@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_merge_provider.core.merge_engine.plan import Plan, explain_plan
 
-_COLUMNS_MAX = 20
+_REPORTED_COLUMNS_MAX = 20
 
 
 def build_details(
@@ -29,5 +29,5 @@ def build_details(
 
 
 def _count_forms(plan: Plan) -> dict[str, Any]:
-    folded = {rule.name: rule.folded for rule in plan.folded_rules[:_COLUMNS_MAX]}
+    folded = {rule.name: rule.folded for rule in plan.folded_rules[:_REPORTED_COLUMNS_MAX]}
     return {"aggregates": len(plan.values) - len(plan.folded_rules), "folds": folded}

@@ -17,8 +17,8 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     ADDS,
     DELETES,
     IGNORED,
-    POSITION,
-    PROBLEM,
+    RECORD_POSITION,
+    RECORD_PROBLEM,
     STORED,
     any_set,
     build_records,
@@ -44,7 +44,7 @@ def fold_batch(
     counters = counting.per_key(plan)
     key_aggregates = {
         BEFORE: _read_row_before(plan),
-        PROBLEM: F.max(sql.quote_column(PROBLEM)),
+        RECORD_PROBLEM: F.max(sql.quote_column(RECORD_PROBLEM)),
         **counters,
         **({REMOVED: _find_newest_removal(plan)} if plan.remembers else {}),
     }
@@ -67,13 +67,13 @@ def fold_batch(
     problem = F.coalesce(
         *counting.list_problem_columns(plan, has_row),
         *aggregates.list_problems(),
-        *([sql.quote_column(python_fold.PROBLEM)] if plan.folded_rules else []),
+        *([sql.quote_column(python_fold.FOLDED_PROBLEM)] if plan.folded_rules else []),
     )
     return gathered.select(
         *map(sql.quote_column, plan.key),
         sql.quote_column(BEFORE),
         F.when(has_row, row).alias(AFTER),
-        problem.alias(PROBLEM),
+        problem.alias(RECORD_PROBLEM),
         *map(sql.quote_column, counters),
         *([_find_recorded_removal(plan).alias(REMOVED)] if plan.remembers else []),
     ).withColumn(CHANGE, _classify_change(plan))
@@ -89,13 +89,13 @@ def _find_newest_removal(plan: Plan) -> Column:
     removes = ~sql.quote_column(ADDS) if plan.engine == DEDUPLICATE else sql.quote_column(DELETES)
     removes = removes & ~sql.quote_column(STORED) & ~sql.quote_column(IGNORED) & any_set(plan.remembered)
     ordering_values = F.struct(*map(sql.quote_column, plan.remembered))
-    return F.max_by(ordering_values, F.when(removes, sql.quote_column(POSITION)))
+    return F.max_by(ordering_values, F.when(removes, sql.quote_column(RECORD_POSITION)))
 
 
 def _find_recorded_removal(plan: Plan) -> Column:
     if not plan.folds_rows:
         return sql.quote_column(REMOVED)
-    return F.when(sql.quote_column(REMOVED).isNotNull(), sql.quote_column(python_fold.REMOVED))
+    return F.when(sql.quote_column(REMOVED).isNotNull(), sql.quote_column(python_fold.FOLDED_REMOVED))
 
 
 def _classify_change(plan: Plan) -> Column:

@@ -13,9 +13,9 @@ from airflow_merge_provider.jobs.merge_engine.counting import REMOVED
 from airflow_merge_provider.jobs.merge_engine.row_changes import select_changes
 from airflow_merge_provider.jobs.spark import sql
 
-CHANGELOG, REMOVALS = "merge_engine_changelog", "merge_engine_removals"
+CHANGELOG_OWNER, REMOVALS = "merge_engine_changelog", "merge_engine_removals"
 REMOVALS_SUFFIX = "__removed"
-KIND, RUN, REMOVED_AT = "_kind", "_run", "_removed_at"
+KIND_COLUMN, RUN_COLUMN, REMOVED_AT = "_kind", "_run", "_removed_at"
 
 
 def append_changes(side_table: SideTable, plan: Plan, folded_rows: DataFrame, number: int) -> None:
@@ -24,14 +24,14 @@ def append_changes(side_table: SideTable, plan: Plan, folded_rows: DataFrame, nu
     :raises ConflictError: if another run has written to the log first.
     """
     side_table.append_rows(
-        select_changes(plan, folded_rows, KIND).withColumn(RUN, F.lit(number).cast("bigint"))
+        select_changes(plan, folded_rows, KIND_COLUMN).withColumn(RUN_COLUMN, F.lit(number).cast("bigint"))
     )
 
 
 def read_removals(side_table: SideTable | None, plan: Plan, since: int) -> DataFrame | None:
     """Return the removals at or after ``since``, in microseconds; None if there are none."""
     rows = None if side_table is None else side_table.read_rows()
-    if rows is None or set(rows.columns) != {*plan.key, *plan.remembered, REMOVED_AT, RUN}:
+    if rows is None or set(rows.columns) != {*plan.key, *plan.remembered, REMOVED_AT, RUN_COLUMN}:
         # Another configuration with other ordering columns wrote them.
         return None
     return rows.where(F.unix_micros(REMOVED_AT) >= F.lit(since))
@@ -44,7 +44,7 @@ def list_removals(plan: Plan, folded_rows: DataFrame, number: int, at: int) -> D
         *map(sql.quote_column, plan.key),
         *(ordering_values[name].alias(name) for name in plan.remembered),
         F.timestamp_micros(F.lit(at)).alias(REMOVED_AT),
-        F.lit(number).cast("bigint").alias(RUN),
+        F.lit(number).cast("bigint").alias(RUN_COLUMN),
     )
 
 

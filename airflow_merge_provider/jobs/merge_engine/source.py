@@ -30,14 +30,14 @@ from airflow_merge_provider.jobs.delta.commit_log import (
     read_bare_path,
 )
 from airflow_merge_provider.jobs.delta.table import has_change_feed, read_change_feed, read_dataset
-from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
+from airflow_merge_provider.jobs.merge_engine.records import CLEARS, RECORD_ARRIVAL, RECORD_KIND
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import CHANGES_GONE_CONDITIONS, has_condition
 from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to, drop_collations
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _FEED_KINDS = {"insert": "+I", "update_preimage": "-U", "update_postimage": "+U", "delete": "-D"}
-_PATH, _ROW, _VERSION = "__merge_path", "__merge_row", "__merge_version"
+_PATH, _SOURCE_ROW, _VERSION = "__merge_path", "__merge_row", "__merge_version"
 _REMEDY = "run once with full_refresh=True, or set incremental=False to fold the whole source in each run"
 
 
@@ -96,7 +96,7 @@ def _read_gained(
         changed = [commit.version for commit in commits if commit.changes]
         parts = list(_read_appended(spark, config, pinned, log, commits))
         if changed:
-            parts = [part.withColumn(KIND, F.lit("+I")) for part in parts]
+            parts = [part.withColumn(RECORD_KIND, F.lit("+I")) for part in parts]
             parts.append(_read_change_feed(spark, config, pinned, changed))
     if not parts:
         return None
@@ -118,7 +118,9 @@ def select_records(
     """
     order = [sql.quote_column(name).alias(f"by{index}") for index, name in enumerate(config.order_by)]
     order += [part.alias(name) for part, name in zip(arrival, ("version", "file", "row"), strict=True)]
-    selected = rows.select(*map(sql.quote_column, columns), F.struct(*order).alias(ARRIVAL), *extra_columns)
+    selected = rows.select(
+        *map(sql.quote_column, columns), F.struct(*order).alias(RECORD_ARRIVAL), *extra_columns
+    )
     return _rename_columns(config, drop_collations(selected))
 
 
@@ -135,7 +137,7 @@ def _read_snapshot(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
 
 def _rename_columns(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
     """Rename the row kind column and the clear column, which are not stored, to ``KIND`` and ``CLEARS``."""
-    for name, new_name in ((config.row_kind_column, KIND), (config.clear_column, CLEARS)):
+    for name, new_name in ((config.row_kind_column, RECORD_KIND), (config.clear_column, CLEARS)):
         if name is not None:
             rows = rows.withColumnRenamed(_find_column(name, rows.columns), new_name)
     return rows
@@ -171,7 +173,7 @@ def _read_appended(
         files_by_partitioning.setdefault(frozenset(file.values), []).append(file)
     for partitions, files in files_by_partitioning.items():
         rows = _read_files(spark, log.schema, partitions, files)
-        arrival = (F.col(_VERSION), F.col(_PATH), F.col(_ROW))
+        arrival = (F.col(_VERSION), F.col(_PATH), F.col(_SOURCE_ROW))
         yield select_records(config, rows, log.schema.names, arrival)
 
 
@@ -187,7 +189,7 @@ def _read_files(
     file_schema = StructType([field for field in schema if field not in partitions])
     meta = F.col("_metadata")
     rows = spark.read.schema(file_schema).parquet(*dict.fromkeys(escape_pattern(file.path) for file in files))
-    rows = rows.select("*", read_bare_path().alias(_PATH), meta["row_index"].alias(_ROW))
+    rows = rows.select("*", read_bare_path().alias(_PATH), meta["row_index"].alias(_SOURCE_ROW))
     log_columns = {_PATH: [file.bare_path for file in files], _VERSION: [file.version for file in files]}
     # The commit log may represent NULL as an empty string.
     log_columns |= {field.name: [file.values[field.name] or None for file in files] for field in partitions}
@@ -206,14 +208,14 @@ def _read_change_feed(
     _require_feed(spark, config, pinned, versions[0])
     feed = read_change_feed(spark, dataset, versions[0], versions[-1])
     kinds: list[Any] = [F.lit(word) for pair in _FEED_KINDS.items() for word in pair]
-    kind = F.create_map(*kinds)[F.col("_change_type")].alias(KIND)
+    kind = F.create_map(*kinds)[F.col("_change_type")].alias(RECORD_KIND)
     arrival = (F.col("_commit_version"), F.lit(""), F.lit(0).cast("bigint"))
-    columns = [name for name in feed.columns if name not in _FEED_COLUMNS]
+    columns = [name for name in feed.columns if name not in _FEED_METADATA]
     chosen = feed.where(F.col("_commit_version").isin(*versions))
     return select_records(config, chosen, columns, arrival, kind)
 
 
-_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+_FEED_METADATA = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 def _require_feed(

@@ -15,7 +15,7 @@ from airflow_merge_provider.core.merge_engine.columns import Column, is_text, pa
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs.delta.table import read_example
-from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
+from airflow_merge_provider.jobs.merge_engine.records import CLEARS, RECORD_ARRIVAL, RECORD_KIND
 from airflow_merge_provider.jobs.merge_engine.source import IncrementalRead
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import cast_to
@@ -24,7 +24,9 @@ from airflow_merge_provider.jobs.spark.expressions import cast_to
 def table_columns(schema: StructType) -> tuple[Column, ...]:
     """Return the columns of a table, or of a source from which a table is created."""
     fields = schema.jsonValue()["fields"]
-    return parse_columns(field for field in fields if field["name"] not in {ARRIVAL, CLEARS, KIND})
+    return parse_columns(
+        field for field in fields if field["name"] not in {RECORD_ARRIVAL, CLEARS, RECORD_KIND}
+    )
 
 
 def parse_type(kind: Any) -> DataType:
@@ -55,7 +57,7 @@ def fit_rows(config: MergeEngineConfig, rows: DataFrame, columns: Sequence[Colum
         else _build_missing(column).alias(column.name)
         for column in columns
     ]
-    extra_columns = [sql.quote_column(name) for name in (ARRIVAL, KIND) if name in rows.columns]
+    extra_columns = [sql.quote_column(name) for name in (RECORD_ARRIVAL, RECORD_KIND) if name in rows.columns]
     if CLEARS in rows.columns:
         extra_columns.append(_read_clears(config, rows).alias(CLEARS))
     return rows.select(*values, *extra_columns)

@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.delta.writer import (
     upsert_rows,
 )
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges
-from airflow_merge_provider.jobs.merge_engine.side_tables import CHANGELOG, REMOVALS, REMOVALS_SUFFIX
+from airflow_merge_provider.jobs.merge_engine.side_tables import CHANGELOG_OWNER, REMOVALS, REMOVALS_SUFFIX
 from airflow_merge_provider.jobs.run.retry import purge_target
 from airflow_merge_provider.jobs.run.target import TargetTable
 from airflow_merge_provider.jobs.spark import sql
@@ -78,7 +78,7 @@ class DeltaTarget(TargetTable):
         find = partial(SideTable.open, spark, previous=self.last, options=self._options)
         if config.changelog is not None:
             side_dataset = resolve_dataset(config.changelog, request.warehouse, at="changelog")
-            self.changelog = find(side_dataset, CHANGELOG, CHANGELOG)
+            self.changelog = find(side_dataset, CHANGELOG_OWNER, CHANGELOG_OWNER)
         if config.tombstone_retention is not None:
             self.removals = find(dataset.with_suffix(REMOVALS_SUFFIX), REMOVALS, REMOVALS)
 

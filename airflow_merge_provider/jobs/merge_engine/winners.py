@@ -29,7 +29,7 @@ from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
 from airflow_merge_provider.jobs.spark.expressions import combine_with_and
 
-_KEY, _NUMBER, _AT, _VALUES = "#key", "#number", "#at", "#values"
+_WINNER_KEY, _WINNER_NUMBER, _WINNER_POSITION, _VALUES = "#key", "#number", "#at", "#values"
 
 
 def describe_winners(
@@ -47,17 +47,17 @@ def describe_winners(
     rows = build_records(plan, batch, stored, removed)
     selected = rows.where(~sql.quote_column(IGNORED)).select(
         *map(sql.quote_column, plan.key),
-        F.row_number().over(build_window(plan)).alias(_AT),
+        F.row_number().over(build_window(plan)).alias(_WINNER_POSITION),
         *(sql.quote_column(name) for name in (ADDS, DELETES, STORED, *([CLEARS] if plan.clears else []))),
         F.struct(*map(sql.quote_column, plan.names)).alias(_VALUES),
     )
     records: defaultdict[int, list[Record]] = defaultdict(list)
-    joined = _join_keys(plan, selected, examples).orderBy(_NUMBER, _AT).toArrow()
+    joined = _join_keys(plan, selected, examples).orderBy(_WINNER_NUMBER, _WINNER_POSITION).toArrow()
     kinds = pa.schema([field.with_type(convert_times(field.type)) for field in joined.schema])
     for row in joined.cast(kinds).to_pylist():
         clears = frozenset(row[CLEARS] or ()) if plan.clears else frozenset[str]()
         record = Record(row[_VALUES], row[ADDS], row[DELETES], row[STORED], clears)
-        records[row[_NUMBER]].append(record)
+        records[row[_WINNER_NUMBER]].append(record)
     return [
         example.model_copy(update={"detail": "; ".join(_describe_columns(plan, example, records[number]))})
         for number, example in enumerate(examples)
@@ -68,10 +68,12 @@ def _join_keys(plan: Plan, rows: DataFrame, examples: Sequence[ChangeExample]) -
     """Return the rows of the examples' keys, with the number of the example; keys are compared by type."""
     texts = [(number, json.dumps(_read_key(plan, example))) for number, example in enumerate(examples)]
     kinds = StructType([rows.schema[name] for name in plan.key])
-    keys = rows.sparkSession.createDataFrame(texts, f"`{_NUMBER}` INT, text STRING").select(
-        sql.quote_column(_NUMBER), F.from_json("text", kinds, JSON_OPTIONS).alias(_KEY)
+    keys = rows.sparkSession.createDataFrame(texts, f"`{_WINNER_NUMBER}` INT, text STRING").select(
+        sql.quote_column(_WINNER_NUMBER), F.from_json("text", kinds, JSON_OPTIONS).alias(_WINNER_KEY)
     )
-    pairs = (rows[sql.quote_name(name)].eqNullSafe(keys[sql.quote_name(_KEY)][name]) for name in plan.key)
+    pairs = (
+        rows[sql.quote_name(name)].eqNullSafe(keys[sql.quote_name(_WINNER_KEY)][name]) for name in plan.key
+    )
     return rows.join(F.broadcast(keys), combine_with_and(pairs))
 
 

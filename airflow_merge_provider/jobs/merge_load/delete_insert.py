@@ -24,7 +24,7 @@ from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count
 from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-_STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
+_IS_STORED, _IS_LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
 
 
 def find_changes(
@@ -76,24 +76,24 @@ def _pair_by_key(load: StagedLoad, replaced_rows: DataFrame, config: DeleteInser
     keys = list(config.primary_key or ())
     sides = union_rows(
         [
-            replaced_rows.select(*refer_to_columns(keys), quote_column(CONTENT).alias(_STORED)),
-            load.live.select(*refer_to_columns(keys), quote_column(CONTENT).alias(_LOADED)),
+            replaced_rows.select(*refer_to_columns(keys), quote_column(CONTENT).alias(_IS_STORED)),
+            load.live.select(*refer_to_columns(keys), quote_column(CONTENT).alias(_IS_LOADED)),
         ]
     )
-    contents = [F.sort_array(F.collect_list(side)).alias(side) for side in (_STORED, _LOADED)]
+    contents = [F.sort_array(F.collect_list(side)).alias(side) for side in (_IS_STORED, _IS_LOADED)]
     pairs = (
         sides.groupBy(*refer_to_columns(keys))
         .agg(*contents)
-        .where(quote_column(_STORED) != quote_column(_LOADED))
+        .where(quote_column(_IS_STORED) != quote_column(_IS_LOADED))
     )
     pairs = pairs.select(
-        *refer_to_columns(keys), *[(F.size(side) > 0).alias(side) for side in (_STORED, _LOADED)]
+        *refer_to_columns(keys), *[(F.size(side) > 0).alias(side) for side in (_IS_STORED, _IS_LOADED)]
     )
-    counted = F.when(~quote_column(_LOADED), F.lit("deleted"))
-    deleted = add_action(pairs.where(_STORED), DELETE, counted)
-    replaced = F.when(quote_column(_STORED), F.lit("updated")).otherwise(F.lit("inserted"))
+    counted = F.when(~quote_column(_IS_LOADED), F.lit("deleted"))
+    deleted = add_action(pairs.where(_IS_STORED), DELETE, counted)
+    replaced = F.when(quote_column(_IS_STORED), F.lit("updated")).otherwise(F.lit("inserted"))
     hinted_pairs = F.broadcast(pairs) if load.loaded < SMALL_LOAD_MAX_ROWS else pairs
-    inserted = add_action(load.live.join(hinted_pairs.where(_LOADED), keys), INSERT, replaced)
+    inserted = add_action(load.live.join(hinted_pairs.where(_IS_LOADED), keys), INSERT, replaced)
     inserted = inserted.select(*refer_to_columns((*load.layout.names, *MARKS)))
     deleted = deleted.select(*refer_to_columns((*keys, *MARKS)))
     address = load.layout.select_fields(keys)
@@ -105,16 +105,20 @@ def _pair_by_content(load: StagedLoad, replaced_rows: DataFrame) -> Changes:
     names = load.layout.names
     sides = union_rows(
         [
-            replaced_rows.select(CONTENT, F.lit(1).alias(_STORED), F.lit(0).alias(_LOADED)),
-            load.live.select(CONTENT, F.lit(0).alias(_STORED), F.lit(1).alias(_LOADED)),
+            replaced_rows.select(CONTENT, F.lit(1).alias(_IS_STORED), F.lit(0).alias(_IS_LOADED)),
+            load.live.select(CONTENT, F.lit(0).alias(_IS_STORED), F.lit(1).alias(_IS_LOADED)),
         ]
     )
-    counts = sides.groupBy(CONTENT).agg(F.sum(_STORED).alias(_STORED), F.sum(_LOADED).alias(_LOADED))
-    counts = counts.where(quote_column(_STORED) != quote_column(_LOADED))
-    deleted = replaced_rows.dropDuplicates([CONTENT]).join(counts.where(quote_column(_STORED) > 0), CONTENT)
-    deleted = add_action(deleted, DELETE, "deleted").withColumn(WEIGHT, quote_column(_STORED))
+    counts = sides.groupBy(CONTENT).agg(
+        F.sum(_IS_STORED).alias(_IS_STORED), F.sum(_IS_LOADED).alias(_IS_LOADED)
+    )
+    counts = counts.where(quote_column(_IS_STORED) != quote_column(_IS_LOADED))
+    deleted = replaced_rows.dropDuplicates([CONTENT]).join(
+        counts.where(quote_column(_IS_STORED) > 0), CONTENT
+    )
+    deleted = add_action(deleted, DELETE, "deleted").withColumn(WEIGHT, quote_column(_IS_STORED))
     inserted = add_action(
-        load.live.join(counts.where(quote_column(_LOADED) > 0), CONTENT), INSERT, "inserted"
+        load.live.join(counts.where(quote_column(_IS_LOADED) > 0), CONTENT), INSERT, "inserted"
     )
     rows = union_rows([frame.select(*refer_to_columns((*names, *MARKS))) for frame in (inserted, deleted)])
     # Stored rows do not have the new columns yet.

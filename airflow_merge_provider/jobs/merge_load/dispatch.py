@@ -30,7 +30,7 @@ _VALUES_MAX = 200
 _TABLES_MAX = 20
 # For several tables, the report has the run mode that comes first here.
 _MODES: tuple[RunMode, ...] = ("full", "initial", "incremental", "noop")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
 
 
 def find_parts(
@@ -47,7 +47,7 @@ def find_parts(
         source.select(quote_column(by).cast("string").alias("value")).distinct().limit(_VALUES_MAX + 1)
     )
     values = [row["value"] for row in distinct_values.collect()]
-    invalid_values = sorted(repr(value) for value in values if value is None or not _NAME.match(value))
+    invalid_values = sorted(repr(value) for value in values if value is None or not _TABLE_NAME.match(value))
     problems = []
     if invalid_values:
         value = mask_value(invalid_values[0], [by])
@@ -106,7 +106,10 @@ def merge_reports(reports: Mapping[str, Mapping[str, Any]], reporter: RunReporte
     }
     details = build_details(nested, dict(list(changed.items())[:_TABLES_MAX]))
     reason = next(iter(reasons), "the source has no rows to dispatch")
-    return reporter.build_report(RunResult(mode, reason, rows, counts, details), changed=bool(changed))
+    report = reporter.build_report(RunResult(mode, reason, rows, counts, details), changed=bool(changed))
+    flags = [report["populated"] for report in reports.values() if report["populated"] is not None]
+    became_populated = any(report["became_populated"] for report in reports.values())
+    return {**report, "populated": all(flags) if flags else None, "became_populated": became_populated}
 
 
 def _add_up(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:

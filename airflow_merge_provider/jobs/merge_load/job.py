@@ -29,6 +29,7 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, RunCommit
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.steps import run_part
 from airflow_merge_provider.core.run.table_log import PinnedDataset, count_pinned
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.table import SparkLog, read_dataset
@@ -57,6 +58,7 @@ from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, select_inserts
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, ReplacedTable, insert_rows, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
+from airflow_merge_provider.jobs.run.population import change_flags
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
@@ -94,12 +96,17 @@ def _load_parts(log: SparkLog, config: AnyLoad, request: JobRequest, progress: P
     if not parts and request.until != "plan" and _is_skipped_when_empty(config, source.dataset):
         return reporter.build_noop(_NO_ROWS)
     dispatch.check_expectations(log.spark, source, config, reporter)
-    reports = {}
-    for name, dataset in parts.items():
+
+    def load_part(name: str, checked: JobRequest) -> dict[str, Any]:
         with progress.time_step("resolve inputs"):
-            decision = open_load(log, config, request, progress, dataset, source)
-        run_of_part = LoadRun(log.spark, decision, DeltaTarget(log.spark, decision), part=name)
-        reports[name] = run_of_part.run_to_end()
+            decision = open_load(log, config, checked, progress, parts[name], source)
+        return LoadRun(log.spark, decision, DeltaTarget(log.spark, decision), part=name).run_to_end()
+
+    change = partial(change_flags, log)
+    reports = {
+        name: run_part(log, request, dataset, partial(load_part, name), change)
+        for name, dataset in parts.items()
+    }
     return dispatch.merge_reports(reports, reporter)
 
 

@@ -40,10 +40,10 @@ from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-_OWNER = "merge_load_nested"
+_NESTED_OWNER = "merge_load_nested"
 _IDS = (ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX)
-_ELEMENT = f"{PREFIX}element"
-_VALUE, _LIST = "value", "list"
+_ELEMENT_COLUMN = f"{PREFIX}element"
+_VALUE_COLUMN, _LIST = "value", "list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,13 @@ class ListTables:
         """Open a list table; ``number`` is that of the run for which it is written."""
         dataset = self._target.with_suffix(tail)
         return SideTable.open(
-            self._spark, dataset, _OWNER, tail, self._previous, next_number=number, options=self._options
+            self._spark,
+            dataset,
+            _NESTED_OWNER,
+            tail,
+            self._previous,
+            next_number=number,
+            options=self._options,
         )
 
 
@@ -221,10 +227,10 @@ def _explode_lists(parents: DataFrame, lists: Sequence[str], head: str) -> Itera
         elements = parents.select(
             ROOT_ID,
             quote_column(ROW_ID).alias(PARENT_ID),
-            F.posexplode(quote_column(name)).alias(LIST_INDEX, _ELEMENT),
+            F.posexplode(quote_column(name)).alias(LIST_INDEX, _ELEMENT_COLUMN),
         )
         key = F.md5(F.concat_ws("|", PARENT_ID, F.lit(tail), quote_column(LIST_INDEX).cast("string")))
-        columns = _list_element_columns(elements.schema[_ELEMENT])
+        columns = _list_element_columns(elements.schema[_ELEMENT_COLUMN])
         elements = elements.select(key.alias(ROW_ID), PARENT_ID, ROOT_ID, LIST_INDEX, *columns)
         inner = _find_lists(elements.schema)
         yield tail, elements.drop(*inner)
@@ -235,8 +241,8 @@ def _list_element_columns(element: StructField) -> list[Column]:
     kind = element.dataType
     if isinstance(kind, StructType):
         _require_free(kind, "an element of a list")
-        return [quote_column(_ELEMENT)[name].alias(name) for name in kind.names]
-    return [quote_column(_ELEMENT).alias(_LIST if isinstance(kind, ArrayType) else _VALUE)]
+        return [quote_column(_ELEMENT_COLUMN)[name].alias(name) for name in kind.names]
+    return [quote_column(_ELEMENT_COLUMN).alias(_LIST if isinstance(kind, ArrayType) else _VALUE_COLUMN)]
 
 
 def _find_lists(schema: StructType) -> tuple[str, ...]:

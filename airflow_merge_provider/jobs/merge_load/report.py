@@ -11,7 +11,7 @@ from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
 
 # The row counts of the report, and the kinds that strategies count for each.
-_ROW_KINDS = {
+_KINDS_OF_COUNTS = {
     "inserted": ("inserted", "opened"),
     "updated": ("updated", "closed", "reopened", "changed"),
     "deleted": ("deleted", "removed"),
@@ -34,7 +34,7 @@ def count_rows(counted_changes: CountedChanges) -> dict[str, int]:
     """Return how many rows a load inserts, updates and deletes."""
     return {
         kind: sum(counted_changes.counts.get(counted_kind, 0) for counted_kind in kinds)
-        for kind, kinds in _ROW_KINDS.items()
+        for kind, kinds in _KINDS_OF_COUNTS.items()
     }
 
 

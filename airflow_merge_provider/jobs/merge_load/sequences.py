@@ -27,8 +27,8 @@ SEQUENCES = "sequences"
 LOADED_AT = f"{PREFIX}loaded_at"
 # Late rows are compared with the deletion of their key for this long.
 TOMBSTONE_DAYS = 90
-_SUFFIX = "__sequences"
-_OWNER = "merge_load_sequences"
+_SEQUENCES_SUFFIX = "__sequences"
+_SEQUENCES_OWNER = "merge_load_sequences"
 _BEST = f"{PREFIX}best"
 
 
@@ -85,8 +85,10 @@ class SequencesTable:
 
     @cached_property
     def _table(self) -> SideTable:
-        dataset = self._target.with_suffix(_SUFFIX)
-        return SideTable.open(self._spark, dataset, _OWNER, SEQUENCES, self._previous, options=self._options)
+        dataset = self._target.with_suffix(_SEQUENCES_SUFFIX)
+        return SideTable.open(
+            self._spark, dataset, _SEQUENCES_OWNER, SEQUENCES, self._previous, options=self._options
+        )
 
 
 def drop_outdated(

@@ -19,7 +19,7 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 
 INSIDE, AREA = f"{PREFIX}inside", f"{PREFIX}area"
 _TARGET = "target_table"
-_LOADED = "merge_load_staging"
+_LOADED_VIEW = "merge_load_staging"
 EVERYWHERE = ""
 
 
@@ -74,7 +74,7 @@ def is_within_scope(stored: DataFrame, loaded: DataFrame, config: ScopedConfig) 
 
 def filter_scope(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
     """Return the stored rows that satisfy a user's condition."""
-    loaded.createOrReplaceTempView(_LOADED)
+    loaded.createOrReplaceTempView(_LOADED_VIEW)
     return filter_rows(stored.alias(_TARGET), _to_text(condition), "destination_scope")
 
 
@@ -91,4 +91,4 @@ def _mark_rows(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFram
 
 
 def _to_text(condition: str) -> str:
-    return fill_tables(condition, table=_TARGET, staging_table=_LOADED)
+    return fill_tables(condition, table=_TARGET, staging_table=_LOADED_VIEW)

@@ -44,11 +44,11 @@ FLAGGED = f"{PREFIX}flagged"
 FALSE_FLAG = f"{PREFIX}false_flag"
 ARRIVAL = f"{PREFIX}arrival"
 FALSE_FLAGS = f"{PREFIX}false_flags"
-SOURCE = "staging_table"
+STAGING_VIEW = "staging_table"
 # Loads below this size are broadcast instead of being shuffled with the stored rows.
 SMALL_LOAD_MAX_ROWS = 200_000
 # Limits for the example rows in error messages.
-_EXAMPLES, _EXAMPLE_COLUMNS, _EXAMPLE_MAX_CHARS = 5, 5, 80
+_EXAMPLES, _DUPLICATE_COLUMNS_MAX, _DUPLICATE_MAX_CHARS = 5, 5, 80
 _FILE_ORDER = ("file_modification_time", "file_path", "file_block_start")
 
 
@@ -161,7 +161,9 @@ class StagedLoad:
                 *self.requirements.keys,
                 *(name for name in self.layout.names if name not in self.requirements.keys),
             ]
-            examples = _list_examples(self.every.where(self.has_null_key), example_columns[:_EXAMPLE_COLUMNS])
+            examples = _list_examples(
+                self.every.where(self.has_null_key), example_columns[:_DUPLICATE_COLUMNS_MAX]
+            )
             rows = format_count(missing, "row")
             message = f"{self.name} has {rows} with a NULL in {key_names}, such as {examples}"
             raise DataError.from_problems([Problem(key_names, "null-key", message, hint)])
@@ -234,8 +236,8 @@ def _write_value(value: Any) -> str:
     if value is None:
         return "NULL"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    more = f"… ({len(text)} characters)" if len(text) > _EXAMPLE_MAX_CHARS else ""
-    return repr(text[:_EXAMPLE_MAX_CHARS]) + more
+    more = f"… ({len(text)} characters)" if len(text) > _DUPLICATE_MAX_CHARS else ""
+    return repr(text[:_DUPLICATE_MAX_CHARS]) + more
 
 
 def stage_load(
@@ -272,7 +274,7 @@ def stage_load(
         find_example=partial(read_example, source),
     )
     if config.hard_delete_when is not None:
-        source = source.alias(SOURCE)
+        source = source.alias(STAGING_VIEW)
     rows = source.select(
         *align_columns(source, columns),
         _mark_deletions(source, config).alias(FLAGGED),
@@ -312,11 +314,11 @@ def filter_source(source: DataFrame, condition: str | None) -> DataFrame:
     """
     if condition is None:
         return source
-    return filter_rows(source.alias(SOURCE), _to_text(condition), "source_filter")
+    return filter_rows(source.alias(STAGING_VIEW), _to_text(condition), "source_filter")
 
 
 def _to_text(condition: str) -> str:
-    return fill_tables(condition, table=SOURCE, staging_table=SOURCE)
+    return fill_tables(condition, table=STAGING_VIEW, staging_table=STAGING_VIEW)
 
 
 def _list_warnings(

@@ -41,7 +41,7 @@ from airflow_merge_provider.jobs.spark.session import adaptive_execution_disable
 from airflow_merge_provider.jobs.spark.staging import shorten_plan
 
 # The number of rows per file for small loads.
-_FILE_MIN_ROWS = 50_000
+_LOAD_FILE_MIN_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def write_changes(
         """Repartition few rows into few files; a shuffle keeps the preceding steps parallel."""
         return (
             rows.repartition(
-                (counted_changes.inserts + counted_changes.updates_and_deletes) // _FILE_MIN_ROWS + 1
+                (counted_changes.inserts + counted_changes.updates_and_deletes) // _LOAD_FILE_MIN_ROWS + 1
             )
             if is_small
             else rows

@@ -29,8 +29,8 @@ from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _EXAMPLE_COLUMNS = 8
-_EXAMPLES_MAX = 2
-_MISSING = "UNRESOLVED_COLUMN"
+_REJECTED_EXAMPLES_MAX = 2
+_UNRESOLVED_COLUMN = "UNRESOLVED_COLUMN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def combine_checks(first: RecordCheck, second: RecordCheck) -> RecordCheck:
             update={
                 "rows": one.rows + other.rows,
                 "failed": one.failed + other.failed,
-                "examples": [*one.examples, *other.examples][:_EXAMPLES_MAX],
+                "examples": [*one.examples, *other.examples][:_REJECTED_EXAMPLES_MAX],
             }
         )
         for one, other in zip(first.results, second.results, strict=True)
@@ -131,7 +131,9 @@ def _find_failure(frame: DataFrame, names: Sequence[str], item: Expectation) -> 
         return _Failure(build_failure(frame, item))
     except DataError as error:
         cause = error.__cause__
-        if isinstance(cause, AnalysisException) and (cause.getCondition() or "").startswith(_MISSING):
+        if isinstance(cause, AnalysisException) and (cause.getCondition() or "").startswith(
+            _UNRESOLVED_COLUMN
+        ):
             return _Failure(F.lit(True), f"a column is missing: {first_line(cause)}")
         raise
 
@@ -160,7 +162,7 @@ def _sum_up(
         source,
         rows=sum(row["records"] for row in rows),
         failed=sum(row[f"failed{number}"] for row in failed_rows),
-        examples=[_read_example(row, number) for row in failed_rows[:_EXAMPLES_MAX]],
+        examples=[_read_example(row, number) for row in failed_rows[:_REJECTED_EXAMPLES_MAX]],
     )
 
 

@@ -53,7 +53,7 @@ _COLON = "its path contains a colon, which Hadoop does not support"
 _COUNT = "record.count"
 _PACKED = "Spark rounds numbers of JSON arrays that are compressed so (decompress it, or write JSON lines)"
 # Compressions that Spark reads and Python does not.
-_SPARK_ONLY = (".deflate", ".snappy", ".lz4", ".zst")
+_SPARK_ONLY_CODECS = (".deflate", ".snappy", ".lz4", ".zst")
 _FOOTERS = {
     "parquet": containers.parquet_footer,
     "orc": containers.orc_footer,
@@ -356,7 +356,7 @@ def _refuse_packed_documents(
     if not formats.needs_plain_files(config.reader):
         return {}
     names = {file.entry.name: file.uri for file in files}
-    refused = [name for name in names if name.endswith(_SPARK_ONLY)]
+    refused = [name for name in names if name.endswith(_SPARK_ONLY_CODECS)]
     if not records.spool.is_near():
         packed = [name for name in names if containers.is_packed(name)]
         answers = containers.ask_files(source, packed, has_fraction)

@@ -25,8 +25,8 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 
 PART = "__merge_part"
 # The prefix of values that separate parts but do not become attributes: records, lists and maps.
-_MARK = "\0"
-_NESTED = {"struct", "array", "map", "variant"}
+_VALUE_MARK = "\0"
+_NESTED_NAMES = {"struct", "array", "map", "variant"}
 
 
 def part_key(struct: StructType, partition_by: Mapping[str, str]) -> Column:
@@ -91,7 +91,7 @@ def _build_parts(
     """Build a FlowFile for each part; its bytes are those of the file in proportion to its records."""
     for index, (key, records) in enumerate(part_counts):
         pairs = zip(partition_by, json.loads(key), strict=True)
-        values = {name: text for name, text in pairs if text is not None and not text.startswith(_MARK)}
+        values = {name: text for name, text in pairs if text is not None and not text.startswith(_VALUE_MARK)}
         fragment = {
             "fragment.identifier": file.uuid,
             "fragment.index": str(index),
@@ -112,8 +112,8 @@ def _read_value(struct: StructType, path: str) -> Column:
     value, kind = _find_field(struct, path)
     if kind is None:
         return F.lit(None).cast("string")
-    if kind.typeName() in _NESTED:
-        return F.concat(F.lit(_MARK), F.to_json(value, JSON_OPTIONS))
+    if kind.typeName() in _NESTED_NAMES:
+        return F.concat(F.lit(_VALUE_MARK), F.to_json(value, JSON_OPTIONS))
     return value.cast("string")
 
 

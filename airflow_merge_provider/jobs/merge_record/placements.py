@@ -31,7 +31,7 @@ from airflow_merge_provider.jobs.spark.files.value_problems import or_null
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 SLOT, SEQ = "__merge_slot", "__merge_seq"
-_LOST = "__merge_lost"
+_LOST_RECORD = "__merge_lost"
 # A source, the number of its bin in this job, and its position in the bin.
 Placement = tuple[FlowFile, int, int]
 
@@ -107,11 +107,15 @@ def find_lost_values(
         lost = or_null(describe_lost_value(schema, targets[target]))
         fields = project_fields(schema, targets[target])
         unwritable = describe_unwritable_value(targets[target], config.output)
-        frame = frame.select(SLOT, SEQ, lost.alias(_LOST), *fields)
-        problem = F.coalesce(_LOST, or_null(unwritable))
-        frames.append(frame.groupBy(SLOT, SEQ).agg(F.min(problem).alias(_LOST)).where(f"{_LOST} IS NOT NULL"))
+        frame = frame.select(SLOT, SEQ, lost.alias(_LOST_RECORD), *fields)
+        problem = F.coalesce(_LOST_RECORD, or_null(unwritable))
+        frames.append(
+            frame.groupBy(SLOT, SEQ)
+            .agg(F.min(problem).alias(_LOST_RECORD))
+            .where(f"{_LOST_RECORD} IS NOT NULL")
+        )
     rows = reduce(DataFrame.unionAll, frames).toArrow().to_pylist()
-    return {merges[row[SLOT]].sources[row[SEQ]].uuid: row[_LOST] for row in rows}
+    return {merges[row[SLOT]].sources[row[SEQ]].uuid: row[_LOST_RECORD] for row in rows}
 
 
 def list_narrowing_merges(

@@ -20,7 +20,7 @@ from airflow_merge_provider.jobs.merge_record.expectations import RecordCheck, c
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.placements import list_narrowing_merges
 
-_PROBLEMS_MAX = 10
+_FAILED_FILES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _require_readable_files(plan: Plan) -> None:
         uri = (culprits or failure.sources)[0].uri
         problems.append(Problem(uri, "failed-file", failure.reason.text, hint))
     if problems:
-        raise DataError.from_problems(problems[:_PROBLEMS_MAX])
+        raise DataError.from_problems(problems[:_FAILED_FILES_MAX])
 
 
 def _list_by_uuid(reasons: Mapping[str, str], flowfiles: Iterable[FlowFile]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from airflow_merge_provider.jobs.merge_record.files.journal import WITHDRAWN, Jo
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.routing import Folders
 
-_MARK_LENGTH = 8
+_LEASE_ID_CHARS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Publisher:
         if not plan.merges:
             return PublishResult({})
         prefix = f"_staging-{self.journal.key}-"
-        staging = f"{prefix}{self.journal.lease.id[:_MARK_LENGTH]}"
+        staging = f"{prefix}{self.journal.lease.id[:_LEASE_ID_CHARS]}"
         # Staging folders of all plans are removed. With Spark Connect, a job continues after its client has
         # been killed, and may write files again that a retry has removed.
         for staging_folder in self.folders.merged.list_prefixed(prefix):

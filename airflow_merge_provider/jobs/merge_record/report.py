@@ -23,7 +23,7 @@ from airflow_merge_provider.core.run_mode import RunMode
 
 _BINS_MAX = 5
 _FILES_MAX = 10
-_MICROSECONDS = 1_000_000
+_MICROS_PER_SECOND = 1_000_000
 
 
 def build_result(
@@ -204,4 +204,4 @@ def _list_open_bins(state: State) -> list[dict[str, Any]]:
 def _to_instant(microseconds: int | None) -> str | None:
     if microseconds is None:
         return None
-    return datetime.fromtimestamp(microseconds / _MICROSECONDS, tz=UTC).isoformat()
+    return datetime.fromtimestamp(microseconds / _MICROS_PER_SECOND, tz=UTC).isoformat()

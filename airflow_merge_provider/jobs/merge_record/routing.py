@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.merge_record.writing import StagedFile
 
 # The key of the place to which a run has moved a source, in the ledger.
 MOVED = "moved"
-_PREFIX = "merged"
+_FILE_PREFIX = "merged"
 # Where the folders of originals and failures keep the sidecars that their files arrived with, for an undo.
 _ARRIVED = "_sidecars"
 # The number of characters that remain of the stem, and of the ending, of a name that is too long.
@@ -68,7 +68,7 @@ def _publish_merge(
     merge: PlannedMerge, staged: StagedFile, staging: Storage, folders: Folders, journal: Journal
 ) -> dict[str, Any]:
     """Write the sidecar of a merged file, move the file to the target, and commit it with its manifest."""
-    name = f"{_PREFIX}-{merge.id}{staged.suffix}"
+    name = f"{_FILE_PREFIX}-{merge.id}{staged.suffix}"
     folders.merged.write_file(f"{name}{SIDECAR}", _write_json(_describe_output(merge, name)))
     journal.lease.check_lease()
     staging.move_file(staged.name, folders.merged, name)
@@ -82,7 +82,7 @@ def _publish_merge(
 
 def find_output(merge: PlannedMerge, folders: Folders, journal: Journal) -> dict[str, Any] | None:
     """Commit an output that a run had moved to the target before it crashed; None if there is none."""
-    prefixed_names = folders.merged.list_prefixed(f"{_PREFIX}-{merge.id}")
+    prefixed_names = folders.merged.list_prefixed(f"{_FILE_PREFIX}-{merge.id}")
     names = [name for name in prefixed_names if not name.endswith(SIDECAR)]
     entry = folders.merged.find_entry(names[0]) if names else None
     return None if entry is None else _commit_output(merge, entry, folders, journal)

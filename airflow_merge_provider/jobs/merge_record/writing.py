@@ -39,8 +39,8 @@ from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _LAST, _LINE = "__merge_last", "value"
 # Spark names a part part-00000-<uuid>.c000.json, or <uuid>-c000.json; the UUID itself may end in c123.
-_SUFFIX = re.compile(r"[.-]c\d{3}(\.[^/]+)\Z")
-_EMPTY = {"json": b"", "json-array": b"[]\n"}
+_CODEC_SUFFIX = re.compile(r"[.-]c\d{3}(\.[^/]+)\Z")
+_EMPTY_FILES = {"json": b"", "json-array": b"[]\n"}
 _ORDER = (SEQ, BLOCK, POSITION)
 # No reader uses the staging folder, so tasks may move their files into it before the job ends.
 _COMMIT = {"mapreduce.fileoutputcommitter.algorithm.version": "2"}
@@ -83,7 +83,7 @@ def stage_merges(
 
 def get_suffix(part: str) -> str:
     """Return the suffix of a part file, which denotes format and compression; ``.json`` for text files."""
-    match = _SUFFIX.search(part)
+    match = _CODEC_SUFFIX.search(part)
     return match[1].replace(".txt", ".json") if match else ""
 
 
@@ -188,7 +188,7 @@ def _write_empty(
     """Write a file without records for each merge: only the fields, an empty array, or an empty file."""
     kind = config.output["format"]
     staged_files: dict[str, StagedFile] = {}
-    content = _EMPTY.get(kind)
+    content = _EMPTY_FILES.get(kind)
     suffix = f".{kind.removesuffix('-array')}"
     if content is None:
         frame = spark.createDataFrame([], spark_schema(merges[0].schema)).coalesce(1)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.merge_source import refusals
-from airflow_merge_provider.core.merge_source.columns import COLUMNS, check_lost_columns
+from airflow_merge_provider.core.merge_source.columns import COLUMNS_STATE, check_lost_columns
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.decision import (
     JOB,
@@ -324,7 +324,7 @@ class MergeRun(JobRun):
         return {
             "fingerprint": compute_signature(self.config),
             "datasets": list(self.config.dataset_ids),
-            COLUMNS: self.columns,
+            COLUMNS_STATE: self.columns,
             OVERRIDES_HASH: self.overrides.valid.mark,
             "positions": dict(resolution.positions),
             "evaluated": list(resolution.evaluated),

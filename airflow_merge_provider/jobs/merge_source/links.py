@@ -14,8 +14,8 @@ from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
 from airflow_merge_provider.jobs.spark.pickling import pickle_once
 
 # In the order of the fields: the result of an Arrow function is matched by position.
-COLUMNS = ("output_id", "left", "right", "rule", "key")
-_TYPE = ArrayType(StructType([StructField(name, StringType()) for name in COLUMNS]))
+LINK_COLUMNS = ("output_id", "left", "right", "rule", "key")
+_TYPE = ArrayType(StructType([StructField(name, StringType()) for name in LINK_COLUMNS]))
 
 
 def build_links(rows: DataFrame) -> DataFrame:
@@ -27,11 +27,11 @@ def build_links(rows: DataFrame) -> DataFrame:
     list_links = F.udf(_of_output(), _TYPE, useArrow=True)
     several = rows.where(F.size(MEMBERS) > 1)
     links = several.select(F.explode(list_links(F.col("_id"), F.col(MEMBERS))).alias("link"))
-    return links.select(*(F.col("link")[name].alias(name) for name in COLUMNS))
+    return links.select(*(F.col("link")[name].alias(name) for name in LINK_COLUMNS))
 
 
 def _of_output() -> Callable[[str, list[Any]], list[tuple[str, ...]]]:
-    linked, names = explanation.list_links, COLUMNS
+    linked, names = explanation.list_links, LINK_COLUMNS
 
     def of_output(output_id: str, members: list[Any]) -> list[tuple[str, ...]]:
         return [tuple(row[name] for name in names) for row in linked(output_id, members)]

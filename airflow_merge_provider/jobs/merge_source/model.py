@@ -342,7 +342,7 @@ class Difference:
     ``labels`` are those of the entities to render, ``sizes`` the number of members by the position of the
     output, ``ids`` the IDs of these outputs. ``retired`` are previous live outputs whose ID has ended, in the
     order of their IDs: with their numbers and whether one of their members is still alive. ``emptied`` are
-    the IDs of deletes whose entity is in another output now. ``looked_at`` are the numbers of the outputs
+    the IDs of deletes whose entity is in another output now. ``evaluated`` are the numbers of the outputs
     that were evaluated again. ``changed`` counts changed entities, ``next_number`` is above all numbers that
     were read. ``is_rendered`` marks clusters that are rendered, ``still`` unchanged previous outputs.
     """
@@ -352,7 +352,7 @@ class Difference:
     ids: pa.Array
     retired: pa.Table
     emptied: pa.Array
-    looked_at: Numbers
+    evaluated: Numbers
     changed: int
     next_number: int
     is_rendered: Flags

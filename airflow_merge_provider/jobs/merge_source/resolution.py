@@ -62,7 +62,6 @@ _KEYS_ON_DRIVER_MAX = 30_000_000
 _SEEDS = range(5)
 # Reading a target of up to this many outputs completely is as fast as searching it.
 _FULL_READ_MAX_ROWS = 20_000
-_COLUMNS_MAX = 20
 NO_OVERRIDES = Overrides()
 ClusteringT_co = TypeVar("ClusteringT_co", bound=ClusteringResult, covariant=True)
 

@@ -7,15 +7,22 @@ classes and conditions decide what an error is, and messages only if they cannot
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, functions as F
 
-from airflow_merge_provider.core.change_plan.shown_rows import is_free_of_values, mask_error, mask_text
+from airflow_merge_provider.core.change_plan.shown_rows import (
+    is_free_of_values,
+    mask_error,
+    mask_problem,
+    mask_text,
+)
 
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] *")
-_STATE = re.compile(r"SQLSTATE: (\w{5})\b")
+_CONDITION_PATTERN = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] *")
+_STATE_PATTERN = re.compile(r"SQLSTATE: (\w{5})\b")
 # A file cannot be read because of its content, or because of what lies between it and Spark.
 OF_A_FILE = "FAILED_READ_FILE"
 # SQLSTATEs of errors whose messages have values: data, constraints, functions, and what expressions raise.
@@ -32,17 +39,23 @@ _RPC = re.compile(
 _ANSWERED = ("StatusCode.INTERNAL", "StatusCode.UNKNOWN")
 # The message of an aborted job contains the error of its last task, with a stack.
 _LAST_FAILURE = re.compile(r"\(TID \d+\) \([^()\n]*\): ")
-_CAUSE = re.compile(
+_CAUSE_PATTERN = re.compile(
     r"(?:\A:? ?|^Caused by: )((?:[a-z_]\w*\.)*[A-Z][\w$]*)(?::? ?(.*?))?"
     r"(?=\n\s+(?:at |\.\.\. \d)|\nCaused by: |\n\n|\Z)",
     re.MULTILINE | re.DOTALL,
 )
 
 
+# An error that an expression of this process raises begins so, with the length of its origin: no value can.
+_OWN = f"[{secrets.token_hex(8)}:"
+_OWN_HEAD = re.compile(rf"{re.escape(_OWN)}(\d+)\] ")
+
+
 class Cause(NamedTuple):
     """One error of a chain: its class, the condition and the SQLSTATE of Spark, and its message.
 
-    ``has_values`` is whether its message may contain values that are not in quotes.
+    ``has_values`` is whether its message may contain values that are not in quotes. ``problem`` is what an
+    expression of this package has raised, the message is what comes before.
     """
 
     name: str
@@ -50,12 +63,15 @@ class Cause(NamedTuple):
     state: str
     message: str
     has_values: bool
+    problem: str = ""
 
     @property
     def shown_line(self) -> str:
         """The first line of the error as it may be shown, with its condition or its class."""
         head = f"[{self.condition}]" if self.condition else f"{self.name}:"
-        line = self.message.strip().partition("\n")[0]
+        line = (self.problem or self.message).strip().partition("\n")[0]
+        if self.problem:
+            return f"{head} {self.message}{mask_problem(line)}"
         if self.has_values:
             return f"{head} {mask_text(line)}"
         return f"{head} {line}" if self.condition else mask_error(f"{head} {line}")
@@ -71,6 +87,15 @@ class Cause(NamedTuple):
         # The message of a file that cannot be read has its path only, which has values of partitions.
         has_text = not self.has_values and not self.condition.startswith(OF_A_FILE)
         return f"{self.condition} {self.name}: {self.message if has_text else ''}"
+
+
+def raise_problem(origin: Column, problem: Column) -> Column:
+    """Return an expression that raises an error, of which only the values are masked.
+
+    :param origin: what is shown before the problem, such as a file; it has no values.
+    :param problem: begins with its column, or without a name, and has values only in quotes.
+    """
+    return F.raise_error(F.concat(F.lit(_OWN), F.length(origin), F.lit("] "), origin, problem))
 
 
 def list_causes(error: BaseException | None) -> list[Cause]:
@@ -133,9 +158,9 @@ def _read_spark_error(error: PySparkException, text: str) -> Iterator[Cause]:
 def _read_stack(stack: str) -> Iterator[Cause]:
     """Yield the errors of a stack of the JVM, to the first that values caused."""
     text = _LAST_FAILURE.sub("\nCaused by: ", stack)
-    for match in _CAUSE.finditer(text):
+    for match in _CAUSE_PATTERN.finditer(text):
         cause = _build_cause(match[1], match[2] or "")
-        if cause.condition and not cause.state and (state := _STATE.search(text, match.end())):
+        if cause.condition and not cause.state and (state := _STATE_PATTERN.search(text, match.end())):
             # Its message goes on after a line that looks like another error.
             cause = cause._replace(state=state[1])
         yield cause
@@ -144,13 +169,19 @@ def _read_stack(stack: str) -> Iterator[Cause]:
 
 
 def _build_cause(name: str, message: str) -> Cause:
-    condition = _CONDITION.match(message)
+    condition = _CONDITION_PATTERN.match(message)
     has_values = not is_free_of_values(message) and not is_free_of_values(f"{name}: {message}")
     if condition is None:
         return Cause(name, "", "", message, has_values)
     # A value stands before what Spark adds.
-    states = _STATE.findall(message)
-    return Cause(name, condition[1], states[-1] if states else "", message[condition.end() :], has_values)
+    states = _STATE_PATTERN.findall(message)
+    state, message = states[-1] if states else "", message[condition.end() :]
+    if own := _OWN_HEAD.match(message):
+        end = own.end() + int(own[1])
+        return Cause(
+            name, condition[1], state, message[own.end() : end], has_values=False, problem=message[end:]
+        )
+    return Cause(name, condition[1], state, message, has_values)
 
 
 def error_condition(error: BaseException) -> str:

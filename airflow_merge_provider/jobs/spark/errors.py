@@ -9,135 +9,13 @@ from pyspark.errors import AnalysisException
 
 from airflow_merge_provider.core.change_plan.shown_rows import MASK, mask_error, mask_text, mask_value
 from airflow_merge_provider.core.errors import (
-    ConflictError,
     DataError,
     JobError,
     MergeError,
     Problem,
-    SetupError,
 )
 from airflow_merge_provider.jobs.spark.causes import OF_A_FILE, Cause, list_causes
-
-# Another writer has committed first, and Delta may not commit after it.
-COMMIT_REFUSED = "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
-
-# Searched in what has no values: classes, conditions, texts of files and networks without what they quote.
-# The first match counts. Server-side names are the same in both kinds of session, Python classes are not.
-_KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
-    (
-        r"does not support conditional writes|cannot write on a condition",
-        SetupError,
-        (
-            "two writers of this table could overwrite each other's commits: use a store that supports "
-            "conditional writes, and hadoop-aws 3.4.2 or later"
-        ),
-    ),
-    (
-        r"is on a file system without hard links",
-        SetupError,
-        (
-            "two writers of this table could overwrite each other's commits, because its file system has no "
-            "hard links: use another one, or set allow_single_writer=True if this task is the only writer"
-        ),
-    ),
-    (
-        (
-            rf"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|{COMMIT_REFUSED}|"
-            r"Concurrent(Append|Write|Transaction|DeleteRead|DeleteDelete|Modification)Exception|"
-            r"(Metadata|Protocol)ChangedException|DELTA_TABLE_ALREADY_EXISTS|TABLE_OR_VIEW_ALREADY_EXISTS"
-        ),
-        ConflictError,
-        "another run committed to the table first: this run wrote nothing; run it again",
-    ),
-    (
-        r"StatusCode\.UNAUTHENTICATED",
-        SetupError,
-        (
-            "the Spark Connect server rejected the token: set it as the password of the connection or as "
-            "SPARK_CONNECT_AUTHENTICATE_TOKEN; airflow_merge_provider connect-server prints its file"
-        ),
-    ),
-    (
-        r"NoSuchBucketException|UnknownStoreException",
-        SetupError,
-        "a bucket does not exist: create it, or correct the location",
-    ),
-    (
-        (
-            r"NoAuthWithAWSException|No AWS Credentials|CredentialInitializationException|InvalidAccessKeyId|"
-            r"SignatureDoesNotMatch"
-        ),
-        SetupError,
-        (
-            "the object store accepts no credentials: set the keys in the connection of the warehouse "
-            "(merge_store), or in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        ),
-    ),
-    (
-        (
-            r"AccessControlException|AccessDenied|Permission ?denied|\(Permission denied\)|403 Forbidden|"
-            r"Mkdirs failed"
-        ),
-        SetupError,
-        "Spark may not read or write a location: grant its account access, or set other credentials",
-    ),
-    (
-        (
-            r"UnknownHostException|NoRouteToHost|ConnectException|Connection (refused|reset)|ConnectTimeout|"
-            r"SocketTimeoutException|Read timed out"
-        ),
-        JobError,
-        "a service cannot be reached: check the warehouse, the Spark connection and the network, or retry",
-    ),
-    (
-        r"No FileSystem for scheme|UnsupportedFileSystemException|ClassNotFoundException.*[Ff]ile[Ss]ystem",
-        SetupError,
-        "Spark does not support this type of location: add its file system jar with spark.jars.packages",
-    ),
-    (
-        r"data ?source:? avro|AVRO_NOT_LOADED|Avro is built-in but external",
-        SetupError,
-        (
-            "Spark cannot read Avro without an additional jar: "
-            "add org.apache.spark:spark-avro_2.13 of Spark's version with spark.jars.packages"
-        ),
-    ),
-    (
-        (
-            r"ClassNotFoundException: (io\.delta|org\.apache\.spark\.sql\.delta)|"
-            r"data ?source:? delta|DELTA_CONFIGURE_SPARK_SESSION"
-        ),
-        SetupError,
-        (
-            "Spark has no Delta jars: add them with spark.jars, or use a server that "
-            "airflow_merge_provider connect-server started, which has them"
-        ),
-    ),
-    (
-        r"CATALOG_NOT_FOUND|CatalogNotFoundException|REQUIRES_SINGLE_PART_NAMESPACE",
-        SetupError,
-        (
-            "Spark has no catalog of this name: set spark.sql.catalog.<name> in the Spark settings, "
-            "or reference the dataset by its location"
-        ),
-    ),
-    (
-        r": Not all files from version \d+ are available",
-        DataError,
-        (
-            "the data files of the earlier version are gone, because VACUUM has removed them: a full_refresh "
-            "computes the target again; raise delta.deletedFileRetentionDuration for later runs"
-        ),
-    ),
-    (r"TextParsingException", DataError, "a CSV file has text after a quoted value: double quotes in values"),
-    (r"VALUE\.CHARSET", DataError, "Spark does not know the encoding: write the files in UTF-8"),
-    (r"OutOfMemoryError", JobError, "Spark ran out of memory: raise spark.driver.memory"),
-    (
-        r"PATH_NOT_FOUND|DELTA_PATH_DOES_NOT_EXIST|DELTA_MISSING_DELTA_TABLE|TABLE_OR_VIEW_NOT_FOUND",
-        DataError,
-        "a dataset does not exist: check its name and the warehouse",
-    ),
-)
+from airflow_merge_provider.jobs.spark.known_errors import KNOWN_ERRORS
 
 # The server of a session is gone, or another one has started in its place.
 _LOST_SERVER = re.compile(
@@ -145,7 +23,7 @@ _LOST_SERVER = re.compile(
     r"INVALID_HANDLE\.(SESSION_(NOT_FOUND|CHANGED|CLOSED)|OPERATION_(NOT_FOUND|ABANDONED))"
 )
 # Names and values in messages are quoted; an apostrophe stands after a letter.
-_QUOTED = re.compile(r"(?<!\w)(['\"`])(?:(?!\1).)*\1(?!\w)")
+_QUOTED_NAME = re.compile(r"(?<!\w)(['\"`])(?:(?!\1).)*\1(?!\w)")
 
 # How Spark's errors name what does not exist.
 _SUBJECT = re.compile(
@@ -154,7 +32,11 @@ _SUBJECT = re.compile(
 )
 
 # The beginnings of errors that Py4J and gRPC report, and the prefix of causes in Java errors.
-_CALL_FAILED, _RPC_FAILED, _CAUSE = "An error occurred while calling", "of RPC that terminated", "Caused by: "
+_CALL_FAILED, _RPC_FAILED, _CAUSED_BY = (
+    "An error occurred while calling",
+    "of RPC that terminated",
+    "Caused by: ",
+)
 # The dataset does not exist.
 NOT_FOUND_CONDITIONS = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 # The dataset exists, but it is not a Delta table.
@@ -199,7 +81,9 @@ _OF_TIME = re.compile(
 
 # The beginning of the error that a written row raises, followed by the column and the row.
 LOST_PARTITION_VALUE = "no partition can hold the value of column"
-_LOST = re.compile(rf"{LOST_PARTITION_VALUE} (.+?) in the row (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_LOST_PARTITION_PATTERN = re.compile(
+    rf"{LOST_PARTITION_VALUE} (.+?) in the row (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE
+)
 _VIOLATION = re.compile(r"(.+?) violated by row with values:((?:\n - [^\n]+)*)", re.DOTALL)
 # A MERGE names the limit only.
 _TOO_LONG_CONDITIONS = ("DELTA_EXCEED_CHAR_VARCHAR_LIMIT", "EXCEED_LIMIT_LENGTH")
@@ -251,12 +135,13 @@ def _is_of_names_or_files(cause: Cause) -> bool:
 
 
 def _find_known(causes: Sequence[Cause]) -> MergeError | None:
-    for pattern, kind, message in _KNOWN:
+    for entry in KNOWN_ERRORS:
         for cause in causes:
-            if re.search(pattern, _QUOTED.sub("", cause.known_text)):
+            # Without what it quotes, which may be a value.
+            if entry.is_in(_QUOTED_NAME.sub("", cause.known_text)):
                 subject = _SUBJECT.search(cause.message)
                 path = f"{subject[1].replace('`', '').rstrip('.')}: " if subject else ""
-                return kind(f"{path}{message}\n{cause.shown_line}")
+                return entry.kind(f"{path}{entry.message}\n{cause.shown_line}")
     return None
 
 
@@ -287,7 +172,7 @@ def _find_refusal(cause: Cause, path: str) -> Problem | None:
             f"with ALTER COLUMN {match[1]} DROP NOT NULL"
         )
         return Problem(path, "not-null", message, hint)
-    if condition == "USER_RAISED_EXCEPTION" and (match := _LOST.match(message)):
+    if match := _LOST_PARTITION_PATTERN.match(cause.problem):
         row = f"{match[1]} in the row {mask_text(match[2])}"
         message = f"{LOST_PARTITION_VALUE} {row}: Delta would store NULL, or no file could be named so"
         hint = "set another value upstream, leave the rows out with expect, or partition by another column"
@@ -355,7 +240,7 @@ def first_line(error: BaseException) -> str:
     if not lines:
         return type(error).__name__
     if lines[0].startswith(_CALL_FAILED):
-        causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+        causes = [line.removeprefix(_CAUSED_BY) for line in lines if line.startswith(_CAUSED_BY)]
         return causes[-1] if causes else " ".join(lines[1:2]).removeprefix(": ") or lines[0]
     if _RPC_FAILED in lines[0]:
         return next(

@@ -26,13 +26,17 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.jobs.spark.sql import quote_name, quote_text
 
-_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+_TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 # Options of to_json and of text writers that keep every digit of a time, in any time zone of the session.
-JSON_OPTIONS = {"timestampFormat": f"{_TIME}XXX", "timestampNTZFormat": _TIME, "timeZone": "UTC"}
+JSON_OPTIONS = {
+    "timestampFormat": f"{_TIME_FORMAT}XXX",
+    "timestampNTZFormat": _TIME_FORMAT,
+    "timeZone": "UTC",
+}
 # The beginning of the form of a text that is not UTF-8, or that begins like this form. JSON has the same
 # replacement character for all bytes that are not UTF-8, so only a text that contains it needs the form.
 _REPLACED = "\ufffd"
-_MARK = f"{_REPLACED}x"
+_BYTES_MARK = f"{_REPLACED}x"
 _ZEROS: dict[type[DataType], str] = {FloatType: "0F", DoubleType: "0D"}
 
 
@@ -138,7 +142,7 @@ class _Normalizer:
 
     def _mark_bytes(self, value: str) -> str:
         # Without a collation, which could find the mark in other texts.
-        text, mark = f"CAST({value} AS STRING)", quote_text(_MARK)
+        text, mark = f"CAST({value} AS STRING)", quote_text(_BYTES_MARK)
         is_plain = f"is_valid_utf8({text}) AND NOT startswith({text}, {mark})"
         return f"if({is_plain}, {text}, concat({mark}, hex({text})))"
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.file_options import find_option, normalize_name
 from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS
 
-_SPARK = {"json-array": "json"}
+_SPARK_FORMATS = {"json-array": "json"}
 # Spark's short name first; the wheel of PySpark contains the class but does not register the short name.
 _AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
 # CSV as in RFC 4180: quotes in values are doubled, values may have line breaks, and blanks belong to them.
@@ -26,19 +26,19 @@ CORRUPT = "__merge_bad"
 # A file that cannot be read is an error, whatever the settings of the session say.
 EACH_FILE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 # A record that cannot be read is an error; by default, Spark takes its values for NULL.
-_STRICT = {"mode": "FAILFAST"}
+_FAILFAST = {"mode": "FAILFAST"}
 # Otherwise, a field with Spark's own name of this column would be NULL, and a value have quotes of CSV.
 _EXACT = {"columnNameOfCorruptRecord": CORRUPT, "unescapedQuoteHandling": "RAISE_ERROR"}
 _READING = {
     # An unquoted empty value is read as nullValue, which then becomes NULL, and a quoted one as emptyValue.
-    "csv": {**_CSV, **_STRICT, "multiLine": "true", "nullValue": "\0", "emptyValue": ""},
-    "json": _STRICT,
-    "json-array": {**_STRICT, "multiLine": "true"},
+    "csv": {**_CSV, **_FAILFAST, "multiLine": "true", "nullValue": "\0", "emptyValue": ""},
+    "json": _FAILFAST,
+    "json-array": {**_FAILFAST, "multiLine": "true"},
     # By default, columns that one file lacks are left out of all.
     "parquet": {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
     # Spark infers numbers from texts such as 007, and trims texts.
-    "xml": {**_STRICT, "inferSchema": "false", "ignoreSurroundingSpaces": "false"},
+    "xml": {**_FAILFAST, "inferSchema": "false", "ignoreSurroundingSpaces": "false"},
 }
 _WRITE_JSON = {"ignoreNullFields": "false", **JSON_OPTIONS}
 _WRITING = {
@@ -65,7 +65,7 @@ _ENCODINGS = {
 def spark_format(spark: SparkSession, kind: str) -> str:
     """Return Spark's name of a format; for Avro the class name if its short name is not registered."""
     if kind != "avro":
-        return _SPARK.get(kind, kind)
+        return _SPARK_FORMATS.get(kind, kind)
     short, long = _AVRO
     try:
         spark.read.format(short).schema("x int").load([]).schema  # noqa: B018 - resolves the source

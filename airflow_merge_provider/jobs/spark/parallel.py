@@ -12,7 +12,7 @@ from pyspark.util import inheritable_thread_target
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
-_AT_ONCE = 8
+_JOBS_MAX = 8
 
 
 def run_in_parallel(
@@ -24,7 +24,7 @@ def run_in_parallel(
 
     :raises Exception: the first one that a call raises; calls that have not begun by then do not begin.
     """
-    pool = ThreadPoolExecutor(_AT_ONCE)
+    pool = ThreadPoolExecutor(_JOBS_MAX)
     try:
         return list(pool.map(inheritable_thread_target(spark)(function), items))
     except Exception:

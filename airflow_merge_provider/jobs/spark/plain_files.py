@@ -27,6 +27,7 @@ from airflow_merge_provider.core.dataset import (
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.file_options import find_lossy_options, find_option
 from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.causes import raise_problem
 from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.files.container_files import find_location, list_files
 from airflow_merge_provider.jobs.spark.files.containers import (
@@ -62,7 +63,7 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.text_values import TEXT_FORMATS, TextValues
 
 # What to do about a value that the type does not hold which Spark inferred.
-_HINTS = {
+_FORMAT_HINTS = {
     "csv": " (correct it, or leave out the option inferSchema)",
     "json": " (correct it, or set the option prefersDecimal or primitivesAsString to true)",
     "xml": " (correct it, or leave out the option inferSchema)",
@@ -190,7 +191,7 @@ def _read_part(
         dataset.format,
         dataset.options,
         is_inferred=True,
-        hint=_HINTS[dataset.format],
+        hint=_FORMAT_HINTS[dataset.format],
         path=dataset.id,
     )
     schema = StructType([field for field in schema.fields if field.name != CORRUPT])
@@ -276,7 +277,7 @@ def _read_texts(
         return texts.drop(*map(quote_column, values.list_attributes(schema)))
     file_path = texts.metadataColumn("_metadata").getField("file_path")
     prefix = F.concat(F.lit(f"{dataset.id}: "), file_path, F.lit(": "))
-    error = F.raise_error(F.concat(prefix, _describe_record(schema))).cast("boolean")
+    error = raise_problem(prefix, _describe_record(schema)).cast("boolean")
     records = texts.where(F.when(F.col(CORRUPT).isNull(), F.lit(True)).otherwise(error))
     return values.convert_strictly(records.drop(CORRUPT), schema, prefix)
 

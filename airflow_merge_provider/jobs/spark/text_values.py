@@ -37,21 +37,22 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.file_options import find_option
+from airflow_merge_provider.jobs.spark.causes import raise_problem
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.formats import complete_options
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 TEXT_FORMATS = ("csv", "json", "json-array", "xml")
-_JSON = ("json", "json-array")
-_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
-_FLOATS = (FloatType, DoubleType)
+_JSON_FORMATS = ("json", "json-array")
+_INTEGER_TYPES = (ByteType, ShortType, IntegerType, LongType)
+_FLOAT_TYPES = (FloatType, DoubleType)
 # The types that Spark's readers do not change. In JSON, Spark refuses what is not an integer or a boolean;
 # however, it takes 128 for the TINYINT -128.
 _AS_READ = {
     "csv": (StringType, BinaryType, VariantType),
     "xml": (StringType, VariantType),
     **dict.fromkeys(
-        _JSON, (StringType, BinaryType, VariantType, ShortType, IntegerType, LongType, BooleanType)
+        _JSON_FORMATS, (StringType, BinaryType, VariantType, ShortType, IntegerType, LongType, BooleanType)
     ),
 }
 # Options that say how texts of some types are written: Spark reads these types, because the user asks for it.
@@ -70,35 +71,35 @@ _LOCALE_HINT = "remove the option, and write numbers as in 1234.5"
 _SPECIAL_VALUES = {"nanValue": float("nan"), "positiveInf": float("inf"), "negativeInf": float("-inf")}
 _SPECIAL_FORMATS = ("csv", "xml")
 # The texts of the values of each type; times may have more digits than Spark holds, if these are zeros.
-_INTEGER = r"[+-]?[0-9]+"
-_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
-_PLAIN = r"\A-?[0-9]+(\.[0-9]+)?\z"
+_INTEGER_PATTERN = r"[+-]?[0-9]+"
+_NUMBER_PATTERN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_PLAIN_NUMBER_PATTERN = r"\A-?[0-9]+(\.[0-9]+)?\z"
 _SPECIAL = r"NaN|[+-]?(Infinity|Inf|INF)"
-_DAY = r"[+-]?[0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2}"
-_TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6}0*)?)?"
+_DAY_PATTERN = r"[+-]?[0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2}"
+_TIME_PATTERN = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6}0*)?)?"
 _ZONE = r" ?(Z|UTC|GMT|[+-][0-9]{2}(:?[0-9]{2})?)"
 _ZONED = rf":.*{_ZONE}\z"
 _PATTERNS: dict[type[DataType], str] = {
-    **dict.fromkeys(_INTEGERS, _INTEGER),
-    **dict.fromkeys(_FLOATS, f"{_NUMBER}|{_SPECIAL}"),
-    DecimalType: _NUMBER,
+    **dict.fromkeys(_INTEGER_TYPES, _INTEGER_PATTERN),
+    **dict.fromkeys(_FLOAT_TYPES, f"{_NUMBER_PATTERN}|{_SPECIAL}"),
+    DecimalType: _NUMBER_PATTERN,
     BooleanType: "(?i)true|false",
     # XML has no bytes, and Spark reads an empty text as NULL.
     BinaryType: r"[^\s\S]",
-    DateType: _DAY,
-    TimestampType: f"{_DAY}([ T]{_TIME}({_ZONE})?)?",
-    TimestampNTZType: f"{_DAY}([ T]{_TIME})?",
+    DateType: _DAY_PATTERN,
+    TimestampType: f"{_DAY_PATTERN}([ T]{_TIME_PATTERN}({_ZONE})?)?",
+    TimestampNTZType: f"{_DAY_PATTERN}([ T]{_TIME_PATTERN})?",
 }
 # Up to here, integers of the type are one apart, and each number of so many digits is one value of it.
 _INTEGER_MAX: dict[type[DataType], float] = {FloatType: 2.0**24, DoubleType: 2.0**53}
-_FLOAT_DIGITS: dict[type[DataType], int] = {FloatType: 6, DoubleType: 15}
+_SHORT_FLOAT_DIGITS: dict[type[DataType], int] = {FloatType: 6, DoubleType: 15}
 _EXAMPLE_MAX_LENGTH = 100
-_HINT = " (correct it, or set another type for it in the schema, such as STRING)"
+_VALUE_HINT = " (correct it, or set another type for it in the schema, such as STRING)"
 # The types whose values are not one element of XML.
 _NO_ELEMENT = (ArrayType, MapType, VariantType)
 _REPEATED_HINT = " (write one, or set an ARRAY of its type in the schema)"
 # No element has a name that begins so: Spark puts attributes and elements with one name in one column.
-_ATTRIBUTE = "@"
+_ATTRIBUTE_PREFIX = "@"
 _BOTH_HINT = " (rename one of them, or set another attributePrefix)"
 
 
@@ -119,7 +120,7 @@ class TextValues:
     kind: str
     options: Mapping[str, str] = field(default_factory=dict)
     is_inferred: bool = False
-    hint: str = _HINT
+    hint: str = _VALUE_HINT
     path: str = "reader"
     leaves_floats: bool = False
     has_attributes: bool = False
@@ -139,7 +140,7 @@ class TextValues:
     def build_options(self, schema: StructType, options: Mapping[str, str]) -> dict[str, str]:
         """Return the options by which Spark reads the schema of ``build_schema``."""
         is_split = self._split_attributes(schema).has_attributes
-        return complete_options(options, {"attributePrefix": _ATTRIBUTE} if is_split else {})
+        return complete_options(options, {"attributePrefix": _ATTRIBUTE_PREFIX} if is_split else {})
 
     def list_attributes(self, schema: StructType) -> list[str]:
         """Return the columns of ``build_schema`` that have attributes of XML apart from its elements."""
@@ -173,7 +174,7 @@ class TextValues:
         kinds = {field.name: field.dataType for field in schema.fields}
         columns = {}
         for name, value in values.items():
-            failed = F.raise_error(F.concat(prefix, problems[name]))
+            failed = raise_problem(prefix, problems[name])
             columns[name] = F.when(problems[name].isNull(), value).otherwise(cast_to(failed, kinds[name]))
         frame = frame.withColumns(columns) if columns else frame
         return frame.drop(*map(quote_column, self.list_attributes(schema)))
@@ -186,7 +187,7 @@ class TextValues:
 
     def _find_problems(self, schema: StructType) -> Iterator[Problem]:
         locale = find_option(self.options, "locale", _LOCALE)
-        numbers = (field.name for field in schema if has_type(field.dataType, (DecimalType, *_FLOATS)))
+        numbers = (field.name for field in schema if has_type(field.dataType, (DecimalType, *_FLOAT_TYPES)))
         if self.kind in _SPECIAL_FORMATS and locale.lower() != _LOCALE and (name := next(numbers, None)):
             message = f"the option locale={locale!r} gives numbers of the column {name!r} another meaning"
             yield Problem(self.path, "options", message, _LOCALE_HINT)
@@ -207,7 +208,7 @@ class TextValues:
 
     def _is_text(self, kind: DataType) -> bool:
         left_to_spark = [kind for option in self.options for kind in _ASKED.get(option.lower(), ())]
-        left_to_spark += _FLOATS if self.leaves_floats else ()
+        left_to_spark += _FLOAT_TYPES if self.leaves_floats else ()
         return type(kind) in _PATTERNS and not isinstance(kind, (*_AS_READ[self.kind], *left_to_spark))
 
     def _may_repeat(self, field: StructField) -> bool:
@@ -227,7 +228,7 @@ class TextValues:
     def _find_attribute(self, field: StructField) -> str | None:
         """Return the name of the attribute whose value a field of XML has; None if it may have none."""
         is_attribute = self.has_attributes and field.name.startswith(self._prefix)
-        return _ATTRIBUTE + field.name.removeprefix(self._prefix) if is_attribute else None
+        return _ATTRIBUTE_PREFIX + field.name.removeprefix(self._prefix) if is_attribute else None
 
     def _convert_fields(self, field: StructField) -> list[StructField]:
         """Return the fields that Spark reads for one: its elements, and its attribute if it may have one."""
@@ -308,11 +309,11 @@ class TextValues:
         is_value = is_text_of(text, kind)
         if isinstance(kind, FloatType | DoubleType):
             # Most numbers are short, which is faster to see.
-            is_short = (F.length(text) <= _FLOAT_DIGITS[type(kind)]) & text.rlike(_PLAIN)
+            is_short = (F.length(text) <= _SHORT_FLOAT_DIGITS[type(kind)]) & text.rlike(_PLAIN_NUMBER_PATTERN)
             is_value = is_short | (is_value & self._is_near(text, value, kind))
         elif isinstance(kind, DecimalType):
             is_value = is_value & _has_digits(text, value)
-        if isinstance(kind, (*_INTEGERS, DecimalType, DateType)):
+        if isinstance(kind, (*_INTEGER_TYPES, DecimalType, DateType)):
             # Comparing with the usual text of a value is faster.
             is_value = (value.cast("string") == text) | is_value
         converted = F.when(is_value, value)
@@ -329,7 +330,7 @@ class TextValues:
         It neither overflows nor becomes zero, and integers keep their digits.
         """
         digits = trim_zeros(text)
-        is_short = (F.length(digits) <= _FLOAT_DIGITS[type(kind)]) & (digits != "")
+        is_short = (F.length(digits) <= _SHORT_FLOAT_DIGITS[type(kind)]) & (digits != "")
         is_same = is_short | _has_digits(text, value) | _is_rounded(digits, trim_zeros(value.cast("string")))
         if isinstance(kind, FloatType):
             is_same = is_same | (value.cast("double") == text.try_cast("double"))
@@ -354,7 +355,7 @@ def is_text_of(text: Column, kind: DataType) -> Column:
     return text.rlike(rf"\A({_PATTERNS[type(kind)]})\z") if type(kind) in _PATTERNS else F.lit(True)
 
 
-def describe_text(text: Column, kind: DataType, path: str, hint: str = _HINT) -> Column:
+def describe_text(text: Column, kind: DataType, path: str, hint: str = _VALUE_HINT) -> Column:
     """Return that a text is not a value of a type; NULL for NULL."""
     return F.concat(
         F.lit(f"column {path!r}: '"),

@@ -19,7 +19,7 @@ from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.run.entry import answer_request
 from airflow_merge_provider.jobs.spark.session import get_session
 
-_ROWS = 10
+_WARM_UP_ROWS = 10
 # The rounds of each kind: the first one creates the target, the second one merges changed rows into it.
 _ROUNDS = (("upsert", "merge_source", "scd2", "merge_engine", "joiner"), ("upsert", "merge_source", "scd2"))
 # The job and the configuration of each kind; every dataset is a table of the temporary warehouse.
@@ -80,7 +80,7 @@ def write_sources(warehouse: Path, number: int) -> None:
             "CAST(id AS STRING) AS name",
             f"id * {number} AS amount",
         ]
-        rows = spark.range(_ROWS + number).selectExpr(*columns)
+        rows = spark.range(_WARM_UP_ROWS + number).selectExpr(*columns)
         rows.write.format("delta").mode("overwrite").save(str(warehouse / name))
     spark.stop()
     marker.touch()

@@ -19,12 +19,19 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.merge_load.target_form import check_target_form
 from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.run.population_check import has_flag
 from airflow_merge_provider.core.run.previous_run import RESULT, SIDE_TABLE_VERSIONS, TOKEN
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.reporter import APPROVED_BY, CHANGED, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.core.table_history import NO_VERSION, RESTORED_VERSION, UNDO, UNDONE_VERSION
+from airflow_merge_provider.core.table_history import (
+    NO_VERSION,
+    REMOVES_FLAG,
+    RESTORED_VERSION,
+    UNDO,
+    UNDONE_VERSION,
+)
 from airflow_merge_provider.core.undo.choice import SideTableVersion, UndoChoice
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.core.undo.decision import UndoDecision, open_run
@@ -33,7 +40,8 @@ from airflow_merge_provider.jobs.delta.log import read_properties
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog, count_live_rows, read_dataset
-from airflow_merge_provider.jobs.delta.writer import delete_all_rows, restore_table, unset_flag
+from airflow_merge_provider.jobs.delta.transaction import set_user_metadata
+from airflow_merge_provider.jobs.delta.writer import change_flag, delete_all_rows, restore_table, unset_flag
 from airflow_merge_provider.jobs.merge_load.changes import list_changed_rows
 from airflow_merge_provider.jobs.merge_load.report import VERSION_KINDS, count_rows
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import TIMES, TimesTable
@@ -44,6 +52,7 @@ from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.retry import commit_run
+from airflow_merge_provider.jobs.spark.session import override_settings
 from airflow_merge_provider.jobs.spark.storage import build_arguments
 from airflow_merge_provider.jobs.undo.files import find_journal, undo_files
 
@@ -124,13 +133,19 @@ class _Undo(JobRun):
                 self._restore_side_table(side_table)
         state = {**self.reporter.build_state(result), UNDO: {RESTORED_VERSION: choice.version}}
         if choice.version == NO_VERSION:
-            # If the undo dies after this, the next run sets the flag again.
-            unset_flag(self.spark, self.target)
+            # If the undo dies after this, the next run sets the flag again, or an undo of the next attempt.
+            with override_settings(self.spark, set_user_metadata({REMOVES_FLAG: True})):
+                unset_flag(self.spark, self.target)
             restore = partial(delete_all_rows, self.spark, self.target)
         else:
             restore = partial(restore_table, self.spark, self.target, choice.version)
         with self.reporter.progress.time_step("restore"):
             commit = commit_run(self.spark, self.target, self.decision.capability, self.last, state, restore)
+        if has_flag(SparkLog(self.spark), self.target):
+            # A run sets the flags after the versions of side tables that its commit names.
+            for dataset, version in self.decision.side_tables:
+                if version is not None:
+                    change_flag(self.spark, dataset, is_set=True)
         return self.reporter.build_report(result, version=commit.version, changed=True)
 
     def _remove_load(self, removal: LoadRemoval, held: ExitStack) -> dict[str, Any]:
@@ -206,3 +221,4 @@ class _Undo(JobRun):
             table.restore()
         elif table.latest_version is not None:
             table.clear_rows()
+            unset_flag(self.spark, dataset)

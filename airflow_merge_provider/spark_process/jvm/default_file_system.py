@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 
 from airflow_merge_provider.spark_process.jvm.spark_defaults import find_site_file, read_settings
 
-_NAMES = ("fs.defaultFS", "fs.default.name")
-_SPARK = "spark.hadoop."
-_FILE = "core-site.xml"
+_FILE_SYSTEM_SETTINGS = ("fs.defaultFS", "fs.default.name")
+_HADOOP_PREFIX = "spark.hadoop."
+_CORE_SITE = "core-site.xml"
 _LOCAL = "file:"
 
 
@@ -25,10 +25,10 @@ def has_local_paths(conf: Mapping[str, str]) -> bool:
 
 def _find_default(conf: Mapping[str, str]) -> str:
     for settings in (conf, read_settings()):
-        for name in _NAMES:
-            if value := settings.get(f"{_SPARK}{name}"):
+        for name in _FILE_SYSTEM_SETTINGS:
+            if value := settings.get(f"{_HADOOP_PREFIX}{name}"):
                 return value
-    file = find_site_file(_FILE)
+    file = find_site_file(_CORE_SITE)
     return _LOCAL if file is None else _read_site(file)
 
 
@@ -42,7 +42,7 @@ def _read_site(file: Path) -> str:
         (item.findtext("name") or "").strip(): (item.findtext("value") or "").strip()
         for item in properties.iter("property")
     }
-    default = next((values[name] for name in _NAMES if name in values), _LOCAL)
+    default = next((values[name] for name in _FILE_SYSTEM_SETTINGS if name in values), _LOCAL)
     # Hadoop also takes settings from other files, which it includes here.
     is_complete = properties.find("{http://www.w3.org/2001/XInclude}include") is None
     return default if is_complete or default != _LOCAL else ""

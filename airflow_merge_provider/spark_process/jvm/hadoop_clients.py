@@ -16,7 +16,7 @@ _SDK_OF_HADOOP = {"3.5.0": "2.35.4", "3.4.2": "2.29.52"}
 _SDK_PARTS = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
 _API = "hadoop-client-api"
 # Spark's jars folder has these already.
-_NOT_NEEDED = (
+_EXCLUDED_OF_HADOOP = (
     "org.apache.hadoop:hadoop-client*,io.netty:*,org.slf4j:*,commons-*:*,org.apache.httpcomponents:*,"
     "com.fasterxml.jackson.core:*"
 )
@@ -36,7 +36,7 @@ class HadoopClient:
     store: str
     artifact: str
     packages: Mapping[str, tuple[str, ...]]
-    excluded: str = _NOT_NEEDED
+    excluded: str = _EXCLUDED_OF_HADOOP
     limit: str = ""
 
     @property

@@ -20,13 +20,13 @@ from airflow_merge_provider.core.errors import MergeError, SetupError
 
 # Newest first: Delta has a jar for each of them.
 SPARK_VERSIONS = ("4.2", "4.1")
-_SPARK = f"Spark {', '.join(SPARK_VERSIONS[:-1])} or {SPARK_VERSIONS[-1]}"
-_DELTA = "4.4.0"
+_SPARK_NAME = f"Spark {', '.join(SPARK_VERSIONS[:-1])} or {SPARK_VERSIONS[-1]}"
+_DELTA_VERSION = "4.4.0"
 # Delta's other dependencies are already in Spark's jars folder, or are needed only for other catalogs.
-_NOT_NEEDED = (
+_EXCLUDED_OF_DELTA = (
     "com.*:*,org.*:*,io.airlift:*,io.unitycatalog:*,javax.*:*,jakarta.*:*,commons-*:*,io.delta:delta-kernel*"
 )
-_JAVA_FLOOR = 17
+_JAVA_MIN = 17
 # The SHA-256 of every jar that is downloaded.
 CHECKSUMS = Path(__file__).with_name("jar_checksums.txt")
 
@@ -80,7 +80,7 @@ def list_delta_jars() -> list[Path]:
     :raises SetupError: when Spark is not found.
     """
     artifacts = (f"delta-spark_{spark_version(spark_home())}_2.13", "delta-storage")
-    return [cache_folder() / "jars" / f"{artifact}-{_DELTA}.jar" for artifact in artifacts]
+    return [cache_folder() / "jars" / f"{artifact}-{_DELTA_VERSION}.jar" for artifact in artifacts]
 
 
 def spark_version(home: Path) -> str | None:
@@ -101,8 +101,8 @@ def spark_home() -> Path:
         home = Path(folder_name)
         if spark_version(home) is None:
             raise SetupError(
-                f"SPARK_HOME={folder_name} does not contain {_SPARK}: set it to a folder of Spark, or unset "
-                "it to use the installed pyspark package"
+                f"SPARK_HOME={folder_name} does not contain {_SPARK_NAME}: set it to a folder of Spark, or "
+                "unset it to use the installed pyspark package"
             )
         return home
     spec = importlib.util.find_spec("pyspark")
@@ -110,7 +110,7 @@ def spark_home() -> Path:
         if spark_version(Path(folder)) is not None:
             return Path(folder)
     raise SetupError(
-        f"{_SPARK} is not installed: run pip install 'airflow-merge-provider[spark]', or set SPARK_HOME"
+        f"{_SPARK_NAME} is not installed: run pip install 'airflow-merge-provider[spark]', or set SPARK_HOME"
     )
 
 
@@ -124,14 +124,14 @@ def find_java() -> Path:
     if not java or not os.access(java, os.X_OK):
         reason = f"JAVA_HOME={home} does not contain bin/java" if home else "java is not on the PATH"
         raise SetupError(
-            f"Java is missing: install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to its folder ({reason})"
+            f"Java is missing: install Java {_JAVA_MIN} or 21, or set JAVA_HOME to its folder ({reason})"
         )
     program = Path(java).resolve()
     version = java_version(program)
-    if version is not None and version < _JAVA_FLOOR:
+    if version is not None and version < _JAVA_MIN:
         raise SetupError(
             f"Java {version} is too old for Spark: "
-            f"install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to its folder (found {program})"
+            f"install Java {_JAVA_MIN} or 21, or set JAVA_HOME to its folder (found {program})"
         )
     return program
 
@@ -147,11 +147,11 @@ def java_version(program: Path) -> int | None:
 
 def _fetch_jars(jars: list[Path]) -> None:
     """Download the jars and move them in one by one, so that parallel calls are safe."""
-    packages = [f"io.delta:{jar.stem.removesuffix(f'-{_DELTA}')}:{_DELTA}" for jar in jars]
+    packages = [f"io.delta:{jar.stem.removesuffix(f'-{_DELTA_VERSION}')}:{_DELTA_VERSION}" for jar in jars]
     names = " and ".join(jar.name for jar in jars)
     remedy = f"copy {names} to {jars[0].parent}"
     with download_packages(
-        "The Delta jars", packages, _NOT_NEEDED, jars[0].parent, remedy
+        "The Delta jars", packages, _EXCLUDED_OF_DELTA, jars[0].parent, remedy
     ) as downloaded_jars:
         for jar in jars:
             (downloaded_jars / f"io.delta_{jar.name}").replace(jar)

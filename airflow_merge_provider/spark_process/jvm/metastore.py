@@ -12,14 +12,14 @@ from airflow_merge_provider.spark_process.jvm.spark_defaults import find_site_fi
 _CATALOG = "spark.sql.catalog."
 _SESSION_CATALOG = "spark_catalog"
 # The class that this package sets: it adds Delta to Spark's own catalog.
-_DELTA = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 # Where Hive has its metastore; without one, it is a database in the folder of the Spark process.
 _METASTORES = (
     "spark.hadoop.hive.metastore.uris",
     "spark.hive.metastore.uris",
     "spark.hadoop.javax.jdo.option.ConnectionURL",
 )
-_HINT = (
+_METASTORE_HINT = (
     "use a location or a bare ID, set a metastore or spark.sql.catalog.<name> in the Spark settings, or run "
     "on a cluster or a Spark Connect server that has a catalog"
 )
@@ -46,7 +46,7 @@ def find_catalog_problems(
             message = (
                 f"{table!r} is a catalog table, and the catalog of Spark on this machine ends with Spark"
             )
-            problems.append(Problem(path, "catalog", message, _HINT))
+            problems.append(Problem(path, "catalog", message, _METASTORE_HINT))
     return problems
 
 
@@ -65,8 +65,8 @@ def _keeps_tables(table: str, settings: Mapping[str, str]) -> bool:
     catalog = first if names_catalog else default
     if catalog.lower() == _SESSION_CATALOG:
         catalog = _SESSION_CATALOG
-    implementation = settings.get(f"{_CATALOG}{catalog}", _DELTA)
-    if implementation != _DELTA:
+    implementation = settings.get(f"{_CATALOG}{catalog}", _DELTA_CATALOG)
+    if implementation != _DELTA_CATALOG:
         return True
     return catalog == _SESSION_CATALOG and _has_metastore(settings)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.spark_process.jvm.jars import spark_home
 
-_FILE = "spark-defaults.conf"
+_DEFAULTS_FILE = "spark-defaults.conf"
 _BLANKS = " \t\f"
 # What Spark trims from a value.
 _TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 # A name in a Java properties file ends at the first blank, equals sign or colon without a backslash.
-_ENTRY = re.compile(rf"((?:\\.|[^\\{_BLANKS}=:])*)[{_BLANKS}]*[=:]?[{_BLANKS}]*(.*)", re.DOTALL)
+_ENTRY_PATTERN = re.compile(rf"((?:\\.|[^\\{_BLANKS}=:])*)[{_BLANKS}]*[=:]?[{_BLANKS}]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROL = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 _ODD_BACKSLASHES = re.compile(r"(?<!\\)(?:\\\\)*\\$")
@@ -30,7 +30,7 @@ def read_spark_defaults() -> dict[str, str]:
     folder_name = os.environ.get("SPARK_CONF_DIR")
     folder = Path(folder_name) if folder_name else spark_home() / "conf"
     try:
-        text = (folder / _FILE).read_text(encoding="utf-8", errors="replace")
+        text = (folder / _DEFAULTS_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
         # Spark starts without the file, too.
         return {}
@@ -43,7 +43,7 @@ def parse_properties(text: str) -> dict[str, str]:
     >>> parse_properties("# my cluster\nspark.jars  /a.jar,\\\n  /b.jar\nspark.master=yarn")
     {'spark.jars': '/a.jar,/b.jar', 'spark.master': 'yarn'}
     """
-    entries = (_ENTRY.fullmatch(line) for line in _join_lines(text))
+    entries = (_ENTRY_PATTERN.fullmatch(line) for line in _join_lines(text))
     return {
         _replace_escapes(entry[1]): _replace_escapes(entry[2]).strip(_TRIMMED)
         for entry in entries
@@ -81,7 +81,7 @@ def _read_escape(character: str) -> str:
     return _CONTROL.get(character, character)
 
 
-_FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_FOLDER_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 def read_settings() -> dict[str, str]:
@@ -102,4 +102,4 @@ def _list_folders() -> Iterator[Path]:
     else:
         with suppress(SetupError):
             yield spark_home() / "conf"
-    yield from (Path(folder) for name in _FOLDERS if (folder := os.environ.get(name)))
+    yield from (Path(folder) for name in _FOLDER_VARIABLES if (folder := os.environ.get(name)))

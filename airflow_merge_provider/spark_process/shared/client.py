@@ -13,7 +13,7 @@ from airflow_merge_provider.spark_process.launch import (
     LOCAL,
     NO_CONNECT,
     SCRIPT,
-    STOPPED,
+    STOPPED_ON_REQUEST,
     JobProcess,
     supports_connect,
 )
@@ -32,7 +32,7 @@ from airflow_merge_provider.spark_process.shared.settings import (
     read_environment,
 )
 
-_ATTEMPTS = 2
+_START_ATTEMPTS_MAX = 2
 
 
 class SharedSparkProcess:
@@ -64,21 +64,21 @@ class SharedSparkProcess:
         spec = build_spec(self._conf, self._settings)
         start = ServerStart(spec, self._settings, on_line=self._on_line, check_stop=self._check_stop)
         memory_setting = describe_memory_setting(self._conf)
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, _START_ATTEMPTS_MAX + 1):
             state, slot = start.acquire_slot()
             run = ServerRun(start.folder, state, self._build_job, self._on_line, memory_setting)
             try:
                 return run.run_job()
             except ServerLostError as error:
                 self._check_stop()
-                if attempt == _ATTEMPTS:
+                if attempt == _START_ATTEMPTS_MAX:
                     raise
                 self._on_line(f"{error.message}: trying again")
             finally:
                 slot.release()
             if run.is_unresponsive:
                 start.replace_server(state)
-        raise JobError(STOPPED)
+        raise JobError(STOPPED_ON_REQUEST)
 
     def kill_process(self) -> None:
         """End the child process; its statements on the server are interrupted."""
@@ -88,7 +88,7 @@ class SharedSparkProcess:
 
     def _check_stop(self) -> None:
         if self._killed:
-            raise JobError(STOPPED)
+            raise JobError(STOPPED_ON_REQUEST)
 
     def _build_job(self, url: str, on_line: Callable[[str], object]) -> JobProcess:
         session_conf = split_conf(self._conf)[1]

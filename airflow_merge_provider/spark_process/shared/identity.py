@@ -44,7 +44,7 @@ _IGNORED = ("spark.app.name",)
 
 # A server gets these variables only, and all of them except _NEUTRAL are part of its identity: a run never
 # uses credentials of another environment, and variables of a single task do not multiply the servers.
-_VARIABLES = re.compile(
+_ENVIRONMENT_NAMES = re.compile(
     r"(AWS|AZURE|GOOGLE|GCLOUD|GCS|CLOUDSDK|HADOOP|HDFS|YARN|HIVE|JAVA|JDK|SPARK|PYSPARK|KRB5|OSS|ALIBABA|ALIYUN|OCI|"
     r"MINIO|S3|ABFS|SSL|REQUESTS_CA|CURL_CA|LD)_\w+|(https?|no|ftp)_proxy|_JAVA_OPTIONS|KRB5CCNAME|"
     r"PYTHON(PATH|HOME|USERBASE)|AIRFLOW_MERGE_PROVIDER_CACHE|XDG_CACHE_HOME|TZ|TMPDIR|HOME",
@@ -53,7 +53,7 @@ _VARIABLES = re.compile(
 _NEUTRAL = re.compile(r"PATH|USER|LOGNAME|LANG|LC_\w+|SHELL")
 # Tokens and addresses of Spark Connect sessions, which belong to clients.
 _OF_CLIENTS = re.compile(r"SPARK_CONNECT_\w+")
-_DIGEST_CHARACTERS = 20
+_SERVER_DIGEST_CHARACTERS = 20
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ServerSpec:
     def compute_digest(self, key: bytes) -> str:
         """Return the name of the server's folder; only the owner of the key can test guesses of a secret."""
         text = json.dumps(asdict(self), sort_keys=True)
-        return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:_DIGEST_CHARACTERS]
+        return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:_SERVER_DIGEST_CHARACTERS]
 
     def as_object(self) -> dict[str, Any]:
         """Return the values for the supervisor."""
@@ -132,7 +132,7 @@ def build_spec(conf: Mapping[str, str], settings: LocalSparkSettings) -> ServerS
         # The server creates the files of tables.
         "umask": _read_umask(),
     }
-    return ServerSpec(server_conf, settings.core_count, _select_variables(_VARIABLES), facts)
+    return ServerSpec(server_conf, settings.core_count, _select_variables(_ENVIRONMENT_NAMES), facts)
 
 
 def build_environment(spec: ServerSpec) -> dict[str, str]:

@@ -18,10 +18,10 @@ from typing import Any
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.spark_process.shared.file_lock import is_locked, release_lock, try_lock
 
-_NAME = "airflow-merge-spark-{}"
-_KEY, _KEY_BYTES = "key", 32
+_FOLDER_NAME = "airflow-merge-spark-{}"
+_KEY_FILE, _KEY_BYTES = "key", 32
 # A folder whose server is gone is removed after this time: until then it shows why the server ended.
-_LEFT_SECONDS = 3600.0
+_ABANDONED_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class ServerFolder:
         """Remove the records of servers that ended long ago."""
         for file in self.path.glob("ended-*.json"):
             with contextlib.suppress(OSError):
-                if time.time() - file.stat().st_mtime > _LEFT_SECONDS:
+                if time.time() - file.stat().st_mtime > _ABANDONED_SECONDS:
                     file.unlink()
 
     def _end_file(self, server_id: str) -> Path:
@@ -156,7 +156,7 @@ def find_base_folder() -> Path:
 
     :raises SetupError: if it cannot be created, or is not a private folder of this user.
     """
-    folder = Path(tempfile.gettempdir()) / _NAME.format(os.getuid())
+    folder = Path(tempfile.gettempdir()) / _FOLDER_NAME.format(os.getuid())
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
@@ -176,10 +176,10 @@ def find_base_folder() -> Path:
 
 def read_key(base: Path) -> bytes:
     """Return the key of this user's digests, created on first use."""
-    file = base / _KEY
+    file = base / _KEY_FILE
     with contextlib.suppress(FileNotFoundError):
         return file.read_bytes()
-    part = base / f"{_KEY}-{secrets.token_hex(8)}"
+    part = base / f"{_KEY_FILE}-{secrets.token_hex(8)}"
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(secrets.token_bytes(_KEY_BYTES))
@@ -205,7 +205,7 @@ def remove_left_folders(base: Path) -> None:
 
 def _is_old(folder: ServerFolder) -> bool:
     try:
-        return time.time() - folder.path.stat().st_mtime > _LEFT_SECONDS
+        return time.time() - folder.path.stat().st_mtime > _ABANDONED_SECONDS
     except FileNotFoundError:
         return False
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.spark_process.connect_token import LOOPBACK, read_token
-from airflow_merge_provider.spark_process.launch import STOPPED, JobProcess
+from airflow_merge_provider.spark_process.launch import STOPPED_ON_REQUEST, JobProcess
 from airflow_merge_provider.spark_process.shared.server_end import OUT_OF_MEMORY, build_end_error
 from airflow_merge_provider.spark_process.shared.server_folder import ServerEnd, ServerFolder, ServerState
 
@@ -28,7 +28,7 @@ _SESSION_OPEN = re.compile(r"\[merge .*\] session: ")
 _SESSION_BEGUN = re.compile(r"\[merge .*\] import: ")
 # Opening a session takes seconds, on a busy machine up to half a minute.
 _SESSION_SECONDS = 120.0
-_POLL_SECONDS = 0.5
+_RUN_POLL_SECONDS = 0.5
 # The time in which a run whose server has ended may still write the result that it has.
 _RESULT_SECONDS = 3.0
 # A supervisor records the end of its server within this time.
@@ -86,7 +86,7 @@ class ServerRun:
         try:
             outcome = job.run()
         except (JobError, SetupError) as error:
-            if self._is_server_lost or (error.message != STOPPED and self._wait_for_loss()):
+            if self._is_server_lost or (error.message != STOPPED_ON_REQUEST and self._wait_for_loss()):
                 raise self._build_lost_error() from None
             raise
         finally:
@@ -115,7 +115,7 @@ class ServerRun:
 
     def _watch_server(self, job: JobProcess) -> None:
         """Kill the process when its server ends or does not answer: the process would retry for minutes."""
-        while not self._ended.wait(_POLL_SECONDS):
+        while not self._ended.wait(_RUN_POLL_SECONDS):
             if not self._is_server_present():
                 self._is_server_lost = True
                 self._ended.wait(_RESULT_SECONDS)
@@ -141,7 +141,7 @@ class ServerRun:
         while time.monotonic() < end:
             if not self._is_server_present():
                 return True
-            time.sleep(_POLL_SECONDS / 5)
+            time.sleep(_RUN_POLL_SECONDS / 5)
         return False
 
     def _build_lost_error(self) -> JobError:
@@ -157,7 +157,7 @@ class ServerRun:
 
 
 _FILE_MAX_BYTES = 1 << 20
-_LAST_LINES = 50
+_LAST_LINES_MAX = 50
 _LINE_MAX_CHARACTERS = 2000
 
 
@@ -167,7 +167,7 @@ class ServerLog:
     def __init__(self, file: Path, max_bytes: int = _FILE_MAX_BYTES) -> None:
         self._file = file
         self._max_bytes = max_bytes
-        self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self.last_lines: deque[str] = deque(maxlen=_LAST_LINES_MAX)
 
     def copy_lines(self, lines: Iterable[str]) -> None:
         """Write all lines until there are no more."""

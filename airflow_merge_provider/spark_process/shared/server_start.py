@@ -31,12 +31,12 @@ from airflow_merge_provider.spark_process.shared.settings import LocalSparkSetti
 from airflow_merge_provider.spark_process.shared.slots import Slot, try_slot
 from airflow_merge_provider.spark_process.shared.supervisor import HOST, MODULE
 
-_POLL_SECONDS = 0.1
+_START_POLL_SECONDS = 0.1
 _WAIT_SECONDS = 0.5
 # A supervisor ends a server that is not ready in time; one that does not is ended.
 _END_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
-_STOP_SECONDS = 30.0
+_START_STOP_SECONDS = 30.0
 _LOG_SECONDS = 60.0
 # A run that starts a server leaves this many others that no run uses.
 IDLE_SERVERS_MAX = 2
@@ -91,7 +91,7 @@ class ServerStart:
             elif attempts > 1:
                 in_use = f"{self.folder.count_held_slots()} of {self._spec.slots} are in use"
                 self._log_once_per_minute(f"waiting for a slot of the shared Spark server: {in_use}")
-            time.sleep(_POLL_SECONDS if attempts <= 1 else _WAIT_SECONDS)
+            time.sleep(_START_POLL_SECONDS if attempts <= 1 else _WAIT_SECONDS)
 
     def replace_server(self, state: ServerState) -> None:
         """End a server that does not answer, unless other runs use it.
@@ -140,7 +140,7 @@ class ServerStart:
                 server_id = self._launch_supervisor(lock)
             if time.monotonic() - begin > self._start_seconds + _END_SECONDS:
                 self._end_start()
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_START_POLL_SECONDS)
         seconds = time.monotonic() - begin
         self._on_line(f"the shared Spark server is ready after {seconds:.1f} s")
         return state
@@ -231,9 +231,9 @@ def stop_server(folder: ServerFolder, state: ServerState) -> None:
         if folder.is_supervised():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(state.pid, number)
-        end = time.monotonic() + _STOP_SECONDS
+        end = time.monotonic() + _START_STOP_SECONDS
         while folder.is_supervised() and time.monotonic() < end:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_START_POLL_SECONDS)
 
 
 def format_duration(seconds: float) -> str:

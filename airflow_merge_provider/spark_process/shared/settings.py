@@ -17,7 +17,7 @@ SHARED, PROCESS = "shared", "process"
 POD_VARIABLE = "AIRFLOW_IS_K8S_EXECUTOR_POD"
 MEMORY_SETTING = "spark.driver.memory"
 
-_DEFAULTS = {
+_SETTING_DEFAULTS = {
     "local_spark": SHARED,
     "local_spark_idle": "10m",
     "local_spark_memory": "2g",
@@ -25,7 +25,7 @@ _DEFAULTS = {
     "local_spark_warm_up": "True",
 }
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_UNIT_BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 # Each concurrent run needs about this much of the heap for its plans, its session and Delta's snapshots.
 _SLOT_BYTES = 512 << 20
 _SLOTS_PER_CORE = 2
@@ -57,7 +57,7 @@ def parse_settings(get_value: Callable[[str], str | None]) -> LocalSparkSettings
 
     :raises ConfigError: with every invalid value.
     """
-    values = {name: (get_value(name) or default).strip() for name, default in _DEFAULTS.items()}
+    values = {name: (get_value(name) or default).strip() for name, default in _SETTING_DEFAULTS.items()}
     problems: list[Problem] = []
 
     def parse_value(name: str, parse: Callable[[str], object | None], valid: str) -> object | None:
@@ -126,7 +126,7 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.lower())
     if match is None:
         raise ValueError
-    return int(match[1]) * _BYTES[match[2] or "m"]
+    return int(match[1]) * _UNIT_BYTES[match[2] or "m"]
 
 
 def _parse_mode(text: str) -> str:

@@ -33,8 +33,8 @@ from airflow_merge_provider.spark_process.shared.server_run import ServerLog
 HOST = LOOPBACK[0]
 MODULE = "airflow_merge_provider.spark_process.shared.supervisor"
 
-_POLL_SECONDS = 0.2
-_STOP_SECONDS = 10.0
+_SUPERVISOR_POLL_SECONDS = 0.2
+_SERVER_STOP_SECONDS = 10.0
 # Programs that clean temporary folders remove files that nobody has touched for days.
 _TOUCH_SECONDS = 3600.0
 
@@ -100,8 +100,8 @@ class Supervisor:
             try:
                 self._supervise_server(server, work)
             finally:
-                server.stop(_STOP_SECONDS)
-                reader.join(_STOP_SECONDS)
+                server.stop(_SERVER_STOP_SECONDS)
+                reader.join(_SERVER_STOP_SECONDS)
 
     def _supervise_server(self, server: ConnectServer, work: Path) -> None:
         """Wait until the server ends, also if it never becomes ready."""
@@ -111,7 +111,7 @@ class Supervisor:
             if is_late or server.exit_code is not None or self._stop_requested.is_set():
                 self._record_end(server, is_late=is_late)
                 return
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_SUPERVISOR_POLL_SECONDS)
         state = self._publish_state(server.pid, server.port)
         background = BackgroundWork(self._build_steps(work / "warm_up", server.port) if self._warm_up else [])
         try:
@@ -136,7 +136,7 @@ class Supervisor:
             if now - touched > _TOUCH_SECONDS:
                 touched = now
                 self._touch_files()
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_SUPERVISOR_POLL_SECONDS)
 
     def _end_idle_server(self) -> bool:
         """Withdraw the server, unless a run is looking for it right now; return whether it is withdrawn."""
@@ -153,7 +153,7 @@ class Supervisor:
         """Record why the server ended, if runs may ask why."""
         code = server.exit_code
         # The exit code arrives before the last lines of the output do.
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_SUPERVISOR_POLL_SECONDS)
         if code is not None:
             self._folder.write_end(ServerEnd(self._id, *classify_exit(code, self._log.last_lines)))
         elif self._stop_requested.is_set():

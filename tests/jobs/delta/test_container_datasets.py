@@ -18,9 +18,11 @@ from pyarrow import orc, parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
+from airflow_merge_provider.jobs.spark.errors import convert_error
 from airflow_merge_provider.jobs.spark.files import container_files
 
 CALENDAR = "orc.proleptic.gregorian.default"
@@ -230,5 +232,8 @@ def test_files_that_only_spark_sees_are_read_or_refused(
 
     assert read_rows(spark, tmp_path / "avro", "avro", options, files) == expected
     assert read_rows(spark, tmp_path / "orc", "orc", {CALENDAR: "false"}, {}) == [(OLD,)]
-    with pytest.raises(PySparkException, match="column 'v' has a DATE before"):
+    with pytest.raises(PySparkException, match="column 'v' has a DATE before") as raised:
         read_rows(spark, tmp_path / "orc", "orc", {}, {})
+    with use_shown_rows(ShownRows(rows="keys")):
+        shown = str(convert_error(raised.value))
+    assert ".orc: column 'v' has a DATE before 1582-10-15, which Spark reads as '***': the file" in shown

@@ -19,7 +19,7 @@ from airflow_merge_provider.core.merge_engine.checks import plan_fold
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.run.columns import describe_text_order
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER
-from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, KIND, PROBLEM
+from airflow_merge_provider.jobs.merge_engine.records import RECORD_ARRIVAL, RECORD_KIND, RECORD_PROBLEM
 from airflow_merge_provider.jobs.merge_engine.row_changes import fold_batch
 from airflow_merge_provider.jobs.merge_engine.source_columns import table_columns
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
@@ -179,7 +179,7 @@ def test_infinite_results_of_finite_values_are_refused(lean: SparkSession) -> No
         lean,
         pa.table(
             [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)],
-            names=["k", ARRIVAL, "f", "d", KIND],
+            names=["k", RECORD_ARRIVAL, "f", "d", RECORD_KIND],
         ),
     )
     options = {f"fields.{name}.aggregate-function": "sum" for name in ("f", "d")}
@@ -189,9 +189,9 @@ def test_infinite_results_of_finite_values_are_refused(lean: SparkSession) -> No
 
     folded = fold_batch(plan_fold(config, table_columns(batch.schema)), batch, None)
 
-    results = {row["k"]: row for row in folded.select("k", f"`{AFTER}`.*", f"`{PROBLEM}`").collect()}
+    results = {row["k"]: row for row in folded.select("k", f"`{AFTER}`.*", f"`{RECORD_PROBLEM}`").collect()}
     message = "overflow: sum of column {!r} is infinite, out of range for {}"
-    assert {key: row[PROBLEM] for key, row in results.items() if row[PROBLEM]} == {
+    assert {key: row[RECORD_PROBLEM] for key, row in results.items() if row[RECORD_PROBLEM]} == {
         "float": message.format("f", "FLOAT"),
         "float retracted": message.format("f", "FLOAT"),
         "double": message.format("d", "DOUBLE"),

@@ -12,9 +12,11 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.population import Population
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.jobs.merge_load.job import run
+from airflow_merge_provider.jobs.run.population import run_with_population
 from tests.conformance.merge_load import MemoryLake, MemoryTarget
 from tests.reports import check_report
 from tests.tables import read_rows
@@ -37,6 +39,7 @@ class Loads:
     def __init__(self, spark: SparkSession, folder: Path, strategy: str, **settings: Any) -> None:
         self.spark, self.folder = spark, folder
         self.settings = {"strategy": strategy, "target": "t", "source": "s", **settings}
+        self.population: Population | None = None
         self._runs = 0
 
     @property
@@ -58,6 +61,7 @@ class Loads:
             run=RunToken(dag_id="tests", run_id=run_id or str(self._runs), task_id="load"),
             warehouse=str(self.folder),
             started_at=self._runs * 1_000_000,
+            population=self.population,
             **request_arguments,
         )
         return check_report(self._run_job(request))
@@ -110,7 +114,7 @@ class Loads:
         return {name: sorted(versions) for name, versions in history.items()}
 
     def _run_job(self, request: JobRequest) -> dict[str, Any]:
-        return run(self.spark, request, Progress(out=str))
+        return run_with_population(self.spark, request, Progress(out=str), run)
 
     def _write_table(self, table: pa.Table, name: str) -> None:
         write_deltalake(str(self.folder / name), table, mode="overwrite", schema_mode="overwrite")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from deltalake import DeltaTable
 
 from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.population import FLAG, Population
 from tests.jobs.delta_log import list_commits
 from tests.jobs.merge_load.conftest import MakeLoads
 
@@ -24,6 +28,31 @@ def test_each_type_has_a_table_with_commits_of_its_own(loads: MakeLoads) -> None
     assert (first["counts"]["tables"], first["rows"]["inserted"]) == (2, 3)
     assert second["details"]["tables"] == again["details"]["tables"] == {"push": 1}
     assert [len(list_commits(table.target / name)) for name in ("push", "fork")] == [2, 1]
+
+
+def test_each_table_has_a_flag_of_its_own(loads: MakeLoads) -> None:
+    """Tables that exist get it as new ones do, after the load or before it, and lose it with ``reset``."""
+    table = loads("upsert", primary_key="id", dispatch_by="type", nested="tables")
+    tables = ("push", "push__tags", "fork")
+
+    def load_rows(mode: Any, rows: Any = None, **fields: Any) -> Any:
+        table.population = Population(target="t", set_initial_offset=mode, datasets=("s",), **fields)
+        report = table.load_rows(rows)
+        properties = (DeltaTable(table.target / name).metadata().configuration for name in tables)
+        return report["populated"], report["became_populated"], [FLAG in one for one in properties]
+
+    events = [{**event, "tags": [event["type"]] * (event["id"] % 2)} for event in EVENTS]
+    assert load_rows("if-source-populated", events) == (True, True, [True, True, True])
+    DeltaTable(table.folder / "s").alter.set_table_properties({FLAG: "false"}, raise_if_not_exists=False)
+    assert load_rows("if-source-populated", reset=True) == (False, False, [False, False, False])
+    assert load_rows("if-source-populated") == (False, False, [False, False, False])
+    assert load_rows("always") == (True, True, [True, True, True])
+    assert load_rows("never") == (True, False, [True, True, True])
+    assert load_rows("never", reset=True) == (False, False, [False, False, False])
+    events.append({"id": 4, "type": "fork", "tags": None})
+    assert load_rows("initially", events) == (True, True, [True, True, True])
+    operations = [commit["operation"] for commit in DeltaTable(table.target / "fork").history(2)]
+    assert operations[1] == "SET TBLPROPERTIES"
 
 
 def test_values_that_are_no_names_stop_the_load(loads: MakeLoads) -> None:

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.merge_source.columns import REPLACED
+from airflow_merge_provider.core.merge_source.columns import REPLACED_COLUMN
 from airflow_merge_provider.core.merge_source.explanation import describe_member_changes
 from airflow_merge_provider.jobs.merge_source.output.changed_rows import list_changed_rows
-from airflow_merge_provider.jobs.merge_source.output.row_changes import HASH, ID
+from airflow_merge_provider.jobs.merge_source.output.row_changes import ENTITY_HASH, ID
 
 pytestmark = pytest.mark.spark
 
 _MEMBER = "STRUCT<dataset: STRING, id: STRING, keys: ARRAY<STRUCT<rule: STRING, key: STRING>>>"
-_SCHEMA = f"{ID} STRING, {HASH} STRING, _deleted BOOLEAN, `{REPLACED}` BOOLEAN, _members ARRAY<{_MEMBER}>"
+_SCHEMA = f"{ID} STRING, {ENTITY_HASH} STRING, _deleted BOOLEAN, `{REPLACED_COLUMN}` BOOLEAN, "
+_SCHEMA += f"_members ARRAY<{_MEMBER}>"
 _NAMES = ["z1", "a10", "a2", "Ä", "😀", "a/b"]
 
 

@@ -15,7 +15,7 @@ from airflow_merge_provider.jobs.merge_source.cluster.components import connect_
 from airflow_merge_provider.jobs.merge_source.cluster.components_distributed import (
     CHECK,
     ENTITY,
-    KEY,
+    NODE_KEY,
     SIDE,
     connect_distributed,
 )
@@ -55,14 +55,14 @@ def in_spark(spark: SparkSession, workload: Workload) -> tuple[list[int], list[i
     """Return the cluster of every entity, by the driver and by Spark."""
     sources = workload.build_sources()
     numbers = {order: at for at, order in enumerate(workload.keys)}
-    rows: dict[str, list[int]] = {SIDE: [], KEY: [], CHECK: [], ENTITY: []}
+    rows: dict[str, list[int]] = {SIDE: [], NODE_KEY: [], CHECK: [], ENTITY: []}
     for source in sources:
         for order, (entities, hashes, checks) in source.keys.items():
             rows[SIDE] += [numbers[order]] * len(entities)
-            rows[KEY] += hashes.tolist()
+            rows[NODE_KEY] += hashes.tolist()
             rows[CHECK] += checks.tolist()
             rows[ENTITY] += source.hashes[entities].tolist()
-    kinds = {SIDE: pa.int32(), KEY: pa.int64(), CHECK: pa.int64(), ENTITY: pa.int64()}
+    kinds = {SIDE: pa.int32(), NODE_KEY: pa.int64(), CHECK: pa.int64(), ENTITY: pa.int64()}
     keys = create_dataframe(
         spark, pa.table({name: pa.array(rows[name], kind) for name, kind in kinds.items()})
     )

@@ -108,14 +108,14 @@ def test_each_run_leaves_a_row_of_figures(make_pipe: MakePipe) -> None:
     rows = pipe.spark.read.format("delta").load(str(pipe.folder / "figures")).orderBy("run").collect()
 
     first, second = (row.asDict(recursive=True) for row in rows)
-    assert {name: first[name] for name in ("run", "scope", "entities", "golden", "merged")} == {
-        "run": 1, "scope": "all", "entities": 5, "golden": 3, "merged": 1,
+    assert {name: first[name] for name in ("run", "scope", "entities", "live_rows", "merged")} == {
+        "run": 1, "scope": "all", "entities": 5, "live_rows": 3, "merged": 1,
     }  # fmt: skip
     assert first["largest"] == [{"id": "0|a1|0|a2|1|b1", "size": 3}]
     assert (first["same_dataset"], first["bridges"]) == (1, 1)
     assert first["one_sided"] == [{"rule": "a.x = b.x", "left": 1, "right": 1}]
-    assert {name: second[name] for name in ("run", "scope", "entities", "golden", "merged")} == {
-        "run": 2, "scope": "looked_at", "entities": 6, "golden": 3, "merged": 2,
+    assert {name: second[name] for name in ("run", "scope", "entities", "live_rows", "merged")} == {
+        "run": 2, "scope": "evaluated", "entities": 6, "live_rows": 3, "merged": 2,
     }  # fmt: skip
     assert second["cluster_sizes"] == [{"size": 2, "clusters": 1}]
 

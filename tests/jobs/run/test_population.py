@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import ConfigError, DataError
+from airflow_merge_provider.core.errors import ConfigError, ConflictError, DataError
 from airflow_merge_provider.core.population import Population
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.previous_run import load_previous_run
@@ -128,14 +128,16 @@ def test_the_mode_decides_how_far_a_run_has_to_come(
     """The mode decides whether an existing output is populated after a failed or a successful run."""
     make_source(tmp_path)
 
-    def fail_to_commit(spark: SparkSession, request: Any, progress: Any) -> None:
+    def fail_to_commit(spark: SparkSession, request: Any, progress: Any, error: Any = None) -> None:
         target = Dataset(id="target", path=str(tmp_path / "target"))
         previous = load_previous_run(SparkLog(spark), target, probe.CAPABILITY, request)
         options = WriteOptions.from_request(request)
-        commit_run(spark, target, probe.CAPABILITY, previous, {}, raise_error, options=options)
+        commit_run(
+            spark, target, probe.CAPABILITY, previous, {}, partial(raise_error, error=error), options=options
+        )
 
-    def raise_error(*_: Any) -> None:
-        raise DataError("the source is not to be trusted")
+    def raise_error(*_: Any, error: Any = None) -> None:
+        raise error or DataError("the source is not to be trusted")
 
     with pytest.raises(DataError):
         flagged(mode, run="r0", job=fail_to_commit)
@@ -148,8 +150,9 @@ def test_the_mode_decides_how_far_a_run_has_to_come(
     with pytest.raises(DataError):
         flagged(mode, run="r4", job=fail_to_commit, target=str(tmp_path))
     assert read_flag(tmp_path) is None
-    with pytest.raises(DataError):
-        flagged(mode, run="r2", job=fail_to_commit)
+    with pytest.raises(ConflictError, match=r"^Delta has refused it$"):
+        # The only commit since the run has found the table is its own, of the flag.
+        flagged(mode, run="r2", job=partial(fail_to_commit, error=ConflictError("Delta has refused it")))
     assert read_flag(tmp_path) == flag_after_failure
     flagged(mode, run="r3", job=run_without_flag)
     assert read_flag(tmp_path) == flag_after_success

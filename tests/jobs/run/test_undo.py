@@ -114,6 +114,17 @@ class Lake:
         rows = self._spark.read.format("delta").load(str(self.folder / "t")).collect()
         return {name: {row[name] for row in rows} - {None} for name in ("_updated", "$stable_id")}
 
+    def set_flags(self) -> None:
+        """Mark all tables that a run writes as populated."""
+        for name in self._list_tables():
+            table = f"delta.`{self.folder / name}`"
+            self._spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('merge.populated' = 'true')").collect()
+
+    def read_flags(self) -> list[str]:
+        """Return the names of the tables with the populated flag."""
+        tables = {name: DeltaTable(str(self.folder / name)) for name in self._list_tables()}
+        return [name for name, table in tables.items() if "merge.populated" in table.metadata().configuration]
+
     def _list_tables(self) -> list[str]:
         names = (path.parent.name for path in self.folder.glob("*/_delta_log"))
         return sorted(name for name in names if name not in {"a", "b", "metrics"})
@@ -187,16 +198,19 @@ def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_pa
 def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Without a run in force, the target has no rows, an undo does nothing, and a run is like the first.
 
-    The undo of an undo brings back the rows of side tables too, also after another first run.
+    The undo of an undo brings back the rows and flags of side tables too, also after another first run.
     """
     lake = Lake(spark, tmp_path, name)
-    contents = []
+    contents: list[Any] = []
+    flags: list[str] = []
     for number in (1, 2):
         lake.runs = 0  # both have the same load time
         lake.run(f"first-{number}")
         contents.append((lake.read_tables(), lake.read_tables(numbers=False)))
+        lake.set_flags()
+        flags = lake.read_flags()
         lake.undo(f"undo-{number}")
-        assert lake.read_tables() == {}
+        assert (lake.read_tables(), lake.read_flags()) == ({}, [])
         if name == "merge_source":
             assert len(read_rows(lake.folder / "metrics")) == number
     assert contents[0][1] == contents[1][1]
@@ -205,17 +219,18 @@ def test_an_undone_first_run_comes_back(spark: SparkSession, tmp_path: Path, nam
 
     lake.undo(run="undo-2")
 
-    assert lake.read_tables() == rows
+    assert (lake.read_tables(), lake.read_flags()) == (rows, flags)
     lake.change_rows()
     lake.run()
     lake.undo()
     assert lake.read_tables() == rows
 
 
-def test_a_first_run_without_rows_is_undone(lake: Lake) -> None:
+def test_a_first_run_without_rows_is_undone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The undo commits although there are no rows to delete; of the properties it only reverts the flag.
 
-    Its undo brings the flag back, unless it would revert rows of another program.
+    Its undo brings the flag back, also if an attempt died after it had removed the flag, unless it would
+    revert rows of another program.
     """
     lake.write_rows([], [])
     lake.run()
@@ -231,10 +246,19 @@ def test_a_first_run_without_rows_is_undone(lake: Lake) -> None:
     assert (report["details"]["restored"][0]["run_id"], report["warnings"]) == ("r1", [])
     properties = DeltaTable(str(lake.folder / "t")).metadata().configuration
     assert (properties["merge.populated"], properties["x.contact"]) == ("true", "y")
+    with monkeypatch.context() as context:
+        context.setattr(undo, "commit_run", _die)
+        with pytest.raises(MemoryError):
+            lake.undo("again")
+    assert "merge.populated" not in DeltaTable(str(lake.folder / "t")).metadata().configuration
     lake.undo("again")
+    lake.undo(run="again")
+    assert DeltaTable(str(lake.folder / "t")).metadata().configuration["merge.populated"] == "true"
+    lake.undo("third")
     lake.execute_sql("INSERT INTO {t} (_id) VALUES ('7')")
-    with pytest.raises(DataError, match="another writer changed rows in version 7"):
-        lake.undo(run="again")
+    version = lake.version
+    with pytest.raises(DataError, match=f"another writer changed rows in version {version}"):
+        lake.undo(run="third")
 
 
 @pytest.mark.parametrize("name", all_long_but(["nested", "merge_engine", "joiner"], "joiner"))

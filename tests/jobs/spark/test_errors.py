@@ -13,13 +13,16 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
 from airflow_merge_provider.core.errors import DataError, JobError, MergeError, SetupError
+from airflow_merge_provider.jobs.spark.causes import _OWN
 from airflow_merge_provider.jobs.spark.errors import (
-    COMMIT_REFUSED,
+    LOST_PARTITION_VALUE,
     convert_error,
     describe_unknown_error,
     first_line,
     has_condition,
 )
+from airflow_merge_provider.jobs.spark.files.file_problem import describe_error
+from airflow_merge_provider.jobs.spark.known_errors import COMMIT_REFUSED
 
 CALL = """An error occurred while calling o41.sql.
 : org.apache.spark.SparkException: Job aborted due to stage failure
@@ -241,7 +244,8 @@ def test_errors_of_rows_are_final_and_have_no_value(spark: SparkSession) -> None
         "DUPLICATED_MAP_KEY": "map(v, 1, v, 2)",
         "CANNOT_DECODE_URL": "url_decode(concat(v, '%ZZ'))",
         "MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION": "parse_json(v)",
-        "USER_RAISED_EXCEPTION": "raise_error(v)",
+        # As this package writes it, but not from one of its expressions.
+        "USER_RAISED_EXCEPTION": f"raise_error(concat('{LOST_PARTITION_VALUE} ', v, ' in the row '))",
     }
 
     for condition, expression in conditions.items():
@@ -300,6 +304,16 @@ def test_a_value_that_is_found_while_rows_are_written_is_named() -> None:
 
     assert isinstance(error, DataError)
     assert f"[USER_RAISED_EXCEPTION] {error.message}" == value
+
+
+def test_the_mark_of_an_own_error_is_not_shown() -> None:
+    """A file that a merge record cannot read has the problem as its reason, which has no mark."""
+    problem = "column 'v': '{}' is not a valid INT (correct it) SQLSTATE: P0001"
+    error = PySparkException(f"[USER_RAISED_EXCEPTION] {_OWN}6] /a.b: {problem.format('x')}")
+
+    assert describe_error(error) == f"[USER_RAISED_EXCEPTION] /a.b: {problem.format('x')}"
+    with use_shown_rows(ShownRows(rows="keys")):
+        assert describe_error(error) == f"[USER_RAISED_EXCEPTION] /a.b: {problem.format('***')}"
 
 
 def test_an_object_store_without_keys_is_a_missing_prerequisite() -> None:

@@ -11,7 +11,7 @@ import pytest
 import airflow_merge_provider
 from airflow_merge_provider.core.capabilities import CAPABILITIES, JOBS
 from airflow_merge_provider.core.capability import load_function
-from airflow_merge_provider.core.pipe.config import LOADS, SOURCES
+from airflow_merge_provider.core.pipe.config import LOADS, SOURCE_JOBS
 from airflow_merge_provider.jobs.submit.warm_up import RUNS
 
 PACKAGE = Path(airflow_merge_provider.__file__).parent
@@ -39,7 +39,7 @@ def test_a_capability_is_imported_when_it_is_asked_for() -> None:
 
 def test_pipes_and_the_warm_up_run_registered_jobs() -> None:
     """The types of pipes and the runs that warm up a server name all capabilities, and nothing else."""
-    assert {"merge_load" if kind in LOADS else kind for kind in SOURCES.values()} == set(CAPABILITIES)
+    assert {"merge_load" if kind in LOADS else kind for kind in SOURCE_JOBS.values()} == set(CAPABILITIES)
     # A merge record reads files, which share little of their plans with tables.
     assert {job for job, _ in RUNS.values()} == set(CAPABILITIES) - {"merge_record"}
 

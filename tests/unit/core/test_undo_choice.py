@@ -155,6 +155,22 @@ def test_an_undo_of_an_undo_reverts_no_foreign_change() -> None:
     assert choose(*entries, HistoryEntry(3, "OPTIMIZE"), run="u2").version == 0
 
 
+def test_an_undo_of_a_repeated_undo_returns_the_flag() -> None:
+    """An undo of all runs that died between its commits has removed the flag, which nobody else had."""
+    unset = {"properties": '["merge.populated"]'}
+    removal = HistoryEntry(1, "UNSET TBLPROPERTIES", unset, user_metadata='{"removes_flag": true}')
+    reset = HistoryEntry(1, "UNSET TBLPROPERTIES", unset)
+
+    for first, operation, version in (
+        (removal, "OPTIMIZE", 0),
+        (removal, "SET TBLPROPERTIES", 2),
+        (removal, "DELETE", 2),
+        (reset, "OPTIMIZE", 2),
+    ):
+        entries = (build_run(0), first, HistoryEntry(2, operation), build_undo(3, -1))
+        assert choose(*entries, run="u3").version == version
+
+
 @pytest.mark.parametrize("first", [0, 3])
 def test_the_hint_of_a_refused_undo_can_be_followed(first: int) -> None:
     """The version that the error names is that before the run, or for a first run that of the run."""

@@ -226,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
-    monkeypatch.setattr(_submit, "_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(_submit, "_SUBMIT_POLL_SECONDS", 0.1)
     server = ResourceManager(("127.0.0.1", 0), _Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()

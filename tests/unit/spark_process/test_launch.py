@@ -237,7 +237,7 @@ def test_a_run_that_is_killed_before_its_process_exists_ends(submit: Any, tmp_pa
     job = launch.JobProcess(probe.build_request("s", "t"), submit=program, on_line=print)
     job.kill_process()
 
-    with pytest.raises(JobError, match=launch.STOPPED):
+    with pytest.raises(JobError, match=launch.STOPPED_ON_REQUEST):
         job.run()
 
 

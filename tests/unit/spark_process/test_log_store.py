@@ -72,7 +72,7 @@ def test_a_source_that_cannot_be_compiled_is_an_error(
     """The error has the message of the compiler, and no jar is written."""
     source = tmp_path / "ConditionalWriteLogStore.java"
     source.write_text("class ConditionalWriteLogStore { int number = text; }")
-    monkeypatch.setattr(jar, "SOURCES", tmp_path)
+    monkeypatch.setattr(jar, "SOURCE_FOLDER", tmp_path)
 
     with pytest.raises(SetupError, match=r"log stores cannot be compiled: (.|\n)*text"):
         jar.build_jar(tmp_path / "log_store.jar")

@@ -22,7 +22,9 @@ def test_defaults_are_those_of_the_provider_info() -> None:
     """Airflow's configuration shows the defaults that the package uses."""
     options = get_provider_info()["config"]["merge"]["options"]
 
-    assert {name: options[name]["default"] for name in settings._DEFAULTS} == settings._DEFAULTS
+    assert {
+        name: options[name]["default"] for name in settings._SETTING_DEFAULTS
+    } == settings._SETTING_DEFAULTS
     assert parse_settings(lambda _: None) == LocalSparkSettings()
 
 

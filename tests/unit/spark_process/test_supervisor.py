@@ -177,7 +177,7 @@ def test_clients_that_vanish_do_not_keep_their_statements() -> None:
 
 def test_times_are_those_of_the_page() -> None:
     """The page names how long clients and servers have, and how many idle servers stay."""
-    times: list[Any] = [server_run._SESSION_SECONDS, START_SECONDS, server_folder._LEFT_SECONDS]
+    times: list[Any] = [server_run._SESSION_SECONDS, START_SECONDS, server_folder._ABANDONED_SECONDS]
     spec = parse_spec({"conf": {"spark.driver.memory": "2g"}, "cores": 2, "environment": {}, "facts": {}})
 
     assert times == [120, 180, 3600]

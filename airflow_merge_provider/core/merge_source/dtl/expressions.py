@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.errors import suggest_name
-from airflow_merge_provider.core.merge_source.dtl.functions import FUNCTIONS, ITEM_FUNCTIONS, is_true
+from airflow_merge_provider.core.merge_source.dtl.functions import DTL_FUNCTIONS, ITEM_FUNCTIONS, is_true
 from airflow_merge_provider.core.merge_source.dtl.values import as_list
 
 CURRENT = "_"
-_VARIABLES = ("_S", "_T", "_P", "_R", "_B", CURRENT)
+_DTL_VARIABLES = ("_S", "_T", "_P", "_R", "_B", CURRENT)
 _WORD = re.compile(r"([A-Za-z_][A-Za-z0-9_\-]*)\.")
 _SIMPLE_ELEMENT = re.compile(r"[\w$:@+\-]+\Z")
 
@@ -88,7 +88,7 @@ def evaluate_expression(expression: Expression, entity: Mapping[str, Any], curre
             return results
         return [item for item, condition in zip(items, results, strict=True) if is_true(condition)]
     args = [evaluate_expression(arg, entity, current) for arg in expression.args]
-    return FUNCTIONS[expression.name].apply(*args)
+    return DTL_FUNCTIONS[expression.name].apply(*args)
 
 
 def find_aliases(expression: Expression) -> frozenset[str]:
@@ -153,7 +153,7 @@ def _parse_raw(raw: Any, aliases: Collection[str], *, in_items: bool) -> Express
 
 def _parse_text(raw: str, aliases: Collection[str], *, in_items: bool) -> Path | Constant:
     head, dot, path = raw.partition(".")
-    if dot and head in _VARIABLES:
+    if dot and head in _DTL_VARIABLES:
         if head != CURRENT or not in_items:
             raise ExpressionError(
                 f"variable {head!r} is not available in an equality rule",
@@ -171,7 +171,7 @@ def _parse_text(raw: str, aliases: Collection[str], *, in_items: bool) -> Path |
 
 def _parse_call(raw: list[Any], aliases: Collection[str], *, in_items: bool) -> Call:
     name = raw[0] if raw else ""
-    valid_names = (*FUNCTIONS, *ITEM_FUNCTIONS)
+    valid_names = (*DTL_FUNCTIONS, *ITEM_FUNCTIONS)
     if not isinstance(name, str) or name not in valid_names:
         hint = (
             suggest_name(name, valid_names, "functions")
@@ -195,7 +195,7 @@ def _parse_call(raw: list[Any], aliases: Collection[str], *, in_items: bool) -> 
 
 def _find_expected_number(name: str, arguments: list[Any]) -> str:
     """Return an error message with the number of arguments that a function takes."""
-    least, most = (2, 2) if name in ITEM_FUNCTIONS else (FUNCTIONS[name].least, FUNCTIONS[name].most)
+    least, most = (2, 2) if name in ITEM_FUNCTIONS else (DTL_FUNCTIONS[name].least, DTL_FUNCTIONS[name].most)
     if name == "replace" and arguments and isinstance(arguments[0], dict):
         least, most = 2, 2
     if least <= len(arguments) and (most is None or len(arguments) <= most):

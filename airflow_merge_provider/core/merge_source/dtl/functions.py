@@ -39,9 +39,9 @@ from airflow_merge_provider.core.merge_source.dtl.wildcard import matches_wildca
 
 # Evaluated once per item of their second argument, in ``expressions``, which resolves ``_.``.
 ITEM_FUNCTIONS = ("filter", "map")
-_INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*\Z")
+_INTEGER_TEXT = re.compile(r"\s*[+-]?[0-9]+\s*\Z")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+\Z")
-_EXACT = Context(prec=2000, traps=[])
+_DECIMAL_CONTEXT = Context(prec=2000, traps=[])
 # A decimal with more digits is not converted to an integer, which would exhaust the memory.
 _MOST_DIGITS = 5000
 _MIDNIGHT = "T00:00:00.000000000Z"
@@ -138,7 +138,7 @@ def _to_integer(value: Any) -> Any:
 def _parse_integer(value: Any) -> int | None:
     """Parse one value as an integer: a number without its fraction, digits, or two's complement ``0x``."""
     if is_text(value):
-        if _INTEGER.match(value):
+        if _INTEGER_TEXT.match(value):
             return int(Decimal(value.strip()))
         if _HEXADECIMAL.match(value):
             digits = value[2:]
@@ -203,8 +203,8 @@ def _build_arithmetic(sign: int) -> Callable[[Any, Any], Any]:
         first, second = _to_number(_find_first(left)), _to_number(_find_first(right))
         if first is None or second is None:
             return None
-        total = _EXACT.add(
-            convert_to_decimal(first), _EXACT.multiply(Decimal(sign), convert_to_decimal(second))
+        total = _DECIMAL_CONTEXT.add(
+            convert_to_decimal(first), _DECIMAL_CONTEXT.multiply(Decimal(sign), convert_to_decimal(second))
         )
         exact = f"~f{total}" if total.is_finite() else None
         if isinstance(first, Decimal) or isinstance(second, Decimal):
@@ -316,7 +316,7 @@ def _is_null(value: Any) -> bool:
     return _find_first(value) is None
 
 
-FUNCTIONS: dict[str, Function] = {
+DTL_FUNCTIONS: dict[str, Function] = {
     "lower": Function(1, 1, lambda value: _each_text(value, str.lower)),
     "upper": Function(1, 1, lambda value: _each_text(value, str.upper)),
     "strip": Function(1, 2, _build_strip(str.strip)),

@@ -18,12 +18,12 @@ from typing import Any
 
 # With more zeros, a number is written with an exponent, so that the key of 1e999999 stays short.
 _PLAIN_ZEROS = 400
-_SMALL = 10**18
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
+_SAFE_INTEGER_MAX = 10**18
+_DECIMAL_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)\Z", re.IGNORECASE)
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
+_DATE_TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _DATETIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z\Z")
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+_UUID_TEXT = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 # The kinds that ``decode_value`` distinguishes; the letter is also the prefix of the typed key.
 NULL, BOOLEAN, NUMBER, STRING, NI, URI, DATE, DATETIME, UUID, BYTES, LIST, DICT = "zbnsirdtuylo"
 
@@ -43,7 +43,7 @@ def build_key(value: Any) -> str | None:
     # The two most common cases first: this runs once for every key of every entity.
     if type(value) is str and not value.startswith("~"):
         return "s:" + value
-    if type(value) is int and -_SMALL < value < _SMALL:
+    if type(value) is int and -_SAFE_INTEGER_MAX < value < _SAFE_INTEGER_MAX:
         return f"n:{value}"
     kind, content = decode_value(value)
     if kind == NULL:
@@ -123,7 +123,7 @@ def _decode_text(text: str) -> tuple[str, Any]:
 
 
 def _decode_number(content: str) -> tuple[str, Decimal] | None:
-    if not _DECIMAL.match(content) and not _NOT_FINITE.match(content):
+    if not _DECIMAL_TEXT.match(content) and not _NOT_FINITE.match(content):
         return None
     try:
         return NUMBER, Decimal(content)
@@ -134,7 +134,7 @@ def _decode_number(content: str) -> tuple[str, Decimal] | None:
 def _decode_time(content: str) -> tuple[str, str] | None:
     """Decode ``~t``: a date, or a time in UTC, always formatted with nine digits of a second."""
     try:
-        if _DATE.match(content):
+        if _DATE_TEXT.match(content):
             return DATE, dt.date.fromisoformat(content).isoformat()
         if match := _DATETIME.match(content):
             seconds = dt.datetime.fromisoformat(match[1]).isoformat()
@@ -156,7 +156,7 @@ _TAGS: dict[str, Callable[[str], tuple[str, Any] | None]] = {
     "~r": lambda content: (URI, content),
     "~t": _decode_time,
     "~f": _decode_number,
-    "~u": lambda content: (UUID, content.lower()) if _UUID.match(content) else None,
+    "~u": lambda content: (UUID, content.lower()) if _UUID_TEXT.match(content) else None,
     "~b": _decode_bytes,
 }
 

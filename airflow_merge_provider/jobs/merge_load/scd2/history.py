@@ -46,8 +46,8 @@ from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 LATE = "late"
-_SAID = f"{PREFIX}said"
-_ACTIONS = {
+_VERSION_KIND = f"{PREFIX}stated"
+_HISTORY_ACTIONS = {
     "opened": INSERT,
     "closed": UPDATE,
     "reopened": UPDATE,
@@ -210,8 +210,8 @@ class History:
             *refer_to_columns(collect_columns(by, naming.valid_to, naming.hashed, compared))
         )
         pairs = new_versions.alias("n").join(stored_versions.alias("o"), is_same(by, "n", "o"), "full_outer")
-        changed_pairs = pairs.withColumn(_SAID, self._classify_version(naming)).where(
-            quote_column(_SAID).isNotNull()
+        changed_pairs = pairs.withColumn(_VERSION_KIND, self._classify_version(naming)).where(
+            quote_column(_VERSION_KIND).isNotNull()
         )
         key_columns = [
             F.coalesce(*(refer_to_columns([name], side)[0] for side in ("n", "o"))).alias(name) for name in by
@@ -221,12 +221,12 @@ class History:
         other_columns = tuple(name for name in other_columns if name not in by)
         rows = add_action(
             self.complete_columns(
-                changed_pairs.select(*key_columns, *refer_to_columns(other_columns, "n"), _SAID)
+                changed_pairs.select(*key_columns, *refer_to_columns(other_columns, "n"), _VERSION_KIND)
             ),
-            map_values(_ACTIONS, quote_column(_SAID)),
-            quote_column(_SAID),
+            map_values(_HISTORY_ACTIONS, quote_column(_VERSION_KIND)),
+            quote_column(_VERSION_KIND),
         )
-        return Changes(rows.drop(_SAID), self.address, names)
+        return Changes(rows.drop(_VERSION_KIND), self.address, names)
 
     def _classify_version(self, naming: IntervalColumns) -> Column:
         """Return the kind of change of a version; NULL if it does not change."""

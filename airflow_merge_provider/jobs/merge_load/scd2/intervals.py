@@ -23,9 +23,9 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 TIME = f"{PREFIX}time"
 STATE = f"{PREFIX}state"
 _SAYS = f"{PREFIX}says"
-_STORED, _LOADED, _ENDED = f"{PREFIX}stored", f"{PREFIX}loaded", f"{PREFIX}ended"
+_IS_STORED, _IS_LOADED, _ENDED = f"{PREFIX}stored", f"{PREFIX}loaded", f"{PREFIX}ended"
 _CARRIED, _LATEST, _LAST_STORED = f"{PREFIX}carried", f"{PREFIX}latest", f"{PREFIX}last_stored"
-_BEGINS, _FIRST, _END = f"{PREFIX}begins", f"{PREFIX}first", f"{PREFIX}end"
+_BEGINS, _FIRST, _INTERVAL_END = f"{PREFIX}begins", f"{PREFIX}first", f"{PREFIX}end"
 _HASHED, _GONE, _PURGED = f"{PREFIX}hashed", f"{PREFIX}gone", f"{PREFIX}purged"
 _LATEST_LIVE = f"{PREFIX}latest_live"
 IS_LATE = f"{PREFIX}is_late"
@@ -60,18 +60,20 @@ def list_stored_events(versions: DataFrame, naming: IntervalColumns, active: Col
     state = naming.state if naming.mark is None else F.when(~quote_column(naming.mark), naming.state)
     begins = versions.select(*keys, quote_column(naming.valid_from).alias(TIME), state.alias(STATE))
     ends = versions.where(~active).select(*keys, quote_column(naming.valid_to).alias(TIME))
-    return union_rows([begins, ends]).withColumn(_SAYS, F.lit(_STORED))
+    return union_rows([begins, ends]).withColumn(_SAYS, F.lit(_IS_STORED))
 
 
 def list_loaded_events(rows: DataFrame, naming: IntervalColumns, flagged: Column) -> DataFrame:
     """Return the events of loaded rows; a flagged row is a deletion from its time on."""
     state = F.when(~flagged, naming.state)
-    return rows.select(*refer_to_columns(naming.keys), TIME, state.alias(STATE), F.lit(_LOADED).alias(_SAYS))
+    return rows.select(
+        *refer_to_columns(naming.keys), TIME, state.alias(STATE), F.lit(_IS_LOADED).alias(_SAYS)
+    )
 
 
 def list_absences(keys: DataFrame, naming: IntervalColumns, at: Column) -> DataFrame:
     """Return the deletion events of keys that the load no longer has."""
-    return keys.select(*refer_to_columns(naming.keys), at.alias(TIME), F.lit(_LOADED).alias(_SAYS))
+    return keys.select(*refer_to_columns(naming.keys), at.alias(TIME), F.lit(_IS_LOADED).alias(_SAYS))
 
 
 def list_pins(times: DataFrame, naming: IntervalColumns) -> DataFrame:
@@ -97,7 +99,7 @@ def build_intervals(events: Sequence[DataFrame], naming: IntervalColumns, until:
     in_order = by_key.orderBy(TIME)
     states = states.withColumn(IS_LATE, F.max(IS_LATE).over(by_key))
     if naming.purges:
-        deleted = F.when(quote_column(_LOADED) & quote_column(STATE).isNull(), quote_column(TIME))
+        deleted = F.when(quote_column(_IS_LOADED) & quote_column(STATE).isNull(), quote_column(TIME))
         states = states.withColumn(_PURGED, F.max(deleted).over(by_key))
         states = states.where(
             quote_column(_PURGED).isNull()
@@ -110,7 +112,7 @@ def build_intervals(events: Sequence[DataFrame], naming: IntervalColumns, until:
     # A first row that does not start a version has no state, and its time does not end a version.
     states = states.withColumn(_FIRST, F.row_number().over(in_order) == 1)
     lasting = states.where(quote_column(_BEGINS) | (quote_column(IS_LATE) & quote_column(_FIRST)))
-    lasting = lasting.withColumn(_END, F.lead(TIME).over(in_order))
+    lasting = lasting.withColumn(_INTERVAL_END, F.lead(TIME).over(in_order))
     versions = lasting.where(
         quote_column(_HASHED).isNotNull() | (quote_column(IS_LATE) & quote_column(_FIRST))
     )
@@ -118,7 +120,7 @@ def build_intervals(events: Sequence[DataFrame], naming: IntervalColumns, until:
         *[_get_current(name, naming).alias(name) for name in naming.columns],
         quote_column(_HASHED).alias(naming.hashed),
         quote_column(TIME).alias(naming.valid_from),
-        F.coalesce(quote_column(_END), until).alias(naming.valid_to),
+        F.coalesce(quote_column(_INTERVAL_END), until).alias(naming.valid_to),
         *([] if naming.mark is None else [quote_column(_GONE).alias(naming.mark)]),
         IS_LATE,
     )
@@ -142,7 +144,7 @@ def _mark_latest(states: DataFrame, naming: IntervalColumns) -> DataFrame:
 def _add_times(events: DataFrame, naming: IntervalColumns) -> DataFrame:
     """Return each known time of a key once, with the stored and the loaded state there."""
     aggregates = []
-    for side in (_STORED, _LOADED):
+    for side in (_IS_STORED, _IS_LOADED):
         has_event = F.coalesce(quote_column(_SAYS) == side, F.lit(False))
         aggregates.append(F.max(has_event).alias(side))
         aggregates.append(
@@ -156,23 +158,23 @@ def _add_states(times: DataFrame, naming: IntervalColumns) -> DataFrame:
     """Add for each time the state valid from then on, whether it is late, and the key's newest state."""
     by_key = Window.partitionBy(*refer_to_columns(naming.keys))
     in_order = by_key.orderBy(TIME)
-    stored = F.when(quote_column(_STORED), F.struct(quote_column(f"{_STORED}_state").alias("state")))
-    last_stored = F.max(F.when(quote_column(_STORED), quote_column(TIME))).over(by_key)
+    stored = F.when(quote_column(_IS_STORED), F.struct(quote_column(f"{_IS_STORED}_state").alias("state")))
+    last_stored = F.max(F.when(quote_column(_IS_STORED), quote_column(TIME))).over(by_key)
     states = times.withColumns(
         {_CARRIED: F.last(stored, ignorenulls=True).over(in_order)["state"], _LAST_STORED: last_stored}
     )
-    carried, loaded = quote_column(_CARRIED), quote_column(f"{_LOADED}_state")
+    carried, loaded = quote_column(_CARRIED), quote_column(f"{_IS_LOADED}_state")
     equal = loaded[naming.hashed].eqNullSafe(carried[naming.hashed])
     # An equal state that is stored at the same time is kept, with its untracked columns.
-    state = F.when(quote_column(_LOADED) & ~(quote_column(_STORED) & equal), loaded).when(
+    state = F.when(quote_column(_IS_LOADED) & ~(quote_column(_IS_STORED) & equal), loaded).when(
         ~quote_column(_ENDED), carried
     )
     late = (
-        quote_column(_LOADED)
+        quote_column(_IS_LOADED)
         & ~equal
         & F.coalesce(quote_column(TIME) < quote_column(_LAST_STORED), F.lit(False))
     )
-    newest = F.when(quote_column(_LOADED) & loaded.isNotNull(), loaded).otherwise(carried)
+    newest = F.when(quote_column(_IS_LOADED) & loaded.isNotNull(), loaded).otherwise(carried)
     full_window = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     return states.withColumns({STATE: state, IS_LATE: late, _LATEST: F.last(newest).over(full_window)})
 
@@ -182,7 +184,7 @@ def _get_current(name: str, naming: IntervalColumns) -> Column:
     value = quote_column(STATE)[name]
     if name not in naming.overwritten:
         return value
-    valid = quote_column(_END).isNull()
+    valid = quote_column(_INTERVAL_END).isNull()
     return F.when(
         valid if naming.mark is None else valid & ~quote_column(_GONE), quote_column(_LATEST)[name]
     ).otherwise(value)

@@ -18,10 +18,10 @@ from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.writer import WriteOptions
 
 TIMES = "times"
-_SUFFIX = "__times"
-_OWNER = "merge_load_times"
+_TIMES_SUFFIX = "__times"
+_TIMES_OWNER = "merge_load_times"
 # The mark in the metadata of a write that removes a time, which counts only if the target names the version.
-_REMOVAL = "removes_time"
+_REMOVES_TIME = "removes_time"
 
 
 class LoadTimes(Protocol):
@@ -71,7 +71,7 @@ class TimesTable:
 
     def replace_times(self, times: DataFrame) -> None:
         """Replace the times by those without the time of an undone load."""
-        self._table.replace_rows(times, metadata={_REMOVAL: True})
+        self._table.replace_rows(times, metadata={_REMOVES_TIME: True})
 
     @cached_property
     def _table(self) -> SideTable:
@@ -81,8 +81,8 @@ class TimesTable:
         reverted. So is the removal of a time by an undo that did not commit to the target.
         """
         previous = self._previous
-        dataset = self._target.with_suffix(_SUFFIX)
-        table = SideTable.open(self._spark, dataset, _OWNER, TIMES, previous, options=self._options)
+        dataset = self._target.with_suffix(_TIMES_SUFFIX)
+        table = SideTable.open(self._spark, dataset, _TIMES_OWNER, TIMES, previous, options=self._options)
         if previous is None or not previous.is_restored:
-            table.version = table.find_version_before(_REMOVAL)
+            table.version = table.find_version_before(_REMOVES_TIME)
         return table

@@ -41,4 +41,4 @@ def require_few_endings(counted_changes: CountedChanges, config: AnyLoad) -> Non
             f"the load would close {ended} of {valid} valid versions, more than a share of {max_ratio:g}"
         )
         hint = "check whether the source is complete; if it is, increase max_close_ratio for this run"
-        raise DataError.from_problems([Problem("max_close_ratio", "guard", message, hint)])
+        raise DataError.from_problems([Problem("max_close_ratio", "change-limit", message, hint)])

@@ -29,8 +29,8 @@ from airflow_merge_provider.jobs.merge_load.staging import SMALL_LOAD_MAX_ROWS, 
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_changes, insert_all
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-_ACTIONS = {"opened": INSERT, LATE: NOTHING, "removed": DELETE, "closed": UPDATE, "reopened": UPDATE}
-_LOADED, _MISSING = f"{PREFIX}loaded", f"{PREFIX}missing"
+_VERSION_ACTIONS = {"opened": INSERT, LATE: NOTHING, "removed": DELETE, "closed": UPDATE, "reopened": UPDATE}
+_LOADED_ROWS, _MISSING_KEYS = f"{PREFIX}loaded", f"{PREFIX}missing"
 
 
 def find_changes(
@@ -49,13 +49,13 @@ def find_changes(
         load = replace(load.check_rows(), flagged=0, warnings=load.warnings)
         return insert_all(load, _open_versions(load, config, boundary), names, "opened", held)
     loaded = load.rows.groupBy(quote_column(TRACKED).alias(HASH_COLUMN)).agg(
-        F.count(F.lit(1)).alias(_LOADED), F.count_if(load.has_null_key).alias(_MISSING)
+        F.count(F.lit(1)).alias(_LOADED_ROWS), F.count_if(load.has_null_key).alias(_MISSING_KEYS)
     )
     loaded = keep_rows(loaded, held)
     counted = loaded.agg(
-        F.coalesce(F.sum(_LOADED), F.lit(0)).alias("rows"),
+        F.coalesce(F.sum(_LOADED_ROWS), F.lit(0)).alias("rows"),
         F.count(F.lit(1)).alias("versions"),
-        F.coalesce(F.sum(_MISSING), F.lit(0)).alias("missing"),
+        F.coalesce(F.sum(_MISSING_KEYS), F.lit(0)).alias("missing"),
     ).collect()[0]
     load.require_keys(counted["missing"])
     version_columns = [*config.validity_column_names, HASH_COLUMN]
@@ -64,7 +64,7 @@ def find_changes(
         .where(_is_relevant(config, boundary))
         .select(*refer_to_columns(version_columns), INSIDE)
     )
-    pairs = relevant_versions.join(loaded.drop(_MISSING), HASH_COLUMN, "full_outer")
+    pairs = relevant_versions.join(loaded.drop(_MISSING_KEYS), HASH_COLUMN, "full_outer")
     actions = count_changes(Changes(_choose_actions(pairs, config, boundary), (), names), held)
     rows = actions.changes.rows
     new_load = replace(load, rows=load.rows.limit(0))
@@ -107,7 +107,7 @@ def _is_relevant(config: Scd2Config, boundary: datetime) -> Column:
 def _choose_actions(pairs: DataFrame, config: Scd2Config, boundary: datetime) -> DataFrame:
     """Choose the action for each stored version and for each loaded row without one."""
     now, active = moment_column(boundary), _is_active(config)
-    stored, loaded = quote_column(config.valid_from).isNotNull(), quote_column(_LOADED).isNotNull()
+    stored, loaded = quote_column(config.valid_from).isNotNull(), quote_column(_LOADED_ROWS).isNotNull()
     late = (quote_column(config.valid_from) > now) | (~active & (quote_column(config.valid_to) > now))
     ended = stored & ~loaded & active & quote_column(INSIDE)
     change_kind = (
@@ -117,9 +117,11 @@ def _choose_actions(pairs: DataFrame, config: Scd2Config, boundary: datetime) ->
         .when(ended, "closed")
         .when(stored & loaded & ~active, "reopened")
     )
-    changed_pairs = pairs.withColumn(_LOADED, change_kind).where(quote_column(_LOADED).isNotNull())
+    changed_pairs = pairs.withColumn(_LOADED_ROWS, change_kind).where(quote_column(_LOADED_ROWS).isNotNull())
     end = F.when(~active, moment_column(config.active_record_timestamp)).otherwise(now)
     rows = changed_pairs.select(
-        HASH_COLUMN, *refer_to_columns([config.valid_from]), end.alias(config.valid_to), _LOADED
+        HASH_COLUMN, *refer_to_columns([config.valid_from]), end.alias(config.valid_to), _LOADED_ROWS
     )
-    return add_action(rows, map_values(_ACTIONS, quote_column(_LOADED)), quote_column(_LOADED)).drop(_LOADED)
+    return add_action(
+        rows, map_values(_VERSION_ACTIONS, quote_column(_LOADED_ROWS)), quote_column(_LOADED_ROWS)
+    ).drop(_LOADED_ROWS)

@@ -20,9 +20,9 @@ from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 _LEASE = "lease.json"
 _LEASE_SECONDS = 120.0
 _RENEW_SECONDS = _LEASE_SECONDS / 4
-_MICROSECONDS = 1_000_000
+_MICROS_PER_SECOND = 1_000_000
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_NAMESPACE = Path("/proc/self/ns/pid")
+_PID_NAMESPACE = Path("/proc/self/ns/pid")
 # The index of the start time among the fields after the process name, which may contain spaces.
 _STARTED = 19
 
@@ -103,7 +103,7 @@ class Lease:
         self._storage.delete_path(probe)
         if now is None or written is None:
             return written is None
-        return now.modified - written.modified > _LEASE_SECONDS * _MICROSECONDS
+        return now.modified - written.modified > _LEASE_SECONDS * _MICROS_PER_SECOND
 
     def _build_content(self, owner: Mapping[str, Any]) -> bytes:
         return json.dumps({"id": self.id, "owner": owner, "process": identify_process(os.getpid())}).encode()
@@ -127,7 +127,7 @@ def identify_process(pid: int) -> dict[str, Any] | None:
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
-        boot, namespace = _BOOT.read_text(encoding="ascii").strip(), _NAMESPACE.readlink()
+        boot, namespace = _BOOT.read_text(encoding="ascii").strip(), _PID_NAMESPACE.readlink()
     except OSError:
         return None
     return {"boot": boot, "namespace": str(namespace), "pid": pid, "started": fields.split()[_STARTED]}

@@ -18,8 +18,8 @@ from airflow_merge_provider.core.merge_record.flowfile import compute_attributes
 from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR, FileEntry, Listing
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 
-_MICROSECONDS = 1_000_000
-_MOST_SIDECAR = 1 << 20
+_MICROS_PER_SECOND = 1_000_000
+_SIDECAR_MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _with_attributes(
             problem = (
                 None
                 if sidecar is not None
-                else f"{name}{SIDECAR} is not a flat JSON object of at most {_MOST_SIDECAR >> 20} MiB"
+                else f"{name}{SIDECAR} is not a flat JSON object of at most {_SIDECAR_MAX_BYTES >> 20} MiB"
             )
             attributes |= sidecar or {}
     attributes |= compute_attributes(config.attributes or {}, attributes)
@@ -139,7 +139,7 @@ def _is_text(value: str) -> bool:
 
 
 def _build_metadata(uri: str, entry: FileEntry) -> dict[str, str]:
-    modified = datetime.fromtimestamp(entry.modified / _MICROSECONDS, tz=UTC)
+    modified = datetime.fromtimestamp(entry.modified / _MICROS_PER_SECOND, tz=UTC)
     tag = {"s3.etag": entry.version} if uri.startswith(("s3://", "s3a://")) else {}
     return {
         **tag,
@@ -154,7 +154,7 @@ def _parse_sidecar(content: bytes | None) -> dict[str, str] | None:
 
     Return None if the content is invalid, too long, or has nested values.
     """
-    if content is None or len(content) > _MOST_SIDECAR:
+    if content is None or len(content) > _SIDECAR_MAX_BYTES:
         return None
     try:
         raw = json.loads(content)

@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.spark.storage import remove_busy_folder
 
 _UNPACKERS: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 PACKED = tuple(_UNPACKERS)
-_THREADS = 16
+_THREADS_MAX = 16
 _CHUNK_BYTES = 1 << 20
 _CLAIMED = ".claimed-"
 _MARK_LENGTH = 32
@@ -299,7 +299,7 @@ class RemoteStorage(Storage):
 
     def for_each(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Call the function in parallel threads, because requests to a store have a high latency."""
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(_THREADS_MAX) as pool:
             return list(pool.map(call, items))
 
     def list_files(self) -> list[FileEntry]:

@@ -12,16 +12,16 @@ from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.text_values import is_text_of, trim_zeros
 
 # The digits of the largest number of an integer type.
-_INTEGERS: dict[type[T.DataType], int] = {
+_DIGITS_OF_INTEGERS: dict[type[T.DataType], int] = {
     T.ByteType: 3,
     T.ShortType: 5,
     T.IntegerType: 10,
     T.LongType: 19,
 }
 # The digits that each number of a type keeps: of all integers with so many digits.
-_FLOATS: dict[type[T.DataType], int] = {T.FloatType: 7, T.DoubleType: 15}
+_DIGITS_OF_FLOATS: dict[type[T.DataType], int] = {T.FloatType: 7, T.DoubleType: 15}
 _MOMENTS = (T.TimestampType, T.TimestampNTZType)
-_TIMES = (T.DateType, *_MOMENTS)
+_TIME_TYPES_OF_SPARK = (T.DateType, *_MOMENTS)
 
 
 def cast_or_null(value: Column, source: T.DataType, kind: T.DataType) -> Column:
@@ -72,13 +72,17 @@ def _holds_all(source: T.DataType, kind: T.DataType) -> bool:
         return isinstance(source, T.FloatType) and isinstance(kind, T.DoubleType)
     if isinstance(kind, T.DecimalType):
         return digits - scale <= kind.precision - kind.scale and scale <= kind.scale
-    return scale == 0 and digits <= (_INTEGERS.get(type(kind)) or _FLOATS.get(type(kind), 0))
+    return scale == 0 and digits <= (
+        _DIGITS_OF_INTEGERS.get(type(kind)) or _DIGITS_OF_FLOATS.get(type(kind), 0)
+    )
 
 
 def _count_digits(kind: T.DataType) -> tuple[int, int]:
     """Return the digits of a number and those after the point; none for other types."""
     return (
-        (kind.precision, kind.scale) if isinstance(kind, T.DecimalType) else (_INTEGERS.get(type(kind), 0), 0)
+        (kind.precision, kind.scale)
+        if isinstance(kind, T.DecimalType)
+        else (_DIGITS_OF_INTEGERS.get(type(kind), 0), 0)
     )
 
 
@@ -87,6 +91,6 @@ def _can_cast(source: T.DataType, kind: T.DataType) -> bool:
     numbers = (isinstance(one, T.NumericType) for one in (source, kind))
     if isinstance(source, T.StringType):
         return not isinstance(kind, T.ArrayType | T.MapType | T.StructType | T.VariantType)
-    if all(isinstance(one, _TIMES) for one in (source, kind)):
+    if all(isinstance(one, _TIME_TYPES_OF_SPARK) for one in (source, kind)):
         return True
     return all(numbers)

@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.files.value_problems import combine_problems, find_in_items
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-_ARRAY, _MAP = ("array", "items"), ("map", "values")
+_ARRAY_ITEMS, _MAP = ("array", "items"), ("map", "values")
 # A record as a text has all of its fields.
 _RECORD_OPTIONS = {**JSON_OPTIONS, "ignoreNullFields": "false"}
 _EXAMPLE_MAX_LENGTH = 100
@@ -75,7 +75,7 @@ def _read_as_text(source: Type, target: Type) -> Type:
             for field in fields[0]
         )
         return {"fields": list(members)}
-    items = _pair_inner(source, target, *_ARRAY)
+    items = _pair_inner(source, target, *_ARRAY_ITEMS)
     return {"array": _read_as_text(*items)} if items else source
 
 
@@ -102,7 +102,7 @@ def _convert_value(value: Column, source: Type, target: Type) -> Column:
     if fields := _pair_inner(source, target, "fields"):
         members = [_convert_field(*pair) for pair in _pair_fields(*fields, lambda name: value[name])]
         return F.when(value.isNotNull(), F.struct(*members))
-    if items := _pair_inner(source, target, *_ARRAY):
+    if items := _pair_inner(source, target, *_ARRAY_ITEMS):
         return F.transform(value, lambda item: _convert_value(item, *items))
     if values := _pair_inner(source, target, *_MAP):
         keys = _pair_keys(source, target)
@@ -127,7 +127,7 @@ def _describe_value(value: Column, source: Type, target: Type, path: str) -> Col
         return None
     if fields := _pair_inner(source, target, "fields"):
         return _describe_fields(_pair_fields(*fields, lambda name: value[name]), f"{path}.")
-    if items := _pair_inner(source, target, *_ARRAY):
+    if items := _pair_inner(source, target, *_ARRAY_ITEMS):
         return _describe_items(value, *items, f"{path}.element")
     if values := _pair_inner(source, target, *_MAP):
         keys = _describe_items(F.map_keys(value), *_pair_keys(source, target), f"{path}.key")

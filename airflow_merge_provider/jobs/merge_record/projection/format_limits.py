@@ -22,7 +22,7 @@ from airflow_merge_provider.jobs.spark.formats import LACKING
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _EXAMPLE_MAX_LENGTH = 100
-_HINT = " (set the field to STRING in the schema of the writer, or another format)"
+_LIMIT_HINT = " (set the field to STRING in the schema of the writer, or another format)"
 _ENCODING_HINT = " (set another encoding of the writer, such as UTF-8)"
 # The options of CSV whose texts stand for NULL and for an empty text, which no other value equals.
 _SPECIAL_TEXTS = {"nullValue": "", "emptyValue": '""'}
@@ -77,7 +77,7 @@ def _check_csv(encoding: str, texts: Mapping[str, str], value: Column, kind: T.D
 def _check_orc(value: Column, kind: T.DataType) -> Column | None:
     if isinstance(kind, T.MapType) and "date" in kind.keyType.simpleString():
         # The writer compares such keys by a number that is always 0.
-        problem = f"ORC files of Spark keep one entry of a map whose keys are dates{_HINT}"
+        problem = f"ORC files of Spark keep one entry of a map whose keys are dates{_LIMIT_HINT}"
         return F.lit(problem)
     if not isinstance(kind, T.DateType | T.TimestampType):
         return None
@@ -98,17 +98,19 @@ def _quote_value(value: Column, kind: str, problem: str) -> Column:
 def _check_xml(value: Column, kind: T.DataType) -> Column | None:
     if isinstance(kind, T.StringType):
         example = F.left(F.regexp_replace(value, _NO_XML, "?"), F.lit(_EXAMPLE_MAX_LENGTH))
-        text = F.concat(F.lit("the STRING '"), example, F.lit(f"' has a character that XML lacks{_HINT}"))
+        text = F.concat(
+            F.lit("the STRING '"), example, F.lit(f"' has a character that XML lacks{_LIMIT_HINT}")
+        )
         return F.when(value.rlike(_NO_XML), text)
     if isinstance(kind, T.ArrayType):
         if isinstance(kind.elementType, T.ArrayType):
-            return F.lit(f"XML has no lists of lists{_HINT}")
+            return F.lit(f"XML has no lists of lists{_LIMIT_HINT}")
         is_lost = (F.size(value) == 0) | F.exists(value, F.isnull)
-        return F.when(is_lost, F.lit(f"a list is empty or has a NULL item, which XML lacks{_HINT}"))
+        return F.when(is_lost, F.lit(f"a list is empty or has a NULL item, which XML lacks{_LIMIT_HINT}"))
     if isinstance(kind, T.MapType):
         is_name = F.forall(F.map_keys(value), lambda key: key.rlike(NAME_PATTERNS["xml"]))
         is_lost = ~is_name | F.exists(F.map_values(value), F.isnull)
-        return F.when(is_lost, F.lit(f"a map has a NULL value, or a key that is no name in XML{_HINT}"))
+        return F.when(is_lost, F.lit(f"a map has a NULL value, or a key that is no name in XML{_LIMIT_HINT}"))
     return None
 
 

@@ -21,7 +21,7 @@ from airflow_merge_provider.jobs.spark.files.container_files import INT96
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 from airflow_merge_provider.jobs.spark.files.foreign_times import GREGORIAN_START, is_written_by_spark
 
-_WORDS: dict[pa.DataType, str] = {
+_ARROW_TYPE_NAMES: dict[pa.DataType, str] = {
     pa.null(): VOID,
     pa.bool_(): "boolean",
     # Narrow integers are one type, as in Avro: files with some of each share bins.
@@ -64,7 +64,7 @@ _HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_duration, "write it as a number with its unit in the name"),
 )
 # Spark's own name of a type, in the metadata of ORC files.
-_CATALYST = b"spark.sql.catalyst.type"
+_CATALYST_KEY = b"spark.sql.catalyst.type"
 _SECONDS_BEFORE = (GREGORIAN_START - date(1970, 1, 1)).days * 24 * 60 * 60
 # How pyarrow refuses a time of ORC before 1677 or after 2262, which it reads as nanoseconds.
 _BEYOND = re.compile(r"ORC timestamp \((-?[0-9]+)s")
@@ -162,8 +162,8 @@ def convert_type(kind: pa.DataType, path: str) -> Type:
     :param path: the column, for messages.
     :raises UnreadableError: if Spark cannot read it.
     """
-    if kind in _WORDS:
-        return _WORDS[kind]
+    if kind in _ARROW_TYPE_NAMES:
+        return _ARROW_TYPE_NAMES[kind]
     if any(is_text(kind) for is_text in _TEXTS):
         return "string"
     if any(is_bytes(kind) for is_bytes in _BYTES):
@@ -218,8 +218,8 @@ def _convert_nanos(field: pa.Field) -> str | None:
 
 def _convert_orc_field(field: pa.Field, path: str) -> Type:
     metadata: Mapping[bytes, bytes] = field.metadata or {}
-    _refuse_spark_type(path, metadata.get(_CATALYST, b"").decode())
-    if metadata.get(_CATALYST) == b"timestamp_ntz":
+    _refuse_spark_type(path, metadata.get(_CATALYST_KEY, b"").decode())
+    if metadata.get(_CATALYST_KEY) == b"timestamp_ntz":
         return "timestamp_ntz"
     # ORC has no unit of time; pyarrow always reports nanoseconds.
     if pa.types.is_timestamp(field.type):

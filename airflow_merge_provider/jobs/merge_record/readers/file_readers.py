@@ -43,10 +43,10 @@ from airflow_merge_provider.jobs.spark.files.value_problems import describe_inva
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.text_values import TextValues, has_type
 
-NOTHING = Schema()
+EMPTY_SCHEMA = Schema()
 _PROBLEM = "__merge_problem"
 _EXAMPLE_MAX_LENGTH = 100
-_NUMBER = "^-?[0-9]"
+_NUMBER_TEXT = "^-?[0-9]"
 # The types of columns of CSV by the kinds of their texts.
 _CSV_TYPES: tuple[tuple[set[str], str], ...] = (
     (set(), VOID),
@@ -65,7 +65,7 @@ Inferred = dict[str, tuple[Schema, T.StructType | None]]
 class FileFacts:
     """The facts about the content of one file; ``size`` is its uncompressed size in bytes."""
 
-    schema: Schema = NOTHING
+    schema: Schema = EMPTY_SCHEMA
     records: int = 0
     unreadable: str | None = None
     malformed: str | None = None
@@ -409,7 +409,7 @@ def _classify_csv_text(text: Column) -> Column:
     """Return the kind of a text; NULL for NULL."""
 
     def is_kept(kind: str) -> Column:
-        return text.rlike(_NUMBER) & text.try_cast(kind).cast("string").eqNullSafe(text)
+        return text.rlike(_NUMBER_TEXT) & text.try_cast(kind).cast("string").eqNullSafe(text)
 
     return (
         F.when(is_kept("int"), "int")

@@ -34,7 +34,7 @@ PLACE = (FILE, BLOCK, POSITION)
 _OURS = "__merge_"
 BAD = CORRUPT
 _DEFAULTS = {"csv": {"header": "true"}}
-_JSON = ("json", "json-array")
+_JSON_FORMATS = ("json", "json-array")
 _BOM, _UTF8 = "\ufeff", "UTF-8"
 _NANOS_PER_MICRO = 1000
 # Characters that java.net.URI does not escape in a path.
@@ -157,7 +157,7 @@ def _strip_mark(text: Column) -> Column:
 
 def read_json_texts(spark: SparkSession, reader: Mapping[str, Any], uris: Sequence[str]) -> DataFrame | None:
     """Read the texts of the records of JSON files, like ``read_texts``; return None for other formats."""
-    if reader["format"] not in _JSON:
+    if reader["format"] not in _JSON_FORMATS:
         return None
     options = read_options(reader)
     encoding, line_end = find_option(options, "encoding", _UTF8), find_option(options, "lineSep")
@@ -177,13 +177,13 @@ def needs_plain_files(reader: Mapping[str, Any]) -> bool:
     It takes the text of a number in a compressed JSON array from a DOUBLE, and decodes only texts in UTF-8.
     """
     is_encoded = find_option(read_options(reader), "encoding", _UTF8) != _UTF8
-    return reader["format"] in _JSON and (is_document(reader) or is_encoded)
+    return reader["format"] in _JSON_FORMATS and (is_document(reader) or is_encoded)
 
 
 def is_document(reader: Mapping[str, Any]) -> bool:
     """Return whether each file of a reader is one JSON text, instead of one in each line."""
     is_whole = find_option(read_options(reader), "multiLine").lower() == "true"
-    return is_whole and reader["format"] in _JSON
+    return is_whole and reader["format"] in _JSON_FORMATS
 
 
 def with_bad(schema: StructType) -> StructType:

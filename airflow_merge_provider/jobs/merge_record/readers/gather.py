@@ -31,7 +31,7 @@ _MOST = 256 << 20
 # The maximum number of bytes that are sent with the plan if Spark runs on another machine.
 _MOST_SENT = 16 << 20
 _BATCH = 32 << 20
-_BOM = b"\xef\xbb\xbf"
+_UTF8_BOM = b"\xef\xbb\xbf"
 # Reader options that change how files are split into lines.
 _LINE_OPTIONS = {"linesep", "encoding", "charset", "multiline", "wholetext", "compression"}
 
@@ -133,7 +133,7 @@ def _decode_text(content: bytes | None) -> str | None:
     """
     if content is None:
         return None
-    content = content.removeprefix(_BOM).replace(b"\r\n", b"\n")
+    content = content.removeprefix(_UTF8_BOM).replace(b"\r\n", b"\n")
     if b"\r" in content:
         return None
     try:

@@ -29,8 +29,8 @@ _NUMBERS = r"[\[:,]\s*(-?[0-9][0-9.eE+-]*)\s*(?=[,\]}])"
 
 # Numbers with a fraction or an exponent that may have more digits than a DOUBLE holds, and words such as NaN;
 # for RE2 and Python.
-_WORDS = r"NaN\b|I[nN][fF]"
-LONG_FRACTION = rf"[\[:,]\s*[-+]?(?:[0-9]+\.[0-9]{{8,}}|[0-9]{{8,}}\.[0-9]|[0-9.]+[eE]|{_WORDS})"
+_SPECIAL_NUMBERS = r"NaN\b|I[nN][fF]"
+LONG_FRACTION = rf"[\[:,]\s*[-+]?(?:[0-9]+\.[0-9]{{8,}}|[0-9]{{8,}}\.[0-9]|[0-9.]+[eE]|{_SPECIAL_NUMBERS})"
 # A number with a fraction or an exponent, or a zero with a sign.
 _FRACTIONAL = r"-?[0-9]+[.eE]|-0"
 # A whole number that may be beyond those of which a DOUBLE has each one.
@@ -49,8 +49,8 @@ class _Number(str):
 
 
 _WORDS_OF_TYPES = {_Number: "number", str: "text", bool: "boolean", list: "list", dict: "record"}
-_EXAMPLE_MAX_LENGTH = 50
-_ONE_TYPE = (
+_NUMBER_MAX_CHARS = 50
+_TYPE_HINT = (
     "write values of one type, or set a schema of the reader in which the field is a STRING, or "
     "schema_merge='union', which writes texts of them"
 )
@@ -163,7 +163,7 @@ def build_mixture_finder(*, is_array: bool) -> Callable[[BinaryIO], str | None]:
                 texts = (
                     f"a {word}{_format_example(one)}" for word, one in ((first_word, first), (word, value))
                 )
-                return f"field {path[1:]!r} is {' in one record and '.join(texts)} in another ({_ONE_TYPE})"
+                return f"field {path[1:]!r} is {' in one record and '.join(texts)} in another ({_TYPE_HINT})"
         return None
 
     return find_mixture
@@ -173,7 +173,7 @@ def _format_example(value: Any) -> str:
     if isinstance(value, dict | list):
         return ""
     text = str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
-    return f" ({mask_text(text[:_EXAMPLE_MAX_LENGTH])})"
+    return f" ({mask_text(text[:_NUMBER_MAX_CHARS])})"
 
 
 def _read_values(file: BinaryIO, *, is_array: bool) -> Iterator[Iterator[tuple[str, Any]]]:

@@ -22,7 +22,7 @@ from airflow_merge_provider.core.merge_record.schema import (
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import NANOS, NANOS_NTZ
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 
-_WORDS: dict[str, T.DataType] = {
+_TYPES_OF_WORDS: dict[str, T.DataType] = {
     "boolean": T.BooleanType(),
     "int": T.IntegerType(),
     "long": T.LongType(),
@@ -44,7 +44,7 @@ _WORDS: dict[str, T.DataType] = {
     NANOS_NTZ: T.TimestampNTZType(),
 }
 _NAMES: dict[type[T.DataType], str] = {
-    **{type(kind): word for word, kind in reversed(_WORDS.items())},
+    **{type(kind): word for word, kind in reversed(_TYPES_OF_WORDS.items())},
     T.NullType: VOID,
 }
 # Every decimal of so many digits equals a DOUBLE when it is written with them.
@@ -85,10 +85,10 @@ def spark_type(kind: Type) -> T.DataType:
     word = str(kind).replace(" ", "").lower()
     if match := _DECIMAL.fullmatch(word):
         return T.DecimalType(int(match[1]), int(match[2]))
-    word = word if word in _WORDS else str(normalize_type(word))
-    if word not in _WORDS:
-        raise ValueError(f"unknown type {kind!r} (use one of {', '.join(_WORDS)}, decimal(p,s))")
-    return _WORDS[word]
+    word = word if word in _TYPES_OF_WORDS else str(normalize_type(word))
+    if word not in _TYPES_OF_WORDS:
+        raise ValueError(f"unknown type {kind!r} (use one of {', '.join(_TYPES_OF_WORDS)}, decimal(p,s))")
+    return _TYPES_OF_WORDS[word]
 
 
 def parse_schema(raw_schema: Any) -> dict[str, Any]:

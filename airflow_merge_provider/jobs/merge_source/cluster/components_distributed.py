@@ -20,12 +20,12 @@ from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.cluster.components import build_graph
 from airflow_merge_provider.jobs.merge_source.model import HASH, Entities, EntityGraph, Order
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
-from airflow_merge_provider.jobs.merge_source.scan.sources import DELETED
+from airflow_merge_provider.jobs.merge_source.scan.sources import SCAN_DELETED
 from airflow_merge_provider.jobs.spark.expressions import build_array
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
-SIDE, KEY, CHECK, ENTITY = "side", "key", "check", "entity"
-_NODE, _NAME, _OTHER = "node", "name", "other"
+SIDE, NODE_KEY, CHECK, ENTITY = "side", "key", "check", "entity"
+_NODE, _NODE_NAME, _OTHER = "node", "name", "other"
 
 
 def connect_distributed(
@@ -45,7 +45,7 @@ def connect_distributed(
     """
     edges = _build_edges(keys, rules, sides).localCheckpoint()
     nodes = edges.select(F.explode(F.array(_NODE, _OTHER)).alias(ENTITY)).distinct()
-    names = nodes.withColumn(_NAME, F.col(ENTITY))
+    names = nodes.withColumn(_NODE_NAME, F.col(ENTITY))
     while edges.count() > limit:
         smallest = _find_smallest(edges).localCheckpoint()
         edges = _rename_nodes(edges, smallest).localCheckpoint()
@@ -53,7 +53,7 @@ def connect_distributed(
     with stage_table(spark, _connect_locally(edges.toArrow())) as local_names:
         named_entities = _follow_names(names, F.broadcast(local_names)).toArrow()
     return build_graph(
-        sources, named_entities.column(ENTITY).to_numpy(), named_entities.column(_NAME).to_numpy()
+        sources, named_entities.column(ENTITY).to_numpy(), named_entities.column(_NODE_NAME).to_numpy()
     )
 
 
@@ -73,7 +73,7 @@ def _build_edges(keys: DataFrame, rules: Sequence[Rule], sides: Mapping[Order, i
         F.array(*(F.lit(positions[linked_side]) for linked_side in np.flatnonzero(row))) for row in linked
     )
     linked_positions = _filter_side(theirs, "array<int>")
-    by_key = Window.partitionBy(family, KEY, CHECK)
+    by_key = Window.partitionBy(family, NODE_KEY, CHECK)
     first = [
         F.min(F.when(position == at, F.col(ENTITY))).over(by_key)
         for at in range(max(positions, default=-1) + 1)
@@ -104,14 +104,16 @@ def _filter_side(values: Iterable[Column], kind: str) -> Column:
 def _find_smallest(edges: DataFrame) -> DataFrame:
     """Return the name of every node: the smallest of its neighbours and itself."""
     both = edges.unionByName(edges.select(F.col(_OTHER).alias(_NODE), F.col(_NODE).alias(_OTHER)))
-    return both.groupBy(_NODE).agg(F.least(F.col(_NODE), F.min(_OTHER)).alias(_NAME))
+    return both.groupBy(_NODE).agg(F.least(F.col(_NODE), F.min(_OTHER)).alias(_NODE_NAME))
 
 
 def _rename_nodes(edges: DataFrame, names: DataFrame) -> DataFrame:
     """Return the edges between names, without those inside one name."""
-    first_renamed = edges.join(names, _NODE).select(F.col(_NAME).alias("one"), F.col(_OTHER).alias(_NODE))
+    first_renamed = edges.join(names, _NODE).select(
+        F.col(_NODE_NAME).alias("one"), F.col(_OTHER).alias(_NODE)
+    )
     both_renamed = (
-        first_renamed.join(names, _NODE).select("one", F.col(_NAME).alias("two")).where("one != two")
+        first_renamed.join(names, _NODE).select("one", F.col(_NODE_NAME).alias("two")).where("one != two")
     )
     return both_renamed.select(
         F.greatest("one", "two").alias(_NODE), F.least("one", "two").alias(_OTHER)
@@ -120,8 +122,10 @@ def _rename_nodes(edges: DataFrame, names: DataFrame) -> DataFrame:
 
 def _follow_names(names: DataFrame, further: DataFrame) -> DataFrame:
     """Map every entity to the current name of its name."""
-    after = further.select(F.col(_NODE).alias(_NAME), F.col(_NAME).alias(_OTHER))
-    return names.join(after, _NAME, "left").select(ENTITY, F.coalesce(_OTHER, _NAME).alias(_NAME))
+    after = further.select(F.col(_NODE).alias(_NODE_NAME), F.col(_NODE_NAME).alias(_OTHER))
+    return names.join(after, _NODE_NAME, "left").select(
+        ENTITY, F.coalesce(_OTHER, _NODE_NAME).alias(_NODE_NAME)
+    )
 
 
 def _connect_locally(edges: pa.Table) -> pa.Table:
@@ -133,7 +137,7 @@ def _connect_locally(edges: pa.Table) -> pa.Table:
     _, labels = connected_components(links, directed=False)
     names = np.full(labels.max(initial=-1) + 1, np.iinfo(np.int64).max)
     np.minimum.at(names, labels, nodes)
-    return pa.table({_NODE: nodes, _NAME: names[labels]})
+    return pa.table({_NODE: nodes, _NODE_NAME: names[labels]})
 
 
 def build_key_rows(
@@ -144,11 +148,11 @@ def build_key_rows(
     def build_row(side: int) -> Callable[[Column], Column]:
         return lambda key: F.struct(
             F.lit(side).alias(SIDE),
-            F.xxhash64(F.lit(seed), key).alias(KEY),
+            F.xxhash64(F.lit(seed), key).alias(NODE_KEY),
             F.hash(key).cast("bigint").alias(CHECK),
         )
 
-    none = F.array().cast(f"array<struct<{SIDE}:int,{KEY}:bigint,{CHECK}:bigint>>")
+    none = F.array().cast(f"array<struct<{SIDE}:int,{NODE_KEY}:bigint,{CHECK}:bigint>>")
     lists = []
     columns, named = keys.project_keys()
     for side, held in zip(named.sides, named.keys, strict=True):
@@ -159,5 +163,5 @@ def build_key_rows(
             else build_array([(held.has_key, [of_side(held.values)])], none)
         )
     every = F.explode(F.concat(none, *lists)).alias("row")
-    rows = entities.select(F.col(HASH).alias(ENTITY), DELETED, *columns)
+    rows = entities.select(F.col(HASH).alias(ENTITY), SCAN_DELETED, *columns)
     return rows.select(ENTITY, every).select(ENTITY, "row.*")

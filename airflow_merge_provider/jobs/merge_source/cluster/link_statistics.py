@@ -15,7 +15,7 @@ from airflow_merge_provider.jobs.merge_source.model import Ends, EntityGraph, Fl
 _RULES_MAX = 8
 _KEYS_MAX = 5
 _SAMPLE_MAX = 3
-_TEXT_MAX_CHARS = 100
+_KEY_TEXT_MAX_CHARS = 100
 
 
 class FanoutKey(NamedTuple):
@@ -107,7 +107,7 @@ class LinkStatistics:
         causes = np.sum(list(by_rule.values()), axis=0, dtype=np.int16) if by_rule else np.zeros(0)
         rules = [
             {
-                "rule": linked.rule.text[:_TEXT_MAX_CHARS],
+                "rule": linked.rule.text[:_KEY_TEXT_MAX_CHARS],
                 "pairs": linked.pairs,
                 "sole_evidence": int((by_rule[linked.rule.text] & (causes == 1)).sum()),
             }
@@ -115,7 +115,7 @@ class LinkStatistics:
         ]
         keys = [
             {
-                "rule": key.rule.text[:_TEXT_MAX_CHARS],
+                "rule": key.rule.text[:_KEY_TEXT_MAX_CHARS],
                 "entities": key.entities,
                 "of": list_sample(key, graph, names),
             }

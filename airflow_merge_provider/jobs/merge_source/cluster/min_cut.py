@@ -20,7 +20,7 @@ from airflow_merge_provider.jobs.merge_source.model import EntityGraph, Numbers
 # No number of shared values outweighs an override.
 _OVERRIDE_WEIGHT = 1_000_000
 _PAIRS_MAX = 5_000_000
-_UNLIMITED = 1 << 30
+_UNLIMITED_CAPACITY = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _Cluster:
         size = self.edges.shape[0]
         # One more node, to which all of the others lead.
         ends, sinks = np.array(counterparts), np.full(len(counterparts), size)
-        capacities = np.full(len(counterparts), _UNLIMITED, np.int32)
+        capacities = np.full(len(counterparts), _UNLIMITED_CAPACITY, np.int32)
         links = self.edges.tocoo()
         rows, columns = (np.concatenate([part, add]) for part, add in ((links.row, ends), (links.col, sinks)))
         network = coo_matrix(

@@ -26,10 +26,10 @@ from airflow_merge_provider.jobs.spark.staging import stage_table
 
 QUARANTINE = "quarantine"
 _EMPTY_TEXT_MAX_ENTITIES = 1000
-_EMPTY = "s:"
+_EMPTY_TEXT = "s:"
 # A cluster with more entities than both limits is more likely a mistake than one real entity.
 _SWALLOWED_MIN, _SWALLOWED_SHARE = 100, 0.01
-_SCHEMA = pa.schema({
+_QUARANTINE_SCHEMA = pa.schema({
     "rule": pa.string(), "key": pa.string(), "entities": pa.int64(), "sample": pa.list_(pa.string()),
 })  # fmt: skip
 
@@ -81,7 +81,7 @@ def list_warnings(
         return []
     spark = opened[0][0].frame.sparkSession
     # Spark computes the hash of a constant row while planning, without a job.
-    empty = spark.sql("VALUES (1)").select(F.xxhash64(F.lit(seed), F.lit(_EMPTY))).collect()[0][0]
+    empty = spark.sql("VALUES (1)").select(F.xxhash64(F.lit(seed), F.lit(_EMPTY_TEXT))).collect()[0][0]
     return [
         f"the empty string links {key.entities} entities by {key.rule.text}: exclude it with filter"
         for key in large_keys
@@ -136,7 +136,8 @@ def build_quarantine_rows(keys: Sequence[HighFanoutKey]) -> pa.Table:
     rows = [key._replace(key=key.key and format_key(key.key)) for key in keys]
     columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
     return pa.table(
-        [pa.array(column, kind) for column, kind in zip(columns, _SCHEMA.types, strict=True)], _SCHEMA
+        [pa.array(column, kind) for column, kind in zip(columns, _QUARANTINE_SCHEMA.types, strict=True)],
+        _QUARANTINE_SCHEMA,
     )
 
 

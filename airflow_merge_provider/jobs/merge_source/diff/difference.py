@@ -59,7 +59,7 @@ def find_difference(
         ids=ids,
         retired=_build_retired(previous, has_ended & ~previous.deleted, represented),
         emptied=previous.ids.filter(pa.array(has_ended & previous.deleted & inhabited)),
-        looked_at=previous.numbers[affected.touched],
+        evaluated=previous.numbers[affected.touched],
         changed=affected.changed,
         next_number=int(previous.numbers.max(initial=-1)) + 1,
         is_rendered=is_rendered,

@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.merge_source.model import (
 
 LINEAGE = "lineage"
 MERGED, SPLIT, MOVED, DELETED = "merged", "split", "moved", "deleted"
-NUMBER, STABLE, BY = "__merge_number", "__merge_stable", "by"
+EVENT_NUMBER, STABLE, BY = "__merge_number", "__merge_stable", "by"
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def build_id_lineage(
             assignment, moves, previous, difference.is_rendered, next_stable
         )
         is_rendered = difference.is_rendered
-        stable = pa.table({NUMBER: assignment.number[is_rendered], STABLE: stable_ids[is_rendered]})
+        stable = pa.table({EVENT_NUMBER: assignment.number[is_rendered], STABLE: stable_ids[is_rendered]})
     if not successors:
         return IdLineage(difference, stable, next_stable)
     positions = {number: at for at, number in enumerate(previous.numbers.tolist())}

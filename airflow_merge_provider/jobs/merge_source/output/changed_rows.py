@@ -13,9 +13,9 @@ from pyspark.sql.types import StringType, StructType
 
 from airflow_merge_provider.core import errors, value_text
 from airflow_merge_provider.core.merge_source import explanation
-from airflow_merge_provider.core.merge_source.columns import REPLACED
+from airflow_merge_provider.core.merge_source.columns import REPLACED_COLUMN
 from airflow_merge_provider.core.merge_source.explanation import MEMBERS_MAX
-from airflow_merge_provider.jobs.merge_source.output.row_changes import HASH, ID, PLACE
+from airflow_merge_provider.jobs.merge_source.output.row_changes import ENTITY_HASH, ID, UPDATED_IN
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
 from airflow_merge_provider.jobs.run.change_set import (
     DELETED,
@@ -31,9 +31,9 @@ from airflow_merge_provider.jobs.spark.pickling import pickle_once
 from airflow_merge_provider.jobs.spark.sql import quote_name, quote_text
 
 _OLD, _NEW = "__merge_old", "__merge_new"
-_JOINED, _LEFT, _SAME = "__merge_joined", "__merge_left", "__merge_same"
+_IS_JOINED, _LEFT, _SAME = "__merge_joined", "__merge_left", "__merge_same"
 # Columns that follow from the others, or that say when a row was written.
-_STATE_COLUMNS = (HASH, PLACE, "_previous", "_ts", MEMBERS)
+_STATE_COLUMNS = (ENTITY_HASH, UPDATED_IN, "_previous", "_ts", MEMBERS)
 
 
 def list_changed_rows(changes: DataFrame, stored: DataFrame | None, *, are_few: bool = False) -> ChangeSet:
@@ -79,7 +79,8 @@ def _is_live(alias: str) -> Column:
 def _has_same_content(changes: DataFrame, old: DataFrame) -> Column:
     """Return whether a row keeps its values, which another program may have changed without their hash."""
     texts = [_format_values(alias, rows) for alias, rows in ((_OLD, old), (_NEW, changes))]
-    return _refer_to(_OLD, HASH).eqNullSafe(_refer_to(_NEW, HASH)) & texts[0].eqNullSafe(texts[1])
+    is_same = _refer_to(_OLD, ENTITY_HASH).eqNullSafe(_refer_to(_NEW, ENTITY_HASH))
+    return is_same & texts[0].eqNullSafe(texts[1])
 
 
 def _format_values(alias: str, rows: DataFrame) -> Column:
@@ -103,15 +104,15 @@ def _compare_members(members: dict[str, Column]) -> dict[str, Column]:
     """Return whether members joined an output, and whether members left it."""
     ids = {alias: F.transform(column, _name_member) for alias, column in members.items()}
     return {
-        _JOINED: F.size(F.array_except(ids[_NEW], ids[_OLD])) > 0,
+        _IS_JOINED: F.size(F.array_except(ids[_NEW], ids[_OLD])) > 0,
         _LEFT: F.size(F.array_except(ids[_OLD], ids[_NEW])) > 0,
     }
 
 
 def _classify_reason() -> Column:
-    joined, left = F.col(_JOINED), F.col(_LEFT)
+    joined, left = F.col(_IS_JOINED), F.col(_LEFT)
     return (
-        F.when(F.coalesce(_refer_to(_NEW, REPLACED), F.lit(False)), F.lit("replaced"))
+        F.when(F.coalesce(_refer_to(_NEW, REPLACED_COLUMN), F.lit(False)), F.lit("replaced"))
         .when(_is_live(_OLD) & ~_is_live(_NEW), F.lit("removed"))
         .when(~_is_live(_OLD) & _is_live(_NEW), F.lit("new"))
         .when(joined & left, F.lit("regrouped"))
@@ -141,7 +142,7 @@ def _describe_members(members: dict[str, Column]) -> Column:
     is_empty = {alias: F.coalesce(F.size(column), F.lit(0)) == 0 for alias, column in members.items()}
     has_both = ~is_empty[_OLD] & ~is_empty[_NEW]
     describe = F.udf(_build_description(), StringType(), useArrow=True)
-    is_other = has_both & (F.col(_JOINED) | F.col(_LEFT))
+    is_other = has_both & (F.col(_IS_JOINED) | F.col(_LEFT))
     text = describe(_refer_to(_NEW, ID), *(F.when(is_other, members[alias]) for alias in (_OLD, _NEW)))
     return (
         F.when(is_other, text)

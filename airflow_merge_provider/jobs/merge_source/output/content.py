@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     StringType,
 )
 
-from airflow_merge_provider.core.merge_source.columns import ENTITY, IDS, REPLACED
+from airflow_merge_provider.core.merge_source.columns import ENTITY, IDS, REPLACED_COLUMN
 from airflow_merge_provider.core.merge_source.dtl import values
 from airflow_merge_provider.core.merge_source.survivorship import (
     SurvivorshipRule,
@@ -29,7 +29,7 @@ from airflow_merge_provider.core.merge_source.survivorship import (
 )
 from airflow_merge_provider.jobs.merge_source.output.survivorship import PICKED_BY_NAME, RECENCY, Survivors
 from airflow_merge_provider.jobs.merge_source.scan import typed_rows
-from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, ID, OWN_IDS, Source
+from airflow_merge_provider.jobs.merge_source.scan.sources import OWN_IDS, SCAN_CONTENT, SCAN_ID, Source
 from airflow_merge_provider.jobs.merge_source.scan.variants import (
     PROPERTIES,
     VARIANT,
@@ -43,9 +43,9 @@ from airflow_merge_provider.jobs.merge_source.scan.variants import (
 from airflow_merge_provider.jobs.spark.pickling import pickle_once
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-PROPERTY, POSITIONS, SAID = "__merge_property", "__merge_positions", "__merge_said"
+PROPERTY, POSITIONS, CONTENT_JSON = "__merge_property", "__merge_positions", "__merge_content_json"
 # Values of these types have the same JSON, whether they are written from a column or from VARIANT.
-_PLAIN = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType)
+_PLAIN_COLUMN_TYPES = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType)
 
 
 class Content(ABC):
@@ -169,17 +169,17 @@ class TypedContent(EntityContent):
         return F.to_variant_object(drop_missing(values, non_null_values))
 
     def project_singleton(self) -> list[Column]:
-        return [*super().project_singleton(), self._format_singleton_json().alias(SAID)]
+        return [*super().project_singleton(), self._format_singleton_json().alias(CONTENT_JSON)]
 
     def project_cluster(self) -> list[Column]:
-        return [*super().project_cluster(), F.lit(None).cast("string").alias(SAID)]
+        return [*super().project_cluster(), F.lit(None).cast("string").alias(CONTENT_JSON)]
 
     def content_json(self, outputs: DataFrame) -> Column:
-        return F.coalesce(F.col(SAID), super().content_json(outputs))
+        return F.coalesce(F.col(CONTENT_JSON), super().content_json(outputs))
 
     def _format_singleton_json(self) -> Column:
         """Return the entity of one member as the JSON that its VARIANT gives, at a fraction of the cost."""
-        if not self._kinds or not all(isinstance(kind, _PLAIN) for kind in self._kinds.values()):
+        if not self._kinds or not all(isinstance(kind, _PLAIN_COLUMN_TYPES) for kind in self._kinds.values()):
             return F.lit(None).cast("string")
         # A VARIANT stores its fields in Java's order of strings.
         names = sorted(self._kinds, key=lambda name: name.encode("utf-16-be"))
@@ -220,7 +220,7 @@ def _union_types(contributed: Column, kind: DataType | None) -> Column:
 class MapContent(EntityContent):
     """Properties of any name and type, as a map of VARIANT: for whole entities, and for ``compact``."""
 
-    values_names: Sequence[str] = (CONTENT,)
+    values_names: Sequence[str] = (SCAN_CONTENT,)
 
     def __init__(
         self, *, compact: bool, choices: Sequence[SurvivorshipRule] = (), names: Sequence[str] = ()
@@ -231,29 +231,31 @@ class MapContent(EntityContent):
         super().__init__(
             Survivors(
                 own_rules,
-                lambda member, name: member[CONTENT][F.lit(name)],
+                lambda member, name: member[SCAN_CONTENT][F.lit(name)],
                 kinds,
                 names,
                 default=default,
-                list_names=lambda member: F.map_keys(member[CONTENT]),
+                list_names=lambda member: F.map_keys(member[SCAN_CONTENT]),
             )
         )
 
     def read_property(self, name: str) -> Column:
-        return F.col(CONTENT)[F.lit(name)]
+        return F.col(SCAN_CONTENT)[F.lit(name)]
 
     def list_default_properties(self) -> Column:
         own_names = self.survivors.properties
-        values = F.map_filter(CONTENT, lambda name, value: ~F.is_variant_null(value) & ~name.isin(*own_names))
+        values = F.map_filter(
+            SCAN_CONTENT, lambda name, value: ~F.is_variant_null(value) & ~name.isin(*own_names)
+        )
         return F.array_sort(F.map_keys(values))
 
     def project_values(self, source: Source) -> list[Column]:
         if source.properties is None:
-            return [F.col(CONTENT)]
-        return [build_properties(source.properties).alias(CONTENT)]
+            return [F.col(SCAN_CONTENT)]
+        return [build_properties(source.properties).alias(SCAN_CONTENT)]
 
     def build_singleton_entity(self) -> Column:
-        content = F.col(CONTENT)
+        content = F.col(SCAN_CONTENT)
         if self._compact:
             return F.transform_values(content, lambda _, value: splice_variants(F.array(value)))
         if self.survivors.has_default:
@@ -265,7 +267,7 @@ class MapContent(EntityContent):
         return F.to_variant_object(content)
 
     def build_cluster_entity(self) -> Column:
-        maps = F.col(CONTENT)
+        maps = F.col(SCAN_CONTENT)
         names = F.array_distinct(F.flatten(F.transform(maps, F.map_keys)))
 
         def collect_values(name: Column) -> Column:
@@ -277,7 +279,7 @@ class MapContent(EntityContent):
             return _group_by_name(names, lambda name: splice_variants(collect_values(name)))
         chosen = self.survivors.read_variants()
         if self.survivors.has_default:
-            other_values = F.transform_values(PICKED_BY_NAME, lambda name, member: member[CONTENT][name])
+            other_values = F.transform_values(PICKED_BY_NAME, lambda name, member: member[SCAN_CONTENT][name])
         else:
             united = _group_by_name(names, lambda name: _union_types(collect_values(name), None))
             other_values = F.map_filter(united, lambda name, _: ~name.isin(*chosen)) if chosen else united
@@ -301,24 +303,24 @@ class MapContent(EntityContent):
 class ListContent(EntityContent):
     """The members themselves, in ``$merged``; of names starting with ``_`` only the ID, unless configured."""
 
-    values_names: Sequence[str] = (CONTENT,)
+    values_names: Sequence[str] = (SCAN_CONTENT,)
 
     def __init__(self, *, include_internal: bool) -> None:
         super().__init__()
         self._include_internal = include_internal
 
     def project_values(self, source: Source) -> list[Column]:
-        id_ = F.create_map(F.lit("_id"), F.col(ID).cast(VARIANT))
+        id_ = F.create_map(F.lit("_id"), F.col(SCAN_ID).cast(VARIANT))
         properties = (
             self._read_typed_entity(source) if source.properties is not None else self._read_whole_entity()
         )
-        return [F.map_concat(id_, properties).alias(CONTENT)]
+        return [F.map_concat(id_, properties).alias(SCAN_CONTENT)]
 
     def build_singleton_entity(self) -> Column:
-        return _merge_lists(F.array(F.col(CONTENT)))
+        return _merge_lists(F.array(F.col(SCAN_CONTENT)))
 
     def build_cluster_entity(self) -> Column:
-        return _merge_lists(F.col(CONTENT))
+        return _merge_lists(F.col(SCAN_CONTENT))
 
     def _read_whole_entity(self) -> Column:
         def is_listed(name: Column, _: Column) -> Column:
@@ -330,8 +332,8 @@ class ListContent(EntityContent):
 
     def _read_typed_entity(self, source: Source) -> Column:
         schema, kinds = source.frame.schema, dict(source.properties or {})
-        if REPLACED in schema.names:
-            kinds[REPLACED] = schema[REPLACED].dataType
+        if REPLACED_COLUMN in schema.names:
+            kinds[REPLACED_COLUMN] = schema[REPLACED_COLUMN].dataType
         if self._include_internal:
             internal = (
                 name for name in schema.names if name.startswith("_") and not name.startswith("__merge")

@@ -16,23 +16,23 @@ from airflow_merge_provider.jobs.merge_source.cluster.components import count_si
 from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import RuleLinks
 from airflow_merge_provider.jobs.merge_source.model import EntityGraph, Numbers
 
-ALL, EVALUATED = "all", "looked_at"
-_LARGEST = 20
+ALL, EVALUATED = "all", "evaluated"
+_LARGEST_CLUSTERS_MAX = 20
 # The columns of the table, and the totals that they hold.
 _COUNTS = {
     "entities": "entities",
     "deleted": "deleted_entities",
-    "golden": "live_rows",
+    "live_rows": "live_rows",
     "merged": "merged_rows",
     "outputs": "outputs",
 }
 _SIZES = pa.list_(pa.struct({"size": pa.int64(), "clusters": pa.int64()}))
-_NAMED = pa.list_(pa.struct({"id": pa.string(), "size": pa.int64()}))
+_CLUSTER_LIST = pa.list_(pa.struct({"id": pa.string(), "size": pa.int64()}))
 _SIDES = pa.list_(pa.struct({"rule": pa.string(), "left": pa.int64(), "right": pa.int64()}))
-_SCHEMA = pa.schema({
+_METRICS_SCHEMA = pa.schema({
     "target": pa.string(), "run": pa.int64(), "at": pa.timestamp("us", "UTC"), "scope": pa.string(),
     **dict.fromkeys(_COUNTS, pa.int64()),
-    "cluster_sizes": _SIZES, "largest": _NAMED, "same_dataset": pa.int64(), "bridges": pa.int64(),
+    "cluster_sizes": _SIZES, "largest": _CLUSTER_LIST, "same_dataset": pa.int64(), "bridges": pa.int64(),
     "one_sided": _SIDES,
 })  # fmt: skip
 
@@ -74,7 +74,7 @@ def build_metrics_row(
         "bridges": sum(len(bridges) for bridges in find_bridges(graph, clustering.link_statistics.links)),
         "one_sided": clustering.link_statistics.one_sided,
     }
-    return pa.Table.from_pylist([row], _SCHEMA)
+    return pa.Table.from_pylist([row], _METRICS_SCHEMA)
 
 
 def find_bridges(graph: EntityGraph, links: Sequence[RuleLinks]) -> Iterator[set[int]]:
@@ -89,7 +89,7 @@ def find_bridges(graph: EntityGraph, links: Sequence[RuleLinks]) -> Iterator[set
 
 
 def _find_largest(graph: EntityGraph) -> list[int]:
-    order = np.lexsort((graph.ranks[graph.firsts], -graph.sizes))[:_LARGEST]
+    order = np.lexsort((graph.ranks[graph.firsts], -graph.sizes))[:_LARGEST_CLUSTERS_MAX]
     return [int(cluster) for cluster in order if graph.sizes[cluster] > 1]
 
 

@@ -10,11 +10,11 @@ from functools import reduce
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
-from airflow_merge_provider.core.merge_source.columns import IDS, REPLACED
+from airflow_merge_provider.core.merge_source.columns import IDS, REPLACED_COLUMN
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
-from airflow_merge_provider.jobs.merge_source.diff.id_lineage import NUMBER, STABLE
+from airflow_merge_provider.jobs.merge_source.diff.id_lineage import EVENT_NUMBER, STABLE
 from airflow_merge_provider.jobs.merge_source.model import HASH, LABEL
 from airflow_merge_provider.jobs.merge_source.output.content import Content
 from airflow_merge_provider.jobs.merge_source.output.shape import choose_content
@@ -27,7 +27,13 @@ from airflow_merge_provider.jobs.merge_source.output.survivorship import (
 from airflow_merge_provider.jobs.merge_source.resolution import Resolution
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS, STABLE_ID
-from airflow_merge_provider.jobs.merge_source.scan.sources import DELETED, ID, OWN_IDS, OWN_REPLACED, Source
+from airflow_merge_provider.jobs.merge_source.scan.sources import (
+    OWN_IDS,
+    OWN_REPLACED,
+    SCAN_DELETED,
+    SCAN_ID,
+    Source,
+)
 from airflow_merge_provider.jobs.spark.session import override_settings
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import stage_table
@@ -40,17 +46,17 @@ _MANY = 100_000
 _PLANNED_ONCE_MAX = 10_000
 _MEMBER = f"{MEMBERS}.list.element"
 _OF_MEMBERS = [f"{_MEMBER}.{name}" for name in ("dataset", "id", "hash")]
-_OF_KEYS = [f"{_MEMBER}.keys.list.element.{name}" for name in ("rule", "side", "value")]
-_UNLIKE = ["_id", f"{IDS}.list.element", "_hash", f"{_MEMBER}.id", f"{_MEMBER}.hash", _OF_KEYS[-1]]
+_KEY_COLUMNS = [f"{_MEMBER}.keys.list.element.{name}" for name in ("rule", "side", "value")]
+_UNLIKE = ["_id", f"{IDS}.list.element", "_hash", f"{_MEMBER}.id", f"{_MEMBER}.hash", _KEY_COLUMNS[-1]]
 # Members are collected from sorted rows, in their order. The hash aggregate would fall back to sorting after
 # 128 clusters, at twice the cost and without keeping the order within a cluster.
 _PLANNED = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
 # Parquet's writer would build dictionaries of values that hardly repeat, and statistics of lists that no
 # reader uses: a tenth of the cost.
-_WRITTEN = {
+_PARQUET_OPTIONS = {
     "parquet.size.statistics.enabled": "false",
     **{f"parquet.enable.dictionary#{name}": "false" for name in _UNLIKE},
-    **{f"parquet.column.statistics.enabled#{name}": "false" for name in [*_OF_MEMBERS, *_OF_KEYS]},
+    **{f"parquet.column.statistics.enabled#{name}": "false" for name in [*_OF_MEMBERS, *_KEY_COLUMNS]},
 }
 
 
@@ -64,7 +70,7 @@ def render_outputs(
 ) -> Iterator[DataFrame]:
     """Yield the target's rows, which are valid only inside the block: they need the settings that it sets."""
     entities = resolution.labels.num_rows
-    planned = {**_PLANNED, **(_WRITTEN if entities > _MANY else {})}
+    planned = {**_PLANNED, **(_PARQUET_OPTIONS if entities > _MANY else {})}
     with override_settings(spark, planned), stage_table(spark, resolution.labels) as labels:
         yield _render_rows(resolution, labels, written_at, stable)
 
@@ -94,7 +100,7 @@ def _render_rows(
     outputs = content.finish_outputs(outputs)
     optional_columns = _add_columns(outputs, resolution.config, stable)
     if stable is not None:
-        outputs = outputs.join(F.broadcast(stable), NUMBER)
+        outputs = outputs.join(F.broadcast(stable), EVENT_NUMBER)
     rows = _build_row(outputs, content, optional_columns, written_at)
     if not resolution.config.replaced_by:
         return rows
@@ -149,18 +155,18 @@ def _add_labels(
 def _project_source(
     source: Source, keys: SourceKeys, content: Content, rules: Sequence[Rule]
 ) -> list[Column]:
-    live = ~F.col(DELETED)
+    live = ~F.col(SCAN_DELETED)
     member = F.struct(
         F.lit(source.name).alias("dataset"),
-        F.col(ID).alias("id"),
+        F.col(SCAN_ID).alias("id"),
         source.content_hash().alias("hash"),
         keys.concat_keys(rules).alias("keys"),
     )
     return [
         F.lit(source.offset).alias(OFFSET),
-        F.col(ID),
-        F.col(DELETED),
-        (F.col(OWN_REPLACED) & ~live).alias(REPLACED),
+        F.col(SCAN_ID),
+        F.col(SCAN_DELETED),
+        (F.col(OWN_REPLACED) & ~live).alias(REPLACED_COLUMN),
         _own_ids(source).alias(OWN_IDS),
         member.alias(MEMBER),
         *content.project_source(source),
@@ -169,11 +175,11 @@ def _project_source(
 
 def _render_singletons(entities: DataFrame, content: Content, config: MergeSourceConfig) -> DataFrame:
     return entities.select(
-        F.shiftright(F.col(LABEL), 1).alias(NUMBER),
-        _output_id(F.col(OFFSET), F.col(ID), config).alias("_id"),
-        F.col(DELETED).alias("_deleted"),
+        F.shiftright(F.col(LABEL), 1).alias(EVENT_NUMBER),
+        _output_id(F.col(OFFSET), F.col(SCAN_ID), config).alias("_id"),
+        F.col(SCAN_DELETED).alias("_deleted"),
         F.col(OWN_IDS).alias(IDS),
-        F.col(REPLACED),
+        F.col(REPLACED_COLUMN),
         *content.project_singleton(),
         *_list_origins(
             content,
@@ -191,17 +197,17 @@ def _render_clusters(entities: DataFrame, content: Content, config: MergeSourceC
     alone, so the flags of the first member are those of all.
     """
     # Shuffled before aggregation: a partial aggregate would find almost nothing to combine.
-    numbered = entities.withColumn(NUMBER, F.shiftright(F.col(LABEL), 1)).repartition(NUMBER)
-    ordered = numbered.sortWithinPartitions(NUMBER, OFFSET, ID)
-    id_ = _output_id(F.col(OFFSET), F.col(ID), config)
+    numbered = entities.withColumn(EVENT_NUMBER, F.shiftright(F.col(LABEL), 1)).repartition(EVENT_NUMBER)
+    ordered = numbered.sortWithinPartitions(EVENT_NUMBER, OFFSET, SCAN_ID)
+    id_ = _output_id(F.col(OFFSET), F.col(SCAN_ID), config)
     chosen = content.survivors
     collected = F.collect_list(F.struct(OFFSET, MEMBER, *content.names)).alias(PARTS)
     parts = [collected] if chosen.has_rules else []
-    clusters = ordered.groupBy(NUMBER).agg(
+    clusters = ordered.groupBy(EVENT_NUMBER).agg(
         (F.first(id_) if config.identity == "first" else F.concat_ws("|", F.collect_list(id_))).alias("_id"),
-        F.first(DELETED).alias("_deleted"),
+        F.first(SCAN_DELETED).alias("_deleted"),
         F.array_distinct(F.flatten(F.collect_list(OWN_IDS))).alias(IDS),
-        F.first(REPLACED).alias(REPLACED),
+        F.first(REPLACED_COLUMN).alias(REPLACED_COLUMN),
         *content.collect_members(),
         F.collect_list(MEMBER).alias(MEMBERS),
         *parts,
@@ -209,11 +215,11 @@ def _render_clusters(entities: DataFrame, content: Content, config: MergeSourceC
     if parts:
         clusters = clusters.select("*", *chosen.pick_members(F.col(PARTS)))
     return clusters.select(
-        NUMBER,
+        EVENT_NUMBER,
         "_id",
         "_deleted",
         IDS,
-        REPLACED,
+        REPLACED_COLUMN,
         *content.project_cluster(),
         *_list_origins(
             content,
@@ -249,7 +255,7 @@ def _add_columns(outputs: DataFrame, config: MergeSourceConfig, stable: DataFram
     """Return the optional columns of outputs; without ``stable``, an output's number is its stable ID."""
     columns = [F.col(PROVENANCE)] if PROVENANCE in outputs.columns else []
     if config.stable_id:
-        columns.append(F.col(NUMBER if stable is None else STABLE).alias(STABLE_ID))
+        columns.append(F.col(EVENT_NUMBER if stable is None else STABLE).alias(STABLE_ID))
     return columns
 
 
@@ -260,10 +266,10 @@ def _build_row(
     optional_json = [F.to_json(F.struct(*optional_columns))] if optional_columns else []
     return outputs.select(
         "_id",
-        F.col(NUMBER).alias("_updated"),
+        F.col(EVENT_NUMBER).alias("_updated"),
         "_deleted",
         IDS,
-        REPLACED,
+        REPLACED_COLUMN,
         content_hash(F.to_json(IDS), content.content_json(outputs), *optional_json).alias("_hash"),
         F.lit(None).cast("bigint").alias("_previous"),
         F.lit(written_at).cast("bigint").alias("_ts"),
@@ -275,7 +281,7 @@ def _build_row(
 
 def content_hash(*json_columns: Column) -> Column:
     """Hash the content of an output: its ID, whether it is deleted or replaced, and more columns as JSON."""
-    flags = (F.coalesce(F.col(flag), F.lit(False)).cast("string") for flag in ("_deleted", REPLACED))
+    flags = (F.coalesce(F.col(flag), F.lit(False)).cast("string") for flag in ("_deleted", REPLACED_COLUMN))
     return F.md5(F.concat_ws("\n", "_id", *flags, *json_columns))
 
 
@@ -285,7 +291,7 @@ def _output_id(offset: Column, id_: Column, config: MergeSourceConfig) -> Column
 
 def _own_ids(source: Source) -> Column:
     """Return the distinct IDs that an entity brings along; its own ID if it brings none."""
-    own_id = F.array(F.col(ID))
+    own_id = F.array(F.col(SCAN_ID))
     if source.properties is not None and IDS not in source.frame.columns:
         return own_id
     return F.coalesce(F.array_distinct(F.array_compact(F.col(OWN_IDS))), own_id)

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import DataType
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.merge_source.columns import REPLACED
+from airflow_merge_provider.core.merge_source.columns import REPLACED_COLUMN
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD, Upsert, upsert_rows
 from airflow_merge_provider.jobs.merge_source.diff import difference as of
 from airflow_merge_provider.jobs.merge_source.diff.id_lineage import BY
@@ -25,12 +25,12 @@ from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
-ID, PLACE, HASH = "_id", "_updated", "_hash"
+ID, UPDATED_IN, ENTITY_HASH = "_id", "_updated", "_hash"
 STORED_HASH = "__merge_before"
 # Up to this many IDs are broadcast to the target's rows instead of being shuffled with them.
 _BROADCAST_MAX_ROWS = 200_000
 # The minimum number of rows per file: few files to read later, yet enough to write several in parallel.
-_FILE_MIN_ROWS = 25_000
+_ENTITY_FILE_MIN_ROWS = 25_000
 _NUMBER, _INHABITED, _SAME = "__merge_number", "__merge_inhabited", "__merge_same"
 _EARLIER, _WRITTEN = "__merge_earlier", "__merge_written"
 _WAS_LIVE, _IS_LIVE = "__merge_was_live", "__merge_is_live"
@@ -92,21 +92,20 @@ def compare_rows(
         stored = _select_stored(target).join(F.broadcast(ids), ID, "left_semi")
         compared = rendered.drop("_previous").join(F.broadcast(stored), ID, "left").persist()
         stack.callback(compared.unpersist)
-        is_same = F.col(STORED_HASH).eqNullSafe(F.col(HASH))
-        members = F.size(MEMBERS).alias("members")
+        is_same, members = F.col(STORED_HASH).eqNullSafe(F.col(ENTITY_HASH)), F.size(MEMBERS).alias("members")
         is_live = ~F.coalesce(F.col("_deleted"), F.lit(False))
-        comparison = compared.select(
-            PLACE, is_same.alias(_SAME), members, "_previous", _INHABITED, _WAS_LIVE, is_live.alias(_IS_LIVE)
-        ).toArrow()
+        columns = (UPDATED_IN, members, "_previous", _INHABITED, _WAS_LIVE)
+        comparison = compared.select(*columns, is_same.alias(_SAME), is_live.alias(_IS_LIVE)).toArrow()
         _check_members(comparison, difference)
         _check_ids(comparison, difference)
-        emitted = np.sort(comparison.filter(pc.invert(comparison.column(_SAME))).column(PLACE).to_numpy())
+        differs = pc.invert(comparison.column(_SAME))
+        emitted = np.sort(comparison.column(UPDATED_IN).filter(differs).to_numpy())
         first = start + difference.retired.num_rows
-        numbers = pa.table({PLACE: emitted, _NUMBER: np.arange(first, first + len(emitted))})
+        numbers = pa.table({UPDATED_IN: emitted, _NUMBER: np.arange(first, first + len(emitted))})
         numbered = stack.enter_context(stage_table(spark, numbers))
         retired = stack.enter_context(stage_table(spark, _number_retired(difference, start)))
         # The rows have as many partitions as the shuffle, and each would become a file.
-        coalesced = compared.coalesce(comparison.num_rows // _FILE_MIN_ROWS + 1)
+        coalesced = compared.coalesce(comparison.num_rows // _ENTITY_FILE_MIN_ROWS + 1)
         kinds = {field.name: field.dataType for frame in (rendered, target) for field in frame.schema}
         rows = [
             _add_missing_columns(_add_numbers(coalesced.where(~is_same), numbered), kinds),
@@ -160,8 +159,8 @@ def _select_stored(target: DataFrame) -> DataFrame:
     """Return the required columns of the target's rows; of members only one field, to count them."""
     return target.select(
         ID,
-        F.col(HASH).alias(STORED_HASH),
-        F.col(PLACE).alias("_previous"),
+        F.col(ENTITY_HASH).alias(STORED_HASH),
+        F.col(UPDATED_IN).alias("_previous"),
         F.col("_previous").alias(_EARLIER),
         F.col("_ts").alias(_WRITTEN),
         (F.size(F.col(MEMBERS)["dataset"]) > 0).alias(_INHABITED),
@@ -171,7 +170,7 @@ def _select_stored(target: DataFrame) -> DataFrame:
 
 def _keep_position(same: DataFrame) -> DataFrame:
     """Keep the number and time of outputs whose content is unchanged: only their members are new."""
-    columns = {PLACE: F.col("_previous"), "_previous": F.col(_EARLIER), "_ts": F.col(_WRITTEN)}
+    columns = {UPDATED_IN: F.col("_previous"), "_previous": F.col(_EARLIER), "_ts": F.col(_WRITTEN)}
     return same.withColumns(columns)
 
 
@@ -191,7 +190,7 @@ def _count_rows(comparison: pa.Table) -> tuple[int, int, int]:
 
 def _check_members(comparison: pa.Table, difference: Difference) -> None:
     counted = dict(
-        zip(comparison.column(PLACE).to_pylist(), comparison.column("members").to_pylist(), strict=True)
+        zip(comparison.column(UPDATED_IN).to_pylist(), comparison.column("members").to_pylist(), strict=True)
     )
     if counted != difference.sizes:
         raise FullScanRequired("an entity no longer exists in its dataset")
@@ -201,7 +200,7 @@ def _check_ids(comparison: pa.Table, difference: Difference) -> None:
     stored_numbers = comparison.filter(pc.fill_null(comparison.column(_INHABITED), fill_value=False)).column(
         "_previous"
     )
-    if not pc.all(pc.is_in(stored_numbers, value_set=pa.array(difference.looked_at)), min_count=0).as_py():
+    if not pc.all(pc.is_in(stored_numbers, value_set=pa.array(difference.evaluated)), min_count=0).as_py():
         raise FullScanRequired("the ID of a changed row belongs to a row that was not evaluated")
 
 
@@ -211,7 +210,7 @@ def _number_retired(difference: Difference, start: int) -> pa.Table:
 
 
 def _add_numbers(rows: DataFrame, numbers: DataFrame) -> DataFrame:
-    return rows.join(F.broadcast(numbers), PLACE).withColumn(PLACE, F.col(_NUMBER))
+    return rows.join(F.broadcast(numbers), UPDATED_IN).withColumn(UPDATED_IN, F.col(_NUMBER))
 
 
 def _build_tombstones(retired: DataFrame, at: int) -> DataFrame:
@@ -220,13 +219,13 @@ def _build_tombstones(retired: DataFrame, at: int) -> DataFrame:
     return retired.select(
         ID,
         *(F.from_json(by, "array<string>").alias(REPLACED_BY) for by in successors),
-        F.col(_NUMBER).alias(PLACE),
+        F.col(_NUMBER).alias(UPDATED_IN),
         F.lit(True).alias("_deleted"),
-        F.col(of.REPLACED).alias(REPLACED),
+        F.col(of.REPLACED).alias(REPLACED_COLUMN),
         F.col(of.NUMBER).alias("_previous"),
         F.lit(at).cast("bigint").alias("_ts"),
         *successors,
-    ).withColumn(HASH, content_hash(*successors))
+    ).withColumn(ENTITY_HASH, content_hash(*successors))
 
 
 def _add_missing_columns(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:

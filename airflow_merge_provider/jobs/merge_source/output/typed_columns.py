@@ -34,7 +34,7 @@ from airflow_merge_provider.jobs.spark.exact_text import exact_row
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-_WIDER = (ByteType, ShortType, IntegerType, LongType)
+_INTEGER_TYPES = (ByteType, ShortType, IntegerType, LongType)
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ def _refuse_type(name: str, kinds: Sequence[DataType], unsupported: str) -> Data
 
 def _find_common_type(kinds: Sequence[DataType]) -> DataType | None:
     """Return the type of all, or the widest of integer types."""
-    if all(isinstance(kind, _WIDER) for kind in kinds):
-        return max(kinds, key=lambda kind: _WIDER.index(type(kind)))
+    if all(isinstance(kind, _INTEGER_TYPES) for kind in kinds):
+        return max(kinds, key=lambda kind: _INTEGER_TYPES.index(type(kind)))
     first = kinds[0]
     alike = all(kind.simpleString() == first.simpleString() for kind in kinds)
     return None if not alike or isinstance(first, VariantType | NullType) else first

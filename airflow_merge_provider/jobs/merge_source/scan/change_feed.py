@@ -13,12 +13,12 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.table import has_change_feed, read_change_feed
 from airflow_merge_provider.jobs.merge_source.model import HASH, Flags, Numbers
-from airflow_merge_provider.jobs.merge_source.scan.sources import ID, Source
+from airflow_merge_provider.jobs.merge_source.scan.sources import SCAN_ID, Source
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import CHANGES_GONE_CONDITIONS, has_condition
 
-_KIND, _AT = "_change_type", "_commit_version"
-_IS, _NET = "__merge_is", "net"
+_KIND, _COMMIT_VERSION = "_change_type", "_commit_version"
+_IS, _NET_CHANGE = "__merge_is", "net"
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,18 @@ def read_feed_changes(
         feed = read_change_feed(spark, pinned.dataset, since + 1, pinned.version)
         is_now = F.col(_KIND).isin("insert", "update_postimage")
         rows = open_rows(feed.withColumn(_IS, is_now))
-        counted = rows.frame.groupBy(HASH).agg(F.sum(F.when(F.col(_IS), 1).otherwise(-1)).alias(_NET))
+        counted = rows.frame.groupBy(HASH).agg(F.sum(F.when(F.col(_IS), 1).otherwise(-1)).alias(_NET_CHANGE))
         touched = counted.toArrow()
     except Exception as error:
         if has_condition(error, CHANGES_GONE_CONDITIONS):
             return None
         raise
     hashes = touched.column(HASH).to_numpy().astype(np.int64)
-    net = touched.column(_NET).to_numpy().astype(np.int64)
+    net = touched.column(_NET_CHANGE).to_numpy().astype(np.int64)
     if source.sequence is not None:
         # The version that counts may be one that no commit has changed.
-        touched_ids = rows.frame.select(ID).distinct()
-        frame = source.frame.join(F.broadcast(touched_ids), ID, "left_semi")
+        touched_ids = rows.frame.select(SCAN_ID).distinct()
+        frame = source.frame.join(F.broadcast(touched_ids), SCAN_ID, "left_semi")
         return FeedChanges(replace(source, frame=frame, several=True), hashes, net)
     return FeedChanges(replace(rows, frame=_select_newest(rows.frame)), hashes, net)
 
@@ -93,7 +93,9 @@ def read_feed_changes(
 def _select_newest(rows: DataFrame) -> DataFrame:
     """Keep the row of each entity after the last commit that changed it, if the entity still exists."""
     rank = "__merge_rank"
-    newest = Window.partitionBy(ID).orderBy(sql.quote_column(_AT).desc(), sql.quote_column(_IS).desc())
+    newest = Window.partitionBy(SCAN_ID).orderBy(
+        sql.quote_column(_COMMIT_VERSION).desc(), sql.quote_column(_IS).desc()
+    )
     return rows.withColumn(rank, F.rank().over(newest)).where((F.col(rank) == 1) & F.col(_IS)).drop(rank)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.core.value_text import EPOCH
 from airflow_merge_provider.jobs.delta.commit_log import GainedFile, open_commit_log
 from airflow_merge_provider.jobs.delta.table import MemoryDataset, read_dataset
 from airflow_merge_provider.jobs.merge_source.model import HASH
@@ -23,7 +24,6 @@ from airflow_merge_provider.jobs.merge_source.scan.sources import Source
 
 # Up to this many rows, their entities are looked up among all rows; comparing all rows is as fast beyond it.
 LATE_MAX_ROWS = 1_000_000
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def find_late_entities(
@@ -85,4 +85,4 @@ def _read_number(value: Any) -> int | None:
         moment = dt.datetime.fromisoformat(str(value))
     except ValueError:
         return None
-    return (moment - _EPOCH) // dt.timedelta(microseconds=1) if moment.tzinfo else None
+    return (moment - EPOCH) // dt.timedelta(microseconds=1) if moment.tzinfo else None

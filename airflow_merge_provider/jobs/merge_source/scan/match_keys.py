@@ -32,7 +32,13 @@ from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, is_override
 from airflow_merge_provider.jobs.merge_source.scan import typed_rows
 from airflow_merge_provider.jobs.merge_source.scan.python_values import build_reader, encode_value
-from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, DELETED, ID, TEXT, Source
+from airflow_merge_provider.jobs.merge_source.scan.sources import (
+    SCAN_CONTENT,
+    SCAN_DELETED,
+    SCAN_ID,
+    TEXT,
+    Source,
+)
 from airflow_merge_provider.jobs.merge_source.scan.variants import as_items
 from airflow_merge_provider.jobs.spark.expressions import build_array, combine_with_or
 from airflow_merge_provider.jobs.spark.pickling import pickle_once
@@ -42,7 +48,7 @@ ID_PROPERTY = "_id"
 LEFT, RIGHT = "left", "right"
 KEYS_TYPE = "array<struct<rule:string,side:string,value:string>>"
 _TEXT, _BOOLEAN, _NUMBER = (f"{kind}:" for kind in (values.STRING, values.BOOLEAN, values.NUMBER))
-_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_INTEGER_TYPES = (ByteType, ShortType, IntegerType, LongType)
 _CASES: Mapping[str, Callable[[Column], Column]] = {"lower": F.lower, "upper": F.upper}
 # Workers need these modules and may not have this package installed.
 _SHIPPED = (errors, values, wildcard, functions, expressions, typed_rows)
@@ -61,12 +67,12 @@ class MatchKeys:
     @property
     def has_key(self) -> Column:
         """Whether there is a key; deleted entities have none."""
-        return ~F.col(DELETED) & self.values.isNotNull()
+        return ~F.col(SCAN_DELETED) & self.values.isNotNull()
 
     def map_keys(self, function: Callable[[Column], Column]) -> Column:
         """Apply a function of one key to all keys; NULL and empty arrays stay as they are."""
         if self.is_list:
-            keys = F.when(~F.col(DELETED), self.values).otherwise(F.array().cast("array<string>"))
+            keys = F.when(~F.col(SCAN_DELETED), self.values).otherwise(F.array().cast("array<string>"))
             return F.transform(keys, function)
         return F.when(self.has_key, function(self.values))
 
@@ -191,7 +197,7 @@ def _build_native_variant(path: Path, case: Callable[[Column], Column] | None) -
     root, *nested_elements = path.elements
     if nested_elements or root.startswith(("_", "$")):
         return None
-    value = F.col(CONTENT)[F.lit(root)]
+    value = F.col(SCAN_CONTENT)[F.lit(root)]
     items = F.coalesce(as_items(value), F.array(value))
 
     def build_key(element: Column) -> Column:
@@ -230,7 +236,7 @@ def _to_path(source: Source, path: Path) -> tuple[Column, DataType] | None:
     """Follow a path through structs; return None if it leads into a list, a map or a VARIANT."""
     absent = F.lit(None).cast("string"), StringType()
     root, *nested_elements = path.elements
-    value: Column = F.col(ID) if root == ID_PROPERTY else quote_column(root)
+    value: Column = F.col(SCAN_ID) if root == ID_PROPERTY else quote_column(root)
     if root != ID_PROPERTY and root not in source.frame.columns:
         return absent
     kind: DataType = StringType() if root == ID_PROPERTY else source.frame.schema[root].dataType
@@ -248,7 +254,7 @@ def _add_prefix(kind: DataType) -> str | None:
         return _TEXT
     if isinstance(kind, BooleanType):
         return _BOOLEAN
-    return _NUMBER if isinstance(kind, _INTEGERS) else None
+    return _NUMBER if isinstance(kind, _INTEGER_TYPES) else None
 
 
 def _evaluate_keys(source: Source, sides: Sequence[Expression]) -> list[Column]:
@@ -263,10 +269,10 @@ def _evaluate_keys(source: Source, sides: Sequence[Expression]) -> list[Column]:
 def _project_source(source: Source, sides: Sequence[Expression]) -> Column:
     """Select the values of a row that the sides read, as ``_read_entity`` takes them."""
     if source.properties is None:
-        return F.struct(F.col(ID), F.col(TEXT if source.is_json else ENTITY))
+        return F.struct(F.col(SCAN_ID), F.col(TEXT if source.is_json else ENTITY))
     kinds = _list_kinds(source, sides)
     values = (encode_value(quote_column(name), kind).alias(name) for name, kind in kinds.items())
-    return F.struct(F.col(ID).alias(ID_PROPERTY), *values)
+    return F.struct(F.col(SCAN_ID).alias(ID_PROPERTY), *values)
 
 
 def _list_kinds(source: Source, sides: Sequence[Expression]) -> dict[str, DataType]:

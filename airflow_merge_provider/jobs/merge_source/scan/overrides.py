@@ -13,11 +13,11 @@ from airflow_merge_provider.core.merge_source import overrides as core
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, Overrides
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.table import read_dataset
-from airflow_merge_provider.jobs.merge_source.scan.sources import ID, Source
+from airflow_merge_provider.jobs.merge_source.scan.sources import SCAN_ID, Source
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
-_KEYS = pa.list_(pa.string())
-_SCHEMA = pa.schema({ID: pa.string(), SAME_LEFT: _KEYS, SAME_RIGHT: _KEYS})
+_KEY_LIST = pa.list_(pa.string())
+_OVERRIDE_SCHEMA = pa.schema({SCAN_ID: pa.string(), SAME_LEFT: _KEY_LIST, SAME_RIGHT: _KEY_LIST})
 
 
 def read_overrides(
@@ -33,7 +33,9 @@ def read_overrides(
     frame = read_dataset(spark, pinned)
     if missing := [name for name in core.REQUIRED if name not in frame.columns]:
         raise _refuse_table("column", f"dataset {dataset.id!r} has no column {', '.join(missing)}")
-    rows = frame.select(*(name for name in core.COLUMNS if name in frame.columns)).toArrow().to_pylist()
+    rows = (
+        frame.select(*(name for name in core.OVERRIDE_COLUMNS if name in frame.columns)).toArrow().to_pylist()
+    )
     now = dt.datetime.fromtimestamp(started_at / 1_000_000, dt.UTC)
     return core.parse_overrides(rows, names, now)
 
@@ -43,11 +45,11 @@ def mark_overrides(source: Source, overrides: Overrides, names: tuple[str, ...])
     keys = overrides.build_keys(source.offset, names)
     if not keys:
         return source
-    rows = [{ID: id_, SAME_LEFT: left or None, SAME_RIGHT: right or None} for id_, left, right in keys]
-    named = create_dataframe(source.frame.sparkSession, pa.Table.from_pylist(rows, _SCHEMA))
-    return replace(source, frame=source.frame.join(F.broadcast(named), ID, "left"))
+    rows = [{SCAN_ID: id_, SAME_LEFT: left or None, SAME_RIGHT: right or None} for id_, left, right in keys]
+    named = create_dataframe(source.frame.sparkSession, pa.Table.from_pylist(rows, _OVERRIDE_SCHEMA))
+    return replace(source, frame=source.frame.join(F.broadcast(named), SCAN_ID, "left"))
 
 
 def _refuse_table(code: str, message: str) -> DataError:
-    needed = f"required columns: {', '.join(core.REQUIRED)}; optional: {', '.join(core.COLUMNS[3:])}"
+    needed = f"required columns: {', '.join(core.REQUIRED)}; optional: {', '.join(core.OVERRIDE_COLUMNS[3:])}"
     return DataError.from_problems([Problem("overrides", code, message, needed)])

@@ -21,7 +21,7 @@ from airflow_merge_provider.jobs.merge_source.model import (
 )
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import LEFT, RIGHT
 
-NUMBER, MEMBERS, STABLE_ID, REACHED = "_updated", "_members", "$stable_id", "__merge_reached"
+UPDATED_IN, MEMBERS, STABLE_ID, REACHED = "_updated", "_members", "$stable_id", "__merge_reached"
 STARTS, STANDS = "starts", "stands"
 
 
@@ -35,7 +35,7 @@ def load_previous_state(
     """
     sides = _list_sides(rules)
     if reaching is not None:
-        rows = rows.join(F.broadcast(_find_reached(rows, datasets, seed, reaching)), NUMBER, "left_semi")
+        rows = rows.join(F.broadcast(_find_reached(rows, datasets, seed, reaching)), UPDATED_IN, "left_semi")
     members = _flatten_members(rows, datasets, sides, seed).toArrow()
     return _build_state(members.combine_chunks(), len(datasets), sides)
 
@@ -50,7 +50,7 @@ def _flatten_members(
     """
     stable = F.col(STABLE_ID) if STABLE_ID in rows.columns else F.lit(None)
     members = rows.select(
-        F.col(NUMBER).alias("number"),
+        F.col(UPDATED_IN).alias("number"),
         F.col("_id").alias("id"),
         F.coalesce(F.col("_deleted"), F.lit(False)).alias("deleted"),
         F.coalesce(stable, F.lit(-1)).cast("bigint").alias("stable"),
@@ -89,19 +89,19 @@ def _find_reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching:
     Members and keys become separate rows, which Spark compiles; it does not compile functions over lists. A
     row that carried its members along would copy them for every hash that reaches it.
     """
-    members = rows.select(NUMBER, F.explode(MEMBERS).alias("member"))
+    members = rows.select(UPDATED_IN, F.explode(MEMBERS).alias("member"))
     member = F.col("member")
     keys = F.coalesce(member["keys"]["value"], F.array().cast("array<string>"))
     texts = F.concat(F.array(member["id"]), keys)
     text_rows = members.select(
-        NUMBER,
+        UPDATED_IN,
         _find_offset(member["dataset"], datasets).alias("offset"),
         F.posexplode(texts).alias("at", "text"),
     )
     of_id = F.xxhash64(F.lit(seed), F.col("offset"), F.col("text"))
     of_key = F.xxhash64(F.lit(seed), F.col("text"))
-    hashed = text_rows.select(NUMBER, F.when(F.col("at") == 0, of_id).otherwise(of_key).alias(REACHED))
-    return hashed.join(F.broadcast(reaching), REACHED, "left_semi").select(NUMBER).distinct()
+    hashed = text_rows.select(UPDATED_IN, F.when(F.col("at") == 0, of_id).otherwise(of_key).alias(REACHED))
+    return hashed.join(F.broadcast(reaching), REACHED, "left_semi").select(UPDATED_IN).distinct()
 
 
 def _find_offset(name: Column, datasets: Sequence[str]) -> Column:

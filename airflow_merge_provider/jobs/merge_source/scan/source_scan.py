@@ -27,7 +27,13 @@ from airflow_merge_provider.jobs.merge_source.model import (
 from airflow_merge_provider.jobs.merge_source.scan import typed_rows
 from airflow_merge_provider.jobs.merge_source.scan.change_feed import FeedChanges
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys, build_source_keys
-from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, DELETED, ID, JSON, Source
+from airflow_merge_provider.jobs.merge_source.scan.sources import (
+    JSON,
+    SCAN_CONTENT,
+    SCAN_DELETED,
+    SCAN_ID,
+    Source,
+)
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
 from airflow_merge_provider.jobs.spark.pickling import pickle_once
 
@@ -65,7 +71,7 @@ def _read_keys(keys: pa.Array, checks: pa.Array) -> Keyed:
     return to_numbers(there), to_numbers(keys.drop_null()), to_numbers(checks.drop_null())
 
 
-_PLACE, _BROKEN, _CODED, _LONG = "place", "broken", "coded", "long"
+_ROW_POSITION, _BROKEN, _CODED, _IS_LONG = "place", "broken", "coded", "long"
 # A number that VARIANT may not hold exactly: a DOUBLE has 15 digits and an exponent up to 308, a decimal 38
 # digits. Texts that hold such numbers match, too.
 _LONG_NUMBER = r"(?:^|[\[:,\s])-?(?:[0-9.]{39,}|[0-9.]{16,}[eE]|[0-9.]+[eE][+-]?0*[0-9]{3,})"
@@ -201,7 +207,7 @@ def _find_position(reading: SourceScan, thin: pa.Table) -> tuple[int | None, boo
         return None, False
     if reading.source.place is None:
         return None, False
-    last: int | None = pc.max(thin.column(_PLACE)).as_py()
+    last: int | None = pc.max(thin.column(_ROW_POSITION)).as_py()
     if reading.position is None:
         return last, False
     if last is not None and last >= reading.position:
@@ -211,7 +217,7 @@ def _find_position(reading: SourceScan, thin: pa.Table) -> tuple[int | None, boo
 
 
 def add_entity_hash(source: Source, seed: int) -> Source:
-    hashed = F.xxhash64(F.lit(seed), F.lit(source.offset), F.col(ID))
+    hashed = F.xxhash64(F.lit(seed), F.lit(source.offset), F.col(SCAN_ID))
     return replace(source, frame=source.frame.withColumn(HASH, hashed))
 
 
@@ -221,19 +227,19 @@ def _select_columns(reading: SourceScan, keys: SourceKeys) -> DataFrame:
     A column with the same value in every row is left out: the data that comes to the driver is the main cost.
     """
     source = reading.opened
-    facts = {"id": F.col(ID), "hash": F.col(HASH), "deleted": F.col(DELETED)}
+    facts = {"id": F.col(SCAN_ID), "hash": F.col(HASH), "deleted": F.col(SCAN_DELETED)}
     if reading.compared:
         facts[CONTENTS] = source.content_hash()
     if source.place is not None:
-        facts[_PLACE] = source.place
+        facts[_ROW_POSITION] = source.place
     if source.properties is None:
-        facts[_BROKEN] = F.col(CONTENT).isNull()
+        facts[_BROKEN] = F.col(SCAN_CONTENT).isNull()
     if source.is_json:
-        facts[_LONG] = F.col(JSON).rlike(_LONG_NUMBER)
+        facts[_IS_LONG] = F.col(JSON).rlike(_LONG_NUMBER)
     if keys.coded is not None:
         facts[_CODED] = keys.coded
     columns, hashes = _build_hashes(keys, reading.seed) if reading.keyed else ([], {})
-    rows = source.frame.select(DELETED, *(fact.alias(name) for name, fact in facts.items()), *columns)
+    rows = source.frame.select(SCAN_DELETED, *(fact.alias(name) for name, fact in facts.items()), *columns)
     return rows.select(*facts, *(hashed.alias(name) for name, hashed in hashes.items()))
 
 
@@ -260,15 +266,15 @@ def _find_problems(reading: SourceScan, thin: pa.Table) -> Iterator[Problem]:
     )
     if missing_count > 0:
         yield refusals.refuse_missing_id(name, missing_count)
-    if _count_flag(thin, _LONG):
+    if _count_flag(thin, _IS_LONG):
         yield from _find_inexact_number(reading.opened)
 
 
 def _find_inexact_number(source: Source) -> Iterator[Problem]:
     """Yield the problem of an entity in JSON with a number that VARIANT rounds."""
     find = F.udf(pickle_once(typed_rows.find_inexact_number, typed_rows), StringType(), useArrow=True)
-    is_long = F.col(CONTENT).isNotNull() & F.col(JSON).rlike(_LONG_NUMBER)
-    numbers = source.frame.where(is_long).select(ID, find(F.col(JSON)).alias("number"))
+    is_long = F.col(SCAN_CONTENT).isNotNull() & F.col(JSON).rlike(_LONG_NUMBER)
+    numbers = source.frame.where(is_long).select(SCAN_ID, find(F.col(JSON)).alias("number"))
     for id_, number in numbers.where("number IS NOT NULL").limit(1).collect():
         message = (
             f"entity {refusals.mask_id(id_)!r} has the number {mask_text(number)}, which VARIANT would round"

@@ -27,7 +27,7 @@ from airflow_merge_provider.core.merge_source.columns import (
     ENTITY,
     FILTERED,
     IDS,
-    REPLACED,
+    REPLACED_COLUMN,
     find_column_problems,
     find_entity_column,
     find_order_problems,
@@ -44,14 +44,19 @@ from airflow_merge_provider.jobs.spark.expressions import combine_columns, drop_
 from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
 # The columns that every opened source has; no property can have these names.
-ID, DELETED, OWN_IDS, OWN_REPLACED = "__merge_id", "__merge_deleted", "__merge_ids", "__merge_replaced"
-_REJECTED, _LATE = "__merge_rejected", "__merge_late"
-CONTENT, TEXT, JSON = "__merge_content", "__merge_text", "__merge_json"
-_OWN = "__merge_"
-_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+SCAN_ID, SCAN_DELETED, OWN_IDS, OWN_REPLACED = (
+    "__merge_id",
+    "__merge_deleted",
+    "__merge_ids",
+    "__merge_replaced",
+)
+_REJECTED, _ENTITY_LATE = "__merge_rejected", "__merge_late"
+SCAN_CONTENT, TEXT, JSON = "__merge_content", "__merge_text", "__merge_json"
+_INTERNAL_PREFIX = "__merge_"
+_INTEGER_TYPES = (ByteType, ShortType, IntegerType, LongType)
 # In the schema of a VARIANT: types whose JSON is a text.
 _NOT_OF_JSON = r"\b(DATE|TIMESTAMP|TIMESTAMP_NTZ|BINARY|UUID)\b"
-_TIMES = (DateType, TimestampType, TimestampNTZType)
+_TIME_TYPES = (DateType, TimestampType, TimestampNTZType)
 
 
 @dataclass(frozen=True)
@@ -75,25 +80,25 @@ class Source:
     @property
     def columns(self) -> list[str]:
         """The columns of the table itself."""
-        return [name for name in self.frame.columns if not name.startswith(_OWN)]
+        return [name for name in self.frame.columns if not name.startswith(_INTERNAL_PREFIX)]
 
     def reject_rows(self, rejection: Column) -> Source:
         """Merge rows that do not meet an expectation as deleted entities, in full and in incremental runs."""
         frame = self.frame.withColumn(_REJECTED, rejection)
-        return replace(self, frame=frame.withColumn(DELETED, F.col(DELETED) | F.col(_REJECTED)))
+        return replace(self, frame=frame.withColumn(SCAN_DELETED, F.col(SCAN_DELETED) | F.col(_REJECTED)))
 
     def drop_rejected(self) -> Source:
         """Drop rejected rows that have no ID: they are no entities."""
         if _REJECTED not in self.frame.columns:
             return self
-        is_unknown = F.col(ID).isNull() | (F.col(ID).cast("string") == "")
+        is_unknown = F.col(SCAN_ID).isNull() | (F.col(SCAN_ID).cast("string") == "")
         return replace(self, frame=self.frame.where(~(F.col(_REJECTED) & is_unknown)))
 
     def keep_latest(self) -> Source:
         """Keep the last version of every entity; keep all versions that tie, for the caller to refuse."""
         if self.sequence is None or not self.several:
             return self
-        newest = Window.partitionBy(ID).orderBy(quote_column(self.sequence).desc_nulls_last())
+        newest = Window.partitionBy(SCAN_ID).orderBy(quote_column(self.sequence).desc_nulls_last())
         rank = "__merge_rank"
         frame = self.frame.withColumn(rank, F.rank().over(newest)).where(F.col(rank) == 1).drop(rank)
         return replace(self, frame=frame, several=False)
@@ -104,7 +109,7 @@ class Source:
         if self.sequence is None:
             return None
         kind = self.frame.schema[self.sequence].dataType
-        if isinstance(kind, _INTEGERS):
+        if isinstance(kind, _INTEGER_TYPES):
             return quote_column(self.sequence).cast("bigint")
         if isinstance(kind, TimestampType):
             return F.unix_micros(quote_column(self.sequence))
@@ -120,7 +125,7 @@ class Source:
         """Whether rows have the time at which they were written."""
         if self.sequence is None:
             return False
-        return isinstance(self.frame.schema[self.sequence].dataType, (*_INTEGERS, *_TIMES))
+        return isinstance(self.frame.schema[self.sequence].dataType, (*_INTEGER_TYPES, *_TIME_TYPES))
 
     @property
     def recency(self) -> Column:
@@ -128,7 +133,7 @@ class Source:
         if self.sequence is None:
             return F.lit(None).cast("bigint")
         value = quote_column(self.sequence)
-        if isinstance(self.frame.schema[self.sequence].dataType, _TIMES):
+        if isinstance(self.frame.schema[self.sequence].dataType, _TIME_TYPES):
             return F.unix_micros(value.cast("timestamp"))
         return value.cast("bigint")
 
@@ -145,8 +150,10 @@ class Source:
         """
         if late is None:
             return replace(self, frame=self.frame.where(self.is_after(position)))
-        marked = self.frame.join(F.broadcast(late.withColumn(_LATE, F.lit(True))), late.columns, "left")
-        frame = marked.where(self.is_after(position) | F.col(_LATE)).drop(_LATE)
+        marked = self.frame.join(
+            F.broadcast(late.withColumn(_ENTITY_LATE, F.lit(True))), late.columns, "left"
+        )
+        frame = marked.where(self.is_after(position) | F.col(_ENTITY_LATE)).drop(_ENTITY_LATE)
         return replace(self, frame=frame)
 
     def content_hash(self) -> Column:
@@ -158,7 +165,9 @@ class Source:
             content = [F.xxhash64(F.col(TEXT)), *([] if self.is_json else [_hash_types(F.col(ENTITY))])]
         else:
             content = [_hash_property(name, kind) for name, kind in self.properties.items()]
-        content += [F.when(F.col(DELETED), F.xxhash64(F.lit(DELETED))).otherwise(F.lit(0).cast("bigint"))]
+        content += [
+            F.when(F.col(SCAN_DELETED), F.xxhash64(F.lit(SCAN_DELETED))).otherwise(F.lit(0).cast("bigint"))
+        ]
         if IDS in self.frame.columns:
             content += [_hash_property(IDS, self.frame.schema[IDS].dataType)]
         override_columns = [name for name in (SAME_LEFT, SAME_RIGHT) if name in self.frame.columns]
@@ -225,10 +234,10 @@ def _open_typed(
     own_ids = _get_ids(frame) if IDS in frame.columns else F.lit(None).cast("array<string>")
     frame = frame.withColumns(
         {
-            ID: quote_column(config.id_column),
-            DELETED: _get_flag(frame, config.deleted_column) | _get_flag(frame, FILTERED),
+            SCAN_ID: quote_column(config.id_column),
+            SCAN_DELETED: _get_flag(frame, config.deleted_column) | _get_flag(frame, FILTERED),
             OWN_IDS: own_ids,
-            OWN_REPLACED: _get_flag(frame, REPLACED),
+            OWN_REPLACED: _get_flag(frame, REPLACED_COLUMN),
         }
     )
     return Source(offset, name, frame, properties, sequence)
@@ -267,11 +276,11 @@ def _open_entities(
     )
     frame = frame.withColumns(
         {
-            ID: quote_column(config.id_column) if config.id_column in frame.columns else id_,
-            DELETED: read_flag(config.deleted_column) | read_flag(FILTERED),
+            SCAN_ID: quote_column(config.id_column) if config.id_column in frame.columns else id_,
+            SCAN_DELETED: read_flag(config.deleted_column) | read_flag(FILTERED),
             OWN_IDS: _get_ids(frame) if IDS in frame.columns else own_ids,
-            OWN_REPLACED: read_flag(REPLACED),
-            CONTENT: properties_map(F.col(content_column)),
+            OWN_REPLACED: read_flag(REPLACED_COLUMN),
+            SCAN_CONTENT: properties_map(F.col(content_column)),
             TEXT: F.coalesce(F.to_json(F.col(ENTITY)), F.lit("{}")),
         }
     ).drop(content_column)

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 Read = Callable[[Any], Any]
 
-_FLOAT_DIGITS = (6, 7, 8, 9)
-_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a time without a zone is taken as UTC
-_DAY = 86_400_000_000
+_FLOAT_DIGIT_COUNTS = (6, 7, 8, 9)
+_EPOCH_WITHOUT_ZONE = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a time without a zone is taken as UTC
+_DAY_MICROS = 86_400_000_000
 # The days of the years 1 to 9999, which Python has, and the number of its first day.
-_DAYS, _FIRST_DAY = range(-719_162, 2_932_897), 719_163
+_PYTHON_DAYS, _EPOCH_ORDINAL = range(-719_162, 2_932_897), 719_163
 
 
 def keep_value(value: Any) -> Any:
@@ -49,7 +49,7 @@ def read_day(days: int) -> dt.date | str:
     >>> read_day(0), read_day(-800_000)
     (datetime.date(1970, 1, 1), '~t-800000 days')
     """
-    return dt.date.fromordinal(days + _FIRST_DAY) if days in _DAYS else f"~t{days} days"
+    return dt.date.fromordinal(days + _EPOCH_ORDINAL) if days in _PYTHON_DAYS else f"~t{days} days"
 
 
 def read_time(micros: int) -> str:
@@ -58,9 +58,11 @@ def read_time(micros: int) -> str:
     >>> read_time(1)
     '~t1970-01-01T00:00:00.000001Z'
     """
-    if micros // _DAY not in _DAYS:
+    if micros // _DAY_MICROS not in _PYTHON_DAYS:
         return f"~t{micros} microseconds"
-    return f"~t{(_EPOCH + dt.timedelta(microseconds=micros)).isoformat(timespec='microseconds')}Z"
+    return (
+        f"~t{(_EPOCH_WITHOUT_ZONE + dt.timedelta(microseconds=micros)).isoformat(timespec='microseconds')}Z"
+    )
 
 
 def read_float(value: float) -> Decimal:
@@ -71,7 +73,7 @@ def read_float(value: float) -> Decimal:
     """
     try:
         same = struct.pack("f", value)
-        texts = (f"{value:.{digits}g}" for digits in _FLOAT_DIGITS)
+        texts = (f"{value:.{digits}g}" for digits in _FLOAT_DIGIT_COUNTS)
         return Decimal(next(text for text in texts if struct.pack("f", float(text)) == same))
     except (StopIteration, OverflowError):
         return Decimal("NaN")
@@ -102,7 +104,7 @@ def find_inexact_number(text: str | None) -> str | None:
     def read(number: str) -> None:
         integral, _, fraction = number.lstrip("-").partition(".")
         digits = (integral + fraction).lstrip("0")
-        is_decimal = (digits or "0").isdigit() and max(len(digits), len(fraction)) <= _PRECISION
+        is_decimal = (digits or "0").isdigit() and max(len(digits), len(fraction)) <= _DECIMAL_MAX_DIGITS
         if not is_decimal and isinstance(read_number(number), Decimal):
             inexact.append(number)
 
@@ -111,7 +113,7 @@ def find_inexact_number(text: str | None) -> str | None:
     return inexact[0] if inexact else None
 
 
-_PRECISION = 38
+_DECIMAL_MAX_DIGITS = 38
 
 
 def read_variant(variant: Any) -> Any:
@@ -132,28 +134,28 @@ class _Variant(NamedTuple):
             return self.value[at + 1 : at + 1 + info].decode()
         if kind == _OBJECT:
             return self._read_object(at + 1, info)
-        if kind == _ARRAY:
+        if kind == _VARIANT_ARRAY:
             return self._read_array(at + 1, info)
         return self._read_scalar(at + 1, info)
 
     def _read_scalar(self, at: int, kind: int) -> Any:
         if kind in _CONSTANTS:
             return _CONSTANTS[kind]
-        if kind in _INTEGERS:
-            size, convert = _INTEGERS[kind]
+        if kind in _VARIANT_INTEGERS:
+            size, convert = _VARIANT_INTEGERS[kind]
             return convert(self._read_number(at, size, signed=True))
         if kind in _DECIMALS:
             digits = self._read_number(at + 1, _DECIMALS[kind], signed=True)
-            return Decimal(digits).scaleb(-self.value[at], _EXACT)
-        if kind in _FLOATS:
-            code, convert_float = _FLOATS[kind]
+            return Decimal(digits).scaleb(-self.value[at], _DECIMAL_38)
+        if kind in _VARIANT_FLOATS:
+            code, convert_float = _VARIANT_FLOATS[kind]
             return convert_float(struct.unpack_from(code, self.value, at)[0])
-        if kind == _UUID:
+        if kind == _VARIANT_UUID:
             return f"~u{uuid.UUID(bytes=self.value[at : at + 16])}"
-        if kind not in (_BINARY, _TEXT):
+        if kind not in (_VARIANT_BINARY, _VARIANT_STRING):
             raise TypeError(f"a VARIANT value of type {kind} cannot be part of an entity")
         content = self.value[at + 4 : at + 4 + self._read_number(at, 4)]
-        return content if kind == _BINARY else content.decode()
+        return content if kind == _VARIANT_BINARY else content.decode()
 
     def _read_object(self, at: int, info: int) -> dict[str, Any]:
         size_width, id_width, width = 4 if info >> 4 & 1 else 1, (info >> 2 & 3) + 1, (info & 3) + 1
@@ -186,12 +188,12 @@ class _Variant(NamedTuple):
         return int.from_bytes(self.value[at : at + size], "little", signed=signed)
 
 
-_SHORT_TEXT, _OBJECT, _ARRAY = 1, 2, 3
-_BINARY, _TEXT, _UUID = 15, 16, 20
-_EXACT = Context(prec=50)
+_SHORT_TEXT, _OBJECT, _VARIANT_ARRAY = 1, 2, 3
+_VARIANT_BINARY, _VARIANT_STRING, _VARIANT_UUID = 15, 16, 20
+_DECIMAL_38 = Context(prec=50)
 _CONSTANTS: Mapping[int, bool | None] = {0: None, 1: True, 2: False}
 # The size of each type of number, and what it becomes.
-_INTEGERS: Mapping[int, tuple[int, Read]] = {
+_VARIANT_INTEGERS: Mapping[int, tuple[int, Read]] = {
     3: (1, int),
     4: (2, int),
     5: (4, int),
@@ -201,4 +203,4 @@ _INTEGERS: Mapping[int, tuple[int, Read]] = {
     13: (8, read_time),
 }
 _DECIMALS: Mapping[int, int] = {8: 4, 9: 8, 10: 16}
-_FLOATS: Mapping[int, tuple[str, Read]] = {7: ("<d", float), 14: ("<f", read_float)}
+_VARIANT_FLOATS: Mapping[int, tuple[str, Read]] = {7: ("<d", float), 14: ("<f", read_float)}

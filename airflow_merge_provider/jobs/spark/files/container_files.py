@@ -39,7 +39,7 @@ Header = TypeVar("Header")
 _THREADS = 16
 INT96 = "INT96"
 # How pyarrow refuses a time of ORC before 1677 that is not a whole second.
-_BEYOND = re.compile(r"ORC timestamp \(-[0-9]+s \+ -[0-9]+ns\)")
+_NEGATIVE_ORC_TIME = re.compile(r"ORC timestamp \(-[0-9]+s \+ -[0-9]+ns\)")
 _DECIMAL_MAX_DIGITS = 38
 # Types of Arrow that Spark does not read, and what to do.
 Unreadable = tuple[Callable[[pa.DataType], bool], str]
@@ -141,7 +141,7 @@ def _find_lost_time(content: orc.ORCFile, name: str) -> str | None:
     try:
         return find_lost_time(content.read(columns=[name]).column(0))
     except pa.ArrowInvalid as error:
-        is_old = _BEYOND.search(str(error)) is not None
+        is_old = _NEGATIVE_ORC_TIME.search(str(error)) is not None
         return "a TIMESTAMP before 1970 with a fraction of a second" if is_old else None
 
 

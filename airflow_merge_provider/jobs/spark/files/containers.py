@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern
 from airflow_merge_provider.core.file_options import find_option
-from airflow_merge_provider.jobs.spark.causes import error_condition
+from airflow_merge_provider.jobs.spark.causes import error_condition, raise_problem
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.files.container_files import (
@@ -119,7 +119,7 @@ def _check_column(field: StructField, rules: Mapping[Rule, Column], prefix: Colu
     if not problems:
         return value
     problem = F.coalesce(*problems)
-    error = cast_to(F.raise_error(F.concat(prefix, problem)), field.dataType)
+    error = cast_to(raise_problem(prefix, problem), field.dataType)
     return F.when(problem.isNull(), value).otherwise(error).alias(field.name, metadata=field.metadata)
 
 

@@ -35,7 +35,7 @@ LOST_BLANKS = (
 )
 _OPEN_QUOTE = "a quoted value does not end (double the quotes in values)"
 # UTF-8 with or without a byte order mark.
-_UTF8 = "utf-8-sig"
+_UTF8_WITH_BOM = "utf-8-sig"
 
 
 class CsvError(ValueError):
@@ -70,7 +70,7 @@ class CsvScanner:
         :param path: names the options in errors.
         :raises ConfigError: if no file at all can be read with these options.
         """
-        self._encoding = find_option(options, "encoding", _UTF8)
+        self._encoding = find_option(options, "encoding", _UTF8_WITH_BOM)
         self._comment = find_option(options, "comment")
         quote = find_option(options, "quote", '"')
         escape = find_option(options, "escape", quote or '"')
@@ -97,7 +97,7 @@ class CsvScanner:
         csv.field_size_limit(_LINE_MAX_LENGTH)
         try:
             if codecs.lookup(self._encoding).name == "utf-8":
-                self._encoding = _UTF8
+                self._encoding = _UTF8_WITH_BOM
             csv.reader([], **self._dialect)  # type: ignore[arg-type] # the names of its parameters
         except (LookupError, TypeError) as error:
             raise ConfigError.from_problems(

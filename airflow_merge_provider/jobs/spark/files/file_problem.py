@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from airflow_merge_provider.core.change_plan.shown_rows import mask_error
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.jobs.spark.causes import error_condition
+from airflow_merge_provider.jobs.spark.causes import error_condition, list_causes
 from airflow_merge_provider.jobs.spark.session import override_settings
 
 # Settings with which names that differ in case only are different ones.
@@ -83,5 +83,7 @@ class UnreadableError(Exception):
 
 def describe_error(error: Exception) -> str:
     """Return a description of an error of a reader in one line."""
+    if cause := next((cause for cause in list_causes(error) if cause.problem), None):
+        return cause.shown_line[:_REASON_MAX_LENGTH]
     lines = str(error).strip().splitlines()
     return mask_error(lines[0], error)[:_REASON_MAX_LENGTH] if lines else type(error).__name__

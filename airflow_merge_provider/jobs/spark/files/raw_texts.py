@@ -53,7 +53,7 @@ _NO_ELEMENTS = re.compile(r"<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<!DOCTYPE[^\[>]*(
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
 # Attributes of every root, which are no values.
 _NAMESPACE = re.compile(r"xmlns(:.*)?|xsi:.*")
-_NAMED = 5
+_NAMED_TAGS_MAX = 5
 _HEAD_BYTES = 1 << 20
 _ROW_TAG_HINT = "set the option rowTag to the name of the element of a record"
 _BLANK = r"\A\s*\z"
@@ -262,7 +262,7 @@ def describe_elements(options: Mapping[str, str], names: Iterable[str], *, has_v
     local_names = [name.rpartition(":")[2] for name in elements] if is_local else []
     if not elements or (len(elements) == 1 and not has_value) or row_tag in (*elements, *local_names):
         return None
-    shown = ", ".join(f"<{name}>" for name in elements[:_NAMED])
+    shown = ", ".join(f"<{name}>" for name in elements[:_NAMED_TAGS_MAX])
     return f"it has no element <{row_tag}>, but {shown} ({_ROW_TAG_HINT})"
 
 

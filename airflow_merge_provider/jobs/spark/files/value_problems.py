@@ -100,10 +100,10 @@ def find_old_day(value: Column, kind: DataType) -> Column | None:
     if not isinstance(kind, DateType | TimestampType):
         return None
     problem = F.concat(
-        F.lit(f"a {kind.simpleString().upper()} before {GREGORIAN_START}, which Spark reads as "),
+        F.lit(f"a {kind.simpleString().upper()} before {GREGORIAN_START}, which Spark reads as '"),
         value.cast("string"),
         F.lit(
-            ": the file does not name its calendar (write Parquet, or set the option "
+            "': the file does not name its calendar (write Parquet, or set the option "
             "orc.proleptic.gregorian.default to true for files of pyarrow, pandas, polars or DuckDB, and to "
             "false for those of Hive)"
         ),

@@ -22,14 +22,14 @@ from airflow_merge_provider.spark_process.jvm.jars import (
     spark_home,
 )
 
-SOURCES = Path(__file__).parent
+SOURCE_FOLDER = Path(__file__).parent
 PACKAGED_JAR = Path(__file__).with_name("log_store.jar")
 # The compiler of Eclipse needs only a Java runtime, and writes the same bytes on every machine.
 _COMPILER = "ecj"
 _COMPILER_VERSION = "3.44.0"
 _JAVA_VERSION = "17"
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
-_DIGEST_CHARACTERS = 12
+_JAR_DIGEST_CHARACTERS = 12
 
 
 def find_log_store_jar() -> Path:
@@ -48,7 +48,7 @@ def locate_log_store_jar() -> Path:
     if PACKAGED_JAR.is_file():
         return PACKAGED_JAR
     content = b"".join(source.read_bytes() for source in _list_sources())
-    digest = hashlib.sha256(content).hexdigest()[:_DIGEST_CHARACTERS]
+    digest = hashlib.sha256(content).hexdigest()[:_JAR_DIGEST_CHARACTERS]
     return cache_folder() / "jars" / f"log-store-{digest}.jar"
 
 
@@ -83,7 +83,7 @@ def build_jar(jar: Path) -> None:
 
 
 def _list_sources() -> list[Path]:
-    return sorted(SOURCES.glob("*.java"))
+    return sorted(SOURCE_FOLDER.glob("*.java"))
 
 
 def _find_compiler() -> Path:

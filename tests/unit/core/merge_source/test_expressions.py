@@ -22,7 +22,7 @@ from airflow_merge_provider.core.merge_source.dtl.expressions import (
     parse_expression,
     to_raw,
 )
-from airflow_merge_provider.core.merge_source.dtl.functions import FUNCTIONS, ITEM_FUNCTIONS
+from airflow_merge_provider.core.merge_source.dtl.functions import DTL_FUNCTIONS, ITEM_FUNCTIONS
 from airflow_merge_provider.core.merge_source.dtl.values import build_keys
 
 ELEMENTS = st.text(min_size=1, max_size=4) | st.sampled_from(["a.b", "'", "it's", "''", "$ids", "x y", "."])
@@ -37,14 +37,14 @@ def draw_calls(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expres
     def draw_call(name: str) -> st.SearchStrategy[Expression]:
         if name in ITEM_FUNCTIONS:
             return st.builds(Call, st.just(name), st.tuples(inner, inner))
-        function = FUNCTIONS[name]
+        function = DTL_FUNCTIONS[name]
         most = function.least + 2 if function.most is None else function.most
         args = st.lists(inner, min_size=function.least, max_size=most).map(tuple)
         if name == "replace":
             args = args.filter(_can_replace)
         return st.builds(Call, st.just(name), args)
 
-    return st.sampled_from([*FUNCTIONS, *ITEM_FUNCTIONS]).flatmap(draw_call)
+    return st.sampled_from([*DTL_FUNCTIONS, *ITEM_FUNCTIONS]).flatmap(draw_call)
 
 
 def _can_replace(args: tuple[Expression, ...]) -> bool:
