@@ -133,28 +133,44 @@ def _list_referenced_keys(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 
 
 def _find_report(log: TableLog, request: JobRequest, progress: Progress) -> dict[str, Any] | None:
-    open_run = JOBS[request.job].open_run
-    if open_run is None:
-        raise RequiresSparkError(f"a {request.job} run lists files")
     if request.job == "undo":
         _refuse_folder(log, request)
     check = None
     if request.population is not None and request.until == "commit":
         check = check_population(log, request.population, request.warehouse)
-    decision = open_run(log, request, progress)
+    decision = _open_run(log, request, progress)
     report = decision.find_report()
     if report is None:
-        decision.check_inputs(log.read_fields)
-        _check_expectations(log, decision)
+        _check_inputs(log, decision)
         return None
     return report if check is None else {**report, "populated": _require_same_flag(check)}
 
 
-def _check_expectations(log: TableLog, decision: RunDecision) -> None:
-    """Check the sources and their columns that expectations name.
+def _open_run(log: TableLog, request: JobRequest, progress: Progress) -> RunDecision:
+    open_run = JOBS[request.job].open_run
+    if open_run is None:
+        raise RequiresSparkError(f"a {request.job} run lists files")
+    return open_run(log, request, progress)
+
+
+def check_columns(log: TableLog, request: JobRequest, progress: Progress) -> list[str]:
+    """Check the sources of a request and their columns, as a run with work does, and return the warnings.
+
+    :raises ConfigError: if the configuration does not suit the columns.
+    :raises DataError: if a source or a column does not exist.
+    :raises RequiresSparkError: if only a job can determine this.
+    """
+    decision = _open_run(log, request, progress)
+    _check_inputs(log, decision)
+    return list(decision.reporter.warnings)
+
+
+def _check_inputs(log: TableLog, decision: RunDecision) -> None:
+    """Check the sources and their columns that the configuration and its expectations name.
 
     :raises DataError: with every source or column that does not exist.
     """
+    decision.check_inputs(log.read_fields)
     expectations = parse_expectations(decision.request.config.get(EXPECT))
     sources = decision.reporter.sources
     require_sources(list(sources), expectations)

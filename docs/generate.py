@@ -37,6 +37,7 @@ PAGE = ROOT / "docs/report.md"
 ERRORS = ROOT / "docs/errors.md"
 VALUES = ROOT / "docs/values.md"
 TYPES = ROOT / "docs/types.md"
+COMMANDS = ROOT / "docs/command_line.md"
 SCHEMA = ROOT / "docs/report.schema.json"
 TEXTS = ROOT / "airflow_merge_provider/plugins/static/counts.js"
 _BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -48,7 +49,7 @@ def generate_files() -> Iterator[tuple[Path, str]]:
     yield TEXTS, _render_texts()
     for name, draw_picture in PICTURES.items():
         yield ROOT / "docs/images" / name, draw_picture()
-    for page in (PAGE, ERRORS, VALUES, TYPES, *sorted((ROOT / "docs/reference").glob("*.md"))):
+    for page in (PAGE, ERRORS, VALUES, TYPES, COMMANDS, *sorted((ROOT / "docs/reference").glob("*.md"))):
         yield page, _BLOCK.sub(_render_block, page.read_text(encoding="utf-8"))
 
 

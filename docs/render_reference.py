@@ -12,7 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from airflow_merge_provider.cli.main import _build_parser
+from airflow_merge_provider.cli.registry import COMMANDS, Command
 from airflow_merge_provider.core.file_options import DATASET, MERGE_RECORD, REFUSED_OPTIONS
 from airflow_merge_provider.core.merge_record.config import FORMATS
 from airflow_merge_provider.core.schema.key_types import choose_comparison, list_casts
@@ -74,25 +74,17 @@ def render_connection() -> str:
 
 
 def render_commands() -> str:
-    """Return a section for each command, with a table of its arguments and options."""
-    parser = _build_parser()
-    (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001 - argparse has no public list of arguments
-    helps = {choice.dest: choice.help or "" for choice in commands._choices_actions}  # noqa: SLF001
-    return "\n".join(
-        line
-        for name, command in commands.choices.items()
-        for line in _render_command(name, helps[name], command)
-    )
+    """Return a table of the arguments and options of each command that has any."""
+    return "\n".join(line for command in COMMANDS for line in _render_command(command))
 
 
-def _render_command(name: str, help_text: str, command: argparse.ArgumentParser) -> Iterator[str]:
-    actions = [action for action in command._actions if action.dest != "help"]  # noqa: SLF001
-    names = [_name_argument(action) for action in actions if not action.option_strings]
-    options = " [OPTIONS]" if any(action.option_strings for action in actions) else ""
-    yield from (f"### {name}", "", f"{help_text[0].upper()}{help_text[1:]}.", "")
-    yield from ("```text", " ".join([PACKAGE, name, *names]) + options, "```", "")
+def _render_command(command: Command) -> Iterator[str]:
+    parser = argparse.ArgumentParser(add_help=False)
+    command.add_arguments(parser)
+    actions = parser._actions  # noqa: SLF001 - argparse has no public list of arguments
     if not actions:
         return
+    yield from (f"### Options of `{command.name}`", "")
     yield from ("| argument | meaning |", "| --- | --- |")
     for action in actions:
         text = (action.help or "") % {**vars(action), "prog": PACKAGE}

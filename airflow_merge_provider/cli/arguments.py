@@ -25,9 +25,9 @@ def add_nothing(_: argparse.ArgumentParser) -> None:
     """Add no arguments: for a command without any."""
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse.ArgumentParser, help_text: str = "print JSON instead of text") -> None:
     """Add the option that prints JSON."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--json", action="store_true", help=help_text)
 
 
 def add_limit(parser: argparse.ArgumentParser, noun: str) -> None:
