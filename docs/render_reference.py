@@ -25,8 +25,6 @@ _PYTHON = {
     "assets": ("dataset_asset",),
     "pipes": ("pipe_dag", "load_pipes"),
     "task_groups": ("build_reviewed_merge",),
-    "operators.approve_plan": ("ApprovePlanOperator",),
-    "sensors.dataset_populated": ("DatasetPopulatedSensor",),
     "triggers.dataset_changed": ("DatasetChangedTrigger",),
     "hooks.warehouse": ("WarehouseHook", "find_warehouse"),
     "explain.dispatch": ("explain_target",),
@@ -130,14 +128,15 @@ def render_arguments() -> str:
 
 def render_python() -> str:
     """Return a section for each function and class that users import, from signature and docstring."""
-    root = Path(__file__).parents[1] / PACKAGE
-    lines: list[str] = []
-    for module, names in _PYTHON.items():
-        tree = ast.parse((root / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
-        nodes = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        for name in names:
-            lines += _render_object(f"{PACKAGE}.{module}", nodes[name])
-    return "\n".join(lines)
+    return "\n".join(render_object(module, name) for module, names in _PYTHON.items() for name in names)
+
+
+def render_object(module: str, name: str) -> str:
+    """Return the section of a function or class of a module of the package."""
+    file = Path(__file__).parents[1] / PACKAGE / f"{module.replace('.', '/')}.py"
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    nodes = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return "\n".join(_render_object(f"{PACKAGE}.{module}", nodes[name]))
 
 
 def _render_object(module: str, node: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:

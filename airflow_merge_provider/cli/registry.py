@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
 
+FIRST_RUN = """first run:
+  airflow_merge_provider init scd2 --datasets c.csv --target history --key id --warehouse lake -o load.yaml
+  airflow_merge_provider check load.yaml
+  airflow_merge_provider plan load.yaml
+  airflow_merge_provider run load.yaml"""
 EXITS = """exit codes:
   0  the command succeeded
   1  the Spark process or the command failed unexpectedly; a retry may succeed

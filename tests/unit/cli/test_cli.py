@@ -247,6 +247,9 @@ def test_help_tells_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) 
     for command in COMMANDS:
         assert f"\n    {command.name}" in output
     assert "exit codes:" in output
+    first_run = output.partition("first run:\n")[2].partition("\n\n")[0].splitlines()
+    names = [cli.parse_arguments(shlex.split(line)[1:]).command.name for line in first_run]
+    assert names == ["init", "check", "plan", "run"]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
