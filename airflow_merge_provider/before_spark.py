@@ -133,12 +133,13 @@ def _list_referenced_keys(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 
 
 def _find_report(log: TableLog, request: JobRequest, progress: Progress) -> dict[str, Any] | None:
+    open_run = _get_open_run(request)
     if request.job == "undo":
         _refuse_folder(log, request)
     check = None
     if request.population is not None and request.until == "commit":
         check = check_population(log, request.population, request.warehouse)
-    decision = _open_run(log, request, progress)
+    decision = open_run(log, request, progress)
     report = decision.find_report()
     if report is None:
         _check_inputs(log, decision)
@@ -146,11 +147,11 @@ def _find_report(log: TableLog, request: JobRequest, progress: Progress) -> dict
     return report if check is None else {**report, "populated": _require_same_flag(check)}
 
 
-def _open_run(log: TableLog, request: JobRequest, progress: Progress) -> RunDecision:
+def _get_open_run(request: JobRequest) -> Callable[[TableLog, JobRequest, Progress], RunDecision]:
     open_run = JOBS[request.job].open_run
     if open_run is None:
         raise RequiresSparkError(f"a {request.job} run lists files")
-    return open_run(log, request, progress)
+    return open_run
 
 
 def check_columns(log: TableLog, request: JobRequest, progress: Progress) -> list[str]:
@@ -160,7 +161,7 @@ def check_columns(log: TableLog, request: JobRequest, progress: Progress) -> lis
     :raises DataError: if a source or a column does not exist.
     :raises RequiresSparkError: if only a job can determine this.
     """
-    decision = _open_run(log, request, progress)
+    decision = _get_open_run(request)(log, request, progress)
     _check_inputs(log, decision)
     return list(decision.reporter.warnings)
 

@@ -11,7 +11,7 @@ from airflow_merge_provider.cli.output import print_warning
 from airflow_merge_provider.cli.run_file import RunFile, read_run_file
 from airflow_merge_provider.cli.sources import read_file_columns
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.errors import ConfigError, DataError
+from airflow_merge_provider.core.errors import ConfigError, DataError, SetupError
 from airflow_merge_provider.core.expectations.columns import require_columns
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
 from airflow_merge_provider.core.merge_load.columns import check_named_columns
@@ -66,8 +66,8 @@ def _check_sources(file: RunFile, warnings: list[str]) -> str:
             warnings += _list_table_warnings(file)
         else:
             _check_files(file, datasets[0])
-    except RequiresSparkError as reason:
-        return f"columns not checked: {reason}"
+    except (RequiresSparkError, SetupError) as reason:
+        return f"columns not checked: {str(reason).splitlines()[0]}"
     except DataError as error:
         if {problem.code for problem in error.problems} != {"missing"}:
             raise
@@ -87,7 +87,7 @@ def _list_table_warnings(file: RunFile) -> list[str]:
         until="transform",
     )
     options = read_environment(file.warehouse).as_delta_rs()
-    log = DeltaRsLog(options, object_stores=has_credentials(options), is_local=True)
+    log = DeltaRsLog(options, object_stores=has_credentials(options))
     return check_columns(log, request, Progress(lambda _: None))
 
 

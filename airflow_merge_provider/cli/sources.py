@@ -136,9 +136,12 @@ class FileFolder:
         )
         self.paths = [path for path in visible if find_format(path)]
         if not self.paths:
-            raise DataError(
+            message = (
                 f"{location} is neither a Delta table nor a file or folder of files with a known ending "
-                f"({', '.join(_ENDINGS)}): check the name and the warehouse"
+                f"({', '.join(_ENDINGS)})"
+            )
+            raise DataError.from_problems(
+                [Problem("", "missing", message, "check the name and the warehouse")]
             )
         self.format = str(find_format(self.paths[0]))
 

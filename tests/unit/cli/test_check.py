@@ -90,6 +90,11 @@ def test_a_wrong_column_is_refused(
             {**LOAD, "source": {**CSV, "options": {**CSV["options"], "comment": "#"}}},
             "columns not checked: only Spark reads the columns of {folder}/files",
         ),
+        (
+            {**LOAD, "source": {**CSV, "dataset": "tomorrow"}},
+            "columns not checked: {folder}/tomorrow is neither a Delta table nor a file or folder of files "
+            "with a known ending (csv, json, parquet, avro, orc, xml, jsonl, ndjson)",
+        ),
         ({**LOAD, "source": "a.b"}, "columns not checked: a.b is a catalog table"),
     ],
 )
