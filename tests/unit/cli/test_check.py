@@ -12,6 +12,10 @@ from deltalake import write_deltalake
 
 from airflow_merge_provider.cli import main as cli
 
+KNOWN_FILES = (
+    "a Delta table nor a file or folder of files with a known ending "
+    "(csv, json, parquet, avro, orc, xml, jsonl, ndjson)"
+)
 LOAD = {"job": "upsert", "target": "t", "primary_key": "id"}
 CSV = {"dataset": "files", "format": "csv", "options": {"header": True, "sep": ";"}}
 PARQUET = {"dataset": "one", "format": "parquet"}
@@ -92,8 +96,7 @@ def test_a_wrong_column_is_refused(
         ),
         (
             {**LOAD, "source": {**CSV, "dataset": "tomorrow"}},
-            "columns not checked: {folder}/tomorrow is neither a Delta table nor a file or folder of files "
-            "with a known ending (csv, json, parquet, avro, orc, xml, jsonl, ndjson)",
+            f"columns not checked: {{folder}}/tomorrow is neither {KNOWN_FILES}",
         ),
         ({**LOAD, "source": "a.b"}, "columns not checked: a.b is a catalog table"),
     ],

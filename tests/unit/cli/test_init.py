@@ -48,6 +48,7 @@ def warehouse(tmp_path: Path) -> Path:
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text(text)
     pq.write_table(pa.table({"id": [1], "no": ["x"]}), folder / "file.parquet")
+    (folder / "windows.csv").write_bytes("id,price\n1,5 €\n".encode("cp1252"))
     return folder
 
 
@@ -249,6 +250,19 @@ def test_a_file_is_overwritten_only_with_force(
         ("upsert", ["{lake}/odd.parquet"], [], "/odd.parquet cannot be read as parquet: "),
         ("upsert", ["a.b"], [], "--datasets: the location of the catalog table a.b is unknown without Spark"),
         ("upsert", ["{lake}/list.json"], [], "/list.json cannot be read as json: its first line must be an"),
+        (
+            "upsert",
+            ["{lake}/windows.csv"],
+            [],
+            "/windows.csv: is neither UTF-8, UTF-16 nor ISO 8859-1, which",
+        ),
+        ("merge_engine", ["{lake}/lines.jsonl"], [], "--datasets: merge_engine reads Delta tables, and "),
+        (
+            "merge_record",
+            ["orders"],
+            [],
+            "--datasets: merge_record reads a folder of files, and orders is a D",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused(
