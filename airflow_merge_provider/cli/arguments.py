@@ -5,12 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from airflow_merge_provider.cli.run_file import (
-    WAREHOUSE,
-)
-from airflow_merge_provider.core.errors import (
-    ConfigError,
-)
+from airflow_merge_provider.cli.run_file import WAREHOUSE
+from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.spark_conf import find_conf_problems
 from airflow_merge_provider.spark_process.launch import LOCAL
 

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -16,7 +17,13 @@ from typing import Any
 from fsspec.implementations.local import LocalFileOpener
 
 from airflow_merge_provider.cli.run_file import resolve_relative_path
-from airflow_merge_provider.core.dataset import Dataset, is_bare_id, is_skipped_by_spark, resolve_dataset
+from airflow_merge_provider.core.dataset import (
+    Dataset,
+    is_bare_id,
+    is_location,
+    is_skipped_by_spark,
+    resolve_dataset,
+)
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.core.object_store.clients import complete_arguments
@@ -204,9 +211,10 @@ def _find_reference(ref: str, warehouse: str | None) -> str:
 
     A dataset of the warehouse takes precedence over a folder with its name.
     """
-    if not Path(ref).exists() or (not find_format(ref) and is_bare_id(ref) and _is_stored(ref, warehouse)):
+    is_path = find_format(ref) is not None or Path(ref).exists()
+    if is_location(ref) or not is_path or (is_bare_id(ref) and _is_stored(ref, warehouse)):
         return str(resolve_relative_path(ref))
-    return str(Path(ref).absolute())
+    return os.path.normpath(Path(ref).absolute())
 
 
 def _is_stored(name: str, warehouse: str | None) -> bool:

@@ -9,10 +9,7 @@ from pydantic import TypeAdapter
 
 from airflow_merge_provider.cli.arguments import add_json, add_target
 from airflow_merge_provider.cli.output import print_changes, print_json
-from airflow_merge_provider.cli.run_file import (
-    choose_warehouse,
-    resolve_relative_path,
-)
+from airflow_merge_provider.cli.run_file import choose_warehouse, resolve_relative_path
 from airflow_merge_provider.core.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.core.merge_load.config import STRATEGIES
 from airflow_merge_provider.core.merge_source.explanation import format_key, format_links

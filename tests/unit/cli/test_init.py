@@ -256,6 +256,7 @@ def test_a_file_is_overwritten_only_with_force(
             [],
             "/windows.csv: is neither UTF-8, UTF-16 nor ISO 8859-1, which",
         ),
+        ("upsert", ["absent.csv"], [], "/absent.csv is neither a Delta table nor a file or folder"),
         ("merge_engine", ["{lake}/lines.jsonl"], [], "--datasets: merge_engine reads Delta tables, and "),
         (
             "merge_record",
