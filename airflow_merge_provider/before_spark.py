@@ -186,6 +186,19 @@ class TaskRun(RunSteps):
             raise RequiresSparkError("the tables of nested lists have to be checked")
 
 
+def check_columns(log: TableLog, request: JobRequest, progress: Progress) -> list[str]:
+    """Check the sources of a request and their columns, as a run with work does, and return the warnings.
+
+    :raises ConfigError: if the configuration does not suit the columns.
+    :raises DataError: if a source or a column does not exist.
+    :raises RequiresSparkError: if only a job can determine this.
+    """
+    config = JOBS[request.job].config.parse(request.config)
+    decision = _open_run(log, config, request, progress)
+    _check_inputs(log, decision)
+    return list(decision.reporter.warnings)
+
+
 def _check_inputs(log: TableLog, decision: RunDecision) -> None:
     """Check the sources and their columns that the configuration and its expectations name.
 

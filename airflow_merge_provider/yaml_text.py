@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -28,6 +29,22 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(" ".join(str(error).split())) from None
     require_plain(content)
     return content
+
+
+def format_yaml(content: Mapping[str, Any]) -> str:
+    r"""Return the YAML text of an object: a line for each key.
+
+    >>> format_yaml({"job": "upsert", "source": {"format": "csv"}, "primary_key": ["id"]})
+    'job: upsert\nsource: {format: csv}\nprimary_key: [id]\n'
+    """
+    return "".join(f"{name}: {_format_value(value)}\n" for name, value in content.items())
+
+
+def _format_value(value: Any) -> str:
+    text = yaml.safe_dump(
+        [value], allow_unicode=True, default_flow_style=True, sort_keys=False, width=float("inf")
+    )
+    return str(text).strip()[1:-1]
 
 
 def _require_shallow(text: str) -> None:

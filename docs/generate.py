@@ -28,6 +28,7 @@ from render_reference import (  # noqa: E402
     render_commands,
     render_connection,
     render_key_types,
+    render_object,
     render_python,
     render_reader_options,
     render_settings,
@@ -38,6 +39,7 @@ PAGE = ROOT / "docs/report.md"
 ERRORS = ROOT / "docs/errors.md"
 VALUES = ROOT / "docs/values.md"
 TYPES = ROOT / "docs/types.md"
+COMMANDS = ROOT / "docs/command_line.md"
 SCHEMA = ROOT / "docs/report.schema.json"
 TEXTS = ROOT / "airflow_merge_provider/plugins/static/counts.js"
 _BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -49,14 +51,20 @@ def generate_files() -> Iterator[tuple[Path, str]]:
     yield TEXTS, _render_texts()
     for name, draw_picture in PICTURES.items():
         yield ROOT / "docs/images" / name, draw_picture()
-    for page in (PAGE, ERRORS, VALUES, TYPES, *sorted((ROOT / "docs/reference").glob("*.md"))):
+    for page in (PAGE, ERRORS, VALUES, TYPES, COMMANDS, *_list_pages("operators"), *_list_pages("reference")):
         yield page, _BLOCK.sub(_render_block, page.read_text(encoding="utf-8"))
+
+
+def _list_pages(folder: str) -> list[Path]:
+    return sorted((ROOT / "docs" / folder).glob("*.md"))
 
 
 def _render_block(block: re.Match[str]) -> str:
     name = block[2]
     if name in _TABLES:
         table = _TABLES[name]()
+    elif ":" in name:
+        table = render_object(*name.split(":"))
     elif name == "merge_load.check":
         table = render_counts(CAPABILITIES["merge_load"].check_counts)
     else:

@@ -12,7 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from airflow_merge_provider.cli.main import _build_parser
+from airflow_merge_provider.cli.registry import COMMANDS, Command
 from airflow_merge_provider.core.file_options import DATASET, INFERRING, MERGE_RECORD, REFUSED_OPTIONS
 from airflow_merge_provider.core.merge_record.config import FORMATS
 from airflow_merge_provider.core.schema.key_types import choose_comparison, list_casts
@@ -25,8 +25,6 @@ _PYTHON = {
     "assets": ("dataset_asset",),
     "pipes": ("pipe_dag", "load_pipes"),
     "task_groups": ("build_reviewed_merge",),
-    "operators.approve_plan": ("ApprovePlanOperator",),
-    "sensors.dataset_populated": ("DatasetPopulatedSensor",),
     "triggers.dataset_changed": ("DatasetChangedTrigger",),
     "hooks.warehouse": ("WarehouseHook", "find_warehouse"),
     "explain.dispatch": ("explain_target",),
@@ -74,25 +72,17 @@ def render_connection() -> str:
 
 
 def render_commands() -> str:
-    """Return a section for each command, with a table of its arguments and options."""
-    parser = _build_parser()
-    (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001 - argparse has no public list of arguments
-    helps = {choice.dest: choice.help or "" for choice in commands._choices_actions}  # noqa: SLF001
-    return "\n".join(
-        line
-        for name, command in commands.choices.items()
-        for line in _render_command(name, helps[name], command)
-    )
+    """Return a table of the arguments and options of each command that has any."""
+    return "\n".join(line for command in COMMANDS for line in _render_command(command))
 
 
-def _render_command(name: str, help_text: str, command: argparse.ArgumentParser) -> Iterator[str]:
-    actions = [action for action in command._actions if action.dest != "help"]  # noqa: SLF001
-    names = [_name_argument(action) for action in actions if not action.option_strings]
-    options = " [OPTIONS]" if any(action.option_strings for action in actions) else ""
-    yield from (f"### {name}", "", f"{help_text[0].upper()}{help_text[1:]}.", "")
-    yield from ("```text", " ".join([PACKAGE, name, *names]) + options, "```", "")
+def _render_command(command: Command) -> Iterator[str]:
+    parser = argparse.ArgumentParser(add_help=False)
+    command.add_arguments(parser)
+    actions = parser._actions  # noqa: SLF001 - argparse has no public list of arguments
     if not actions:
         return
+    yield from (f"### Options of `{command.name}`", "")
     yield from ("| argument | meaning |", "| --- | --- |")
     for action in actions:
         text = (action.help or "") % {**vars(action), "prog": PACKAGE}
@@ -138,14 +128,15 @@ def render_arguments() -> str:
 
 def render_python() -> str:
     """Return a section for each function and class that users import, from signature and docstring."""
-    root = Path(__file__).parents[1] / PACKAGE
-    lines: list[str] = []
-    for module, names in _PYTHON.items():
-        tree = ast.parse((root / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
-        nodes = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        for name in names:
-            lines += _render_object(f"{PACKAGE}.{module}", nodes[name])
-    return "\n".join(lines)
+    return "\n".join(render_object(module, name) for module, names in _PYTHON.items() for name in names)
+
+
+def render_object(module: str, name: str) -> str:
+    """Return the section of a function or class of a module of the package."""
+    file = Path(__file__).parents[1] / PACKAGE / f"{module.replace('.', '/')}.py"
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    nodes = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return "\n".join(_render_object(f"{PACKAGE}.{module}", nodes[name]))
 
 
 def _render_object(module: str, node: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Hooks of the documentation site: make pages that are written for GitHub, too, complete on the site.
 
 Links to files that the site does not have lead to the repository, and words in angle brackets are text.
-Cells of tables carry the title of their column, which phones show.
+Cells of tables carry the title of their column, which phones show. The search ranks pages about other
+systems below the others, and leaves stop words of a query out.
 """
 
 from __future__ import annotations
@@ -22,8 +23,35 @@ _TITLE = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 _CELL, _TAG = re.compile(r"<td\b"), re.compile(r"<[^>]*>")
 
 
+# Material removes these words from the index only, so that the query "undo a run" matches titles with "a…".
+_STOP_WORDS = (
+    "a an and are as at by can do does for from how i if in is it my of on or that the this to what when "
+    "where which why with"
+)
+_SEARCH_WORKER = """addEventListener("message", ({data}) => {
+  const stopWords = new Set("%s".split(" "));
+  const words = data.type === 2 ? data.data.split(/\\s+/) : [];
+  const others = words.filter((word) => !stopWords.has(word.toLowerCase()));
+  if (others.length) data.data = others.join(" ");
+});
+"""
+# Pages that name everything, compare with other systems, or only list arguments, rarely answer a query.
+_SECONDARY_PAGES = (
+    "benchmarks.md",
+    "coming_from/",
+    "errors.md",
+    "guides/platforms/",
+    "operators/undo.md",
+    "report.md",
+    "types.md",
+)
+_SECONDARY_BOOST = 0.3
+
+
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """Return a page whose links all lead somewhere, and whose words in angle brackets are shown."""
+    if page.file.src_uri.startswith(_SECONDARY_PAGES):
+        page.meta.setdefault("search", {"boost": _SECONDARY_BOOST})
 
     def rewrite_link(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), link[1]))
@@ -43,6 +71,12 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 def on_page_content(content: str, **_: Any) -> str:
     """Return the HTML of a page in which each cell of a table has the title of its column as an attribute."""
     return _TABLE.sub(_add_titles, content)
+
+
+def on_post_build(*, config: Any) -> None:
+    """Make the search of the site leave stop words of a query out."""
+    (worker,) = Path(config.site_dir, "assets/javascripts/workers").glob("search.*.min.js")
+    worker.write_text(_SEARCH_WORKER % _STOP_WORDS + worker.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def _add_titles(table: re.Match[str]) -> str:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from airflow_merge_provider.cli.run_file import (
-    WAREHOUSE,
-)
-from airflow_merge_provider.core.errors import (
-    ConfigError,
-)
+from airflow_merge_provider.cli.run_file import WAREHOUSE
+from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.spark_conf import find_conf_problems
 from airflow_merge_provider.spark_process.launch import LOCAL
 
@@ -25,9 +21,9 @@ def add_nothing(_: argparse.ArgumentParser) -> None:
     """Add no arguments: for a command without any."""
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse.ArgumentParser, help_text: str = "print JSON instead of text") -> None:
     """Add the option that prints JSON."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--json", action="store_true", help=help_text)
 
 
 def add_limit(parser: argparse.ArgumentParser, noun: str) -> None:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import codecs
-import csv
-import json
-import re
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-from fsspec.implementations.local import LocalFileOpener
 
 from airflow_merge_provider.cli.arguments import add_warehouse
 from airflow_merge_provider.cli.run_file import (
@@ -24,13 +16,10 @@ from airflow_merge_provider.cli.run_file import (
     choose_warehouse,
     resolve_relative_path,
 )
-from airflow_merge_provider.core.dataset import is_skipped_by_spark, resolve_dataset
-from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
-from airflow_merge_provider.core.object_store.clients import complete_arguments
-from airflow_merge_provider.core.value_text import escape_text
-from airflow_merge_provider.delta_rs import find_table
-from airflow_merge_provider.explain.reading import find_column, list_parquet_types, list_types
-from airflow_merge_provider.file_store.folder import open_folder
+from airflow_merge_provider.cli.sources import Source
+from airflow_merge_provider.core.dataset import is_bare_id, resolve_dataset
+from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.yaml_text import format_yaml
 
 # The argument that names the key of the source, by the operator.
 _KEYS = {
@@ -44,23 +33,21 @@ _KEYS = {
 }
 _INPUTS_MIN = {"joiner": 2}
 _SEVERAL_INPUTS = ("merge_source", "joiner")
-_ENDINGS = {
-    **{name: name for name in ("csv", "json", "parquet", "avro", "orc", "xml")},
-    "jsonl": "json",
-    "ndjson": "json",
-}
+_TABLES_ONLY = ("merge_engine", "merge_source", "joiner")
 _YAML_ENDINGS = (".yaml", ".yml")
-_LINE_MAX_BYTES = 1 << 20
+_PROGRAM = "airflow_merge_provider"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``init``."""
     parser.add_argument("kind", choices=_KEYS, metavar="OPERATOR", help=", ".join(_KEYS))
-    datasets_help = "the tables, files or folders to read, as bare ids or locations"
+    datasets_help = "the tables, files or folders to read, as bare ids, locations or paths"
     parser.add_argument("--datasets", nargs="+", required=True, metavar="DATASET", help=datasets_help)
     parser.add_argument("--target", required=True, metavar="DATASET", help="the dataset to write")
     key_help = "the columns that identify a row; of several datasets, the columns that are compared"
     parser.add_argument("--key", nargs="+", default=[], metavar="COLUMN", help=key_help)
+    header_help = "the first line of CSV files is a record, not the names of the columns"
+    parser.add_argument("--no-header", action="store_true", help=header_help)
     add_warehouse(parser)
     output_help = "the YAML file to write; - for standard output, the default"
     parser.add_argument("-o", "--output", default=STDOUT, metavar="FILE", help=output_help)
@@ -70,13 +57,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def write_run_file(options: argparse.Namespace) -> int:
     """Write a run file with the required options of an operator and the columns of its sources."""
     _check_options(options)
-    warehouse = choose_warehouse(options.warehouse)
-    sources = {name: Source(name, warehouse) for name in options.datasets}
-    config = dict(_build_config(options, list(sources.values())))
-    described = [] if options.kind == "merge_record" else sources.values()
-    lines = [f"# {line}" for source in described for line in source.describe()]
-    lines += [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in config.items()]
-    text = "\n".join(lines) + "\n"
+    warehouse, has_header = choose_warehouse(options.warehouse), not options.no_header
+    sources = [Source(name, warehouse, has_header=has_header) for name in options.datasets]
+    _require_tables(options.kind, sources)
+    target = resolve_relative_path(options.target)
+    resolve_dataset(target, warehouse or "/", at="--target")
+    config = dict(_build_config(options, sources, target))
+    notes = [line for source in sources for line in source.describe()]
+    if options.kind == "merge_record":
+        count = sources[0].file_count
+        files = "1 file" if count == 1 else f"{count} files"
+        notes.append(f"{files} will be moved to {config['original']} once they are merged")
+    else:
+        notes += [line for source in sources for line in source.describe_columns()]
+    text = "".join(f"# {line}\n" for line in notes) + format_yaml(config)
     if options.output == STDOUT:
         sys.stdout.write(text)
         return 0
@@ -85,94 +79,14 @@ def write_run_file(options: argparse.Namespace) -> int:
         Path(options.output).write_text(text, encoding="utf-8")
     except OSError as error:
         raise _refuse(options.output, f"cannot be written: {error.strerror}", "choose another file") from None
-    print(f"wrote {options.output}")
+    print(f"wrote {options.output}", *notes, sep="\n")
+    needs_warehouse = warehouse is None and is_bare_id(target)
+    arguments = f"{options.output}{' --warehouse LOCATION' if needs_warehouse else ''}"
     if PLACEHOLDER in config.values():
-        print(f"replace {PLACEHOLDER} in it, then run airflow_merge_provider check {options.output}")
+        print(f"replace {PLACEHOLDER} in it by columns, then run {_PROGRAM} check {arguments}")
+    else:
+        print(f"next: {_PROGRAM} plan {arguments}")
     return 0
-
-
-class Source:
-    """A dataset to read: a Delta table, a file, or a folder of files.
-
-    :raises ConfigError: if it has no location.
-    :raises DataError: if it is none of these.
-    """
-
-    def __init__(self, ref: str, warehouse: str | None) -> None:
-        is_file = _find_format(ref) is not None
-        self.ref = (
-            str(Path(ref).absolute()) if is_file and Path(ref).is_file() else resolve_relative_path(ref)
-        )
-        dataset = resolve_dataset(self.ref, warehouse, at="--datasets")
-        if dataset.path is None:
-            message = f"the location of the catalog table {ref} is unknown without Spark"
-            raise _refuse("--datasets", message, "set the location")
-        self.location = dataset.path
-        self.alias = re.sub(r"\W", "_", Path(self.location).stem, flags=re.ASCII)
-        self.format = "delta"
-        table = None if is_file else find_table(self.location)
-        self._columns = None if table is None else list_types(table)
-        if table is None:
-            self._files, self._file, self.format = self._find_file()
-
-    @property
-    def dataset(self) -> str | dict[str, Any]:
-        """The dataset as a run file names it."""
-        if self.format == "delta":
-            return self.ref
-        options = {"options": {"header": "true"}} if self.format == "csv" else {}
-        return {"dataset": self.location, "format": self.format, **options}
-
-    @property
-    def columns(self) -> Mapping[str, str]:
-        """The type of each column; an empty text where only Spark's reader can tell it."""
-        if self._columns is None:
-            readers: dict[str, Callable[[Any], dict[str, str]]] = {
-                "csv": _read_header,
-                "json": _read_record,
-                "parquet": _read_parquet,
-            }
-            try:
-                with self._files.open(self._file) as file:
-                    self._columns = readers.get(self.format, lambda _: {})(file)
-            except (ValueError, OSError, csv.Error) as error:
-                raise DataError(f"{self._file} cannot be read as {self.format}: {error}") from None
-        return self._columns
-
-    def describe(self) -> Iterator[str]:
-        """Yield a line with the name of the source, and one for each column."""
-        yield f"columns of {self.ref}:"
-        yield from (f"  {escape_text(name)}{kind and f': {kind}'}" for name, kind in self.columns.items())
-
-    def require_columns(self, names: Sequence[str]) -> list[str]:
-        """Return the columns of names, which may differ in case.
-
-        :raises ConfigError: with every name that the source does not have.
-        """
-        columns = {name: find_column(name, self.columns) for name in names}
-        problems = [
-            Problem("--key", "unknown", f"{self.ref} has no column {name!r}", hint)
-            for name, column in columns.items()
-            if column is None and (hint := suggest_name(name, list(self.columns), "columns"))
-        ]
-        if problems:
-            raise ConfigError.from_problems(problems)
-        return [column for column in columns.values() if column is not None]
-
-    def _find_file(self) -> tuple[Any, str, str]:
-        """Return the file system, the first file with a known ending in the order of names, and its format.
-
-        :raises DataError: if there is none.
-        """
-        files, root = open_folder(self.location, complete_arguments(self.location))
-        for path in sorted(map(str, files.find(root))):
-            is_hidden = is_skipped_by_spark(path.removeprefix(root).lstrip("/"))
-            if not is_hidden and (name := _find_format(path)) is not None:
-                return files, path, name
-        raise DataError(
-            f"{self.location} is neither a Delta table nor a file or folder of files with a known ending "
-            f"({', '.join(_ENDINGS)}): check the name and the warehouse"
-        )
 
 
 def _check_options(options: argparse.Namespace) -> None:
@@ -193,22 +107,38 @@ def _check_options(options: argparse.Namespace) -> None:
         raise _refuse(file, "exists already", "set --force to overwrite it")
 
 
-def _build_config(options: argparse.Namespace, sources: Sequence[Source]) -> Iterator[tuple[str, Any]]:
+def _require_tables(kind: str, sources: Sequence[Source]) -> None:
+    """Check that an operator reads what its sources are.
+
+    :raises ConfigError: if it reads only tables and a source has files, or the other way round.
+    """
+    for source in sources:
+        if kind in _TABLES_ONLY and source.file_count:
+            message = f"{kind} reads Delta tables, and {source.ref} has {source.format} files"
+            raise _refuse("--datasets", message, "load them into a table first, for example with upsert")
+        if kind == "merge_record" and not source.file_count:
+            message = f"merge_record reads a folder of files, and {source.ref} is a Delta table"
+            raise _refuse("--datasets", message, "name a folder of files")
+
+
+def _build_config(
+    options: argparse.Namespace, sources: Sequence[Source], target: str
+) -> Iterator[tuple[str, Any]]:
     """Yield the arguments of the operator.
 
     :raises ConfigError: if a source has no column of the key.
     """
-    kind, target = options.kind, options.target
+    kind = options.kind
     yield "job", kind
     if options.warehouse:
-        yield "warehouse", options.warehouse
+        yield "warehouse", choose_warehouse(options.warehouse)
     if kind == "merge_record":
         yield from {
             "source": sources[0].ref,
             "merged": target,
             **{name: f"{target}_{name}" for name in ("failure", "original")},
             "state_path": f"{target}_state",
-            "reader": {"format": sources[0].format},
+            "reader": sources[0].reader,
         }.items()
         return
     aliases = _name_aliases(sources)
@@ -248,32 +178,6 @@ def _name_aliases(sources: Sequence[Source]) -> dict[str, Source]:
         alias = source.alias if source.alias[:1].isalpha() else f"d{source.alias}"
         aliases[alias if alias not in aliases else f"{alias}_{len(aliases) + 1}"] = source
     return aliases
-
-
-def _read_header(file: Any) -> dict[str, str]:
-    """Return the columns of a CSV file."""
-    return dict.fromkeys(next(csv.reader(codecs.iterdecode(file, "utf-8-sig")), ()), "string")
-
-
-def _read_record(file: Any) -> dict[str, str]:
-    """Return the fields of the first record of a file with one JSON object per line."""
-    record = json.loads(file.readline(_LINE_MAX_BYTES))
-    if not isinstance(record, dict):
-        raise ValueError("its first line must be an object")  # noqa: TRY004 - the data is wrong, not a type
-    return dict.fromkeys(map(str, record), "")
-
-
-def _read_parquet(file: Any) -> dict[str, str]:
-    if isinstance(file, LocalFileOpener):
-        return list_parquet_types(file.path)
-    with tempfile.NamedTemporaryFile(suffix=".parquet") as copy:
-        shutil.copyfileobj(file, copy)
-        copy.flush()
-        return list_parquet_types(copy.name)
-
-
-def _find_format(path: str) -> str | None:
-    return _ENDINGS.get(path.rpartition(".")[2].lower()) if "." in path else None
 
 
 def _refuse(path: str, message: str, hint: str) -> ConfigError:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from airflow_merge_provider import __version__
 from airflow_merge_provider.cli.output import print_error
-from airflow_merge_provider.cli.registry import COMMANDS, EXITS, Command
+from airflow_merge_provider.cli.registry import COMMANDS, EXITS, FIRST_RUN, Command
 from airflow_merge_provider.core.errors import (
     ConfigError,
     ConflictError,
@@ -99,7 +99,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="airflow_merge_provider",
         description="Merge data over Delta tables with Spark, without Airflow.",
-        epilog=EXITS,
+        epilog=f"{FIRST_RUN}\n\n{EXITS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--verbose", action="store_true", help="print the traceback of an error")

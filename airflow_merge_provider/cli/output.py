@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
@@ -55,6 +55,21 @@ def find_console(stream: TextIO) -> Console | None:
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_report(report: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print a report as JSON, or on a terminal in a few lines."""
+    if as_json or not sys.stdout.isatty():
+        print_json(report)
+        return
+    target = report["target"]
+    version = "" if target["version"] is None else f", version {target['version']}"
+    print(f"target  {target['uri']}{version}")
+    counts = ", ".join(f"{count} {kind}" for kind, count in report["rows"].items() if count is not None)
+    print(f"rows    {counts}{' (nothing was written)' if report['dry_run'] else ''}")
+    for run in report["details"].get("undone", ()):
+        print(f"undone  run {run['number']}: {run['run_id']}")
+    print("--json prints the whole report")
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:

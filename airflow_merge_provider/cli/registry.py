@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
 
+FIRST_RUN = """first run:
+  airflow_merge_provider init scd2 --datasets c.csv --target history --key id --warehouse lake -o load.yaml
+  airflow_merge_provider check load.yaml
+  airflow_merge_provider plan load.yaml
+  airflow_merge_provider run load.yaml"""
 EXITS = """exit codes:
   0  the command succeeded
   1  the Spark process or the command failed unexpectedly; a retry may succeed
@@ -60,35 +65,35 @@ COMMANDS = (
     Command(
         "run",
         "run a pipe, a configuration or a request, and print its report",
-        "airflow_merge_provider run golden.yaml --warehouse /lake",
+        "airflow_merge_provider run history.yaml --warehouse lake",
         "runs:add_run_arguments",
         "runs:run_file",
     ),
     Command(
         "plan",
         "show the rows that a run would change, and why",
-        "airflow_merge_provider plan golden.yaml --warehouse /lake",
+        "airflow_merge_provider plan history.yaml --warehouse lake",
         "runs:add_plan_arguments",
         "runs:plan_file",
     ),
     Command(
         "check",
         "check a pipe, a configuration or a request, and print all problems",
-        "airflow_merge_provider check golden.yaml",
+        "airflow_merge_provider check history.yaml --warehouse lake",
         "arguments:add_file",
-        "runs:check_file",
+        "check:check_file",
     ),
     Command(
         "undo",
         "undo the newest run of a target that is in force: its rows, offsets and side tables",
-        "airflow_merge_provider undo golden --warehouse /lake --dry-run",
+        "airflow_merge_provider undo history --warehouse lake --dry-run",
         "runs:add_undo_arguments",
         "runs:undo_run",
     ),
     Command(
         "history",
         "print the newest commits of a target and their runs",
-        "airflow_merge_provider history golden --warehouse /lake --limit 5",
+        "airflow_merge_provider history history --warehouse lake --limit 5",
         "history:add_arguments",
         "history:print_history",
     ),
@@ -103,8 +108,8 @@ COMMANDS = (
         "timeline",
         "show every state of a key over the versions of a table",
         "airflow_merge_provider timeline orders 7 --warehouse /lake",
-        "timeline:add_arguments",
-        "timeline:print_timeline",
+        "tables:add_timeline_arguments",
+        "tables:print_timeline",
     ),
     Command(
         "bins",
@@ -123,14 +128,15 @@ COMMANDS = (
     Command(
         "schema",
         "print the JSON Schema of a configuration, a request or a result",
-        "airflow_merge_provider schema merge_source",
+        "airflow_merge_provider schema upsert",
         "tables:add_schema_arguments",
         "tables:print_schema",
     ),
     Command(
         "init",
         "write a run file for tables or files that exist",
-        "airflow_merge_provider init upsert --datasets new_orders.csv --target orders -o orders.yaml",
+        "airflow_merge_provider init scd2 --datasets customers.csv --target history --key id "
+        "--warehouse lake -o history.yaml",
         "init:add_arguments",
         "init:write_run_file",
     ),

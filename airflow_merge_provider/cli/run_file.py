@@ -23,7 +23,6 @@ STDIN = "-"
 WAREHOUSE = "AIRFLOW__MERGE__WAREHOUSE"
 # What a file that init wrote has where a person has to choose columns.
 PLACEHOLDER = "<choose>"
-_RELATIVE = ("./", "../")
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,12 @@ class RunFile:
     def capability(self) -> Capability:
         """The capability that runs the job."""
         return CAPABILITIES[self.job]
+
+    @property
+    def kind(self) -> str:
+        """The name of the operator, as run files have it."""
+        strategies = {strategy: name for name, strategy in LOADS.items()}
+        return strategies.get(self.config.get("strategy", ""), self.job)
 
     def check_config(self, *, needs_target: bool) -> list[str]:
         """Check the configuration and the datasets that it names; return the warnings.
@@ -85,7 +90,7 @@ def read_run_file(file: str, warehouse: str | None = None) -> RunFile:
     default_warehouse = choose_warehouse(warehouse or content.get("warehouse"))
     is_request = "config" in raw and "run" in raw
     offset = content.get("set_initial_offset", DEFAULT_OFFSET)
-    return RunFile(job, _make_absolute(config), default_warehouse, offset, raw if is_request else {})
+    return RunFile(job, _make_absolute(job, config), default_warehouse, offset, raw if is_request else {})
 
 
 def choose_warehouse(warehouse: Any = None) -> Any:
@@ -97,8 +102,14 @@ def choose_warehouse(warehouse: Any = None) -> Any:
 
 
 def resolve_relative_path(ref: Any) -> Any:
-    """Return a dataset reference; a path that starts with a dot is resolved against the current folder."""
-    is_relative = isinstance(ref, str) and ref.startswith(_RELATIVE)
+    """Return a dataset reference; a path such as ``lake/orders`` is resolved against the current folder.
+
+    >>> resolve_relative_path("orders"), resolve_relative_path("s3://lake/orders")
+    ('orders', 's3://lake/orders')
+    """
+    if isinstance(ref, Mapping) and "dataset" in ref:
+        return {**ref, "dataset": resolve_relative_path(ref["dataset"])}
+    is_relative = isinstance(ref, str) and "/" in ref and not is_location(ref.strip())
     return os.path.normpath(Path(ref).absolute()) if is_relative else ref
 
 
@@ -165,8 +176,17 @@ def _is_merge_source(config: Any) -> bool:
     return isinstance(config.get("source"), Mapping) or bool({"type", "datasets", "equality"} & set(config))
 
 
-def _make_absolute(config: dict[str, Any]) -> dict[str, Any]:
-    resolved = {name: resolve_relative_path(value) for name, value in config.items()}
-    if isinstance(config.get("inputs"), Mapping):
-        resolved["inputs"] = {name: resolve_relative_path(value) for name, value in config["inputs"].items()}
-    return resolved
+def _make_absolute(job: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Resolve the relative paths of a configuration, which need not be valid."""
+    resolved = dict(config)
+    for name, mark in CAPABILITIES[job].config.list_names().items():
+        value = config.get(name)
+        if mark.datasets is None:
+            continue
+        if not mark.is_collection:
+            resolved[name] = resolve_relative_path(value)
+        elif isinstance(value, Mapping):
+            resolved[name] = {key: resolve_relative_path(item) for key, item in value.items()}
+        elif isinstance(value, list):
+            resolved[name] = [resolve_relative_path(item) for item in value]
+    return {name: value for name, value in resolved.items() if name in config}

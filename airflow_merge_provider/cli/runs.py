@@ -6,19 +6,20 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from airflow_merge_provider.before_spark import find_result, list_references
+from airflow_merge_provider.before_spark import find_result
 from airflow_merge_provider.cli.arguments import (
     add_file,
+    add_json,
     add_remote,
     add_spark,
     add_target,
     parse_settings,
 )
-from airflow_merge_provider.cli.output import print_changes, print_json, print_warning, show_progress
+from airflow_merge_provider.cli.output import print_changes, print_report, show_progress
 from airflow_merge_provider.cli.run_file import (
     STDIN,
     RunFile,
@@ -29,13 +30,15 @@ from airflow_merge_provider.cli.run_file import (
 from airflow_merge_provider.core.change_plan.changes import format_changes
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.change_plan.summary import ChangeSummary
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.object_store.clients import add_spark_settings, read_environment
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.core.report import truncate_report
-from airflow_merge_provider.spark_process.jvm.metastore import find_catalog_problems
 from airflow_merge_provider.spark_process.shared.client import run_job
 
 _SINGLE_WRITER = "write a table even if two writers could overwrite each other's commits"
+
+_WHOLE_REPORT = "print the whole report as JSON, also on a terminal"
 
 _NO_VECTORS = "create tables without deletion vectors, which some readers do not support"
 
@@ -43,6 +46,7 @@ _NO_VECTORS = "create tables without deletion vectors, which some readers do not
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``run``."""
     add_file(parser)
+    add_json(parser, _WHOLE_REPORT)
     parser.set_defaults(until=None)
     parser.add_argument("--dry-run", action="store_true", help="compute all changes without committing them")
     parser.add_argument("--full-refresh", action="store_true", help="process all input, not only the changes")
@@ -60,7 +64,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``plan``."""
     add_file(parser)
     parser.add_argument("--save", action="store_true", help="save the changed rows as <target>__plan")
-    parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
+    add_json(parser, _WHOLE_REPORT)
     no_rows_help = "show the steps and the output columns of a full run, without reading any rows"
     parser.add_argument("--no-rows", action="store_true", help=no_rows_help)
     parser.add_argument("--full-refresh", action="store_true", help="process all input, not only the changes")
@@ -82,6 +86,7 @@ def add_undo_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", action="store_true", help=only_help)
     parser.add_argument("--dry-run", action="store_true", help="show what would be undone, and write nothing")
     parser.add_argument("--allow-single-writer", action="store_true", help=_SINGLE_WRITER)
+    add_json(parser, _WHOLE_REPORT)
     add_remote(parser)
     add_spark(parser)
 
@@ -106,10 +111,28 @@ def plan_file(options: argparse.Namespace) -> int:
         return _run_request(request, options)
     report = _find_report(request.model_copy(update={"save_plan": options.save}), options)
     if options.json or not report.get("plan"):
-        print_json(report)
+        print_report(report, as_json=options.json)
         return 0
     print_changes(format_changes(ChangeSummary.model_validate(report["plan"])))
+    if file.job == "merge_record":
+        print_changes(_describe_moves(file.config, report["counts"]))
     return 0
+
+
+def _describe_moves(config: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line for each folder to which a run of a merge record would move source files."""
+    action = MergeRecordConfig.parse(config).original_action
+    results = {
+        "move": f"moved to {config.get('original')}",
+        "delete": "deleted",
+        "keep": "left where they are",
+    }
+    for count, result in (
+        (counts["files"], results[action]),
+        (counts["failed_files"], f"moved to {config.get('failure')}"),
+    ):
+        if count:
+            yield f"{count} {'file' if count == 1 else 'files'} would be {result}"
 
 
 def undo_run(options: argparse.Namespace) -> int:
@@ -131,7 +154,8 @@ def undo_run(options: argparse.Namespace) -> int:
 
 def _run_request(request: JobRequest, options: argparse.Namespace) -> int:
     """Run a request and print its report, as Airflow would store it."""
-    print_json(_truncate_report(_find_report(request, options), request))
+    report = _truncate_report(_find_report(request, options), request)
+    print_report(report, as_json=options.json or request.until == "plan")
     return 0
 
 
@@ -170,18 +194,6 @@ def _truncate_report(report: dict[str, Any], request: JobRequest) -> dict[str, A
     if short_report.get("truncated"):
         print(f"the report is too long for an XCom; full report: {json.dumps(report)}", file=sys.stderr)
     return short_report
-
-
-def check_file(options: argparse.Namespace) -> int:
-    """Print whether a file is valid, and its warnings."""
-    file = read_run_file(options.file, options.warehouse)
-    for warning in file.check_config(needs_target=False):
-        print_warning(warning)
-    # The catalog of a cluster or a Spark Connect server is unknown here.
-    for problem in find_catalog_problems(list_references(file.job, file.config), file.warehouse or "/", {}):
-        print_warning(str(problem))
-    print(f"{options.file}: valid {file.job} configuration")
-    return 0
 
 
 def _build_request(options: argparse.Namespace, file: RunFile) -> JobRequest:

@@ -245,7 +245,7 @@ def resolve_dataset(ref: str | Mapping[str, Any], warehouse: str | None, *, at: 
             raise _refuse_dataset(
                 at,
                 f"dataset {name!r} requires a warehouse",
-                "set warehouse=…, the warehouse of the merge_store connection, or [merge] warehouse",
+                "set warehouse (or --warehouse), the merge_store connection, or [merge] warehouse",
             )
         if not is_location(warehouse):
             raise _refuse_dataset(

@@ -10,12 +10,14 @@ from airflow_merge_provider.core.capability import load_function
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.delta_rs import is_table
 from airflow_merge_provider.explain.merge_record import explain_merged_file, find_state_folders
+from airflow_merge_provider.explain.merge_source import find_output_key
 from airflow_merge_provider.explain.model.key import convert_key, parse_key
 from airflow_merge_provider.explain.model.timeline import Timeline, build_timeline
 from airflow_merge_provider.explain.reading import list_types, open_version, read_states, refuse_unknown_key
 from airflow_merge_provider.explain.target import (
     find_key_columns,
     find_owner,
+    identify_owner,
     open_target,
     read_history_columns,
     refuse_owner,
@@ -55,7 +57,8 @@ def explain_target(
 def trace_key(target: str, key: str, *, warehouse: str | None = None, version: int | None = None) -> Timeline:
     """Return the rows of a key after each commit that changed them.
 
-    :param key: the value of the only key column, or a JSON object with the values of any columns.
+    :param key: the value of the only key column, or a JSON object with the values of any columns. Of a merge
+        source, the ID of an output or of an entity, or a ``$stable_id``.
     :param version: the version of the target at which the timeline ends; None for the newest.
     :raises ConfigError: if the target or the key is not valid.
     :raises DataError: if the target is not a Delta table, does not have the version, or never had the key.
@@ -63,8 +66,12 @@ def trace_key(target: str, key: str, *, warehouse: str | None = None, version: i
     dataset, table = open_target(target, warehouse)
     if version is not None:
         table = open_version(dataset, version)
-    columns = () if key.lstrip().startswith("{") else find_key_columns(dataset, table)
-    texts = parse_key(key, columns, list(list_types(table)))
+    is_object = key.lstrip().startswith("{")
+    if not is_object and identify_owner(table) == "merge_source":
+        texts: dict[str, str | None] = {**find_output_key(dataset, table, key)}
+    else:
+        columns = () if is_object else find_key_columns(dataset, table)
+        texts = parse_key(key, columns, list(list_types(table)))
     values = convert_key(texts, list_types(table))
     states = read_states(dataset, table, [texts])
     if not any(state.rows for state in states.states):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.merge_source.explanation import (
     EntityExplanation,
     Explanation,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _ENTITY_COLUMNS = ("_id", "_deleted", "$replaced", "$replaced_by", "_members")
 _CANDIDATES_MAX = 2000
+_STABLE_ID = "$stable_id"
 
 
 def explain_output(
@@ -50,10 +51,7 @@ def explain_entity(
     :raises DataError: as ``explain_output`` does.
     """
     dataset, table = _open_golden_target(target, warehouse, version)
-    # A dataset and an ID may contain slashes.
-    parts = entity.split("/")
-    ids = ["/".join(parts[start:]) for start in range(len(parts))]
-    explanation = explain_entities(_query_outputs(dataset, table, _has_member(ids)), entity)
+    explanation = _find_entity(dataset, table, entity)
     if not explanation.outputs:
         raise unknown_output(entity, dataset.uri, *_find_near(dataset, table, entity))
     return explanation
@@ -62,15 +60,38 @@ def explain_entity(
 def explain_output_or_entity(
     target: str, key: str, *, warehouse: str | None = None, version: int | None = None
 ) -> Explanation | EntityExplanation:
-    """Return the explanation of an output, or of the output of an entity if no output has this ID.
+    """Return the explanation of an output by its ID, by that of an entity, or by its ``$stable_id``.
 
     :raises DataError: as ``explain_output`` does.
     """
     dataset, table = _open_golden_target(target, warehouse, version)
-    row = next(_query_outputs(dataset, table, f'"_id" = {quote_text(key)}'), None)
-    if row is not None:
-        return explain_row(row)
-    return explain_entity(target, key, warehouse=warehouse, version=version)
+    rows = _query_outputs(dataset, table, f'"_id" = {quote_text(key)}')
+    row: Mapping[str, Any] | None = next(rows, None)
+    if row is None:
+        entity = _find_entity(dataset, table, key)
+        if entity.outputs:
+            return entity
+        row = _find_stable_row(dataset, table, key)
+    if row is None:
+        raise unknown_output(key, dataset.uri, *_find_near(dataset, table, key))
+    return explain_row(row)
+
+
+def find_output_key(dataset: Dataset, table: DeltaTable, key: str) -> dict[str, str]:
+    """Return the column and the value by which the rows of an output are read, as text.
+
+    :param key: the ID of the output or of an entity, or its ``$stable_id``, as ``explain_output_or_entity``
+        takes it.
+    :raises ConfigError: if several outputs have an entity with this ID.
+    """
+    if next(_query_outputs(dataset, table, f'"_id" = {quote_text(key)}'), None) is not None:
+        return {"_id": key}
+    ids = list(dict.fromkeys(output.output_id for _, output in _find_entity(dataset, table, key).outputs))
+    if len(ids) > 1:
+        message = f"{key!r} is an entity of {', '.join(map(repr, ids))}"
+        raise ConfigError.from_problems([Problem("key", "several", message, "name one of them")])
+    is_stable = not ids and _find_stable_row(dataset, table, key) is not None
+    return {_STABLE_ID: key} if is_stable else {"_id": ids[0] if ids else key}
 
 
 def explain_between(
@@ -97,6 +118,22 @@ def list_all_links(
     query = 'SELECT "_id", "_members" FROM target WHERE cardinality("_members") > 1'
     for row in query_rows(dataset, table, query, ("_id", "_members")):
         yield from list_links(row["_id"], row["_members"])
+
+
+def _find_entity(dataset: Dataset, table: DeltaTable, entity: str) -> EntityExplanation:
+    """Return the outputs of the entities with an ID, or ``dataset/id``; empty if there are none."""
+    # A dataset and an ID may contain slashes.
+    parts = entity.split("/")
+    ids = ["/".join(parts[start:]) for start in range(len(parts))]
+    return explain_entities(_query_outputs(dataset, table, _has_member(ids)), entity)
+
+
+def _find_stable_row(dataset: Dataset, table: DeltaTable, key: str) -> Mapping[str, Any] | None:
+    """Return the output with a ``$stable_id``; a replaced one only if there is no other."""
+    if _STABLE_ID not in _list_columns(table) or not (key.isascii() and key.isdecimal()):
+        return None
+    rows = list(_query_outputs(dataset, table, f'"{_STABLE_ID}" = {int(key)}'))
+    return next((row for row in rows if row["_members"]), next(iter(rows), None))
 
 
 def _find_row(target: str, output_id: str, warehouse: str | None, version: int | None) -> Mapping[str, Any]:

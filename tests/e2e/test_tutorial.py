@@ -20,7 +20,7 @@ from tests.unit.test_docs import ROOT, Block, list_blocks
 
 pytestmark = pytest.mark.spark
 
-PAGES = ("tutorial.md", "start/first_golden_record.md")
+PAGES = ("start/first_run.md", "start/first_golden_record.md", "tutorial.md")
 _SEPARATOR = "--- the end of a block ---"
 # An ellipsis on a page stands for any output. Lines on a page do not end with blanks.
 _CHECKER, _OPTIONS = doctest.OutputChecker(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -28,21 +28,21 @@ _CHECKER, _OPTIONS = doctest.OutputChecker(), doctest.ELLIPSIS | doctest.NORMALI
 _SECONDS_MAX = 600
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> Iterator[Mapping[str, str]]:
-    """Return the environment of a new user: no settings of Airflow, and a shared server of its own."""
-    (tmp_path / "tmp").mkdir()
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    """Return the environment of a new user: no settings of Airflow, and one shared server for all pages."""
+    folder = tmp_path_factory.mktemp("server")
     own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__")}
     settings = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        "TMPDIR": str(tmp_path / "tmp"),
+        "TMPDIR": str(folder),
         "AIRFLOW__MERGE__LOCAL_SPARK_MEMORY": "1g",
         "AIRFLOW__MERGE__LOCAL_SPARK_WARM_UP": "False",
     }
     yield own | settings
     stop = [sys.executable, "-m", "airflow_merge_provider", "local-spark", "stop"]
-    subprocess.run(stop, env=own | settings, cwd=tmp_path, check=True, capture_output=True)
+    subprocess.run(stop, env=own | settings, cwd=folder, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("name", PAGES)

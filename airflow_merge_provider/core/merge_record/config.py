@@ -308,7 +308,7 @@ class MergeRecordConfig(Config):
         warnings = []
         has_minimums = self.min_records > 1 or self.min_bin_size
         waiting = [
-            (not self.flush and not self.complete_full_enough, "bins below a maximum"),
+            (not self.complete_full_enough, "bins below a maximum"),
             (has_minimums and not self.defragment, "bins below the minimums"),
         ]
         waits = [next((bins for applies, bins in waiting if applies), None)]
@@ -316,7 +316,7 @@ class MergeRecordConfig(Config):
         warnings += [
             f"max_bin_age is not set: {bins} stay open until more files arrive"
             for bins in waits
-            if bins and self.max_bin_age is None
+            if bins and self.max_bin_age is None and not self.flush
         ]
         if self.defragment and self.correlation_attribute_name:
             warnings.append("correlation_attribute_name has no effect with merge_strategy 'Defragment'")

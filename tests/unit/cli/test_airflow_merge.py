@@ -81,7 +81,7 @@ def test_the_group_lists_every_command(tmp_path: Path) -> None:
     for command in COMMANDS:
         assert command.name in group[1]
     assert "--to-version N" in undo[1]
-    assert "airflow merge undo golden --warehouse /lake --dry-run" in undo[1]
+    assert "airflow merge undo history --warehouse lake --dry-run" in undo[1]
     assert "airflow_merge_provider" not in undo[1]
     assert "not allowed with argument" in wrong[2]
 

@@ -153,7 +153,8 @@ def test_check_of_a_right_file_says_so_with_its_warnings(
 
     assert cli.main(["check", path]) == 0
     output = capsys.readouterr()
-    assert output.out == f"{path}: valid merge_source configuration\n"
+    unchecked = "columns not checked: dataset 'a' requires a warehouse (set --warehouse)"
+    assert output.out == f"{path}: valid merge_source configuration\n{unchecked}\n"
     assert "warning: version: 1 is deprecated" in output.err
 
 
@@ -209,6 +210,9 @@ def test_a_setting_without_a_value_is_refused(
     ("of", "valid"),
     [
         ("merge_source", {"target": "t", "datasets": ["a a"]}),
+        ("upsert", {"target": "t", "source": "s", "primary_key": ["id"]}),
+        ("scd2", {"target": "t", "source": "s", "natural_key": ["id"]}),
+        ("delete_insert", {"target": "t", "source": "s", "primary_key": ["id"]}),
         ("request", json.loads(probe.build_request("s", "t").model_dump_json())),
         ("report", REPORT),
         ("result", {"protocol": 1, "ok": True, "report": {}}),
@@ -243,6 +247,9 @@ def test_help_tells_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) 
     for command in COMMANDS:
         assert f"\n    {command.name}" in output
     assert "exit codes:" in output
+    first_run = output.partition("first run:\n")[2].partition("\n\n")[0].splitlines()
+    names = [cli.parse_arguments(shlex.split(line)[1:]).command.name for line in first_run]
+    assert names == ["init", "check", "plan", "run"]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -314,7 +321,7 @@ def test_yaml_is_read_where_json_is(
     assert (job_run["request"].job, job_run["request"].config["strategy"]) == ("merge_load", "upsert")
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     assert cli.main(["check", "-"]) == 0
-    assert capsys.readouterr().out.endswith("-: valid merge_load configuration\n")
+    assert capsys.readouterr().out.endswith("-: valid upsert configuration\ncolumns checked: s\n")
 
 
 def test_the_warehouse_comes_from_the_option_the_file_or_the_environment(

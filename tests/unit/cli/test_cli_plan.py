@@ -63,6 +63,29 @@ def test_a_plan_without_rows_says_so(
     assert json.loads(capsys.readouterr().out) == {"changed": True}
 
 
+@pytest.mark.parametrize(
+    ("action", "result"),
+    [
+        ({"original": "done"}, "moved to done"),
+        ({"original_action": "keep"}, "left where they are"),
+        ({"original_action": "delete"}, "deleted"),
+    ],
+)
+def test_a_plan_of_a_merge_record_names_what_happens_to_its_files(
+    action: Any, result: str, lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files of merges and of failed bins leave the source folder, which the rows of a plan do not show."""
+    folders = {name: name for name in ("source", "merged", "failure", "state_path")}
+    changes: Any = {"kinds": {"inserted": 1}, "reasons": {}, "examples": [], "digest": "d", "saved": None}
+    counts = {"files": 50, "failed_files": 1}
+    job_run["answer"] = JobResult(report={**REPORT, "counts": counts, "plan": changes})
+
+    assert cli.main(["plan", file({"job": "merge_record", **folders, **action}), "--warehouse", lake]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [f"50 files would be {result}", "1 file would be moved to failure"]
+
+
 def test_a_saved_plan_is_applied(lake: str, file: Any, job_run: Any) -> None:
     """The job finds the newest plan of the target."""
     assert cli.main(["run", file(PIPE), "--warehouse", lake, "--apply-plan"]) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,7 @@ def warehouse(tmp_path: Path) -> Path:
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text(text)
     pq.write_table(pa.table({"id": [1], "no": ["x"]}), folder / "file.parquet")
+    (folder / "windows.csv").write_bytes("id,price\n1,5 €\n".encode("cp1252"))
     return folder
 
 
@@ -64,11 +67,13 @@ def test_check_refuses_the_file_until_the_key_is_chosen(
     assert init_file(kind, warehouse, "-o", str(file)) == 0
     output = capsys.readouterr().out
     if kind == "merge_record":
-        assert output == f"wrote {file}\n"
+        files = f'{warehouse / "landing"}: 1 file, csv with a header, delimiter ",", encoding UTF-8'
+        moved = "1 file will be moved to golden_original once they are merged"
+        assert output == f"wrote {file}\n{files}\n{moved}\nnext: airflow_merge_provider plan {file}\n"
         assert cli.main(["check", str(file)]) == 0
-        assert parse_yaml(file.read_text())["reader"] == {"format": "csv"}
+        assert parse_yaml(file.read_text())["reader"] == {"format": "csv", "options": {"header": True}}
         return
-    assert f"replace <choose> in it, then run airflow_merge_provider check {file}" in output
+    assert f"replace <choose> in it by columns, then run airflow_merge_provider check {file}" in output
 
     (name,) = KEYS[kind]
     assert cli.main(["check", str(file)]) == 2
@@ -81,7 +86,7 @@ def test_check_refuses_the_file_until_the_key_is_chosen(
     assert {name: content[name]} == KEYS[kind]
     assert content["job"] == kind
     assert "# columns of " in file.read_text()
-    assert capsys.readouterr().out == f"wrote {file}\n"
+    assert capsys.readouterr().out.endswith(f"next: airflow_merge_provider plan {file}\n")
     assert cli.main(["check", str(file)]) == 0
 
 
@@ -91,15 +96,15 @@ def test_check_refuses_the_file_until_the_key_is_chosen(
         ("orders", ["order_id: long", "Day: string"], "orders"),
         (
             "landing",
-            ["id: string", "no: string"],
-            {"format": "csv", "options": {"header": "true"}},
+            ["id: string", "no: string", "day"],
+            {"format": "csv", "options": {"header": True}},
         ),
         ("lines.jsonl", ["id", "no"], {"format": "json"}),
         ("file.parquet", ["id: long", "no: string"], {"format": "parquet"}),
         (
             "odd.csv",
             ["a: b\\u000a# c: string", "id: string"],
-            {"format": "csv", "options": {"header": "true"}},
+            {"format": "csv", "options": {"header": True}},
         ),
     ],
 )
@@ -132,6 +137,76 @@ def test_a_relative_file_is_written_as_a_location(
 
     source = parse_yaml(capsys.readouterr().out)["source"]
     assert source == {"dataset": str(warehouse / "file.parquet"), "format": "parquet"}
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "columns", "options"),
+    [
+        ("id;name\n1;Zoë, x\n", [], ["id", "name"], {"header": True, "sep": ";", "encoding": "ISO-8859-1"}),
+        ("id\tname\n1\tZoë\n", [], ["id", "name"], {"header": True, "sep": "\t", "encoding": "UTF-16"}),
+        ('"a;b","c\nd",e\n', [], ["a;b", "c\\u000ad", "e"], {"header": True}),
+        ("1|Zoë\n", ["--no-header"], ["_c0", "_c1"], {"header": False, "sep": "|"}),
+        ("id\n1\n", [], ["id"], {"header": True}),
+    ],
+)
+def test_the_delimiter_and_the_encoding_of_csv_files_are_detected(
+    content: str,
+    arguments: Sequence[str],
+    columns: Sequence[str],
+    options: Any,
+    warehouse: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The options of the reader are written, and a comment shows them with the header."""
+    encoding = options.get("encoding", "UTF-8")
+    (warehouse / "c.csv").write_bytes(content.encode(encoding))
+
+    assert init_file("upsert", warehouse, *arguments, datasets=[str(warehouse / "c.csv")]) == 0
+
+    text = capsys.readouterr().out
+    assert [line.split(":")[0][4:] for line in text.splitlines() if line.startswith("#   ")] == columns
+    assert parse_yaml(text)["source"]["options"] == options
+    header = "with a header" if options["header"] else "without a header"
+    delimiter = json.dumps(options.get("sep", ","))
+    assert f"c.csv: 1 file, csv {header}, delimiter {delimiter}, encoding {encoding}\n" in text
+
+
+def test_paths_below_the_current_folder_name_datasets(
+    warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bare ID of the warehouse takes precedence over a folder of the same name; errors name arguments."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("orders", "daily"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "1.csv").write_text("id\n1\n")
+
+    def init_and_read(name: str, *arguments: str) -> Any:
+        assert cli.main(["init", "upsert", "--datasets", name, "--target", "lake/golden", *arguments]) == 0
+        return parse_yaml(capsys.readouterr().out)
+
+    assert init_and_read("lake/orders") == {
+        "job": "upsert",
+        "source": str(warehouse / "orders"),
+        "target": str(warehouse / "golden"),
+        "primary_key": "<choose>",
+    }
+    assert init_and_read("daily")["source"]["dataset"] == str(tmp_path / "daily")
+    assert init_and_read("orders")["source"]["dataset"] == str(tmp_path / "orders")
+    assert init_and_read("daily", "--warehouse", "lake")["source"]["dataset"] == str(tmp_path / "daily")
+    with_warehouse = init_and_read("orders", "--warehouse", "lake")
+    assert (with_warehouse["source"], with_warehouse["warehouse"]) == ("orders", str(warehouse))
+
+    file = str(tmp_path / "bare.yaml")
+    assert (
+        cli.main(["init", "upsert", "--datasets", "daily", "--target", "t", "--key", "id", "-o", file]) == 0
+    )
+    assert f"next: airflow_merge_provider plan {file} --warehouse LOCATION\n" in capsys.readouterr().out
+    assert cli.main(["init", "upsert", "--datasets", "absent", "--target", "t"]) == 2
+    assert (
+        "--datasets: dataset 'absent' requires a warehouse (set warehouse (or --w" in capsys.readouterr().err
+    )
+    assert cli.main(["init", "upsert", "--datasets", "daily", "--target", "a b"]) == 2
+    assert "error: --target: 'a b' is not a valid dataset" in capsys.readouterr().err
 
 
 def test_the_id_of_entities_is_chosen_too(warehouse: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,6 +250,20 @@ def test_a_file_is_overwritten_only_with_force(
         ("upsert", ["{lake}/odd.parquet"], [], "/odd.parquet cannot be read as parquet: "),
         ("upsert", ["a.b"], [], "--datasets: the location of the catalog table a.b is unknown without Spark"),
         ("upsert", ["{lake}/list.json"], [], "/list.json cannot be read as json: its first line must be an"),
+        (
+            "upsert",
+            ["{lake}/windows.csv"],
+            [],
+            "/windows.csv: is neither UTF-8, UTF-16 nor ISO 8859-1, which",
+        ),
+        ("upsert", ["absent.csv"], [], "/absent.csv is neither a Delta table nor a file or folder"),
+        ("merge_engine", ["{lake}/lines.jsonl"], [], "--datasets: merge_engine reads Delta tables, and "),
+        (
+            "merge_record",
+            ["orders"],
+            [],
+            "--datasets: merge_record reads a folder of files, and orders is a D",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused(

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.cli import main as cli
+from airflow_merge_provider.cli import main as cli, runs
 from airflow_merge_provider.cli.output import show_progress
+from airflow_merge_provider.core.protocol import JobResult
+from tests.fakes import REPORT
 from tests.unit.cli.conftest import run_on_terminal
 
 LINES = [
@@ -53,6 +55,45 @@ def test_other_streams_have_lines(capsys: pytest.CaptureFixture[str]) -> None:
             on_line(line)
 
     assert capsys.readouterr().err.splitlines() == LINES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields", "lines"),
+    [
+        ([], {}, ["rows    2 inserted, 1 updated, 0 deleted, 0 unchanged"]),
+        (
+            [],
+            {"dry_run": True, "details": {"undone": [{"number": 4, "run_id": "r4"}]}},
+            [
+                "rows    2 inserted, 1 updated, 0 deleted, 0 unchanged (nothing was written)",
+                "undone  run 4: r4",
+            ],
+        ),
+        (["--json"], {}, None),
+    ],
+)
+def test_a_terminal_shows_the_result_in_a_few_lines(
+    arguments: Any,
+    fields: Any,
+    lines: Any,
+    job_run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The whole report is printed with --json and in a pipe."""
+    report = {**REPORT, "details": {}, **fields}
+    job_run["answer"] = JobResult(report=report)
+    monkeypatch.setattr(runs, "find_result", lambda *_args, **_named: None)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+
+    assert cli.main(["undo", "t", "--warehouse", "/lake", *arguments]) == 0
+
+    output = capsys.readouterr().out
+    if lines is None:
+        assert json.loads(output) == report
+        return
+    expected = ["target  /lake/golden, version 3", *lines, "--json prints the whole report"]
+    assert output.splitlines() == expected
 
 
 def test_a_run_on_a_terminal_ends_with_its_error(tmp_path: Path, file: Any) -> None:

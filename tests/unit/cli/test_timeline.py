@@ -139,6 +139,39 @@ def test_the_key_is_that_of_the_stored_configuration(
     assert find_key_columns(dataset, table) == find_row_columns(dataset, table) == key
 
 
+@pytest.mark.parametrize(
+    ("key", "header"),
+    [
+        ("0|7", '_id = "0|7": 1 state'),
+        ("c1", '_id = "0|7": 1 state'),
+        ("crm/c1", '_id = "0|7": 1 state'),
+        ("7", "$stable_id = 7: 1 state"),
+        ("8", '_id = "0|9": 1 state'),
+    ],
+)
+def test_an_output_is_found_by_its_id_an_entity_or_its_stable_id(
+    key: str, header: str, write_run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`timeline` and `explain` find the same output; an entity takes precedence over a stable ID."""
+
+    def build_output(output_id: str, stable_id: int, *ids: str) -> dict[str, Any]:
+        members = [{"dataset": "crm", "id": id_, "hash": 1, "keys": []} for id_ in ids]
+        return {"_id": output_id, "_deleted": not ids, "$stable_id": stable_id, "_members": members}
+
+    rows = [build_output("0|7", 7, "c1", "c2"), build_output("0|9", 9, "8", "twice"), build_output("0|1", 8)]
+    rows.append(build_output("0|t", 10, "twice"))
+    target = write_run("golden", rows, build_state(1, "merge_source"), owner="merge_source")
+
+    assert print_timeline(capsys, target, key)[0] == header
+    assert cli.main(["explain", target, key]) == 0
+    assert ("0|7: 2 entities" if "7" in header else "0|9: 2 entities") in capsys.readouterr().out
+
+    assert cli.main(["timeline", target, "twice"]) == 2
+    assert "key: 'twice' is an entity of '0|9', '0|t' (name one of them)" in capsys.readouterr().err
+    for command in ("timeline", "explain"):
+        assert cli.main([command, target, "77"]) == 3
+
+
 def test_an_unknown_key_is_refused(write_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """A key that no version has is an error with the versions that were read."""
     target = write_run("t", [{"id": 1}])

@@ -157,6 +157,12 @@ def test_what_is_probably_not_meant_is_told(settings: Any, message: Any) -> None
     assert MergeRecordConfig.parse({}).list_warnings() == []
 
 
+def test_a_flush_leaves_no_bin_open() -> None:
+    """`flush` merges every bin, so that none waits without max_bin_age."""
+    settings = {"flush": True, "min_records": 2, "complete_full_enough": False}
+    assert MergeRecordConfig.parse(settings).list_warnings() == []
+
+
 def test_properties_of_old_and_new_releases() -> None:
     """Property names before and since NiFi 2.7.0 are equivalent."""
     new = {"Minimum Number of Records": "${least}", "Maximum Number of Bins": "5", "Max Bin Age": None}
