@@ -15,6 +15,7 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.expectations.columns import require_columns, require_sources
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
+from airflow_merge_provider.core.failure_report import TargetState
 from airflow_merge_provider.core.lineage import describe_datasets
 from airflow_merge_provider.core.object_store.clients import has_credentials
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
@@ -22,8 +23,9 @@ from airflow_merge_provider.core.protocol import JobRequest, JobResult
 from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
 from airflow_merge_provider.core.run.population_check import PopulationCheck, check_population
+from airflow_merge_provider.core.run.previous_run import TOKEN
 from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.table_log import TableLog
+from airflow_merge_provider.core.run.table_log import HISTORY_PAGE, TableLog, parse_metadata
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.delta_rs import DeltaRsLog, is_table
 from airflow_merge_provider.explain.merge_record import find_state_folders
@@ -78,15 +80,7 @@ def _find_result(
 ) -> JobResult | None:
     if is_local:
         check_catalog_tables(request, conf)
-    has_local_files = is_local and has_local_paths(conf)
-    # Spark's settings win: a task may have set others than the connection.
-    options = {**(storage_options or {}), **S3Settings.from_spark(conf.get).as_delta_rs()}
-    log = DeltaRsLog(
-        options,
-        local_files=has_local_files,
-        object_stores=has_credentials(storage_options),
-        is_local=is_local,
-    )
+    log = _open_log(conf, is_local=is_local, storage_options=storage_options)
     # A run with work prints the same warnings in its job.
     lines: list[str] = []
     progress = Progress(lines.append)
@@ -104,6 +98,45 @@ def _find_result(
     seconds = progress.list_seconds()
     report = add_launch_seconds({**report, "seconds": seconds}, sum(seconds.values()))
     return JobResult(report=report, datasets=datasets)
+
+
+def _open_log(
+    conf: Mapping[str, str], *, is_local: bool, storage_options: Mapping[str, str] | None
+) -> DeltaRsLog:
+    # Spark's settings win: a task may have set others than the connection.
+    return DeltaRsLog(
+        {**(storage_options or {}), **S3Settings.from_spark(conf.get).as_delta_rs()},
+        local_files=is_local and has_local_paths(conf),
+        object_stores=has_credentials(storage_options),
+        is_local=is_local,
+    )
+
+
+def find_target_state(
+    request: JobRequest,
+    *,
+    conf: Mapping[str, str],
+    is_local: bool,
+    storage_options: Mapping[str, str] | None = None,
+) -> TargetState | None:
+    """Return what the log of the target says after a failed run; None if the target is not a Delta table.
+
+    :raises RequiresSparkError: if only Spark can read the log.
+    :raises DataError: if there is something other than a Delta table.
+    """
+    if JOBS[request.job].open_run is None:
+        return None
+    config = JOBS[request.job].config.parse(request.config)
+    target = resolve_dataset(getattr(config, config.output_field), request.warehouse, at=config.output_field)
+    if target.format != "delta" or target.path is None:
+        return None
+    log = _open_log(conf, is_local=is_local, storage_options=storage_options)
+    newest = log.find_newest_version(target)
+    if newest is None:
+        return TargetState(None)
+    states = ((entry.version, parse_metadata(entry)) for entry in log.read_history(target, HISTORY_PAGE))
+    own = (version for version, state in states if request.run.is_same_attempt(state.get(TOKEN)))
+    return TargetState(newest.version, next(own, None))
 
 
 def check_catalog_tables(request: JobRequest, conf: Mapping[str, str]) -> None:

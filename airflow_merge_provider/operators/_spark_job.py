@@ -7,14 +7,24 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import Asset, BaseOperator, Context
+from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk.log import redact  # type: ignore[attr-defined] # as Airflow masks its logs
 
 from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError
+from airflow_merge_provider.core.errors import (
+    ConfigError,
+    JobError,
+    MergeError,
+    Problem,
+    RiskError,
+    SetupError,
+)
+from airflow_merge_provider.core.failure_report import FAILURE_KEY, build_failure_report
 from airflow_merge_provider.core.lineage import describe_run
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, build_population
@@ -37,7 +47,7 @@ from airflow_merge_provider.hooks.population import find_marked, mark_populated
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import WarehouseHook, find_warehouse
 from airflow_merge_provider.lineage.settings import add_parent_run, is_openlineage_enabled
-from airflow_merge_provider.links.merge_report import MergeReportLink
+from airflow_merge_provider.links.merge_report import MergeReportLink, find_error_page
 from airflow_merge_provider.operators import _review
 from airflow_merge_provider.operators._arguments import (
     RefusedArgumentsError,
@@ -171,6 +181,7 @@ class SparkJobOperator(BaseOperator):
         self._report: dict[str, Any] | None = None
         self._descriptions: Mapping[str, DatasetDescription] = {}
         self._hook: SparkJobHook | None = None
+        self._request: JobRequest | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job and return its report.
@@ -192,24 +203,56 @@ class SparkJobOperator(BaseOperator):
     def _run_and_report(self, context: Context, approved: PlanChoice | None = None) -> dict[str, Any]:
         try:
             report = self._run_job(context, approved)
+        except AirflowTaskTimeout:
+            self.on_kill()
+            error = JobError(f"the task was stopped after its execution_timeout of {self.execution_timeout}")
+            self._report_failure(context, error)
+            raise
         except MergeError as error:
+            failure = error
             if isinstance(error, RiskError) and error.report.get("plan"):
-                self._push_report(context, error.report)
                 if approved is not None or isinstance(self.plan, Mapping):
-                    _review.refuse_outdated_plan(error)
-                if choose_approval(self.approve, self.on_risk) != "never":
-                    question = _review.build_question(context, error.report, error.problems[0].message)
-                    timeout = self.approval_timeout or self.execution_timeout
-                    _review.ask_for_approval(context, question, timeout, self.after_review.__name__)
-            # Logged separately, because Airflow shows the exception at the end of a traceback.
-            self.log.error("%s", error)  # noqa: TRY400 - Airflow logs the traceback
-            error_class = AirflowException if error.retryable else AirflowFailException
-            raise error_class(str(error)) from error
+                    failure = _review.build_outdated_error(error)
+                elif choose_approval(self.approve, self.on_risk) != "never":
+                    self._ask_for_approval(context, error)
+            self._report_failure(context, failure)
+            error_class = AirflowException if failure.retryable else AirflowFailException
+            # Airflow logs the traceback of this exception; that of an expected error would only repeat it.
+            raise error_class(str(failure)) from None
         # Lineage uses the full report; the report for the XCom may be truncated.
         self._report = report
         xcom_report = self._push_report(context, report)
         self._emit_asset(xcom_report, context)
         return xcom_report
+
+    def _ask_for_approval(self, context: Context, error: RiskError) -> NoReturn:
+        self._push_report(context, error.report)
+        question = _review.build_question(context, error.report, error.problems[0].message)
+        timeout = self.approval_timeout or self.execution_timeout
+        _review.ask_for_approval(context, question, timeout, self.after_review.__name__)
+
+    def _report_failure(self, context: Context, error: MergeError) -> None:
+        """Store what is known of a failed run as XComs, and log it; the error of the run is never hidden."""
+        state = None
+        if self._hook is not None and self._request is not None and not isinstance(error, SetupError):
+            state = self._hook.find_target_state(self._request)
+        report = build_failure_report(
+            error,
+            job=self.job,
+            dataset=_name_target(getattr(self, self.config_class.output_field, None)),
+            dry_run=self._is_dry_run,
+            state=state,
+            page=find_error_page(),
+        )
+        # Logged separately, because Airflow shows the exception at the end of a traceback.
+        for line in report.list_log_lines():
+            self.log.error("%s", line)
+        try:
+            context["ti"].xcom_push(key=FAILURE_KEY, value=redact(report.model_dump(mode="json")))
+            if error.report.get("plan"):
+                context["ti"].xcom_push(key=PLAN_KEY, value=truncate_plan(error.report["plan"]))
+        except Exception as push_error:  # noqa: BLE001 - e.g. the task has been marked as failed
+            self.log.warning("the XCom %r could not be written: %s", FAILURE_KEY, push_error)
 
     def _push_report(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
         """Store the report and the plan as XComs, and return the report as it is stored."""
@@ -339,14 +382,15 @@ class SparkJobOperator(BaseOperator):
             deletion_vectors=bool(self.deletion_vectors),
         )
         conf = add_parent_run(self.conf, context, requested=self.openlineage_inject_parent_job_info)
-        self._hook = SparkJobHook(self.spark_conn_id, self.merge_store_conn_id, conf=conf)
+        self._hook, self._request = (
+            SparkJobHook(self.spark_conn_id, self.merge_store_conn_id, conf=conf),
+            request,
+        )
         outcome = self._hook.submit(request)
         if isinstance(outcome, JobFailure):
-            error = outcome.to_error()
             if outcome.trace:
-                self.log.error("%s", error)
                 self.log.error("%s", outcome.trace)
-            raise error
+            raise outcome.to_error()
         self._descriptions = outcome.datasets
         return outcome.report
 
@@ -389,3 +433,11 @@ class SparkJobOperator(BaseOperator):
         task = context["ti"].task
         # Assign a new list: the old one belongs to the DAG, which this process may use again.
         task.outlets = [item for item in task.outlets if getattr(item, "uri", None) != self._target_asset.uri]
+
+
+def _name_target(target: Any) -> str | None:
+    """Return the name of a target as it is configured; None if it is not known."""
+    if isinstance(target, Mapping):
+        target = target.get("id") or target.get("path")
+    text = as_text(target)
+    return text if isinstance(text, str) else None
