@@ -8,8 +8,9 @@ from airflow_merge_provider.core.failure_report import TargetState
 from airflow_merge_provider.core.merge_source.decision import COUNTS
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.core.report import fill_counts
+from airflow_merge_provider.core.run_sentence import summarize_run
 
-REPORT = {
+REPORT: dict[str, Any] = {
     "job": "merge_source",
     "changed": True,
     "dry_run": False,
@@ -31,6 +32,8 @@ REPORT = {
     "plan": None,
     "truncated": [],
 }
+# As operators add it.
+REPORT["summary"] = summarize_run(REPORT)
 
 
 class FakeSparkJobHook:

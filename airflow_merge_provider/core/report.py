@@ -138,6 +138,7 @@ class Report(_ReportPart):
     expectations: list[ExpectationResult] = Field(
         [], description="The expectations that were checked, and how many rows do not meet them."
     )
+    summary: str = Field("", description="What the run did, in a sentence; empty outside of Airflow.")
     truncated: list[str] = Field(
         [], description="The parts that were truncated because the report exceeds 4 KiB."
     )

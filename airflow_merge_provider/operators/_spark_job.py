@@ -42,6 +42,7 @@ from airflow_merge_provider.core.report import (
     truncate_plan,
     truncate_report,
 )
+from airflow_merge_provider.core.run_sentence import summarize_run
 from airflow_merge_provider.core.source_offset import normalize_uri
 from airflow_merge_provider.hooks.population import find_marked, mark_populated
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
@@ -256,6 +257,7 @@ class SparkJobOperator(BaseOperator):
 
     def _push_report(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
         """Store the report and the plan as XComs, and return the report as it is stored."""
+        report = {**report, "summary": summarize_run(report)}
         xcom_report = truncate_report(report)
         if xcom_report["truncated"]:
             self.log.info("The report is too long for an XCom; full report: %s", json.dumps(report))
