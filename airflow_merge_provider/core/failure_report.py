@@ -46,7 +46,7 @@ class FailureReport(BaseModel):
         description="The problems: `path`, `code`, `message`, and in `hint` what to do."
     )
     retryable: bool = Field(description="Whether a retry can succeed.")
-    dry_run: bool = Field(description="Whether the run would have written nothing.")
+    dry_run: bool = Field(description="Whether the run would have written nothing, as a dry run or a check.")
     version: int | None = Field(description="The version of the target after the failure; null if unknown.")
     outcome: str = Field(description="What became of the target, as far as it is known.")
     page: str | None = Field(None, description="The page of the documentation that lists the errors.")

@@ -117,6 +117,7 @@ class SparkJobOperator(BaseOperator):
     config_class: ClassVar[type[Config]]
     config_fields: ClassVar[tuple[str, ...]]
     guarded: ClassVar[bool] = True  # whether the job checks the change limit before it commits
+    is_check: ClassVar[bool] = False  # whether no run of the operator writes
     is_only_writer: ClassVar[bool] = True  # whether concurrent runs that write the target conflict
 
     template_fields: Sequence[str] = (
@@ -241,7 +242,7 @@ class SparkJobOperator(BaseOperator):
             error,
             job=self.job,
             dataset=_name_target(getattr(self, self.config_class.output_field, None)),
-            dry_run=self._is_dry_run,
+            dry_run=self._is_dry_run or self.is_check,
             state=state,
             page=find_error_page(),
         )
