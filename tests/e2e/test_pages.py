@@ -145,7 +145,7 @@ def test_the_status_of_a_dataset_is_that_of_its_newest_run(pages: Pages) -> None
     run = pages.run_dag("load", build_report(dry_run=True, changed=False, plan=PLAN), dry_run=True)
     dry_run = pages.read_report("load", run)
     assert "20 rows would be loaded into orders" in dry_run
-    assert "Rows that would change" in dry_run
+    assert "1 of 20 rows that would change." in dry_run
     page = pages.read_page("datasets.html")
     assert "Fresh" in page
     assert "20 inserted, 1 updated" in page

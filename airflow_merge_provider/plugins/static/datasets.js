@@ -3,7 +3,7 @@
 import {
   api, badge, el, joinInstances, link, listInstances, listRuns, plain, readPages, readRun, show, sortNewest, taskKey, taskPath, time, trouble,
 } from "./page.js";
-import { changes, datasetStatus, outcome } from "./status.js";
+import { changes, datasetStatus, firstProblem, outcome } from "./status.js";
 
 const SHOWN = 12;
 // The results that are read of one task at most, to find its last load and all of its targets.
@@ -72,7 +72,7 @@ function dots(runs) {
 function detail({ run, text }) {
   if (text === "Waiting for approval") return changes(run, plain);
   if (text !== "Failed") return "";
-  return run.failure ? run.failure.message.split("\n", 1)[0] : outcome(run).text;
+  return run.failure ? firstProblem(run) : outcome(run).text;
 }
 
 function row({ name, runs }) {

@@ -5,7 +5,7 @@ import {
   trouble, words, xcomOf,
 } from "./page.js";
 import { COUNTS, ROWS } from "./counts.js";
-import { changes, isCheck, outcome } from "./status.js";
+import { changes, firstProblem, isCheck, outcome } from "./status.js";
 
 const params = Object.fromEntries(new URLSearchParams(window.location.search));
 const mapped = Number.parseInt(params.map_index ?? "-1", 10);
@@ -15,11 +15,10 @@ const KINDS = { inserted: "good", updated: "warn", deleted: "bad" };
 const OVER = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 
 /** Return the title of a run, its result and when it ran; the sentence of its report says what it did. */
-function head(run) {
+function head(run, title = null) {
   const { report, failure, instance } = run;
   const target = report?.target ?? {};
   const facts = [instance?.operator_name ?? words(report?.job ?? failure?.job ?? "merge")];
-  if (report && !failure) facts.push(words(report.run_mode));
   if (report && !failure && !report.dry_run && Number.isInteger(target.version)) facts.push(`version ${plain(target.version)}`);
   if (instance?.duration) facts.push(`${plain(instance.duration)} s`);
   if (instance?.end_date) facts.push(time(instance.end_date));
@@ -28,29 +27,30 @@ function head(run) {
   if (report?.approved_by) under.push(` · approved by ${report.approved_by}`);
   if (target.uri && target.uri !== target.dataset) under.push(el("br"), el("code", {}, target.uri));
   return [
-    el("div", { class: "head" }, el("h1", {}, target.dataset ?? failure?.dataset ?? target.uri ?? "Merge report"), badge(outcome(run))),
+    el("div", { class: "head" }, title ?? el("h1", {}, target.dataset ?? target.uri ?? "Merge report"), badge(outcome(run))),
     el("p", { class: "under" }, under),
   ];
 }
 
-/** Return the sentence about a run, and why it ran as it did. */
+/** Return the sentence about a run, and why it read what it did. */
 function sentence({ report }) {
-  const reason = report.run_mode === "noop" || report.run_mode === "undo" ? null : el("p", { class: "quiet" }, words(report.run_mode_reason));
-  return [report.summary ? el("p", { class: "lead" }, report.summary) : null, reason];
+  const reason = ["noop", "undo"].includes(report.run_mode)
+    ? null : el("p", { class: "quiet" }, `${words(report.run_mode)} run: ${report.run_mode_reason}.`);
+  return [report.summary ? el("p", { class: "lead" }, `${report.summary}.`) : null, reason];
 }
 
 /** Return the error of a run with its remedy, what became of the target, and where to read on. */
-function failed({ failure, instance }) {
+function failed({ failure, instance }, known) {
   const links = [link(taskPath(task, ""), "Task log")];
   if (failure?.page) links.push(outerLink(failure.page, "Errors and remedies"));
   const single = failure?.problems.length === 1 ? failure.problems[0] : null;
   const text = single && single.hint
-    ? [el("p", { class: "error" }, [single.path, single.message].filter(Boolean).join(": ")), el("p", {}, el("b", {}, "What to do: "), single.hint)]
+    ? [el("p", { class: "error" }, firstProblem({ failure })), el("p", {}, el("b", {}, "What to do: "), single.hint)]
     : el("p", { class: "error" }, failure?.message ?? "The task ended without a report: its process was killed, or it failed before the merge began.");
   const retry = instance?.state === "up_for_retry" ? "Airflow will retry the task. " : failure?.retryable ? "A retry can succeed. " : "";
   return card("What went wrong", [
     text,
-    failure ? el("p", {}, el("b", {}, failure.outcome), ".") : null,
+    el("p", {}, failure ? [el("b", {}, failure.outcome), "."] : known),
     el("p", { class: "quiet" }, retry, failure ? ["Error code ", el("code", {}, failure.code), " · "] : null, links.flatMap((item, index) => (index ? [" · ", item] : [item]))),
   ], true);
 }
@@ -163,7 +163,8 @@ function expected(results) {
 }
 
 /** Show the rows that a plan changes: their kind and reason, and the values before and after. */
-function planned(plan, title) {
+function planned(plan, title, isDone = false) {
+  const verbs = isDone ? {} : { inserted: "insert", updated: "update", deleted: "delete", kept: "keep" };
   const cell = (row, name) => (row && row[name] !== undefined ? plain(row[name]) : "NULL");
   const values = (example) => {
     const names = [...new Set([...Object.keys(example.before ?? {}), ...Object.keys(example.after ?? {})])];
@@ -177,15 +178,15 @@ function planned(plan, title) {
     });
   };
   const rows = plan.examples.map((example) => el("tr", {},
-    el("td", { class: "nowrap" }, badge({ kind: KINDS[example.kind] ?? "", text: words(example.kind) })),
+    el("td", { class: "nowrap" }, badge({ kind: KINDS[example.kind] ?? "", text: words(verbs[example.kind] ?? example.kind) })),
     el("td", {}, values(example)),
     el("td", {}, words(example.reason), example.detail ? [el("br"), el("span", { class: "quiet" }, example.detail)] : null)));
   const titles = el("tr", {}, ["Change", "Row", "Reason"].map((name) => el("th", {}, name)));
   const total = Object.values(plan.kinds).reduce((sum, count) => sum + count, 0);
   const where = plan.saved ? [" All of them are in ", el("code", {}, plan.saved.uri), `, version ${plain(plan.saved.version)}.`] : null;
   return card(title, el("div", {},
-    tiles(Object.fromEntries(Object.entries(plan.reasons))),
-    el("p", { class: "quiet" }, `${plain(plan.examples.length)} of ${plain(total)} changed rows.`, where),
+    Object.keys(plan.reasons).length > 1 ? bars(plan.reasons) : null,
+    el("p", { class: "quiet" }, `${plain(plan.examples.length)} of ${plain(total)} ${isDone ? "changed rows" : "rows that would change"}.`, where),
     (plan.other_changes ?? []).map((change) => el("p", {}, change)),
     plan.examples.length ? el("table", { class: "changes" }, el("thead", {}, titles), el("tbody", {}, rows)) : null), true);
 }
@@ -202,24 +203,28 @@ async function listHistory() {
 /** Return what the runs before and after a run without a report say of the target. */
 function between(runs) {
   const index = runs.findIndex(({ run_id }) => run_id === task.run_id);
-  const version = (report, key) => (report && !report.dry_run ? report.target?.[key] : undefined);
-  const before = runs.slice(index + 1).map(({ report }) => version(report, "version")).find(Number.isInteger);
-  const after = runs.slice(0, Math.max(index, 0)).reverse().map(({ report }) => version(report, "version_before")).find(Number.isInteger);
-  if (index < 0 || before === undefined || before !== after) return null;
-  const name = runs.find(({ report }) => report?.target)?.report.target.dataset;
-  return el("p", {}, el("b", {}, `${name} is untouched`), `: the run before left version ${plain(before)}, and the next run found it.`);
+  const left = ({ report, failure }) => failure?.version ?? report?.target?.version;
+  const met = ({ report, failure }) => failure?.version ?? report?.target?.version_before;
+  const before = runs.slice(index + 1).map(left).find(Number.isInteger);
+  const after = runs.slice(0, Math.max(index, 0)).reverse().map(met).find(Number.isInteger);
+  if (index < 0 || before === undefined || before !== after) {
+    return "It is not known whether the run has written. The next run looks for its commit in the log of the target.";
+  }
+  return [el("b", {}, `${targetOf(runs)} is untouched`), `: the run before left version ${plain(before)}, and the next run found it.`];
 }
+
+const targetOf = (runs) => runs.map(({ report, failure }) => report?.target?.dataset ?? failure?.dataset).find(Boolean);
 
 function history(runs) {
   if (runs.length < 2) return null;
-  const titles = ["Run", "Result", "Mode", "Version", "Rows"];
+  const titles = ["Run", "Result", "Mode", "Version", "Changes"];
   const rows = runs.map((run) => el("tr", {},
     el("td", { class: "nowrap" }, run.run_id === task.run_id
       ? el("b", {}, time(run.timestamp)) : link(taskPath(run), time(run.timestamp), run.run_id)),
     el("td", {}, badge(outcome(run))),
     el("td", { title: run.report?.run_mode_reason }, run.failure ? "" : words(run.report?.run_mode ?? "")),
     el("td", { class: "number" }, plain(run.failure?.version ?? (run.report?.dry_run ? null : run.report?.target?.version))),
-    el("td", {}, run.failure ? run.failure.message.split("\n", 1)[0] : changes(run, plain))));
+    el("td", {}, run.failure ? firstProblem(run) : changes(run, plain))));
   return card("Runs of this task", el("table", {},
     el("thead", {}, el("tr", {}, titles.map((title) => el("th", { class: title === "Version" ? "number" : "" }, title)))),
     el("tbody", {}, rows)), true);
@@ -248,14 +253,14 @@ function absent(instance) {
 
 /** Show why a run failed, what it did not write, and the changes that were stopped. */
 async function showFailure(run, plan = null) {
-  const cards = el("div", { class: "cards" },
-    failed(run),
-    plan ? planned(plan, "Changes that were stopped") : null,
-    run.failure?.expectations?.length ? card("Expectations that stopped the run", expected(run.failure.expectations), true) : null);
-  show(head(run), cards);
   const runs = await listHistory().catch(() => []);
-  if (!run.failure) cards.firstChild.append(...[between(runs)].filter(Boolean));
-  cards.append(...[history(runs)].filter(Boolean));
+  const title = el("h1", {}, targetOf([run, ...runs]) ?? "Merge report");
+  const cards = el("div", { class: "cards" },
+    failed(run, between(runs)),
+    plan ? planned(plan, "Changes that were stopped") : null,
+    run.failure?.expectations?.length ? card("Expectations that stopped the run", expected(run.failure.expectations), true) : null,
+    history(runs));
+  show(head(run, title), cards);
 }
 
 const PLANS = { "Waits for approval": "Changes that wait for approval", "Not approved": "Changes that were not approved" };
@@ -267,27 +272,24 @@ async function showReport(run, plan) {
   const details = Object.entries(report.details ?? {}).filter(([name]) => name !== "rules");
   const described = COUNTS[report.job] ?? {};
   const rows = Object.fromEntries(Object.entries(report.rows ?? {}).filter(([, count]) => count !== null));
-  const isPlanned = report.dry_run || report.plan;
+  const isPlanned = report.dry_run || Boolean(report.plan);
   const question = text === "Waits for approval" ? el("p", {}, link(taskPath(task, "/required_actions"), "Approve or reject the changes")) : null;
-  const place = el("div", { class: "cards wide" });
+  const past = await listHistory().then(history).catch(() => null);
   const sourceCount = Object.keys(report.sources ?? {}).length;
   const cards = el("div", { class: "cards" },
     report.warnings?.length ? card("Warnings", notes(report.warnings), true) : null,
     report.expectations?.length ? card("Expectations", expected(report.expectations), true) : null,
     more("rules", report.details?.rules),
-    plan ? planned(plan, report.dry_run ? "Planned changes" : PLANS[text] ?? "Approved changes") : null,
+    plan ? planned(plan, report.dry_run ? "Planned changes" : PLANS[text] ?? "Approved changes", !isPlanned) : null,
     details.map(([name, value]) => more(name, value)),
-    place,
-    Object.keys(rows).length && !isCheck(report) ? card(isPlanned ? "Rows that would change" : "Rows", tiles(rows, ROWS), true) : null,
+    past,
     sourceCount ? folded(`Sources (${plain(sourceCount)})`, sources(report.sources)) : null,
-    folded("All counts", counts(report, described)),
+    folded(isPlanned ? "All counts of the plan" : "All counts", [isCheck(report) ? null : tiles(rows, ROWS), counts(report, described)]),
     folded("Time and internals", [
       isObject(report.seconds) ? bars(report.seconds, " s") : null,
       report.truncated?.length
         ? el("p", { class: "quiet" }, `Too long for an XCom: ${report.truncated.join(", ")}. The task log contains the full report.`) : null]));
   show(head(run), sentence(run), question, cards);
-  const past = await listHistory().then(history).catch(() => null);
-  if (past) place.append(past);
 }
 
 async function start() {

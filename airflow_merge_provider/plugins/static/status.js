@@ -54,6 +54,12 @@ export function outcome(run) {
   return { kind: "good", status: "load", text: "Changed" };
 }
 
+/** Return the first problem of a failed run, without what to do about it. */
+export function firstProblem({ failure }) {
+  const [problem] = failure.problems;
+  return problem ? [problem.path, problem.message].filter(Boolean).join(": ") : failure.message.split("\n", 1)[0];
+}
+
 /** Return how many rows a run has changed, or would change; a plan's counts are never facts. */
 export function changes({ report }, format = String) {
   const rows = Object.entries(report?.rows ?? {}).filter(([kind, count]) => kind !== "unchanged" && count);
