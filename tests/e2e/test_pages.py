@@ -12,8 +12,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl
 
 import pytest
 from demo.local_airflow import LocalAirflow
@@ -23,6 +27,7 @@ from airflow_merge_provider.core.errors import DataError, MergeError, Problem, R
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.core.report import fill_counts
 from airflow_merge_provider.jobs.run.entry import build_failure
+from airflow_merge_provider.plugins import web
 from tests.e2e.conftest import MakeHome
 
 DAGS = Path(__file__).parent / "pages_dags"
@@ -97,28 +102,97 @@ class Pages:
         return run
 
     def read_page(self, address: str) -> str:
-        """Return the visible text of a page, with a line for each element of a table or of a paragraph."""
-        command = [
-            str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
-            "--virtual-time-budget=20000",
-            f"{self.airflow.url}/merge/{address}",
-        ]  # fmt: skip
-        dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
-        body = re.sub(r"<script.*?</script>|<head>.*?</head>", "", dom, flags=re.DOTALL)
-        body = re.sub(r"</?(tr|p|h1|h2|section|summary|div|td|th|br)\b[^>]*>", "\n", body)
-        text = html.unescape(re.sub(r"<[^>]+>", "", body))
-        return "\n".join(line for line in text.split("\n") if line.strip())
+        """Return the visible text of a page."""
+        return read_page(f"{self.airflow.url}/merge/{address}")
 
     def read_report(self, dag_id: str, run: str) -> str:
         """Return the text of the report of a run."""
         task = f"dag_id={dag_id}&run_id={run.replace('+', '%2B')}&task_id={TASKS[dag_id]}&map_index=-1"
         return self.read_page(f"report.html?{task}")
 
-    def find_status(self, dataset: str = "orders") -> str:
-        """Return the line below the name and the location of a dataset: its status."""
-        lines = self.read_page("datasets.html").split("\n")
-        start = lines.index(dataset)
-        return lines[start + 2]
+    def find_status(self) -> str:
+        """Return the status of the dataset of the loads."""
+        return find_status(self.read_page("datasets.html"), "orders")
+
+
+def read_page(address: str) -> str:
+    """Return the visible text of a page, with a line for each cell of a table and each paragraph."""
+    command = [
+        str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+        "--virtual-time-budget=20000",
+        address,
+    ]  # fmt: skip
+    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+    body = re.sub(r"<script.*?</script>|<head>.*?</head>", "", dom, flags=re.DOTALL)
+    body = re.sub(r"</?(tr|p|h1|h2|section|summary|div|td|th|br)\b[^>]*>", "\n", body)
+    text = html.unescape(re.sub(r"<[^>]+>", "", body))
+    return "\n".join(line for line in text.split("\n") if line.strip())
+
+
+def find_status(page: str, dataset: str) -> str:
+    """Return the status of a dataset: the line below its name and its location."""
+    lines = page.split("\n")
+    return lines[lines.index(dataset) + 2]
+
+
+class Results(BaseHTTPRequestHandler):
+    """The pages with a replacement of Airflow's API, which has results and no task instances."""
+
+    reports: ClassVar[list[dict[str, Any]]] = []
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        if path.startswith("/merge/"):
+            file = Path(web.__file__).with_name("static") / path.removeprefix("/merge/")
+            kind = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}[file.suffix]
+            return self.send_content(file.read_bytes(), kind)
+        params = dict(parse_qsl(query))
+        if not path.endswith("/xcomEntries"):
+            number = re.search(r"/dagRuns/(\d+)/.*/xcomEntries/merge_report$", path)
+            return self.send_json(
+                {"value": self.reports[int(number[1])]} if number else {"task_instances": []}
+            )
+        numbers = range(len(self.reports) if params["xcom_key"] == "merge_report" else 0)
+        page = numbers[int(params["offset"]) :][: int(params["limit"])]
+        return self.send_json({"xcom_entries": [self.build_entry(number) for number in page]})
+
+    def do_POST(self) -> None:
+        self.send_json({"task_instances": []})
+
+    def build_entry(self, number: int) -> dict[str, Any]:
+        at = datetime(2026, 11, 30, tzinfo=UTC) - timedelta(minutes=number)
+        # All results are of two tasks: one that has run often, and one whose only run was before.
+        task = "rare" if number == len(self.reports) - 1 else "often"
+        names = {"dag_id": task, "task_id": task, "dag_display_name": task, "task_display_name": task}
+        return {**names, "run_id": str(number), "map_index": -1, "timestamp": at.isoformat()}
+
+    def send_json(self, value: Any) -> None:
+        self.send_content(json.dumps(value).encode(), "application/json")
+
+    def send_content(self, content: bytes, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_the_pages_read_all_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dataset whose only run was before 250 others is listed; one that is not complete is not fresh."""
+    rare = {"dataset": "rare", "uri": "/lake/rare", "version_before": None, "version": 0}
+    reports = [*[build_report(dry_run=True, changed=False)] * 20, *[build_report()] * 239]
+    monkeypatch.setattr(Results, "reports", [*reports, build_report(target=rare, populated=False)])
+    with ThreadingHTTPServer(("127.0.0.1", 0), Results) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        page = read_page(f"http://127.0.0.1:{server.server_port}/merge/datasets.html")
+        server.shutdown()
+
+    assert "2 datasets, from 260 runs" in page
+    assert find_status(page, "rare") == "Never populated"
+    assert find_status(page, "orders") == "Fresh", "the last load is found behind the dry runs"
 
 
 @pytest.fixture(scope="module")
