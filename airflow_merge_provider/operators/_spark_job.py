@@ -18,6 +18,7 @@ from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import (
     ConfigError,
+    DataError,
     JobError,
     MergeError,
     Problem,
@@ -199,8 +200,14 @@ class SparkJobOperator(BaseOperator):
         """Resume after a review: the run commits exactly the plan that was shown to the person.
 
         :raises AirflowSkipException: when the plan is rejected, or nobody answered in time.
+        :raises AirflowFailException: the same, if ``on_reject`` is ``fail``.
         """
-        return self._run_and_report(context, _review.choose_plan(event, reviewed, self.on_reject))
+        try:
+            approved = _review.choose_plan(event, reviewed, self.on_reject)
+        except AirflowFailException as error:
+            self._report_failure(context, DataError(str(error)))
+            raise
+        return self._run_and_report(context, approved)
 
     def _run_and_report(self, context: Context, approved: PlanChoice | None = None) -> dict[str, Any]:
         try:

@@ -9,7 +9,7 @@ const SHOWN = 12;
 // The results that are read of one task at most, to find its last load and all of its targets.
 const READ = 120;
 const OPERATORS = ["MergeSource", "MergeEngine", "Scd2", "DeleteInsert", "Upsert", "MergeRecord", "Joiner", "Undo"]
-  .map((name) => `${name}Operator`);
+  .flatMap((name) => [`${name}Operator`, `${name}DecoratedOperator`]);
 
 const nameOf = (run) => run.report?.target?.uri ?? run.report?.target?.dataset;
 

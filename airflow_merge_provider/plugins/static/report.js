@@ -238,7 +238,7 @@ async function instanceOf() {
 function absent(instance) {
   const operator = instance?.operator_name ?? instance?.operator ?? "";
   const state = instance?.state ?? null;
-  if (!/Merge|Scd2|DeleteInsert|Upsert|Joiner/.test(operator)) {
+  if (!/merge|scd2|delete_?insert|upsert|joiner|undo/i.test(operator)) {
     return show(el("p", { class: "empty quiet" }, "This task does not run a merge, so it has no merge report."));
   }
   if (state === "failed" || state === "up_for_retry") return showFailure({ instance });
@@ -302,7 +302,7 @@ async function start() {
     ]);
     const run = { ...task, report, failure, instance };
     if (!report && !failure) return absent(instance);
-    const isFailed = failure || (["failed", "up_for_retry"].includes(instance?.state) && !report.plan);
+    const isFailed = failure || ["failed", "up_for_retry"].includes(instance?.state);
     await (isFailed ? showFailure(run, plan) : showReport(run, plan));
   } catch (error) {
     trouble(error);

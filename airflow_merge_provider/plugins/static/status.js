@@ -1,7 +1,7 @@
 // What a run did and how a dataset is, from the reports and the states of task instances: pure functions.
 // A run has the keys of a task instance, and perhaps its `instance`, its `report` and its `failure`.
 
-const SUCCESS = new Set([undefined, null, "success"]);
+const FAILED = new Set(["failed", "up_for_retry"]);
 
 export const isCheck = (report) => report.counts?.overlapping !== undefined;
 
@@ -25,7 +25,7 @@ function failed(run) {
 /** Return the result of a run without a report: Airflow's state is all that is known. */
 function unreported({ instance }) {
   const state = instance?.state ?? "none";
-  if (state === "failed" || state === "up_for_retry") return failed({ instance });
+  if (FAILED.has(state)) return failed({ instance });
   if (state === "upstream_failed") return { kind: "bad", status: "failed", text: "Not run: an earlier task failed" };
   return { kind: "", status: "none", text: state.replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase()) };
 }
@@ -35,13 +35,11 @@ export function outcome(run) {
   const { report, failure, instance } = run;
   if (failure) return failed(run);
   if (!report) return unreported(run);
+  if (FAILED.has(instance?.state)) return failed(run);
   if (report.plan && !report.dry_run) {
-    const isOpen = instance ? !["failed", "skipped", "removed", "success"].includes(instance.state) : true;
-    if (isOpen) return { kind: "warn", status: "waiting", text: "Waits for approval" };
-    return { kind: "", status: "none", text: "Not approved" };
-  }
-  if (!SUCCESS.has(instance?.state) && ["failed", "up_for_retry", "upstream_failed"].includes(instance.state)) {
-    return failed(run);
+    if (instance?.state === "skipped") return { kind: "", status: "none", text: "Not approved" };
+    if (instance && instance.state !== "awaiting_input") return { kind: "", status: "none", text: "Runs after its approval" };
+    return { kind: "warn", status: "waiting", text: "Waits for approval" };
   }
   if (isCheck(report)) return { kind: "good", status: "none", text: "Valid" };
   if (report.dry_run) {
