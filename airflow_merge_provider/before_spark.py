@@ -16,6 +16,7 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.expectations.columns import require_columns, require_sources
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
+from airflow_merge_provider.core.failure_report import TargetState
 from airflow_merge_provider.core.lineage import describe_datasets
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.object_store.clients import has_credentials
@@ -23,10 +24,10 @@ from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import JobRequest, JobResult
 from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
-from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
+from airflow_merge_provider.core.run.previous_run import TOKEN, PreviousRun, RunCommit
 from airflow_merge_provider.core.run.progress import Progress
 from airflow_merge_provider.core.run.steps import RunSteps, run_with_population
-from airflow_merge_provider.core.run.table_log import TableLog
+from airflow_merge_provider.core.run.table_log import HISTORY_PAGE, TableLog, parse_metadata
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.delta_rs import DeltaRsLog, is_table
@@ -114,6 +115,33 @@ def _open_log(
         object_stores=has_credentials(storage_options),
         is_local=is_local,
     )
+
+
+def find_target_state(
+    request: JobRequest,
+    *,
+    conf: Mapping[str, str],
+    is_local: bool,
+    storage_options: Mapping[str, str] | None = None,
+) -> TargetState | None:
+    """Return what the log of the target says after a failed run; None if the target is not a Delta table.
+
+    :raises RequiresSparkError: if only Spark can read the log.
+    :raises DataError: if there is something other than a Delta table.
+    """
+    if JOBS[request.job].open_run is None:
+        return None
+    config = JOBS[request.job].config.parse(request.config)
+    target = resolve_dataset(getattr(config, config.output_field), request.warehouse, at=config.output_field)
+    if target.format != "delta" or target.path is None:
+        return None
+    log = _open_log(conf, is_local=is_local, storage_options=storage_options)
+    newest = log.find_newest_version(target)
+    if newest is None:
+        return TargetState(None)
+    states = ((entry.version, parse_metadata(entry)) for entry in log.read_history(target, HISTORY_PAGE))
+    own = (version for version, state in states if request.run.is_same_attempt(state.get(TOKEN)))
+    return TargetState(newest.version, next(own, None))
 
 
 def _check_catalog_tables(config: Config, request: JobRequest, conf: Mapping[str, str]) -> None:

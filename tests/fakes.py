@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from airflow_merge_provider.core.failure_report import TargetState
 from airflow_merge_provider.core.merge_source.decision import COUNTS
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.core.report import fill_counts
+from airflow_merge_provider.core.run_sentence import summarize_run
 
-REPORT = {
+REPORT: dict[str, Any] = {
     "job": "merge_source",
     "changed": True,
     "dry_run": False,
@@ -30,6 +32,8 @@ REPORT = {
     "plan": None,
     "truncated": [],
 }
+# As operators add it.
+REPORT["summary"] = summarize_run(REPORT)
 
 
 class FakeSparkJobHook:
@@ -37,23 +41,27 @@ class FakeSparkJobHook:
 
     requests: ClassVar[list[JobRequest]] = []
     init_arguments: ClassVar[list[tuple[str, Any]]] = []
-    answer: ClassVar[JobResult | JobFailure | Exception] = JobResult(report=REPORT)
+    answer: ClassVar[JobResult | JobFailure | BaseException] = JobResult(report=REPORT)
     killed: ClassVar[int] = 0
+    target_state: ClassVar[TargetState | None] = None
 
     def __init__(self, conn_id: str, merge_store_conn_id: str = "", *, conf: Any = None) -> None:
         type(self).init_arguments.append((conn_id, conf))
 
     def submit(self, request: JobRequest) -> JobResult | JobFailure:
         type(self).requests.append(request)
-        if isinstance(self.answer, Exception):
+        if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
+
+    def find_target_state(self, request: JobRequest) -> TargetState | None:
+        return self.target_state
 
     def on_kill(self) -> None:
         type(self).killed += 1
 
     @classmethod
-    def create_fake(cls, answer: JobResult | JobFailure | Exception) -> type[FakeSparkJobHook]:
+    def create_fake(cls, answer: JobResult | JobFailure | BaseException) -> type[FakeSparkJobHook]:
         """Return a new fake hook with one answer."""
         return type("Fake", (cls,), {"requests": [], "init_arguments": [], "answer": answer, "killed": 0})
 

@@ -13,7 +13,7 @@ from airflow_merge_provider.cli.run_file import choose_warehouse, resolve_relati
 from airflow_merge_provider.core.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.core.merge_load.config import STRATEGIES
 from airflow_merge_provider.core.merge_source.explanation import format_key, format_links
-from airflow_merge_provider.core.pipe.config import LOADS, SOURCES
+from airflow_merge_provider.core.pipe.config import LOADS, SOURCE_JOBS
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.core.report import build_report_schema
 from airflow_merge_provider.explain.dispatch import explain_target, trace_key
@@ -22,7 +22,7 @@ from airflow_merge_provider.explain.merge_source import explain_between
 
 def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``schema``."""
-    names = [*SOURCES.values(), "merge_load", "request", "result", "report"]
+    names = [*SOURCE_JOBS.values(), "merge_load", "request", "result", "report"]
     parser.add_argument("of", choices=names, metavar="NAME", help=", ".join(names))
 
 

@@ -30,15 +30,21 @@ class Problem:
 
 
 class MergeError(Exception):
-    """The base class of all errors of this package; ``retryable`` states whether a retry can succeed."""
+    """The base class of all errors of this package; ``retryable`` states whether a retry can succeed.
+
+    ``report`` has what a person needs to assess the error: the changes, or the expectations that failed.
+    """
 
     code: ClassVar[str] = "merge-error"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
+    def __init__(
+        self, message: str, problems: Iterable[Problem] = (), report: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.problems = tuple(problems)
+        self.report = dict(report or {})
 
     @classmethod
     def from_problems(cls, problems: Sequence[Problem], problem_count: int | None = None) -> Self:
@@ -73,12 +79,6 @@ class RiskError(DataError):
     """Raised when a run exceeds the change limit; ``report`` has the details, nothing has been written."""
 
     code = "risk"
-
-    def __init__(
-        self, message: str, problems: Iterable[Problem] = (), report: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(message, problems)
-        self.report = dict(report or {})
 
     @classmethod
     def from_problem(cls, problem: Problem, report: Mapping[str, Any]) -> RiskError:

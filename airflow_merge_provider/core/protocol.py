@@ -164,17 +164,15 @@ class JobFailure(Message):
     retryable: bool
     trace: str = ""
     report: dict[str, Any] = Field(
-        {}, description="The planned changes of a run that exceeds the change limit."
+        {}, description="The changes that the change limit stopped, or the expectations that failed."
     )
 
     def to_error(self) -> MergeError:
         """Return the failure as the error that was raised in the Spark process."""
         problems = [Problem(**problem) for problem in self.problems]
-        if self.code == RiskError.code:
-            return RiskError(self.message, problems, self.report)
-        kinds = (ConfigError, DataError, SetupError, ConflictError, UnrevertedError)
+        kinds = (ConfigError, DataError, RiskError, SetupError, ConflictError, UnrevertedError)
         kind: type[MergeError] = next((kind for kind in kinds if kind.code == self.code), JobError)
-        return kind(self.message, problems)
+        return kind(self.message, problems, self.report)
 
 
 def choose_approval(approve: str | None, on_risk: str) -> Approval:

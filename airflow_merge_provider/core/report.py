@@ -138,6 +138,7 @@ class Report(_ReportPart):
     expectations: list[ExpectationResult] = Field(
         [], description="The expectations that were checked, and how many rows do not meet them."
     )
+    summary: str = Field("", description="What the run did, in a sentence; empty outside of Airflow.")
     truncated: list[str] = Field(
         [], description="The parts that were truncated because the report exceeds 4 KiB."
     )
@@ -258,7 +259,7 @@ def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) ->
         if _count_bytes(result) + _count_bytes(truncated) <= limit:
             break
         del details[name]
-        truncated.append(f"details.{_cut_text(name, _TEXT_MAX_BYTES)}")
+        truncated.append(f"details.{cut_text(name, _TEXT_MAX_BYTES)}")
         result["truncated"] = truncated
     if _count_bytes(result) <= limit:
         return result
@@ -290,7 +291,7 @@ def _count_bytes(value: Any) -> int:
     return len(json.dumps(value, default=str).encode())
 
 
-def _cut_text(text: str, limit: int) -> str:
+def cut_text(text: str, limit: int) -> str:
     """Shorten a text to ``limit`` bytes of JSON; keep both ends, as a path is most specific at its end."""
     if _count_bytes(text) <= limit:
         return text
@@ -302,21 +303,21 @@ def _cut_text(text: str, limit: int) -> str:
 
 def _cut_texts(value: Any) -> Any:
     if isinstance(value, str):
-        return _cut_text(value, _TEXT_MAX_BYTES)
+        return cut_text(value, _TEXT_MAX_BYTES)
     if isinstance(value, Mapping):
-        return {_cut_text(str(name), _TEXT_MAX_BYTES): _cut_texts(item) for name, item in value.items()}
+        return {cut_text(str(name), _TEXT_MAX_BYTES): _cut_texts(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_cut_texts(item) for item in value]
     return value
 
 
 def _cut_warnings(warnings: list[str]) -> list[str]:
-    return [_cut_text(str(warning), _TEXT_MAX_BYTES) for warning in warnings[:_SUMMARY_WARNINGS_MAX]]
+    return [cut_text(str(warning), _TEXT_MAX_BYTES) for warning in warnings[:_SUMMARY_WARNINGS_MAX]]
 
 
 def _cut_sources(sources: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        _cut_text(name, _TEXT_MAX_BYTES // 2): _cut_texts(source)
+        cut_text(name, _TEXT_MAX_BYTES // 2): _cut_texts(source)
         for name, source in list(sources.items())[:_NAMED_SOURCES_MAX]
     }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow.providers.common.compat.sdk import BaseHook, conf
 
 from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.failure_report import TargetState
 from airflow_merge_provider.core.object_store.clients import add_spark_settings, is_secret
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
 from airflow_merge_provider.core.spark_conf import format_settings
@@ -93,6 +94,24 @@ class SparkJobHook(BaseHook):
             return result
         self._process = process
         return process.run()
+
+    def find_target_state(self, request: JobRequest) -> TargetState | None:
+        """Return what the log of the target says after a failed run; None if that is not known.
+
+        It raises nothing, because it may hide the error of the run.
+        """
+        from airflow_merge_provider import before_spark  # noqa: PLC0415 - import time
+
+        try:
+            return before_spark.find_target_state(
+                request,
+                conf=self.conf,
+                is_local=self._find_connection() is None,
+                storage_options=self._open_store(request).storage_options,
+            )
+        except Exception as error:  # noqa: BLE001 - the run has failed already
+            self.log.debug("the log of the target cannot be read: %s", error)
+            return None
 
     def on_kill(self) -> None:
         """End the child process if one is running."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -9,6 +10,17 @@ from airflow.sdk import BaseOperator, BaseOperatorLink
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
+
+
+def find_error_page() -> str | None:
+    """Return the address of the page about errors; None if the package was built without addresses."""
+    try:
+        urls = importlib.metadata.metadata("airflow-merge-provider").get_all("Project-URL") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    pages = dict(url.split(", ", 1) for url in map(str, urls) if ", " in url)
+    documentation = pages.get("Documentation")
+    return f"{documentation}/errors.md" if documentation else None
 
 
 class MergeReportLink(BaseOperatorLink):

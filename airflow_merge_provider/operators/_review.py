@@ -96,13 +96,10 @@ def ask_for_approval(
     raise TaskAwaitingInput(method_name=method, kwargs={"reviewed": reviewed}, timeout=timeout)
 
 
-def refuse_outdated_plan(risk: RiskError) -> NoReturn:
-    """Stop a run whose approved plan is outdated; Airflow cannot ask another question in the same run.
-
-    :raises AirflowFailException: always.
-    """
+def build_outdated_error(risk: RiskError) -> RiskError:
+    """Return the error of a run whose approved plan is outdated: Airflow asks only once in a DAG run."""
     target = risk.report["target"]["dataset"]
-    raise AirflowFailException(f"{target}: {risk.problems[0].message}. {_NEXT}")
+    return RiskError(f"{target}: {risk.problems[0].message}. {_NEXT}", risk.problems, risk.report)
 
 
 def choose_plan(event: Mapping[str, Any], reviewed: Mapping[str, Any], on_reject: str) -> PlanChoice:

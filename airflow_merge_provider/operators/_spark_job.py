@@ -7,14 +7,25 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import Asset, BaseOperator, Context
+from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk.log import redact  # type: ignore[attr-defined] # as Airflow masks its logs
 
 from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError
+from airflow_merge_provider.core.errors import (
+    ConfigError,
+    DataError,
+    JobError,
+    MergeError,
+    Problem,
+    RiskError,
+    SetupError,
+)
+from airflow_merge_provider.core.failure_report import FAILURE_KEY, build_failure_report
 from airflow_merge_provider.core.lineage import describe_run
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, build_population
@@ -32,12 +43,13 @@ from airflow_merge_provider.core.report import (
     truncate_plan,
     truncate_report,
 )
+from airflow_merge_provider.core.run_sentence import summarize_run
 from airflow_merge_provider.core.source_offset import normalize_uri
 from airflow_merge_provider.hooks.population import find_marked, mark_populated
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import WarehouseHook, find_warehouse
 from airflow_merge_provider.lineage.settings import add_parent_run, is_openlineage_enabled
-from airflow_merge_provider.links.merge_report import MergeReportLink
+from airflow_merge_provider.links.merge_report import MergeReportLink, find_error_page
 from airflow_merge_provider.operators import _review
 from airflow_merge_provider.operators._arguments import (
     RefusedArgumentsError,
@@ -106,6 +118,7 @@ class SparkJobOperator(BaseOperator):
     config_class: ClassVar[type[Config]]
     config_fields: ClassVar[tuple[str, ...]]
     guarded: ClassVar[bool] = True  # whether the job checks the change limit before it commits
+    is_check: ClassVar[bool] = False  # whether no run of the operator writes
     is_only_writer: ClassVar[bool] = True  # whether concurrent runs that write the target conflict
 
     template_fields: Sequence[str] = (
@@ -171,6 +184,7 @@ class SparkJobOperator(BaseOperator):
         self._report: dict[str, Any] | None = None
         self._descriptions: Mapping[str, DatasetDescription] = {}
         self._hook: SparkJobHook | None = None
+        self._request: JobRequest | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job and return its report.
@@ -186,33 +200,72 @@ class SparkJobOperator(BaseOperator):
         """Resume after a review: the run commits exactly the plan that was shown to the person.
 
         :raises AirflowSkipException: when the plan is rejected, or nobody answered in time.
+        :raises AirflowFailException: the same, if ``on_reject`` is ``fail``.
         """
-        return self._run_and_report(context, _review.choose_plan(event, reviewed, self.on_reject))
+        try:
+            approved = _review.choose_plan(event, reviewed, self.on_reject)
+        except AirflowFailException as error:
+            self._report_failure(context, DataError(str(error)))
+            raise
+        return self._run_and_report(context, approved)
 
     def _run_and_report(self, context: Context, approved: PlanChoice | None = None) -> dict[str, Any]:
         try:
             report = self._run_job(context, approved)
+        except AirflowTaskTimeout:
+            self.on_kill()
+            error = JobError(f"the task was stopped after its execution_timeout of {self.execution_timeout}")
+            self._report_failure(context, error)
+            raise
         except MergeError as error:
+            failure = error
             if isinstance(error, RiskError) and error.report.get("plan"):
-                self._push_report(context, error.report)
                 if approved is not None or isinstance(self.plan, Mapping):
-                    _review.refuse_outdated_plan(error)
-                if choose_approval(self.approve, self.on_risk) != "never":
-                    question = _review.build_question(context, error.report, error.problems[0].message)
-                    timeout = self.approval_timeout or self.execution_timeout
-                    _review.ask_for_approval(context, question, timeout, self.after_review.__name__)
-            # Logged separately, because Airflow shows the exception at the end of a traceback.
-            self.log.error("%s", error)  # noqa: TRY400 - Airflow logs the traceback
-            error_class = AirflowException if error.retryable else AirflowFailException
-            raise error_class(str(error)) from error
+                    failure = _review.build_outdated_error(error)
+                elif choose_approval(self.approve, self.on_risk) != "never":
+                    self._ask_for_approval(context, error)
+            self._report_failure(context, failure)
+            error_class = AirflowException if failure.retryable else AirflowFailException
+            # Airflow logs the traceback of this exception; that of an expected error would only repeat it.
+            raise error_class(str(failure)) from None
         # Lineage uses the full report; the report for the XCom may be truncated.
         self._report = report
         xcom_report = self._push_report(context, report)
         self._emit_asset(xcom_report, context)
         return xcom_report
 
+    def _ask_for_approval(self, context: Context, error: RiskError) -> NoReturn:
+        self._push_report(context, error.report)
+        question = _review.build_question(context, error.report, error.problems[0].message)
+        timeout = self.approval_timeout or self.execution_timeout
+        _review.ask_for_approval(context, question, timeout, self.after_review.__name__)
+
+    def _report_failure(self, context: Context, error: MergeError) -> None:
+        """Store what is known of a failed run as XComs, and log it; the error of the run is never hidden."""
+        state = None
+        if self._hook is not None and self._request is not None and not isinstance(error, SetupError):
+            state = self._hook.find_target_state(self._request)
+        report = build_failure_report(
+            error,
+            job=self.job,
+            dataset=_name_target(getattr(self, self.config_class.output_field, None)),
+            dry_run=self._is_dry_run or self.is_check,
+            state=state,
+            page=find_error_page(),
+        )
+        # Logged separately, because Airflow shows the exception at the end of a traceback.
+        for line in report.list_log_lines():
+            self.log.error("%s", line)
+        try:
+            context["ti"].xcom_push(key=FAILURE_KEY, value=redact(report.model_dump(mode="json")))
+            if error.report.get("plan"):
+                context["ti"].xcom_push(key=PLAN_KEY, value=truncate_plan(error.report["plan"]))
+        except Exception as push_error:  # noqa: BLE001 - e.g. the task has been marked as failed
+            self.log.warning("the XCom %r could not be written: %s", FAILURE_KEY, push_error)
+
     def _push_report(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
         """Store the report and the plan as XComs, and return the report as it is stored."""
+        report = {**report, "summary": summarize_run(report)}
         xcom_report = truncate_report(report)
         if xcom_report["truncated"]:
             self.log.info("The report is too long for an XCom; full report: %s", json.dumps(report))
@@ -339,14 +392,15 @@ class SparkJobOperator(BaseOperator):
             deletion_vectors=bool(self.deletion_vectors),
         )
         conf = add_parent_run(self.conf, context, requested=self.openlineage_inject_parent_job_info)
-        self._hook = SparkJobHook(self.spark_conn_id, self.merge_store_conn_id, conf=conf)
+        self._hook, self._request = (
+            SparkJobHook(self.spark_conn_id, self.merge_store_conn_id, conf=conf),
+            request,
+        )
         outcome = self._hook.submit(request)
         if isinstance(outcome, JobFailure):
-            error = outcome.to_error()
             if outcome.trace:
-                self.log.error("%s", error)
                 self.log.error("%s", outcome.trace)
-            raise error
+            raise outcome.to_error()
         self._descriptions = outcome.datasets
         return outcome.report
 
@@ -389,3 +443,11 @@ class SparkJobOperator(BaseOperator):
         task = context["ti"].task
         # Assign a new list: the old one belongs to the DAG, which this process may use again.
         task.outlets = [item for item in task.outlets if getattr(item, "uri", None) != self._target_asset.uri]
+
+
+def _name_target(target: Any) -> str | None:
+    """Return the name of a target as it is configured; None if it is not known."""
+    if isinstance(target, Mapping):
+        target = target.get("id") or target.get("path")
+    text = as_text(target)
+    return text if isinstance(text, str) else None

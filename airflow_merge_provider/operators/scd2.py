@@ -118,6 +118,7 @@ class Scd2CheckOperator(LoadJobOperator):
 
     strategy = "scd2-check"
     guarded = False
+    is_check = True
     is_only_writer = False
     config_class = Scd2CheckConfig
     config_fields = Scd2CheckConfig.list_arguments()

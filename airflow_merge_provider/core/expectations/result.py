@@ -102,8 +102,9 @@ def list_warnings(results: Iterable[ExpectationResult], rejection: str = REJECTE
 def require_success(results: Iterable[ExpectationResult]) -> None:
     """Stop a run whose rows do not meet an expectation with the action ``fail``.
 
-    :raises DataError: with all such expectations.
+    :raises DataError: with all such expectations, and their results in its report.
     """
+    failed = [result for result in results if not result.success and result.action == "fail"]
     hint = "correct these rows, or set the action to 'warn' or 'quarantine'"
     changes_hint = "inspect them with dry_run=True, or set the action to 'warn'"
     problems = [
@@ -113,11 +114,12 @@ def require_success(results: Iterable[ExpectationResult]) -> None:
             result.describe_failure(),
             hint if result.on == "source" else changes_hint,
         )
-        for result in results
-        if not result.success and result.action == "fail"
+        for result in failed
     ]
     if problems:
-        raise DataError.from_problems(problems)
+        error = DataError.from_problems(problems)
+        error.report = {"expectations": [result.model_dump() for result in failed]}
+        raise error
 
 
 def _to_text(micros: int) -> str:

@@ -22,7 +22,6 @@ from airflow_merge_provider.core.errors import (
     ConfigError,
     MergeError,
     Problem,
-    RiskError,
     SetupError,
     suggest_name,
 )
@@ -159,7 +158,7 @@ def build_failure(error: Exception, *, has_begun: bool = True) -> JobFailure:
         problems=problems,
         retryable=merge_error.retryable,
         trace=trace[-_LONGEST_TRACE:],
-        report=merge_error.report if isinstance(merge_error, RiskError) else {},
+        report=merge_error.report,
     )
 
 

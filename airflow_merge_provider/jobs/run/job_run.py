@@ -128,12 +128,10 @@ class JobRun(RunSteps):
             return self._plan_changes(result, list_changes, is_saved=self.request.save_plan)
         if self.request.saved_plan is not None:
             self._require_planned_changes(self.request.saved_plan, list_changes)
-        elif self.request.approval == "never":
+        elif self.request.approval != "always":
             if risk is not None:
-                risk.check_limit(limit, lambda: self.reporter.build_report(result))
-        elif self.request.approval == "on_risk":
-            if risk is not None:
-                risk.check_limit(limit, lambda: self._plan_changes(result, list_changes, is_saved=True))
+                is_saved = self.request.approval == "on_risk"
+                risk.check_limit(limit, lambda: self._plan_changes(result, list_changes, is_saved=is_saved))
         elif is_needed:
             self._require_approval(result, list_changes)
         return write() if is_needed else self.reporter.build_report(result)

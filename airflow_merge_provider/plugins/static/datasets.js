@@ -1,58 +1,121 @@
-// The page of every dataset that merges in this Airflow write, with its last run and previous runs.
+// The page of every dataset that merges in this Airflow write: how it is, its last load and its runs.
 
-import { badge, el, link, outcome, plain, reports, show, taskPath, time, trouble, withReports } from "./page.js";
+import {
+  api, badge, el, joinInstances, link, listInstances, listRuns, plain, readPages, readRun, show, sortNewest, taskKey, taskPath, time, trouble,
+} from "./page.js";
+import { changes, datasetStatus, firstProblem, outcome } from "./status.js";
 
 const SHOWN = 12;
-const READ = 100;
+// The results that are read of one task at most, to find its last load and all of its targets.
+const READ = 120;
+const OPERATORS = ["MergeSource", "MergeEngine", "Scd2", "DeleteInsert", "Upsert", "MergeRecord", "Joiner", "Undo"]
+  .flatMap((name) => [`${name}Operator`, `${name}DecoratedOperator`]);
 
-function byTarget(runs) {
-  const runsByTarget = new Map();
-  for (const run of runs) {
-    const name = run.report.target?.uri ?? run.report.target?.dataset;
-    if (!name) continue;
-    if (!runsByTarget.has(name)) runsByTarget.set(name, []);
-    runsByTarget.get(name).push(run);
+const nameOf = (run) => run.report?.target?.uri ?? run.report?.target?.dataset;
+
+function groupBy(items, key) {
+  const groups = new Map();
+  for (const item of items) {
+    const name = key(item);
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(item);
   }
-  return [...runsByTarget.values()];
+  return groups;
+}
+
+/** Read the newest results of a task; further ones if it has several targets, or no load among them. */
+async function readTask(runs) {
+  for (let start = 0; start < Math.min(runs.length, READ); start += SHOWN) {
+    await Promise.all(runs.slice(start, start + SHOWN).map(readRun));
+    const results = runs.slice(0, start + SHOWN);
+    const targets = new Set(results.map(nameOf).filter(Boolean));
+    if (targets.size === 1 && datasetStatus(results).load) break;
+  }
+  return runs.filter((run) => run.report || run.failure || !run.keys.length);
+}
+
+/** Return the failed task instances of merges that have no result at all, e.g. because their first run was killed. */
+async function listUnreported(known) {
+  const query = { operator: OPERATORS, state: ["failed", "upstream_failed", "up_for_retry"], order_by: "-start_date" };
+  const { items } = await readPages(async (limit, offset) =>
+    (await api("dags/~/dagRuns/~/taskInstances", { ...query, limit, offset })).task_instances).catch(() => ({ items: [] }));
+  return items.filter((instance) => !known.has(taskKey(instance)));
+}
+
+/** Return the runs by their dataset: a run without a report has the target of the other runs of its task. */
+function byDataset(tasks) {
+  const targets = new Map();
+  const names = new Map();
+  for (const runs of tasks) for (const run of runs) if (run.report?.target) names.set(run.report.target.dataset, nameOf(run));
+  for (const runs of tasks) {
+    const usual = nameOf(runs.find(nameOf) ?? {});
+    for (const run of runs) {
+      const { target, merged } = run.instance?.rendered_fields ?? {};
+      const configured = run.failure?.dataset ?? (typeof (target ?? merged) === "string" ? target ?? merged : null);
+      const name = nameOf(run) ?? names.get(configured) ?? usual ?? configured ?? `${run.dag_id} · ${run.task_id}`;
+      if (!targets.has(name)) targets.set(name, []);
+      targets.get(name).push(run);
+    }
+  }
+  return [...targets.entries()].map(([name, runs]) => ({ name, runs: sortNewest(runs) }));
 }
 
 function dots(runs) {
   return el("div", { class: "dots" }, runs.slice(0, SHOWN).reverse().map((run) => {
-    const { kind, text } = outcome(run.report);
-    return link(taskPath(run), el("div", { class: `dot ${kind}` }), `${text}, ${time(run.timestamp)}`);
+    const { kind, text } = outcome(run);
+    const title = [text, changes(run, plain), time(run.timestamp)].filter(Boolean).join(", ");
+    return link(taskPath(run), el("div", { class: `dot ${kind}` }), title);
   }));
 }
 
-function counted(rows = {}) {
-  const entries = Object.entries(rows).filter(([, value]) => value !== null);
-  return entries.map(([name, value]) => `${plain(value)} ${name}`).join(" · ");
+/** Return a line about what decides the status: the change that waits, or the error. */
+function detail({ run, text }) {
+  if (text === "Waiting for approval") return changes(run, plain);
+  if (text !== "Failed") return "";
+  return run.failure ? firstProblem(run) : outcome(run).text;
 }
 
-function row(runs) {
-  const [last] = runs;
-  const { target, rows } = last.report;
+function row({ name, runs }) {
+  const status = datasetStatus(runs);
+  const { load, run } = status;
+  const target = runs.map(({ report }) => report?.target).find(Boolean);
+  const dataset = target?.dataset ?? runs[0].failure?.dataset ?? name;
+  const newest = runs.find(({ report, failure }) => Number.isInteger(failure?.version) || (report && !report.dry_run));
+  const version = newest?.failure?.version ?? newest?.report?.target?.version;
   return el("tr", {},
-    el("td", { class: "nowrap" }, link(taskPath(last), el("b", {}, target.dataset ?? target.uri)), el("br"), el("code", { class: "quiet" }, target.uri)),
-    el("td", {}, badge(outcome(last.report))),
-    el("td", { class: "number" }, plain(target.version)),
-    el("td", { class: "nowrap" }, time(last.timestamp), el("br"), el("span", { class: "quiet" }, `${last.dag_display_name} · ${last.task_display_name}`)),
-    el("td", { class: "quiet" }, counted(rows)),
+    el("td", {}, link(taskPath(run), el("b", {}, dataset)), target && target.uri !== dataset ? [el("br"), el("code", { class: "quiet" }, target.uri)] : null),
+    el("td", {}, badge(status), el("div", { class: "quiet short" }, detail(status))),
+    el("td", { class: "number" }, plain(version)),
+    load
+      ? el("td", { class: "nowrap" }, link(taskPath(load), time(load.timestamp)), el("br"), el("span", { class: "quiet" }, `${load.dag_display_name} · ${load.task_display_name}`))
+      : el("td", { class: "quiet" }, "–"),
+    el("td", { class: "quiet" }, load ? changes(load, plain) || "no row changed" : ""),
     el("td", {}, dots(runs)));
+}
+
+async function collect() {
+  const { runs, isComplete } = await listRuns();
+  const [instances, unreported] = await Promise.all([
+    listInstances(runs).catch(() => []), listUnreported(new Set(runs.map(taskKey))),
+  ]);
+  const joined = joinInstances(runs, [...instances, ...unreported]);
+  const tasks = await Promise.all([...groupBy(joined, taskKey).values()].map(readTask));
+  return { datasets: byDataset(tasks), count: joined.length, isComplete };
 }
 
 async function start() {
   try {
-    const entries = await reports("~", "~", { limit: READ });
-    const targets = byTarget(await withReports(entries));
+    const { datasets, count, isComplete } = await collect();
     const title = el("div", { class: "head" }, el("h1", {}, "Merged datasets"));
-    if (!targets.length) {
+    if (!datasets.length) {
       return show(title, el("p", { class: "empty quiet" }, "No merge has run yet. This page lists every dataset that a merge writes."));
     }
-    const names = ["Dataset", "Result", "Version", "Last run", "Rows", "Runs"];
+    const names = ["Dataset", "Status", "Version", "Last load", "Rows", "Runs"];
     const titles = names.map((name) => el("th", { class: name === "Version" ? "number" : "" }, name));
+    const extent = `${isComplete ? "from" : "from the newest"} ${plain(count)} ${count === 1 ? "run" : "runs"}`;
     show(title,
-      el("p", { class: "under" }, `${plain(targets.length)} ${targets.length === 1 ? "dataset" : "datasets"}, from the last ${plain(entries.length)} runs`),
-      el("section", { class: "card" }, el("table", {}, el("thead", {}, el("tr", {}, titles)), el("tbody", {}, targets.map(row)))));
+      el("p", { class: "under" }, `${plain(datasets.length)} ${datasets.length === 1 ? "dataset" : "datasets"}, ${extent}`),
+      el("section", { class: "card" }, el("table", {}, el("thead", {}, el("tr", {}, titles)), el("tbody", {}, datasets.map(row)))));
   } catch (error) {
     trouble(error);
   }

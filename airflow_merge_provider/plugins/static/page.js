@@ -9,7 +9,7 @@ export function el(tag, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value !== undefined && value !== null) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return element;
 }
 
@@ -34,13 +34,6 @@ export function time(text) {
   return Number.isNaN(date.getTime()) ? "–" : times.format(date);
 }
 
-/** Return the result of a run from its report. */
-export function outcome(report) {
-  if (report.plan && !report.dry_run) return { kind: "warn", text: "Waits for approval" };
-  if (report.dry_run) return { kind: "warn", text: "Dry run" };
-  return report.changed ? { kind: "good", text: "Changed" } : { kind: "", text: "Nothing changed" };
-}
-
 export function badge({ kind, text }) {
   return el("span", { class: `badge ${kind}` }, text);
 }
@@ -50,20 +43,20 @@ export function isObject(value) {
 }
 
 /** Read from Airflow's public API with the session of the user; the API has the same base address as the pages. */
-export async function api(path, query = {}) {
+export async function api(path, query = {}, content = null) {
   const url = new URL(`../api/v2/${path}`, window.location.href);
-  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
-  const response = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" } });
+  for (const [name, value] of Object.entries(query)) {
+    for (const item of [value].flat()) url.searchParams.append(name, item);
+  }
+  const headers = { Accept: "application/json" };
+  const request = content && { method: "POST", body: JSON.stringify(content) };
+  if (content) headers["Content-Type"] = "application/json";
+  const response = await fetch(url, { credentials: "same-origin", headers, ...request });
   if (!response.ok) throw Object.assign(new Error(`${response.status} ${response.statusText}`), { status: response.status });
   return response.json();
 }
 
 export const part = encodeURIComponent;
-
-/** Return the report of one task instance, or null if it has none. */
-export async function reportOf(task) {
-  return xcomOf(task, "merge_report");
-}
 
 /** Return an object that a task instance has pushed, or null if it has not. */
 export async function xcomOf({ dag_id, run_id, task_id, map_index }, key) {
@@ -78,25 +71,102 @@ export async function xcomOf({ dag_id, run_id, task_id, map_index }, key) {
   }
 }
 
-/** Return the XCom entries of reports, newest first; "~" stands for all. */
-export async function reports(dag = "~", task = "~", query = {}) {
-  const name = (id) => (id === "~" ? id : part(id));
-  const path = `dags/${name(dag)}/dagRuns/~/taskInstances/${name(task)}/xcomEntries`;
-  const response = await api(path, { xcom_key: "merge_report", order_by: "-timestamp", ...query });
-  return response.xcom_entries;
+const PAGE = 100;
+const PAGES = 20;
+export const REPORT = "merge_report";
+export const FAILURE = "merge_failure";
+
+/** Read pages of a list until it ends, at most twenty; `isComplete` says whether it did. */
+export async function readPages(read) {
+  const items = [];
+  for (let page = 0; page < PAGES; page += 1) {
+    const rows = await read(PAGE, page * PAGE);
+    items.push(...rows);
+    if (rows.length < PAGE) return { items, isComplete: true };
+  }
+  return { items, isComplete: false };
 }
 
-/** Read many reports, six at a time. */
-export async function withReports(entries) {
-  const runs = entries.map((entry) => ({ ...entry }));
-  const queue = [...runs];
-  const reader = async () => {
-    for (let entry = queue.shift(); entry; entry = queue.shift()) {
-      entry.report = await reportOf(entry).catch(() => null);
+export const runKey = ({ dag_id, run_id, dag_run_id, task_id, map_index }) =>
+  JSON.stringify([dag_id, run_id ?? dag_run_id, task_id, map_index ?? -1]);
+export const taskKey = ({ dag_id, task_id, map_index }) => JSON.stringify([dag_id, task_id, map_index ?? -1]);
+
+/** Return the runs with a report or a report of their failure, newest first, without either; "~" stands for all. */
+export async function listRuns(dag = "~", task = "~", query = {}) {
+  const name = (id) => (id === "~" ? id : part(id));
+  const path = `dags/${name(dag)}/dagRuns/~/taskInstances/${name(task)}/xcomEntries`;
+  const read = (key) => readPages(async (limit, offset) =>
+    (await api(path, { xcom_key: key, order_by: "-timestamp", limit, offset, ...query })).xcom_entries);
+  const lists = await Promise.all([REPORT, FAILURE].map(read));
+  const runs = new Map();
+  for (const [index, { items }] of lists.entries()) {
+    for (const { key, ...entry } of items) {
+      const run = runs.get(runKey(entry)) ?? { ...entry, keys: [] };
+      run.keys.push([REPORT, FAILURE][index]);
+      if (entry.timestamp > run.timestamp) run.timestamp = entry.timestamp;
+      runs.set(runKey(entry), run);
     }
-  };
-  await Promise.all(Array.from({ length: 6 }, reader));
-  return runs.filter((entry) => entry.report);
+  }
+  return { runs: sortNewest([...runs.values()]), isComplete: lists.every(({ isComplete }) => isComplete) };
+}
+
+export function sortNewest(runs) {
+  return runs.sort((a, b) => new Date(b.timestamp) - new Date(a.timestamp));
+}
+
+let reading = 0;
+const waiting = [];
+
+/** Run a function when fewer than six others do. */
+async function limited(read) {
+  if (reading >= 6) await new Promise((resolve) => { waiting.push(resolve); });
+  reading += 1;
+  try {
+    return await read();
+  } finally {
+    reading -= 1;
+    waiting.shift()?.();
+  }
+}
+
+/** Add the report and the report of a failure to a run, once. */
+export async function readRun(run) {
+  const names = { [REPORT]: "report", [FAILURE]: "failure" };
+  await Promise.all((run.keys ?? []).filter((key) => !(names[key] in run)).map(async (key) => {
+    run[names[key]] = await limited(() => xcomOf(run, key).catch(() => null));
+  }));
+  return run;
+}
+
+/** Return the newest task instances of tasks, with their states. */
+export async function listInstances(tasks, pages = PAGES) {
+  const dag_ids = [...new Set(tasks.map(({ dag_id }) => dag_id))];
+  const task_ids = [...new Set(tasks.map(({ task_id }) => task_id))];
+  if (!dag_ids.length) return [];
+  const names = new Set(tasks.map(({ dag_id, task_id }) => JSON.stringify([dag_id, task_id])));
+  let count = 0;
+  const { items } = await readPages(async (page_limit, page_offset) => {
+    count += 1;
+    if (count > pages) return [];
+    const content = { dag_ids, task_ids, order_by: "-start_date", page_limit, page_offset };
+    return (await api("dags/~/dagRuns/~/taskInstances/list", {}, content)).task_instances;
+  });
+  return items.filter(({ dag_id, task_id }) => names.has(JSON.stringify([dag_id, task_id])));
+}
+
+/** Return runs together with the runs that ended without a report; every run has its task instance, if it is known. */
+export function joinInstances(runs, instances) {
+  const known = new Map(runs.map((run) => [runKey(run), run]));
+  const more = [];
+  for (const instance of instances) {
+    const run = known.get(runKey(instance));
+    if (run) run.instance = instance;
+    else if (["failed", "up_for_retry", "upstream_failed"].includes(instance.state)) {
+      const timestamp = instance.end_date ?? instance.start_date ?? instance.run_after;
+      more.push({ ...instance, run_id: instance.run_id ?? instance.dag_run_id, timestamp, keys: [], instance });
+    }
+  }
+  return sortNewest([...runs, ...more]);
 }
 
 /** Create a link into Airflow. A frame cannot navigate its parent page, so the click sends an event to it. */
@@ -112,9 +182,23 @@ export function link(path, text, title) {
   return anchor;
 }
 
-export function taskPath({ dag_id, run_id, task_id, map_index }) {
+/** Create a link to a page outside of Airflow, which opens in a new tab: the frame itself may open none. */
+export function outerLink(address, text) {
+  const anchor = el("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, text);
+  anchor.addEventListener("click", (event) => {
+    if (window.parent === window) return;
+    event.preventDefault();
+    const outer = window.parent.document.createElement("a");
+    Object.assign(outer, { href: address, target: "_blank", rel: "noopener noreferrer" });
+    outer.click();
+  });
+  return anchor;
+}
+
+/** Return the path of a tab of a task instance; an empty tab is the log. */
+export function taskPath({ dag_id, run_id, task_id, map_index }, tab = "/plugin/merge-report") {
   const mapped = map_index >= 0 ? `/mapped/${map_index}` : "";
-  return `dags/${part(dag_id)}/runs/${part(run_id)}/tasks/${part(task_id)}${mapped}/plugin/merge-report`;
+  return `dags/${part(dag_id)}/runs/${part(run_id)}/tasks/${part(task_id)}${mapped}${tab}`;
 }
 
 export function trouble(error) {

@@ -267,15 +267,23 @@ def test_a_plan_evaluates_nothing() -> None:
     assert report["details"] == {"rules": ["a plan"]}
 
 
-def test_too_much_change_stops_before_the_write() -> None:
-    """Exceeding the change limit stops the run before its write; the error has the report for a decision."""
-    run = Counting(build_previous(), max_change_ratio=0.1)
+@pytest.mark.parametrize(("approval", "is_saved"), [("never", False), ("on_risk", True)])
+def test_too_much_change_stops_before_the_write(
+    monkeypatch: pytest.MonkeyPatch, approval: str, is_saved: bool
+) -> None:
+    """Exceeding the change limit stops the run before its write; the error has the changes for a decision."""
+    run = Counting(build_previous(), max_change_ratio=0.1, approval=approval)
 
+    def plan_changes(result: RunResult, _: Any, *, is_saved: bool) -> dict[str, Any]:
+        return {**run.reporter.build_report(result), "plan": {"saved": is_saved}}
+
+    monkeypatch.setattr(run, "_plan_changes", plan_changes)
     with pytest.raises(RiskError) as stopped:
         run.run_to_end()
 
     assert list_steps(run) == (1, 0)
     assert stopped.value.report["rows"]["updated"] == 5
+    assert stopped.value.report["plan"] == {"saved": is_saved}
 
 
 def test_warnings_are_printed_and_the_first_are_reported() -> None:

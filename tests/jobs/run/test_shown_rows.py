@@ -91,6 +91,9 @@ ERRORS: dict[str, Build] = {
         primary_key="id",
         expect={"large": "amount > 100", "mail": {"accepted_values": {"mail": ["b"]}}},
     ),
+    "change limit": _build(
+        UpsertOperator, source="changed", target="rows", primary_key="id", adopt=True, max_change_ratio=0
+    ),
     "row kind": _build(
         MergeEngineOperator, source="kinds", target="e", primary_key="id", row_kind_column="kind"
     ),
@@ -215,12 +218,16 @@ def test_a_run_that_shows_no_rows_leaves_no_value(
         assert VALUE in str(pa.table(plan.execute("SELECT after FROM plan").read_all()).to_pylist())
 
 
-@pytest.mark.parametrize("name", all_long_but(ERRORS, "duplicates", "cast", "bad record", "expectation"))
+@pytest.mark.parametrize(
+    "name", all_long_but(ERRORS, "duplicates", "cast", "bad record", "expectation", "change limit")
+)
 def test_an_error_has_no_value_but_those_of_keys(worker: Worker, name: str) -> None:
-    """By default, the text of an error and its stack have no value of a column that is not a key."""
+    """By default, the text and the report of an error have no value of a column that is not a key."""
     left = worker.run_task(ERRORS[name])
 
     assert "Traceback" in left
+    assert worker.xcoms["merge_failure"]["outcome"] in left
+    assert ("merge_plan" in worker.xcoms) == (name == "change limit")
     assert "***" in left or KEY in left, left
     assert VALUE not in left
 

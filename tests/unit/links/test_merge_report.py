@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from email.message import Message
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_merge_provider.links.merge_report import MergeReportLink
+import pytest
+
+from airflow_merge_provider.links.merge_report import MergeReportLink, find_error_page
 
 
 def build_key(**kwargs: Any) -> Any:
@@ -27,3 +30,14 @@ def test_names_are_escaped() -> None:
 def test_a_mapped_instance_has_a_link_of_its_own() -> None:
     """The link of a mapped task instance contains its index."""
     assert "tasks/t/mapped/2/plugin" in MergeReportLink().get_link(None, ti_key=build_key(map_index=2))
+
+
+def test_the_page_about_errors_has_the_address_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata has the address of the documentation, unless the package was built without one."""
+    metadata = Message()
+    monkeypatch.setattr("importlib.metadata.metadata", lambda _: metadata)
+    assert find_error_page() is None
+
+    metadata["Project-URL"] = "Changelog, https://example.org/CHANGELOG.md"
+    metadata["Project-URL"] = "Documentation, https://example.org/tree/v1/docs"
+    assert find_error_page() == "https://example.org/tree/v1/docs/errors.md"

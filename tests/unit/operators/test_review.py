@@ -211,13 +211,15 @@ def test_an_approved_plan_that_is_outdated_fails(answering: Any) -> None:
         build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, SEEN)
 
 
-def test_a_rejection_may_fail_the_task(answering: Any) -> None:
+def test_a_rejection_may_fail_the_task(answering: Any, xcoms: dict[str, Any]) -> None:
     """With on_reject='fail', a rejected plan fails the task."""
     _, context = answering(JobResult(report=REPORT))
     task = build_operator(approve="always", on_reject="fail")
 
     with pytest.raises(AirflowFailException, match="The plan was not approved: nothing was written"):
         task.after_review(context, {**YES, "chosen_options": ["Reject"]}, SEEN)
+
+    assert xcoms["merge_failure"]["message"] == "The plan was not approved: nothing was written"
 
 
 def test_a_plan_may_be_saved_and_applied_by_two_tasks(answering: Any, xcoms: dict[str, Any]) -> None:

@@ -1,0 +1,138 @@
+"""The report of a failed run, as Airflow shows it: the error, its remedy, and what became of the target.
+
+It says only what is known: a run whose process disappeared may have committed, which the log of its target
+shows if it can be read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from airflow_merge_provider.core.errors import ConflictError, JobError, MergeError, UnrevertedError
+from airflow_merge_provider.core.report import cut_text
+
+# The XCom key of the report of a failed run, and the limit of its bytes.
+FAILURE_KEY = "merge_failure"
+FAILURE_MAX_BYTES = 48 << 10
+_TEXT_MAX_BYTES = 40_000
+# The codes of errors after which a run may have committed.
+_UNCERTAIN = (JobError.code, UnrevertedError.code)
+
+
+class TargetState(NamedTuple):
+    """What the log of a target says after a failed run: its newest version, and the one of the run.
+
+    ``version`` is None if there is no table, ``own_version`` if no commit of the run is in the log.
+    """
+
+    version: int | None
+    own_version: int | None = None
+
+
+class FailureReport(BaseModel):
+    """The report of a failed run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: str = Field(description="The capability that ran.")
+    dataset: str | None = Field(description="The target as it is named in the configuration.")
+    code: str = Field(description="The code of the error.")
+    message: str = Field(description="The error with all of its problems, and what to do about them.")
+    problems: list[dict[str, str]] = Field(
+        description="The problems: `path`, `code`, `message`, and in `hint` what to do."
+    )
+    retryable: bool = Field(description="Whether a retry can succeed.")
+    dry_run: bool = Field(description="Whether the run would have written nothing, as a dry run or a check.")
+    version: int | None = Field(description="The version of the target after the failure; null if unknown.")
+    outcome: str = Field(description="What became of the target, as far as it is known.")
+    page: str | None = Field(None, description="The page of the documentation that lists the errors.")
+    expectations: list[dict[str, Any]] = Field([], description="The expectations that stopped the run.")
+    truncated: list[str] = Field([], description="What was left out because the report was too long.")
+
+    def list_log_lines(self) -> list[str]:
+        """Return the lines with which the log of the task ends."""
+        return [self.message, self.outcome, *([f"errors and remedies: {self.page}"] if self.page else [])]
+
+
+def build_failure_report(
+    error: MergeError,
+    *,
+    job: str,
+    dataset: str | None,
+    dry_run: bool,
+    state: TargetState | None,
+    page: str | None = None,
+) -> FailureReport:
+    """Return the report of a failed run.
+
+    :param state: what the log of the target says; None if it is not known.
+    :param page: the page of the documentation that lists the errors.
+    """
+    problems = [
+        {"path": problem.path, "code": problem.code, "message": problem.message, "hint": problem.hint}
+        for problem in error.problems
+    ]
+    report = FailureReport(
+        job=job,
+        dataset=dataset,
+        code=error.code,
+        message=error.message,
+        problems=problems,
+        retryable=error.retryable,
+        dry_run=dry_run,
+        version=state.version if state else None,
+        outcome=describe_outcome(dataset, error.code, state, dry_run=dry_run),
+        page=page,
+        expectations=error.report.get("expectations") or [],
+    )
+    return _truncate_failure(report)
+
+
+def describe_outcome(dataset: str | None, code: str, state: TargetState | None, *, dry_run: bool) -> str:
+    """Return a sentence about what became of the target.
+
+    >>> describe_outcome("golden", "data", TargetState(2), dry_run=False)
+    'golden is untouched at version 2'
+    >>> describe_outcome("golden", "job", TargetState(2), dry_run=False)
+    'golden is at version 2, and its log has no commit of this run'
+    """
+    name = dataset or "the target"
+    if code == ConflictError.code:
+        # The log may have a commit of the run that was reverted.
+        at_version = "" if state is None or state.version is None else f"; it is at version {state.version}"
+        return f"nothing of this run is in {name}{at_version}"
+    if state is not None and state.own_version is not None:
+        return f"this run has committed version {state.own_version} of {name}"
+    if dry_run or code not in _UNCERTAIN:
+        if state is None:
+            return f"nothing was written to {name}"
+        if state.version is None:
+            return f"{name} does not exist yet: nothing was written"
+        return f"{name} is untouched at version {state.version}"
+    if state is None:
+        return f"it is not known whether the run has written to {name}: see its history"
+    if state.version is None:
+        return f"{name} does not exist yet"
+    return f"{name} is at version {state.version}, and its log has no commit of this run"
+
+
+def _truncate_failure(report: FailureReport) -> FailureReport:
+    """Return a report of limited size: without examples first, then with fewer problems."""
+    steps: tuple[tuple[str, Mapping[str, Any]], ...] = (
+        (
+            "expectations.examples",
+            {"expectations": [{**item, "examples": []} for item in report.expectations]},
+        ),
+        ("problems", {"problems": report.problems[:1]}),
+        ("expectations", {"expectations": []}),
+        ("message", {"message": cut_text(report.message, _TEXT_MAX_BYTES), "problems": []}),
+    )
+    for name, changes in steps:
+        if len(json.dumps(report.model_dump(), default=str).encode()) <= FAILURE_MAX_BYTES:
+            break
+        report = report.model_copy(update={**changes, "truncated": [*report.truncated, name]})
+    return report
