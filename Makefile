@@ -77,7 +77,7 @@ test-matrix: $(STAMP) $(TOOLS_STAMP)  ## Run the quick tests on each Python, and
 	PATH="$$PATH:$(CURDIR)/$(TOOLS)" $(BIN)/python -m tests.matrix $(ARGS)
 
 quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database (two minutes)
-	$(PYTEST) -q -m "not spark and not airflow and not e2e" $(ARGS)
+	$(PYTEST) -q -m "not spark and not airflow and not e2e and not long" $(ARGS)
 
 # With --quiet, mkdocs does not count warnings, and its strict mode has no effect.
 lint: $(STAMP)  ## Check style, types, imports, spelling, Markdown, workflows and links, and print the size of the house

@@ -14,8 +14,12 @@ from airflow_merge_provider.core.capabilities import JOBS
 from airflow_merge_provider.core.change_plan.shown_rows import use_shown_rows
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.expectations.columns import require_columns, require_sources
-from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
+from airflow_merge_provider.core.expectations.config import (
+    EXPECT,
+    parse_expectations,
+    require_columns,
+    require_sources,
+)
 from airflow_merge_provider.core.failure_report import TargetState
 from airflow_merge_provider.core.lineage import describe_datasets
 from airflow_merge_provider.core.model import Config
@@ -25,15 +29,14 @@ from airflow_merge_provider.core.protocol import JobRequest, JobResult
 from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
 from airflow_merge_provider.core.run.previous_run import TOKEN, PreviousRun, RunCommit
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.steps import RunSteps, run_with_population
 from airflow_merge_provider.core.run.table_log import HISTORY_PAGE, TableLog, parse_metadata
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.delta_rs import DeltaRsLog, is_table
 from airflow_merge_provider.explain.merge_record import find_state_folders
-from airflow_merge_provider.spark_process.jvm.default_file_system import has_local_paths
-from airflow_merge_provider.spark_process.jvm.metastore import find_catalog_problems
+from airflow_merge_provider.spark_process.jvm.spark_defaults import find_catalog_problems, has_local_paths
 
 
 def _refuse_folder(log: TableLog, config: UndoConfig, request: JobRequest) -> None:

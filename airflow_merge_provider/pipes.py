@@ -30,9 +30,8 @@ from airflow.sdk import (
 )
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
-from airflow_merge_provider.core.pipe.config import PipeConfig, is_dag_id
+from airflow_merge_provider.core.pipe.config import PipeConfig, Schedule, is_dag_id, plan_schedule
 from airflow_merge_provider.core.pipe.files import SUFFIXES, read_pipes
-from airflow_merge_provider.core.pipe.schedule import Schedule, plan_schedule
 from airflow_merge_provider.core.population import DEFAULT_OFFSET
 from airflow_merge_provider.operators._arguments import own_parameters
 from airflow_merge_provider.operators._spark_job import SparkJobOperator

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from vega_datasets import data as vega
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_source.job import run
 from benchmarks.measure import warm_session
 

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.merge_source.resolution import KEYS_ON_DRIVER
 from airflow_merge_provider.jobs.spark.session import override_settings

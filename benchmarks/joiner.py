@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.delta.table import pin_dataset
 from airflow_merge_provider.jobs.joiner.job import prepare_join, run
 from benchmarks import relations

@@ -25,7 +25,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_engine import reading
 from airflow_merge_provider.jobs.merge_engine.job import run
 from benchmarks.changes import COLUMNS, TEXTS, VALUES, build_batch, build_states, write_table

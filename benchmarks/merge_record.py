@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_record.job import run
 from benchmarks.measure import OUT, Candidate, run_in_turns, warm_session, write_results
 

@@ -12,8 +12,7 @@ from airflow_merge_provider.cli.run_file import RunFile, read_run_file
 from airflow_merge_provider.cli.sources import read_file_columns
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, SetupError
-from airflow_merge_provider.core.expectations.columns import require_columns
-from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
+from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations, require_columns
 from airflow_merge_provider.core.merge_load.columns import check_named_columns
 from airflow_merge_provider.core.merge_load.config import load_config
 from airflow_merge_provider.core.merge_load.load import LoadConfig
@@ -21,10 +20,10 @@ from airflow_merge_provider.core.merge_load.requirements import build_requiremen
 from airflow_merge_provider.core.object_store.clients import has_credentials, read_environment
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.decision import RequiresSparkError
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.delta_rs import DeltaRsLog, find_table
 from airflow_merge_provider.explain.reading import list_types
-from airflow_merge_provider.spark_process.jvm.metastore import find_catalog_problems
+from airflow_merge_provider.spark_process.jvm.spark_defaults import find_catalog_problems
 
 
 def check_file(options: argparse.Namespace) -> int:

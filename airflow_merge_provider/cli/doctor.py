@@ -33,8 +33,10 @@ from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.delta_rs import find_table
 from airflow_merge_provider.file_store.folder import open_folder
 from airflow_merge_provider.get_provider_info import get_provider_info
-from airflow_merge_provider.spark_process.jvm.hadoop_clients import AZURE_CLIENT, GCS_CLIENT, S3_CLIENT
 from airflow_merge_provider.spark_process.jvm.jars import (
+    AZURE_CLIENT,
+    GCS_CLIENT,
+    S3_CLIENT,
     cache_folder,
     find_java,
     java_version,

@@ -27,9 +27,8 @@ from airflow_merge_provider.cli.run_file import (
     read_run_file,
     resolve_relative_path,
 )
-from airflow_merge_provider.core.change_plan.changes import format_changes
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.change_plan.summary import ChangeSummary
+from airflow_merge_provider.core.change_plan.summary import ChangeSummary, format_changes
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.object_store.clients import add_spark_settings, read_environment
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken

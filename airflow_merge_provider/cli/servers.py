@@ -12,7 +12,7 @@ from airflow_merge_provider.spark_process.connect_server import run_connect_serv
 from airflow_merge_provider.spark_process.connect_token import CONNECT_PORT, TOKEN_VARIABLE
 from airflow_merge_provider.spark_process.jvm.log_store.jar import find_log_store_jar
 from airflow_merge_provider.spark_process.shared.administration import list_servers, stop_servers
-from airflow_merge_provider.spark_process.shared.archive_recording import record_archive
+from airflow_merge_provider.spark_process.shared.background import record_archive
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:

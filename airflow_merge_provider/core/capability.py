@@ -12,7 +12,7 @@ from airflow_merge_provider.core.protocol import Job, JobRequest
 from airflow_merge_provider.core.report import Measure
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.lineage_model import ColumnLineage, DatasetCounts, RunSchemas
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.table_log import TableLog
 
 _State = Mapping[str, Any]

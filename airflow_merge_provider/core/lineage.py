@@ -36,7 +36,7 @@ from airflow_merge_provider.core.run.lineage_model import (
     RunLineage,
     RunSchemas,
 )
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.table_log import PinnedDataset, TableLog
 
 Report = Mapping[str, Any]

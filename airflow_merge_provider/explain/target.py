@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.merge_load.columns import read_history_settings
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
-from airflow_merge_provider.core.merge_load.target_form import read_history_settings
 from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.delta_rs import open_table
 from airflow_merge_provider.explain.model.commits import CommitRef

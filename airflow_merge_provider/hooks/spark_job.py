@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.providers.common.compat.sdk import BaseHook, conf
 
+from airflow_merge_provider.core.capabilities import list_key_columns
+from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, parse_shown_rows
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.failure_report import TargetState
 from airflow_merge_provider.core.object_store.clients import add_spark_settings, is_secret
@@ -20,6 +22,15 @@ from airflow_merge_provider.spark_process.shared.settings import SECTION, LocalS
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
+
+
+def choose_shown_rows(request: JobRequest) -> ShownRows:
+    """Return what everything that a run leaves in Airflow may show of its rows.
+
+    :raises ConfigError: if a setting of section ``[merge]`` is not valid.
+    """
+    keys = list_key_columns(request.job, request.config)
+    return parse_shown_rows(lambda name: conf.get("merge", name, fallback=None), keys)
 
 
 class Process(Protocol):
@@ -69,7 +80,6 @@ class SparkJobHook(BaseHook):
         :raises JobError: when the process ended without writing a result.
         """
         from airflow_merge_provider import before_spark  # noqa: PLC0415 - import time
-        from airflow_merge_provider.hooks._shown_rows import choose_shown_rows  # noqa: PLC0415 - import time
 
         request = request.model_copy(update={"shown_rows": choose_shown_rows(request)})
         for name in filter(is_secret, self.conf):

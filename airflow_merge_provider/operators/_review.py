@@ -12,12 +12,12 @@ from urllib.parse import urljoin
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, conf
 from airflow.sdk import Context
 
-from airflow_merge_provider.core.change_plan.changes import format_cell
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.change_plan.summary import (
     ChangeExample,
     ChangeSummary,
     describe_share,
+    format_cell,
     select_examples,
 )
 from airflow_merge_provider.core.errors import RiskError, format_count

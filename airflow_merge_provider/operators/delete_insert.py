@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig
+from airflow_merge_provider.core.merge_load.config import DeleteInsertConfig
 from airflow_merge_provider.operators._merge_load import MergeLoadOperator
 
 

@@ -10,7 +10,7 @@ from airflow.sdk import Asset
 from airflow_merge_provider.core.dataset import split_alias
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.joiner.config import JoinerConfig, from_stage
-from airflow_merge_provider.core.joiner.preview import preview_join
+from airflow_merge_provider.core.joiner.plan import preview_join
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError, as_text, is_literal
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 

@@ -10,8 +10,7 @@ from airflow.sdk import Asset, Context
 
 from airflow_merge_provider.core.dataset import split_alias
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe
-from airflow_merge_provider.core.merge_source.signalling import list_awaited
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, list_awaited
 from airflow_merge_provider.hooks.population import get_status, list_missing, with_marks
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError, is_literal

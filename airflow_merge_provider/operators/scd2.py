@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import Asset, Context
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
+from airflow_merge_provider.core.merge_load.config import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config, is_time
 from airflow_merge_provider.operators._merge_load import LoadJobOperator, MergeLoadOperator
 

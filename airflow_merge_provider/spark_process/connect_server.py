@@ -39,9 +39,8 @@ from airflow_merge_provider.spark_process.jvm.class_archive import (
     archive_file,
     long_lived,
 )
-from airflow_merge_provider.spark_process.jvm.default_file_system import has_local_paths
 from airflow_merge_provider.spark_process.jvm.jars import find_java, spark_home
-from airflow_merge_provider.spark_process.jvm.spark_defaults import read_spark_defaults
+from airflow_merge_provider.spark_process.jvm.spark_defaults import has_local_paths, read_spark_defaults
 from airflow_merge_provider.spark_process.launch import (
     LOCAL,
     NO_CONNECT,

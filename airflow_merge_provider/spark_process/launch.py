@@ -50,13 +50,15 @@ from airflow_merge_provider.spark_process.jvm.class_archive import (
     archive_file,
     one_shot,
 )
-from airflow_merge_provider.spark_process.jvm.hadoop_clients import (
+from airflow_merge_provider.spark_process.jvm.jars import (
     AZURE_CLIENT,
     GCS_CLIENT,
     S3_CLIENT,
     HadoopClient,
+    delta_jars,
+    find_java,
+    spark_home,
 )
-from airflow_merge_provider.spark_process.jvm.jars import delta_jars, find_java, spark_home
 from airflow_merge_provider.spark_process.jvm.log_store.jar import find_log_store_jar
 from airflow_merge_provider.spark_process.jvm.spark_defaults import read_spark_defaults
 

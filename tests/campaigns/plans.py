@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.saved_plan import PLAN_SUFFIX, PlanChoice
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from airflow_merge_provider.jobs.spark.exact_text import shown_row
 from tests.campaigns.workloads import Workload, build_workload

@@ -36,7 +36,7 @@ from airflow_merge_provider.core.errors import ConflictError
 from airflow_merge_provider.core.object_store.clients import add_spark_settings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.spark.errors import convert_error
 from tests.campaigns.faults.processes import open_session
 from tests.campaigns.faults.server import ConnectServer

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConflictError, MergeError
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from airflow_merge_provider.jobs.undo import job as undo

@@ -24,7 +24,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from tests.campaigns.faults.processes import open_session
 from tests.campaigns.faults.server import ConnectServer

@@ -22,7 +22,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.joiner.config import COUNTS, JoinerConfig
 from airflow_merge_provider.core.joiner.decision import decide_join
-from airflow_merge_provider.core.joiner.preview import preview_join
+from airflow_merge_provider.core.joiner.plan import preview_join
 from airflow_merge_provider.core.joiner.schema import (
     Schema,
     Schemas,
@@ -30,9 +30,8 @@ from airflow_merge_provider.core.joiner.schema import (
     parse_fields,
 )
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter
-from airflow_merge_provider.core.schema.type_text import split_type
+from airflow_merge_provider.core.run.reporter import Progress, RunReporter
+from airflow_merge_provider.core.schema.key_types import split_type
 from airflow_merge_provider.jobs.delta.table import MemoryDataset, build_row_counter, pin_dataset
 from airflow_merge_provider.jobs.joiner.counting import count_input_records
 from airflow_merge_provider.jobs.joiner.job import JoinRun, prepare_join, run

@@ -20,8 +20,7 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import Measure
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter
+from airflow_merge_provider.core.run.reporter import Progress, RunReporter
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import MemoryDataset, build_row_counter, pin_dataset

@@ -14,14 +14,13 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - the usual alias
 
 from airflow_merge_provider.core.errors import MergeError
-from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
-from airflow_merge_provider.core.merge_load.config import COUNTS, load_config
+from airflow_merge_provider.core.merge_load.config import COUNTS, Scd2CheckConfig, load_config
 from airflow_merge_provider.core.merge_load.decision import decide_load
 from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, ROOT_ID, ROW_ID
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.merge_load.timestamps import parse_timestamp
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.changes import ACTION, DELETE, UPDATE, union_rows

@@ -18,7 +18,7 @@ from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.decision import COUNTS, decide_merge
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_source.job import MergeRun, SourceOverrides, run
 from airflow_merge_provider.jobs.merge_source.output.row_changes import RowChanges
 from tests.conformance import memory

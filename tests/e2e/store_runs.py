@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
-from airflow_merge_provider.hooks._exchange import RunFolder
+from airflow_merge_provider.hooks._submit import RunFolder
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.jobs.merge_record.files.storage import RemoteStorage
 

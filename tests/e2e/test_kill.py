@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.spark_process.launch import JobProcess
 from tests.jobs import probe
 

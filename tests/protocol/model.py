@@ -20,9 +20,8 @@ from airflow_merge_provider.core.run.previous_run import (
     UNNAMED,
     PreviousRun,
 )
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunResult
-from airflow_merge_provider.core.run.side_table_history import RUN, SideTableHistory
+from airflow_merge_provider.core.run.reporter import Progress, RunResult
+from airflow_merge_provider.core.run.table_log import RUN, SideTableHistory
 from airflow_merge_provider.core.source_offset import write_offsets
 from airflow_merge_provider.core.table_history import NO_VERSION, RESTORED_VERSION, UNDO, trace_lineage
 from airflow_merge_provider.core.undo import decision as undo

@@ -14,7 +14,7 @@ from airflow_merge_provider.core.merge_engine import decision as merge_engine
 from airflow_merge_provider.core.merge_load import decision as merge_load
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.decision import RunDecision
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from tests.protocol.lake import DAY, Lake, LakeLog
 
 JOIN = {"inputs": {"a": "s", "b": "s"}, "join_keys": "a.k = b.k", "write_mode": "append"}

@@ -19,7 +19,7 @@ from airflow_merge_provider.core.run.previous_run import (
     list_runs,
     load_previous_run,
 )
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run_mode import ALL_UNDONE, NEVER_RUN, STATE_EXPIRED
 from airflow_merge_provider.core.undo import decision as undo
 from airflow_merge_provider.core.undo.config import UndoConfig

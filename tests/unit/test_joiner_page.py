@@ -9,7 +9,7 @@ import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.preview import preview_join
+from airflow_merge_provider.core.joiner.plan import preview_join
 from tests.unit.test_docs import ROOT, _format_default, read_rows, read_section
 
 PAGE = (ROOT / "docs/operators/joiner.md").read_text(encoding="utf-8")

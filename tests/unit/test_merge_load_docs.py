@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
+from airflow_merge_provider.core.merge_load.config import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from tests.unit.test_docs import ROOT, _format_default, read_rows, read_section

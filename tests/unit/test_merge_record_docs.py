@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_record import reasons
+from airflow_merge_provider.core.merge_record import bins
 from airflow_merge_provider.core.merge_record.config import FORMATS, MergeRecordConfig
 from tests.unit.test_docs import read_rows, read_section
 
@@ -59,8 +59,8 @@ def test_messages_of_runs_are_in_the_code() -> None:
 
 def test_the_reasons_are_those_of_the_code() -> None:
     """The page lists the reasons of the code with their texts and codes."""
-    expected_reasons = [reasons.FULL, reasons.FULL_ENOUGH, reasons.AGE, reasons.age_on_arrival("30 secs")]
-    expected_reasons += [reasons.EVICTED, reasons.FLUSH]
+    expected_reasons = [bins.FULL, bins.FULL_ENOUGH, bins.AGE, bins.age_on_arrival("30 secs")]
+    expected_reasons += [bins.EVICTED, bins.FLUSH]
 
     rows = read_rows(read_section(PAGE, "Binning"))
     assert [row[1].strip("`") for row in rows] == [reason.code for reason in expected_reasons]

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.undo import job as undo
 from tests.reports import check_report
 

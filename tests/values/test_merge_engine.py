@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.explain.merge_engine import KeyExplanation, explain_key
 from airflow_merge_provider.jobs.merge_engine.side_tables import KIND_COLUMN, RUN_COLUMN
 from airflow_merge_provider.jobs.undo.job import run as run_undo

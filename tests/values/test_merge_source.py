@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.undo.job import run as run_undo
 from tests.jobs.merge_source.pipe import MemoryPipe, Pipe
 from tests.values.catalog import ALL, SIMPLE, Kind

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_name
 from airflow_merge_provider.core.expectations.config import parse_expectations
-from airflow_merge_provider.core.joiner import avro, checks, keys, option_parsing, schema
+from airflow_merge_provider.core.joiner import checks, keys, option_parsing, schema
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions, Spelling
 from airflow_merge_provider.core.joiner.schema import Schemas
 from airflow_merge_provider.core.model import (
@@ -74,7 +74,7 @@ _CATEGORIES = {
 def _read_declared_schema(value: Any) -> tuple[schema.Field, ...] | None:
     if value is None or value == "":
         return None
-    return avro.from_record(value) if avro.is_record(value) else schema.parse_fields(value)
+    return schema.from_record(value) if schema.is_record(value) else schema.parse_fields(value)
 
 
 class JoinerConfig(Config):

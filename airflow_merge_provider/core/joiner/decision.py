@@ -16,8 +16,7 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import RESULT, PreviousRun, RunCommit, load_previous_run
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import Progress, RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset, TableLog, count_pinned, pin_source
 from airflow_merge_provider.core.run_mode import (
     CONFIG_CHANGED,

@@ -11,8 +11,12 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
-from airflow_merge_provider.core.schema.key_types import read_key_type, suggest_casts
-from airflow_merge_provider.core.schema.type_text import is_comparable, show_identifier
+from airflow_merge_provider.core.schema.key_types import (
+    is_comparable,
+    read_key_type,
+    show_identifier,
+    suggest_casts,
+)
 
 JOIN_KEYS = "join_keys"
 _JOIN_KEY = "join_key"

@@ -1,4 +1,4 @@
-"""The plan of a join: the order of the inputs, the keys, and the output columns.
+"""The plan of a join: the order of the inputs, the keys, the output columns, and their preview.
 
 Source: docs/semantics/joiner.md, Join plan; Output columns; Hints.
 """
@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
+from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.joiner import checks
+from airflow_merge_provider.core.joiner.checks import EXPRESSION, find_aliases
 from airflow_merge_provider.core.joiner.columns import select_columns
-from airflow_merge_provider.core.joiner.conditions import EXPRESSION, find_aliases
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.hints import is_salted
 from airflow_merge_provider.core.joiner.keys import Keys, read_keys
-from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
-from airflow_merge_provider.core.joiner.schema import Field, Schemas
+from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions, is_salted
+from airflow_merge_provider.core.joiner.schema import Field, Schema, Schemas, parse_fields
 from airflow_merge_provider.core.schema.key_types import KeyComparison, choose_comparison
 
 How = Literal["inner", "left", "full", "cross"]
@@ -253,3 +253,36 @@ def list_output_keys(plan: JoinPlan) -> tuple[str, ...]:
     names = {(output.stage, output.source): output.field.name for output in reversed(plan.outputs)}
     fields = [names.get((first, field), "") for field in plan.keys.get(first, ())]
     return tuple(fields) if all(fields) else ()
+
+
+def preview_join(raw: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schemas of all inputs and of the output, each field as name, type, nullable.
+
+    ``written`` has a schema for every input, in a form that ``schema.parse_fields`` reads.
+
+    :raises ConfigError: with every problem of the configuration and of the schemas.
+    """
+    schemas = _read_schemas(written)
+    config = JoinerConfig.parse(raw, schemas)
+    if missing := [stage for stage in config.inputs if stage not in schemas]:
+        hint = "set the schema of every input"
+        raise ConfigError.from_problems(
+            [Problem(f"inputs.{stage}", "input", "has no schema", hint) for stage in missing]
+        )
+    in_order = {stage: schemas[stage] for stage in config.inputs}
+    return {
+        "inputs": {stage: [field.as_list() for field in schema] for stage, schema in in_order.items()},
+        "output": [field.as_list() for field in output_schema(plan_join(config, in_order))],
+    }
+
+
+def _read_schemas(written: Mapping[str, Any]) -> dict[str, Schema]:
+    schemas, problems = {}, []
+    for stage, schema in written.items():
+        try:
+            schemas[stage] = parse_fields(schema)
+        except ValueError as error:
+            problems.append(Problem(f"inputs.{stage}", "input", str(error), "for example {'id': 'int'}"))
+    if problems:
+        raise ConfigError.from_problems(problems)
+    return schemas

@@ -25,8 +25,12 @@ from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS, SERIAL
 from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL, Options, SequenceGroup
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
 from airflow_merge_provider.core.run.columns import describe_text_order
-from airflow_merge_provider.core.schema.key_types import FindExample, show_example, suggest_cast
-from airflow_merge_provider.core.schema.type_text import FILE_METADATA
+from airflow_merge_provider.core.schema.key_types import (
+    FILE_METADATA,
+    FindExample,
+    show_example,
+    suggest_cast,
+)
 
 _NOT_STORED = re.compile(r"(^|[<, ])(TIME\(|INTERVAL\b)")
 

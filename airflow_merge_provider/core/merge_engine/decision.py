@@ -17,8 +17,7 @@ from airflow_merge_provider.core.report import Measure
 from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, load_previous_run
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter
+from airflow_merge_provider.core.run.reporter import Progress, RunReporter
 from airflow_merge_provider.core.run.table_log import (
     PinnedDataset,
     TableLog,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from airflow_merge_provider.core.capability import Capability, Lineage
-from airflow_merge_provider.core.merge_load.check import CHECK_COUNTS
-from airflow_merge_provider.core.merge_load.config import COUNTS, MergeLoadConfig, find_recorded_key
+from airflow_merge_provider.core.merge_load.config import (
+    CHECK_COUNTS,
+    COUNTS,
+    MergeLoadConfig,
+    find_recorded_key,
+)
 from airflow_merge_provider.core.merge_load.decision import open_run
 from airflow_merge_provider.core.merge_load.lineage import count_read, trace_columns
 

@@ -7,23 +7,27 @@ from functools import partial
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.columns import (
     check_compared_types,
     check_layout,
     check_named_columns,
     check_reserved,
+    check_target_form,
 )
-from airflow_merge_provider.core.merge_load.config import COUNTS, AnyConfig, AnyLoad, compute_signature
+from airflow_merge_provider.core.merge_load.config import (
+    COUNTS,
+    AnyConfig,
+    AnyLoad,
+    Scd2CheckConfig,
+    compute_signature,
+)
 from airflow_merge_provider.core.merge_load.requirements import PREFIX, build_requirements
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
-from airflow_merge_provider.core.merge_load.target_form import check_target_form
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.columns import ReadFields, list_types
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
 from airflow_merge_provider.core.run.previous_run import load_previous_run
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter
+from airflow_merge_provider.core.run.reporter import Progress, RunReporter
 from airflow_merge_provider.core.run.table_log import (
     PinnedDataset,
     TableLog,

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
-from airflow_merge_provider.core.merge_load.config import AnyConfig, AnyLoad
-from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
+from airflow_merge_provider.core.merge_load.config import (
+    AnyConfig,
+    AnyLoad,
+    DeleteInsertConfig,
+    Scd2CheckConfig,
+    UpsertConfig,
+)
 from airflow_merge_provider.core.merge_load.load import ROW_ID, collect_columns
 from airflow_merge_provider.core.merge_load.requirements import list_tracked
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config

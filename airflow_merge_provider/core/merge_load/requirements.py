@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
+from airflow_merge_provider.core.merge_load.config import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.load import LoadConfig, collect_columns
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 

@@ -1,4 +1,4 @@
-"""The bin algorithm without Spark: which bin a FlowFile is added to, and when a bin ends.
+"""The bin algorithm without Spark: which bin a FlowFile is added to, when a bin ends, and why.
 
 Source: docs/semantics/merge_record.md, Bins; Completion reasons; Defragment; Failures.
 """
@@ -9,10 +9,97 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from airflow_merge_provider.core.merge_record import reasons
+from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.reasons import Reason
+from airflow_merge_provider.core.report import Measure
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A code for programs and a text for people."""
+
+    code: str
+    text: str
+
+
+COUNTS = (
+    Measure("merged", "files", "Merged files that the run wrote."),
+    Measure("outputs", "records", "Records in the merged files."),
+    Measure("files", "files", "Source files that were merged."),
+    Measure("failed", "bins", "Bins that failed."),
+    Measure("failed_files", "files", "Source files of failed bins."),
+    Measure("lost_files", "files", "Files of open bins that no longer exist."),
+    Measure("open_bins", "bins", "Open bins after the run.", "target"),
+    Measure("open_files", "files", "Source files in open bins.", "target"),
+)
+
+FULL = Reason("FULL", "Bin is full")
+FULL_ENOUGH = Reason("FULL_ENOUGH", "Bin is full enough")
+AGE = Reason("AGE", "Bin has reached Max Bin Age")
+EVICTED = Reason("EVICTED", "Maximum number of bins has been exceeded")
+FLUSH = Reason("FLUSH", "Bin was flushed on request")
+
+
+def age_on_arrival(max_bin_age: str) -> Reason:
+    """Return the reason for a bin that had expired when a FlowFile arrived; it repeats the configured age."""
+    return Reason("AGE_ON_ARRIVAL", f"Bin is older than {max_bin_age}")
+
+
+def describe_unreadable(why: str) -> Reason:
+    """Return the reason for a file that cannot be read; it fails alone."""
+    return Reason("UNREADABLE", f"The file cannot be read: {why}")
+
+
+# Ends the bins of files with records that do not meet an expectation.
+EXPECTATION = "EXPECTATION"
+
+
+def describe_malformed(name: str, why: str) -> Reason:
+    """Return the reason for a FlowFile with an unreadable record; its bin fails with it."""
+    return Reason("MALFORMED", f"A record of {name} cannot be read: {why}")
+
+
+def describe_rejected(name: str, why: str) -> Reason:
+    """Return the reason for a FlowFile with records that do not meet an expectation."""
+    return Reason(EXPECTATION, f"{name} is rejected: {why}")
+
+
+def describe_lost(name: str, why: str) -> Reason:
+    """Return the reason for a FlowFile with a value that its merged file cannot hold."""
+    return Reason("VALUE_LOST", f"A value of {name} cannot be merged: {mask_text(why)}")
+
+
+def describe_unwritable(why: str) -> Reason:
+    """Return the reason for a bin whose merged file would not be a file of its format."""
+    return Reason("UNWRITABLE", f"The merged file cannot be written: {why}")
+
+
+def describe_incomplete(count: int, expected: int | None, ended_by: Reason) -> Reason:
+    """Return the reason for a set of fragments that ended incomplete."""
+    expected_text = "an unknown number of" if expected is None else expected
+    return Reason("INCOMPLETE", f"The set has {count} of {expected_text} fragments: {ended_by.text}")
+
+
+def count_invalid(value: str) -> Reason:
+    """Return the reason for a fragment.count that is not an integer."""
+    return Reason("FRAGMENT_COUNT_INVALID", f"fragment.count is not an integer: {mask_text(repr(value))}")
+
+
+def count_differs(first: int, second: int) -> Reason:
+    """Return the reason for fragments of a set with different values of fragment.count."""
+    return Reason("FRAGMENT_COUNT_DIFFERS", f"fragment.count differs within the set: {first} and {second}")
+
+
+def index_missing(name: str) -> Reason:
+    """Return the reason for a fragment without an integer index where the policy requires one."""
+    return Reason("FRAGMENT_INDEX_MISSING", f"fragment.index of {name} is missing or not an integer")
+
+
+def index_repeated(index: int) -> Reason:
+    """Return the reason for two fragments with the same index where the policy requires different ones."""
+    return Reason("FRAGMENT_INDEX_REPEATED", f"fragment.index {index} appears more than once in the set")
+
 
 IDENTIFIER, COUNT, INDEX = "fragment.identifier", "fragment.count", "fragment.index"
 Group = tuple[str, ...]
@@ -92,16 +179,16 @@ class Bins:
         group = self._find_group(flowfile)
         open_bin = self._open.get(group)
         if flowfile.unreadable is not None:
-            self._fail_alone(flowfile, group, reasons.describe_unreadable(flowfile.unreadable))
+            self._fail_alone(flowfile, group, describe_unreadable(flowfile.unreadable))
             return
         if flowfile.rejected is not None:
-            self._fail_alone(flowfile, group, reasons.describe_rejected(flowfile.name, flowfile.rejected))
+            self._fail_alone(flowfile, group, describe_rejected(flowfile.name, flowfile.rejected))
             return
         if flowfile.lost is not None:
-            self._fail_alone(flowfile, group, reasons.describe_lost(flowfile.name, flowfile.lost))
+            self._fail_alone(flowfile, group, describe_lost(flowfile.name, flowfile.lost))
             return
         if flowfile.malformed is not None and self._config.failure_scope == "flowfile":
-            self._fail_alone(flowfile, group, reasons.describe_malformed(flowfile.name, flowfile.malformed))
+            self._fail_alone(flowfile, group, describe_malformed(flowfile.name, flowfile.malformed))
             return
         bin_ = open_bin or self._open_bin(group, flowfile.arrival)
         bin_.add_flowfile(flowfile)
@@ -109,15 +196,15 @@ class Bins:
         if open_bin is None and is_open:
             self._open[group] = bin_
             if self._config.max_bins is not None and len(self._open) > self._config.max_bins:
-                self._complete_bin(self.open[0], reasons.EVICTED)
+                self._complete_bin(self.open[0], EVICTED)
 
     def end_bins(self, *, queue_was_empty: bool) -> None:
         """End bins after all FlowFiles have been added: first by age, then those that are full enough."""
-        self._complete_all(self._is_older, reasons.AGE)
+        self._complete_all(self._is_older, AGE)
         if queue_was_empty:
-            self._complete_all(self._is_full_enough, reasons.FULL_ENOUGH)
+            self._complete_all(self._is_full_enough, FULL_ENOUGH)
         if self._config.flush:
-            self._complete_all(lambda _: True, reasons.FLUSH)
+            self._complete_all(lambda _: True, FLUSH)
 
     def _open_bin(self, group: Group, arrival: int) -> Bin:
         from_arrival = self._config.bin_age_from == "arrival"
@@ -136,14 +223,14 @@ class Bins:
     def _check_bin(self, bin_: Bin, newcomer: FlowFile) -> bool:
         """Check a bin that has just received a FlowFile; return True while it stays open."""
         if newcomer.malformed is not None:
-            self._fail_bin(bin_, reasons.describe_malformed(newcomer.name, newcomer.malformed), newcomer.uuid)
+            self._fail_bin(bin_, describe_malformed(newcomer.name, newcomer.malformed), newcomer.uuid)
         elif self._config.defragment and (problem := _check_fragment_count(bin_, newcomer)):
             self._fail_bin(bin_, problem, newcomer.uuid)
         elif self._is_full(bin_):
-            self._complete_bin(bin_, reasons.FULL)
+            self._complete_bin(bin_, FULL)
         elif bin_.seq < self._first_of_run and self._is_older(bin_):
             age = self._config.max_bin_age
-            self._complete_bin(bin_, reasons.age_on_arrival(age.text if age else ""))
+            self._complete_bin(bin_, age_on_arrival(age.text if age else ""))
         else:
             return True
         return False
@@ -173,7 +260,7 @@ class Bins:
         sources = tuple(bin_.sources)
         if self._config.defragment:
             if len(sources) != bin_.expected:
-                self._fail_bin(bin_, reasons.describe_incomplete(len(sources), bin_.expected, reason), None)
+                self._fail_bin(bin_, describe_incomplete(len(sources), bin_.expected, reason), None)
                 return
             if self._config.fragment_index_policy == "strict" and (index_problem := _index_problem(sources)):
                 self._fail_bin(bin_, *index_problem)
@@ -205,11 +292,11 @@ def _check_fragment_count(bin_: Bin, newcomer: FlowFile) -> Reason | None:
     """Compare a newcomer's fragment count with that of its set; the first count found is the expected one."""
     count = fragment_count(newcomer)
     if isinstance(count, str):
-        return reasons.count_invalid(count)
+        return count_invalid(count)
     if count is None:
         return None
     if bin_.expected is not None and count != bin_.expected:
-        return reasons.count_differs(bin_.expected, count)
+        return count_differs(bin_.expected, count)
     bin_.expected = count
     return None
 
@@ -229,9 +316,9 @@ def _index_problem(sources: tuple[FlowFile, ...]) -> tuple[Reason, str] | None:
     for source in sources:
         index = _parse_integer(source.attributes.get(INDEX))
         if not isinstance(index, int):
-            return reasons.index_missing(source.name), source.uuid
+            return index_missing(source.name), source.uuid
         if index in indexes:
-            return reasons.index_repeated(index), source.uuid
+            return index_repeated(index), source.uuid
         indexes.add(index)
     return None
 

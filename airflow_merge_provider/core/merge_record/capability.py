@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_merge_provider.core.capability import Capability, Lineage
+from airflow_merge_provider.core.merge_record.bins import COUNTS
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.lineage import (
     count_read,
@@ -10,7 +11,6 @@ from airflow_merge_provider.core.merge_record.lineage import (
     find_format,
     trace_columns,
 )
-from airflow_merge_provider.core.merge_record.reasons import COUNTS
 
 CAPABILITY = Capability(
     "merge_record",

@@ -1,27 +1,30 @@
-"""The plan of a run: a pure function of the state, the new files, the time and the configuration.
+"""The plan of a run: a pure function of the state, the new files, their sizes, the time and the options.
 
 Source: docs/semantics/merge_record.md, Bins; Attributes; Steps of a run.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field as default, replace
 from types import MappingProxyType
 from typing import Any
 
-from airflow_merge_provider.core.merge_record.bins import Bins, EndedBin
-from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.flowfile import FlowFile, inherit_attributes, merge_id
-from airflow_merge_provider.core.merge_record.reasons import (
+from airflow_merge_provider.core.merge_record.bins import (
     FULL,
+    Bins,
+    EndedBin,
     Reason,
     describe_lost,
     describe_malformed,
     describe_rejected,
     describe_unwritable,
 )
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile, inherit_attributes, merge_id
 from airflow_merge_provider.core.merge_record.schema import (
     Field,
     Schema,
@@ -387,3 +390,30 @@ def _record_merged_files(plan: Plan, config: MergeRecordConfig) -> Plan:
     partial = {uri: merge_ids for uri, merge_ids in ids.items() if uri in waiting}
     finished = {uri: merge_ids for uri, merge_ids in ids.items() if uri not in waiting and uri not in failed}
     return replace(plan, state=replace(plan.state, partial=partial, done=done), finished=finished)
+
+
+def estimate_sizes(arrivals: NewFiles, state: State, config: MergeRecordConfig) -> NewFiles:
+    """Return new files with the estimated size in bytes of their records in the output.
+
+    Before the first merge, and with another ``size_basis``, the files keep their own size.
+    """
+    learned = state.learned
+    if config.size_basis != "estimated_output" or learned.get("writer") != _hash_writer(config):
+        return arrivals
+    records, size = learned["records"], learned["bytes"]
+    files = (replace(flowfile, bytes=flowfile.records * size // records) for flowfile in arrivals.flowfiles)
+    return replace(arrivals, flowfiles=tuple(files))
+
+
+def learn_size(state: State, config: MergeRecordConfig, records: int, size: int) -> State:
+    """Add the bytes and records of a merge to its writer's statistics; another writer starts new ones."""
+    if not records:
+        return state
+    writer = _hash_writer(config)
+    previous_sums = state.learned if state.learned.get("writer") == writer else {"records": 0, "bytes": 0}
+    sums = {"records": previous_sums["records"] + records, "bytes": previous_sums["bytes"] + size}
+    return replace(state, learned={"writer": writer, **sums})
+
+
+def _hash_writer(config: MergeRecordConfig) -> str:
+    return hashlib.sha256(json.dumps(config.output, sort_keys=True).encode()).hexdigest()[:16]

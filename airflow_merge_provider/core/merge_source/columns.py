@@ -10,7 +10,7 @@ from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import find_unknown_columns, plan_rules
 from airflow_merge_provider.core.merge_source.survivorship import DEFAULT, list_properties
-from airflow_merge_provider.core.schema.type_text import is_comparable
+from airflow_merge_provider.core.schema.key_types import is_comparable
 
 IDS, REPLACED_COLUMN, FILTERED = "$ids", "$replaced", "_filtered"
 ENTITY = "entity"

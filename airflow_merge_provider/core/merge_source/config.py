@@ -1,4 +1,4 @@
-"""The configuration of a merge source: the properties of the Sesam source and the operator's settings."""
+"""The configuration of a merge source: properties of the Sesam source, settings, what starts a run."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from airflow_merge_provider.core.model import (
     Config,
     DatasetUse,
 )
+from airflow_merge_provider.core.population import State, list_unpopulated
 
 DEFAULT_MAX_MERGED = 50_000
 _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*\Z")
@@ -413,3 +414,42 @@ def _rule_problems(settings: Mapping[str, Any], ids: Mapping[str, str]) -> Itera
     rules = list_rules(cast("RuleSettings", SimpleNamespace(**settings)))
     for name in ("max_key_fanout", "on_over_merge"):
         yield from find_unknown_rules(name, settings.get(name), rules)
+
+
+INTERVAL_MIN_SECONDS = 120
+
+
+def is_signalling(
+    supports_signalling: bool | None,  # noqa: FBT001 - three values: yes, no, not said
+    schedule: Mapping[str, Any] | None,
+    *,
+    use_signalling_internally: bool = False,
+    shortest_interval: float = INTERVAL_MIN_SECONDS,
+) -> bool:
+    """Return whether changes start a run: by the source's setting, else by the global one and the schedule.
+
+    ``schedule`` is ``{"interval": seconds}``, ``{"cron": text}`` or None. A cron expression or a short
+    interval switches signalling off unless the source requests it.
+
+    >>> is_signalling(None, {"interval": 3600}, use_signalling_internally=True)
+    True
+    """
+    if supports_signalling is not None:
+        return supports_signalling
+    if not use_signalling_internally:
+        return False
+    if schedule is None:  # without a schedule, only changes start a run
+        return True
+    return "cron" not in schedule and schedule["interval"] >= shortest_interval
+
+
+def is_populated(config: MergeSourceConfig, state: Mapping[str, State]) -> bool:
+    """Return whether the source is populated: all datasets that it waits for are populated."""
+    return not list_unpopulated(
+        list_awaited(config), state, ignore_non_existent=config.ignore_non_existent_datasets
+    )
+
+
+def list_awaited(config: MergeSourceConfig) -> tuple[str, ...]:
+    """Return the datasets that the source waits for: ``initial_datasets``, or all datasets."""
+    return config.dataset_ids if config.initial_datasets is None else config.initial_datasets

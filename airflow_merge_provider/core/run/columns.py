@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airflow_merge_provider.core.run.table_log import PinnedDataset
-from airflow_merge_provider.core.schema.type_text import show_identifier
+from airflow_merge_provider.core.schema.key_types import show_identifier
 
 JsonField = Mapping[str, Any]
 # Returns the fields of a table at its version.

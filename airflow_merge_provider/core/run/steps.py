@@ -15,8 +15,7 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.population_check import PopulationCheck, check_part, check_population
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter
+from airflow_merge_provider.core.run.reporter import Progress, RunReporter
 from airflow_merge_provider.core.run.table_log import TableLog
 from airflow_merge_provider.core.run_mode import RunMode
 

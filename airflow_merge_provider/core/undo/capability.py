@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from airflow_merge_provider.core.capability import Capability, Lineage
 from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
-from airflow_merge_provider.core.undo.decision import open_run
-from airflow_merge_provider.core.undo.lineage import is_truncate
+from airflow_merge_provider.core.undo.decision import is_truncate, open_run
 
 CAPABILITY = Capability(
     "undo",

@@ -21,8 +21,7 @@ from airflow_merge_provider.core.run.previous_run import (
     list_state_commits,
     load_previous_run,
 )
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import Progress, RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import TableLog, count_pinned, refuse_missing_dataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.table_history import NO_VERSION, trace_lineage
@@ -35,6 +34,12 @@ from airflow_merge_provider.core.undo.choice import (
 )
 from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
 from airflow_merge_provider.core.undo.load_removal import LoadRemoval, find_removal
+
+
+def is_truncate(report: Mapping[str, Any]) -> bool:
+    """Return whether the target has no rows afterwards, as before its first run."""
+    return bool(report["details"].get("restored_version") == NO_VERSION)
+
 
 NOTHING_IN_FORCE = "no run of the target is in force"
 _NAMED_RUNS_MAX = 20

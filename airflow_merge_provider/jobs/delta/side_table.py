@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.run.previous_run import PreviousRun
-from airflow_merge_provider.core.run.side_table_history import RUN, SideTableHistory
 from airflow_merge_provider.core.run.table_log import (
     HISTORY_PAGE,
+    RUN,
     PinnedDataset,
+    SideTableHistory,
     find_last_number,
     get_app_id,
     parse_metadata,

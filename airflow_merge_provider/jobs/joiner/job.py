@@ -18,8 +18,7 @@ from airflow_merge_provider.core.joiner.parsed_options import Spelling
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan_join
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunResult
+from airflow_merge_provider.core.run.reporter import Progress, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.side_table import SideTable
@@ -30,8 +29,7 @@ from airflow_merge_provider.jobs.joiner.changed_rows import list_changed_rows
 from airflow_merge_provider.jobs.joiner.counting import check_unique, count_input_records
 from airflow_merge_provider.jobs.joiner.report import build_details
 from airflow_merge_provider.jobs.joiner.target import TableTarget, Target, read_schema
-from airflow_merge_provider.jobs.joiner.transform import Frames, join_frames
-from airflow_merge_provider.jobs.joiner.unmatched import UNMATCHED_OWNER, find_unmatched
+from airflow_merge_provider.jobs.joiner.transform import UNMATCHED_OWNER, Frames, find_unmatched, join_frames
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, insert_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.spark.errors import first_line

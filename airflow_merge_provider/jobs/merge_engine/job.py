@@ -24,14 +24,14 @@ from airflow_merge_provider.core.merge_engine.decision import (
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunResult
+from airflow_merge_provider.core.run.reporter import Progress, RunResult
 from airflow_merge_provider.core.run_mode import NOTHING_CHANGED, RunMode
 from airflow_merge_provider.core.source_offset import read_offsets, write_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.merge_engine import row_changes, side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges, count_changes
+from airflow_merge_provider.jobs.merge_engine.python_fold import describe_winners
 from airflow_merge_provider.jobs.merge_engine.records import CLEARS, RECORD_ARRIVAL, RECORD_KIND
 from airflow_merge_provider.jobs.merge_engine.report import build_details
 from airflow_merge_provider.jobs.merge_engine.source import (
@@ -41,7 +41,6 @@ from airflow_merge_provider.jobs.merge_engine.source import (
     still_there,
 )
 from airflow_merge_provider.jobs.merge_engine.target import DeltaTarget, Target
-from airflow_merge_provider.jobs.merge_engine.winners import describe_winners
 from airflow_merge_provider.jobs.run.change_set import ChangeSet, replace_all_rows
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.spark import sql

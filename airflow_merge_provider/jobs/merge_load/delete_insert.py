@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from pyspark.sql import DataFrame, functions as F
 
-from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig
+from airflow_merge_provider.core.merge_load.config import DeleteInsertConfig
 from airflow_merge_provider.core.merge_load.requirements import CONTENT, PREFIX
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,

@@ -13,22 +13,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
+from airflow_merge_provider.core.merge_load.columns import check_target_form
 from airflow_merge_provider.core.merge_load.config import (
     COUNTS,
     AnyLoad,
+    Scd2CheckConfig,
     compute_signature,
     describe_load,
     load_config,
 )
 from airflow_merge_provider.core.merge_load.decision import LoadDecision, open_load, open_run, resolve_load
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
-from airflow_merge_provider.core.merge_load.target_form import check_target_form
 from airflow_merge_provider.core.merge_load.timestamps import from_micros
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, RunCommit
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import Progress, RunReporter, RunResult
 from airflow_merge_provider.core.run.steps import run_part
 from airflow_merge_provider.core.run.table_log import PinnedDataset, count_pinned
 from airflow_merge_provider.core.run_mode import RunMode
@@ -43,8 +42,8 @@ from airflow_merge_provider.jobs.merge_load.report import (
     count_rows,
 )
 from airflow_merge_provider.jobs.merge_load.scd2 import invariants
-from airflow_merge_provider.jobs.merge_load.scd2.load_times import TIMES
-from airflow_merge_provider.jobs.merge_load.scd2.requirements import require_few_endings, require_in_time
+from airflow_merge_provider.jobs.merge_load.scd2.history import TIMES
+from airflow_merge_provider.jobs.merge_load.scd2.snapshot import require_few_endings, require_in_time
 from airflow_merge_provider.jobs.merge_load.sequences import SEQUENCES, TOMBSTONE_DAYS
 from airflow_merge_provider.jobs.merge_load.staging import (
     SMALL_LOAD_MAX_ROWS,

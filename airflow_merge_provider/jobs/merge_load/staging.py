@@ -23,7 +23,7 @@ from airflow_merge_provider.core.merge_load.columns import (
 )
 from airflow_merge_provider.core.merge_load.load import LoadConfig, fill_tables
 from airflow_merge_provider.core.merge_load.requirements import CONTENT, PREFIX, StagingRequirements
-from airflow_merge_provider.core.schema.type_text import show_identifier
+from airflow_merge_provider.core.schema.key_types import show_identifier
 from airflow_merge_provider.jobs.delta.table import read_example
 from airflow_merge_provider.jobs.merge_load.columns import (
     TargetColumns,

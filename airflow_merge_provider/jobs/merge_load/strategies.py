@@ -9,14 +9,12 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame
 
-from airflow_merge_provider.core.merge_load.config import AnyLoad
-from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
+from airflow_merge_provider.core.merge_load.config import AnyLoad, DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.requirements import StagingRequirements, build_requirements
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, build_history_shape
 from airflow_merge_provider.jobs.merge_load import delete_insert, upsert
 from airflow_merge_provider.jobs.merge_load.scd2 import versions
-from airflow_merge_provider.jobs.merge_load.scd2.history import History
-from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes
+from airflow_merge_provider.jobs.merge_load.scd2.history import History, LoadTimes
 from airflow_merge_provider.jobs.merge_load.scd2.snapshot import Snapshot
 from airflow_merge_provider.jobs.merge_load.sequences import Sequences
 from airflow_merge_provider.jobs.merge_load.staging import StagedLoad

@@ -11,7 +11,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_load.decision import JOB, LoadDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
-from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes, TimesTable
+from airflow_merge_provider.jobs.merge_load.scd2.history import LoadTimes, TimesTable
 from airflow_merge_provider.jobs.merge_load.sequences import Sequences, SequencesTable
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, TableShape, write_changes
 from airflow_merge_provider.jobs.run.target import TargetTable

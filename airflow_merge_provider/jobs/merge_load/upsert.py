@@ -9,7 +9,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import StructField
 
-from airflow_merge_provider.core.merge_load.keyed_loads import UpsertConfig
+from airflow_merge_provider.core.merge_load.config import UpsertConfig
 from airflow_merge_provider.core.merge_load.load import collect_columns
 from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.jobs.merge_load.changes import (

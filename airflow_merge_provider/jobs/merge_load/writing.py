@@ -11,8 +11,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.merge_load.columns import SHAPE
 from airflow_merge_provider.core.merge_load.decision import JOB
-from airflow_merge_provider.core.merge_load.target_form import SHAPE
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (

@@ -19,7 +19,7 @@ from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
     TypedReader,
 )
 from airflow_merge_provider.jobs.merge_record.readers.formats import find_reserved_name
-from airflow_merge_provider.jobs.merge_record.readers.records import Records
+from airflow_merge_provider.jobs.merge_record.readers.scan import Records
 from airflow_merge_provider.jobs.spark.files.csv_structure import CsvFile, find_repeated_name
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 

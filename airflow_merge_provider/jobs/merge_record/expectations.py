@@ -22,7 +22,7 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE
-from airflow_merge_provider.jobs.merge_record.readers.records import Records
+from airflow_merge_provider.jobs.merge_record.readers.scan import Records
 from airflow_merge_provider.jobs.run.marked_rows import build_failure
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.exact_text import JSON_OPTIONS

@@ -36,8 +36,7 @@ from airflow_merge_provider.jobs.merge_record.readers.json_numbers import (
     build_mixture_finder,
     has_fraction,
 )
-from airflow_merge_provider.jobs.merge_record.readers.records import Records
-from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, inspect_files
+from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, Records, inspect_files
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     TOO_DEEP,
     build_inferred_schema,

@@ -16,12 +16,11 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.expectations.result import REJECTED_FILES, ExpectationResult
 from airflow_merge_provider.core.file_options import find_option
+from airflow_merge_provider.core.merge_record.bins import COUNTS
 from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig
 from airflow_merge_provider.core.merge_record.landing import Listing, list_unknown_names, sort_listing
-from airflow_merge_provider.core.merge_record.plan import Plan, reduce_plan
-from airflow_merge_provider.core.merge_record.reasons import COUNTS
+from airflow_merge_provider.core.merge_record.plan import Plan, estimate_sizes, learn_size, reduce_plan
 from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field, unite_schemas
-from airflow_merge_provider.core.merge_record.sizes import estimate_sizes, learn_size
 from airflow_merge_provider.core.merge_record.state import (
     FOLDERS,
     State,
@@ -32,16 +31,14 @@ from airflow_merge_provider.core.merge_record.state import (
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.previous_run import RESULT
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import EXPECTATIONS, RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import EXPECTATIONS, Progress, RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import FULL_REFRESH, RunMode
 from airflow_merge_provider.jobs.merge_record import routing
-from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
+from airflow_merge_provider.jobs.merge_record.engine import Engine, Planner, SparkEngine
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.listing import build_queue, check_source
 from airflow_merge_provider.jobs.merge_record.files.storage import Open, open_storage
-from airflow_merge_provider.jobs.merge_record.planning import Planner
 from airflow_merge_provider.jobs.merge_record.publishing import Publisher, PublishResult
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import parse_schema, spark_schema
 from airflow_merge_provider.jobs.merge_record.report import (

@@ -12,7 +12,7 @@ from typing import Any
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.landing import Listing
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedMerge
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_record import routing
 from airflow_merge_provider.jobs.merge_record.engine import Engine
 from airflow_merge_provider.jobs.merge_record.files.journal import WITHDRAWN, Journal

@@ -12,10 +12,10 @@ from typing import Any
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.change_plan.summary import EXAMPLES_MAX, ChangeExample, ChangeSummary
+from airflow_merge_provider.core.merge_record.bins import EVICTED, EXPECTATION
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedFailure, PlannedMerge, next_expiry
-from airflow_merge_provider.core.merge_record.reasons import EVICTED, EXPECTATION
 from airflow_merge_provider.core.merge_record.state import State
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.reporter import RunResult

@@ -14,7 +14,7 @@ from airflow_merge_provider.core.errors import ConflictError
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.merge_record.state import update_files
 from airflow_merge_provider.core.run.previous_run import TOKEN
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.table_history import UNDO
 from airflow_merge_provider.core.undo.files import (
     RETURNED,

@@ -31,7 +31,7 @@ from airflow_merge_provider.jobs.merge_record.placements import (
 from airflow_merge_provider.jobs.merge_record.projection.fields import describe_lost_value, project_fields
 from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, POSITION
-from airflow_merge_provider.jobs.merge_record.readers.records import Records
+from airflow_merge_provider.jobs.merge_record.readers.scan import Records
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
 from airflow_merge_provider.jobs.spark.formats import spark_format
 from airflow_merge_provider.jobs.spark.sql import quote_column

@@ -19,16 +19,15 @@ from airflow_merge_provider.core.merge_source.decision import (
     JOB,
     OVERRIDES_HASH,
     MergeDecision,
+    compute_signature,
     describe_scan,
     has_same_rules,
     open_run,
 )
-from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunResult
+from airflow_merge_provider.core.run.reporter import Progress, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset, pin_source
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import normalize_uri, read_offsets
@@ -36,28 +35,32 @@ from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
 from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.quarantine import QUARANTINE
-from airflow_merge_provider.jobs.merge_source.diff.comparison import ComparedClusters
-from airflow_merge_provider.jobs.merge_source.diff.id_lineage import LINEAGE, LineageEvent
-from airflow_merge_provider.jobs.merge_source.diff.totals import (
+from airflow_merge_provider.jobs.merge_source.diff.comparison import (
     TOTALS,
+    ComparedClusters,
     Totals,
     continue_totals,
     count_totals,
     find_totals,
 )
+from airflow_merge_provider.jobs.merge_source.diff.id_lineage import LINEAGE, LineageEvent
 from airflow_merge_provider.jobs.merge_source.model import FullScanRequired
 from airflow_merge_provider.jobs.merge_source.output import render
-from airflow_merge_provider.jobs.merge_source.output.changed_rows import list_changed_rows
 from airflow_merge_provider.jobs.merge_source.output.metrics import (
     ALL,
     EVALUATED,
     MetricsRun,
     build_metrics_row,
 )
-from airflow_merge_provider.jobs.merge_source.output.row_changes import ID, RowChanges, compare_rows
-from airflow_merge_provider.jobs.merge_source.output.shape import list_new_columns
+from airflow_merge_provider.jobs.merge_source.output.row_changes import (
+    ID,
+    RowChanges,
+    compare_rows,
+    list_changed_rows,
+)
 from airflow_merge_provider.jobs.merge_source.output.side_tables import RecordedRows, list_recorded_rows
 from airflow_merge_provider.jobs.merge_source.output.target import DeltaTarget, Target
+from airflow_merge_provider.jobs.merge_source.output.typed_columns import list_new_columns
 from airflow_merge_provider.jobs.merge_source.report import build_counts, build_details
 from airflow_merge_provider.jobs.merge_source.resolution import NO_OVERRIDES, Resolution, resolve_entities
 from airflow_merge_provider.jobs.merge_source.scan.incremental_scan import PreviousScan

@@ -11,7 +11,7 @@ from airflow_merge_provider.core.merge_source.explanation import format_key
 from airflow_merge_provider.core.merge_source.refusals import HighFanoutKey, name_entity
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.components import count_sizes
-from airflow_merge_provider.jobs.merge_source.diff.totals import Totals
+from airflow_merge_provider.jobs.merge_source.diff.comparison import Totals
 from airflow_merge_provider.jobs.merge_source.resolution import Resolution
 
 _SIZES_MAX = 20

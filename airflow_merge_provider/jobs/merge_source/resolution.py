@@ -16,7 +16,7 @@ from airflow_merge_provider.core.merge_source.columns import check_rule_columns,
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, plan_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.table import count_records, read_dataset
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult, cluster_entities
@@ -44,12 +44,16 @@ from airflow_merge_provider.jobs.merge_source.model import (
     OutputAssignment,
     PreviousState,
 )
-from airflow_merge_provider.jobs.merge_source.scan.change_feed import require_feeds
 from airflow_merge_provider.jobs.merge_source.scan.incremental_scan import PreviousScan, plan_scan
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.scan.overrides import mark_overrides
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import REACHED, load_previous_state
-from airflow_merge_provider.jobs.merge_source.scan.source_scan import ScanResult, SourceScan, scan_sources
+from airflow_merge_provider.jobs.merge_source.scan.source_scan import (
+    ScanResult,
+    SourceScan,
+    require_feeds,
+    scan_sources,
+)
 from airflow_merge_provider.jobs.merge_source.scan.sources import Source, open_source
 from airflow_merge_provider.jobs.run.expectations import RunExpectations
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings

@@ -1,4 +1,4 @@
-"""Read a request file, run its job, and write the result file."""
+"""Read a request from a file or a URI, run its job, and write the result."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from airflow_merge_provider.core.capabilities import JOBS
 from airflow_merge_provider.core.capability import load_function
 from airflow_merge_provider.core.change_plan.shown_rows import mask_trace, use_shown_rows
 from airflow_merge_provider.core.child_process import die_with_parent
+from airflow_merge_provider.core.dataset import escape_pattern
 from airflow_merge_provider.core.errors import (
     ConfigError,
     MergeError,
@@ -34,7 +37,19 @@ from airflow_merge_provider.core.protocol import (
     parse_request,
 )
 from airflow_merge_provider.core.report import summarize_report
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
+
+
+def read_text(spark: SparkSession, uri: str) -> str:
+    """Return the text of a file."""
+    return str(spark.read.text(escape_pattern(uri), wholetext=True).collect()[0][0])
+
+
+def write_text(spark: SparkSession, uri: str, text: str) -> None:
+    """Write a text without line breaks into a folder, which has the file ``_SUCCESS`` when it is complete."""
+    rows = spark.createDataFrame([(text,)], "value string")
+    rows.coalesce(1).write.mode("overwrite").text(uri)
+
 
 Run = Callable[[Any, JobRequest, Progress], dict[str, Any]]
 
@@ -77,7 +92,6 @@ def _run_from_uris(
     """
     with progress.time_step("session"):
         spark = _open_session({})
-    from airflow_merge_provider.jobs.run.exchange import read_text, write_text  # noqa: PLC0415 - needs pyspark
 
     answer: JobResult | JobFailure
     with ExitStack() as stack:

@@ -14,12 +14,14 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.expectations.columns import (
+from airflow_merge_provider.core.expectations.config import (
+    REJECTED,
+    REJECTED_SUFFIX,
+    Expectation,
     find_unknown_columns,
     require_columns,
     require_sources,
 )
-from airflow_merge_provider.core.expectations.config import REJECTED, REJECTED_SUFFIX, Expectation
 from airflow_merge_provider.core.expectations.result import require_success
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.reporter import RunReporter

@@ -14,15 +14,18 @@ from pyspark.sql.types import DataType, StringType
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_row
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.expectations.columns import require_columns
-from airflow_merge_provider.core.expectations.config import Expectation
+from airflow_merge_provider.core.expectations.config import Expectation, require_columns
 from airflow_merge_provider.core.expectations.result import (
     ExpectationResult,
     build_result,
     check_freshness,
 )
-from airflow_merge_provider.core.schema.key_types import choose_comparison, suggest_casts
-from airflow_merge_provider.core.schema.type_text import is_comparable, show_identifier
+from airflow_merge_provider.core.schema.key_types import (
+    choose_comparison,
+    is_comparable,
+    show_identifier,
+    suggest_casts,
+)
 from airflow_merge_provider.jobs.run.change_set import read_row
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.exact_text import shown_row

@@ -20,7 +20,7 @@ from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run import steps
 from airflow_merge_provider.core.run.previous_run import load_previous_run
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.undo.choice import list_side_tables
 from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.delta.writer import change_flag

@@ -14,7 +14,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError, OutdatedPlanError, Problem, RiskError
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.previous_run import PreviousRun
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.table_log import parse_metadata
 from airflow_merge_provider.core.spark_conf import SINGLE_WRITER, TIME_ZONE
 from airflow_merge_provider.jobs.delta.log import read_history

@@ -36,8 +36,7 @@ from airflow_merge_provider.jobs.spark.files.containers import (
     explain_error,
     read_containers,
 )
-from airflow_merge_provider.jobs.spark.files.csv_files import scan_csv_files
-from airflow_merge_provider.jobs.spark.files.csv_structure import find_repeated_name
+from airflow_merge_provider.jobs.spark.files.csv_structure import find_repeated_name, scan_csv_files
 from airflow_merge_provider.jobs.spark.files.file_problem import (
     EXACT_NAMES,
     FileProblem,

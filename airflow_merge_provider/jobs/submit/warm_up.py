@@ -15,7 +15,7 @@ from typing import Any
 
 from airflow_merge_provider.core.child_process import die_with_parent
 from airflow_merge_provider.core.protocol import JobRequest, JobResult, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.run.entry import answer_request
 from airflow_merge_provider.jobs.spark.session import get_session
 

@@ -16,13 +16,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.merge_load.target_form import check_target_form
+from airflow_merge_provider.core.merge_load.columns import check_target_form
 from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run.population_check import has_flag
 from airflow_merge_provider.core.run.previous_run import RESULT, SIDE_TABLE_VERSIONS, TOKEN
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import APPROVED_BY, CHANGED, RunResult
+from airflow_merge_provider.core.run.reporter import APPROVED_BY, CHANGED, Progress, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.table_history import (
@@ -44,7 +43,7 @@ from airflow_merge_provider.jobs.delta.transaction import set_user_metadata
 from airflow_merge_provider.jobs.delta.writer import change_flag, delete_all_rows, restore_table, unset_flag
 from airflow_merge_provider.jobs.merge_load.changes import list_changed_rows
 from airflow_merge_provider.jobs.merge_load.report import VERSION_KINDS, count_rows
-from airflow_merge_provider.jobs.merge_load.scd2.load_times import TIMES, TimesTable
+from airflow_merge_provider.jobs.merge_load.scd2.history import TIMES, TimesTable
 from airflow_merge_provider.jobs.merge_load.scd2.removal import RemovedLoad
 from airflow_merge_provider.jobs.merge_load.sequences import SEQUENCES, SequencesTable
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, write_changes

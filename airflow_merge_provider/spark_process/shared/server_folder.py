@@ -1,8 +1,9 @@
-"""Keep the files of the shared servers of this user: locks, state, token and log of each server."""
+"""Keep the files of the shared servers of this user, the locks between their processes, and their slots."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -16,7 +17,54 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.spark_process.shared.file_lock import is_locked, release_lock, try_lock
+
+
+def try_lock(path: Path) -> int | None:
+    """Return the descriptor of a lock that this process now holds, or None if another process holds it.
+
+    The file is created if it is missing; its folder must exist.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    # The previous holder may have removed the file meanwhile: a lock on a file without a name is no lock.
+    if not _is_same_file(descriptor, path):
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds a lock; False if there is no such file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        # A shared lock, so that two processes that check at the same time do not find each other.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def release_lock(descriptor: int) -> None:
+    """Close a lock file, which releases the lock if no other process holds it."""
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
+
+
+def _is_same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
 
 _FOLDER_NAME = "airflow-merge-spark-{}"
 _KEY_FILE, _KEY_BYTES = "key", 32
@@ -224,3 +272,25 @@ def _write_json(file: Path, values: dict[str, Any]) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         json.dump(values, stream)
     part.replace(file)
+
+
+class Slot:
+    """A slot that this process holds; the kernel releases it if the process dies."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        os.utime(descriptor)
+
+    def release(self) -> None:
+        """Release the slot. Its time of release is when the server was last used."""
+        os.utime(self._descriptor)
+        release_lock(self._descriptor)
+
+
+def try_slot(folder: ServerFolder, count: int) -> Slot | None:
+    """Return a free slot of the server, or None if all are held."""
+    for number in range(count):
+        descriptor = try_lock(folder.slot_file(number))
+        if descriptor is not None:
+            return Slot(descriptor)
+    return None

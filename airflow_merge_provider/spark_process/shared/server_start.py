@@ -17,18 +17,20 @@ from operator import itemgetter
 from airflow_merge_provider.core.child_process import get_filesystem_id
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.spark_process.connect_server import START_SECONDS
-from airflow_merge_provider.spark_process.shared.file_lock import release_lock, try_lock
 from airflow_merge_provider.spark_process.shared.identity import ServerSpec, build_environment
 from airflow_merge_provider.spark_process.shared.server_folder import (
     ServerFolder,
     ServerState,
+    Slot,
     find_base_folder,
     list_folders,
     read_key,
+    release_lock,
     remove_left_folders,
+    try_lock,
+    try_slot,
 )
 from airflow_merge_provider.spark_process.shared.settings import LocalSparkSettings
-from airflow_merge_provider.spark_process.shared.slots import Slot, try_slot
 from airflow_merge_provider.spark_process.shared.supervisor import HOST, MODULE
 
 _START_POLL_SECONDS = 0.1

@@ -21,8 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.plan import plan_join
 from airflow_merge_provider.jobs.joiner.target import read_schema
-from airflow_merge_provider.jobs.joiner.transform import join_frames
-from airflow_merge_provider.jobs.joiner.unmatched import find_unmatched
+from airflow_merge_provider.jobs.joiner.transform import find_unmatched, join_frames
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 from tests.conformance.lean import lean_session
 from tests.conformance.oracles import joiner as oracle

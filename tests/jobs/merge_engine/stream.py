@@ -13,7 +13,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_engine.job import run
 from tests.reports import check_report
 from tests.tables import read_rows

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.population import Population
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_load.job import run
 from airflow_merge_provider.jobs.run.population import run_with_population
 from tests.conformance.merge_load import MemoryLake, MemoryTarget

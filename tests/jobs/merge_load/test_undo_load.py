@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.core.errors import ConflictError, DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.delta.transaction import commit_once
 from airflow_merge_provider.jobs.run import retry
 from airflow_merge_provider.jobs.run.retry import run_attempt

@@ -15,7 +15,7 @@ from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_load.columns import check_layout
 from airflow_merge_provider.core.merge_load.load import SchemaEvolution
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_load.changes import is_differing
 from airflow_merge_provider.jobs.merge_load.columns import content_hash
 from airflow_merge_provider.jobs.run.retry import run_attempt

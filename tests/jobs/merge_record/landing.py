@@ -16,7 +16,7 @@ from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.merge_record.plan import NewFiles, PlannedMerge
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
 from airflow_merge_provider.jobs.merge_record.expectations import RecordCheck
 from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue, QueuedFile

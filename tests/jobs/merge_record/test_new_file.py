@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.jobs.merge_record.files import new_file
-from airflow_merge_provider.jobs.merge_record.files.new_file import NewFile
+from airflow_merge_provider.jobs.merge_record.files import storage
+from airflow_merge_provider.jobs.merge_record.files.storage import NewFile
 
 
 @pytest.fixture(params=["unnamed", "named"], autouse=True)
 def file_system(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "named":
-        monkeypatch.setattr(new_file, "_UNNAMED", 0)
+        monkeypatch.setattr(storage, "_UNNAMED", 0)
 
 
 def write_text(path: Any, content: Any, *, replaces: Any) -> Any:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_record.engine import SparkEngine
 from airflow_merge_provider.jobs.merge_record.files import local_copies as spools
 from airflow_merge_provider.jobs.merge_record.files.local_copies import LocalCopies

@@ -17,7 +17,7 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, open_storage
 from airflow_merge_provider.jobs.merge_record.job import _resolve_config, run_with
 from airflow_merge_provider.jobs.undo import job as undo

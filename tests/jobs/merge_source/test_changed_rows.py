@@ -9,8 +9,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.merge_source.columns import REPLACED_COLUMN
 from airflow_merge_provider.core.merge_source.explanation import describe_member_changes
-from airflow_merge_provider.jobs.merge_source.output.changed_rows import list_changed_rows
-from airflow_merge_provider.jobs.merge_source.output.row_changes import ENTITY_HASH, ID
+from airflow_merge_provider.jobs.merge_source.output.row_changes import ENTITY_HASH, ID, list_changed_rows
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.jobs.merge_source.scan import change_feed, source_scan
+from airflow_merge_provider.jobs.merge_source.scan import source_scan
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import FeedPipe, Pipe, build_table
 from tests.jobs.merge_source.test_changes import format_rows
@@ -192,7 +192,7 @@ def test_what_a_feed_says_of_rows_is_counted() -> None:
             sequence = None
 
         source: Any = NoSequence()
-        return change_feed.FeedChanges(
+        return source_scan.FeedChanges(
             source, pa.array(hashes).to_numpy(), pa.array(net).to_numpy()
         ).is_plain(previous_hashes)
 

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities
-from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import LinkStatistics
+from airflow_merge_provider.jobs.merge_source.cluster.quarantine import LinkStatistics
 from tests.jobs.merge_source.test_components import Workload, build_side
 
 RULES = (

@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, DataType
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from airflow_merge_provider.jobs.spark.exact_text import exact_sql

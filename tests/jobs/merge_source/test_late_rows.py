@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.jobs.merge_source.scan import late_rows
+from airflow_merge_provider.jobs.merge_source.scan import incremental_scan
 from tests.jobs.merge_source.pipe import FeedPipe, Pipe
 from tests.jobs.merge_source.test_changes import format_rows
 
@@ -104,7 +104,7 @@ def test_late_rows_are_found_in_files_that_commits_moved(pipe: LatePipe) -> None
 def test_many_late_rows_are_compared_with_all(pipe: LatePipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """If most rows are late, all rows are compared, which also finds those that vanished."""
     start(pipe, NUMBERS)
-    monkeypatch.setattr(late_rows, "LATE_MAX_ROWS", 0)
+    monkeypatch.setattr(incremental_scan, "LATE_MAX_ROWS", 0)
     pipe.write_late(("a3", 4, 9))
     pipe.change("DELETE FROM {a} WHERE _id = 'a2'")
 

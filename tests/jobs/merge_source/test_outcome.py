@@ -10,7 +10,7 @@ import pytest
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.jobs.merge_source.cluster.assignment import assign_outputs
+from airflow_merge_provider.jobs.merge_source.cluster.clustering import assign_outputs
 from airflow_merge_provider.jobs.merge_source.model import (
     HASH,
     LABEL,

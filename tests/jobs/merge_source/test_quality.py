@@ -9,7 +9,7 @@ import pytest
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities
-from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import LinkStatistics
+from airflow_merge_provider.jobs.merge_source.cluster.quarantine import LinkStatistics
 from airflow_merge_provider.jobs.merge_source.output.metrics import find_bridges
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import build_table

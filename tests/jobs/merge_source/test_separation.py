@@ -14,8 +14,8 @@ from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.identity import Member
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, Pair
 from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities
-from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import LinkStatistics
 from airflow_merge_provider.jobs.merge_source.cluster.min_cut import cut_clusters
+from airflow_merge_provider.jobs.merge_source.cluster.quarantine import LinkStatistics
 from tests.jobs.merge_source.test_components import Workload, build_side
 
 RULES = (

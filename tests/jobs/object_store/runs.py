@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.protocol import Job, JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.run.population import run_with_population
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from tests.reports import check_report

@@ -18,7 +18,7 @@ from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.population import build_population
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.run.population import run_with_population
 from airflow_merge_provider.jobs.run.retry import run_attempt
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.lineage import describe_datasets, describe_run
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.lineage_model import DatasetLineage, RunLineage
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.delta.table import SparkLog
 
 pytestmark = pytest.mark.spark

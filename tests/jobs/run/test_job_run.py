@@ -17,8 +17,8 @@ from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.decision import JoinDecision
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.decision import FoldDecision
+from airflow_merge_provider.core.merge_load.config import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.decision import LoadDecision, check_dispatch
-from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.merge_source.decision import COUNTS
 from airflow_merge_provider.core.model import Config
@@ -26,8 +26,7 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import Progress, RunReporter, RunResult
 from airflow_merge_provider.core.spark_conf import SINGLE_WRITER, TIME_ZONE
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.run.change_set import ChangeSet

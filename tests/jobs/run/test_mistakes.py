@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.operators.scd2 import Scd2Operator

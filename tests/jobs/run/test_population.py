@@ -16,7 +16,7 @@ from airflow_merge_provider.core.errors import ConfigError, ConflictError, DataE
 from airflow_merge_provider.core.population import Population
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.previous_run import load_previous_run
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.delta.writer import WriteOptions
 from airflow_merge_provider.jobs.merge_load import job as merge_load

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 
 
 def test_a_step_is_one_line_and_one_figure() -> None:

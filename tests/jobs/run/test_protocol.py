@@ -15,9 +15,8 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConflictError
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.side_table_history import RUN
-from airflow_merge_provider.core.run.table_log import parse_metadata
+from airflow_merge_provider.core.run.reporter import Progress
+from airflow_merge_provider.core.run.table_log import RUN, parse_metadata
 from airflow_merge_provider.core.table_history import UNDO, HistoryEntry
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.side_table import SideTable

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import airflow_merge_provider
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.run.entry import answer_request
 from airflow_merge_provider.operators.upsert import UpsertOperator
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.before_spark import find_result
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.joiner import job as joiner
 from airflow_merge_provider.jobs.merge_engine import job as merge_engine
 from airflow_merge_provider.jobs.merge_load import job as merge_load

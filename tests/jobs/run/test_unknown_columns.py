@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 
 pytestmark = pytest.mark.spark
 

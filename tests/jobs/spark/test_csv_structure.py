@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from airflow_merge_provider.jobs.spark.files import csv_files
+from airflow_merge_provider.jobs.spark.files import csv_structure
 from airflow_merge_provider.jobs.spark.files.csv_structure import CsvScanner
 
 OPEN, AFTER = "a quoted value does not end", "text follows the end of a quoted value"
@@ -47,7 +47,7 @@ def test_structure_of_a_file(case: str) -> None:
     options, content, expected = CASES[case]
     scanner = CsvScanner({"header": "true", **options})
 
-    scanned = csv_files._scan_file(scanner, (b"\r", b"\0", b'"'), 1 << 20, io.BytesIO(content))
+    scanned = csv_structure._scan_file(scanner, (b"\r", b"\0", b'"'), 1 << 20, io.BytesIO(content))
 
     assert scanned is not None
     if isinstance(expected, str):
@@ -60,4 +60,4 @@ def test_files_that_spark_has_to_scan() -> None:
     """A damaged one and a large one of gzip."""
     packed = gzip.compress(b'id,v\n1,"x"\n')
     for content, share in ((packed[:-9], 1 << 20), (packed, 16)):
-        assert csv_files._scan_file(CsvScanner({}), (b'"',), share, io.BytesIO(content)) is None
+        assert csv_structure._scan_file(CsvScanner({}), (b'"',), share, io.BytesIO(content)) is None

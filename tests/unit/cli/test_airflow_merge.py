@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.airflow_cli.connections import check_connections
-from airflow_merge_provider.airflow_cli.settings import apply_settings
+from airflow_merge_provider.airflow_cli.settings import apply_settings, check_connections
 from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.cli.registry import COMMANDS
 from airflow_merge_provider.get_provider_info import get_provider_info

@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_merge_provider.cli import main as cli
+from airflow_merge_provider.core.merge_load.columns import SHAPE
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config, build_history_shape
-from airflow_merge_provider.core.merge_load.target_form import SHAPE
 from airflow_merge_provider.explain.target import find_key_columns, find_row_columns, open_target
 from tests.unit.cli.conftest import build_state
 

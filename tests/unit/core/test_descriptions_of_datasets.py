@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 from airflow_merge_provider.core.lineage import describe_datasets
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
+from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.delta_rs import DeltaRsLog
 from tests.unit.core.columns_shown import build_fields
 

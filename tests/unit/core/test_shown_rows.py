@@ -22,7 +22,7 @@ from airflow_merge_provider.core.change_plan.summary import ChangeSummary
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_engine.refusals import build_error
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.hooks._shown_rows import choose_shown_rows
+from airflow_merge_provider.hooks.spark_job import choose_shown_rows
 
 KEYS = ShownRows(rows="keys", key_columns=("id",))
 ROW = {"ID": 1, "mail": "x", "gone": None}

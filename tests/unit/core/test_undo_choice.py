@@ -11,8 +11,7 @@ import pytest
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter
+from airflow_merge_provider.core.run.reporter import Progress, RunReporter
 from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
 from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo
 from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig

@@ -11,7 +11,7 @@ from airflow_merge_provider.core.child_process import FILESYSTEM_SETTING
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.spark_process.connect_server import build_server_conf
-from airflow_merge_provider.spark_process.jvm.default_file_system import has_local_paths
+from airflow_merge_provider.spark_process.jvm.spark_defaults import has_local_paths
 from tests.tables import create_table
 
 HDFS = "hdfs://node:8020"

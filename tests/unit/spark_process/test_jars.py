@@ -14,7 +14,7 @@ import pytest
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.spark_process.jvm import jars
-from airflow_merge_provider.spark_process.jvm.hadoop_clients import AZURE_CLIENT, GCS_CLIENT, S3_CLIENT
+from airflow_merge_provider.spark_process.jvm.jars import AZURE_CLIENT, GCS_CLIENT, S3_CLIENT
 
 # Replacement of Spark's resolver that creates the files or prints the messages of Ivy.
 RESOLVER = """#!/bin/sh

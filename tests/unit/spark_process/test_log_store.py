@@ -18,7 +18,7 @@ from airflow_merge_provider.core.object_store.gcs_settings import GcsSettings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.spark_conf import session_conf
 from airflow_merge_provider.spark_process import launch
-from airflow_merge_provider.spark_process.jvm import hadoop_clients
+from airflow_merge_provider.spark_process.jvm import jars
 from airflow_merge_provider.spark_process.jvm.jars import delta_jars, find_java, spark_home
 from airflow_merge_provider.spark_process.jvm.log_store import jar
 
@@ -86,7 +86,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(launch, "spark_home", lambda: tmp_path)
     monkeypatch.setattr(launch, "delta_jars", lambda: ("/delta.jar",))
     monkeypatch.setattr(launch, "find_log_store_jar", lambda: Path("/log_store.jar"))
-    monkeypatch.setattr(hadoop_clients.HadoopClient, "find_jars", lambda client: (f"/{client.artifact}.jar",))
+    monkeypatch.setattr(jars.HadoopClient, "find_jars", lambda client: (f"/{client.artifact}.jar",))
     return tmp_path
 
 
@@ -136,13 +136,13 @@ def test_jars_of_the_user_are_not_added_again(machine: Path) -> None:
 
 def test_a_spark_with_another_hadoop_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The S3 client has to be of the version of Hadoop: the error names the setting."""
-    monkeypatch.setattr(hadoop_clients, "spark_home", lambda: tmp_path)
+    monkeypatch.setattr(jars, "spark_home", lambda: tmp_path)
 
     with pytest.raises(
         SetupError,
         match=r"does not have Hadoop 3\.5\.0 or 3\.4\.2: .* add hadoop-aws .*allow_single_writer",
     ):
-        hadoop_clients.S3_CLIENT.find_jars()
+        jars.S3_CLIENT.find_jars()
 
 
 def test_jars_that_cannot_be_downloaded_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,4 +160,4 @@ def test_jars_that_cannot_be_downloaded_are_named(tmp_path: Path, monkeypatch: p
     with pytest.raises(
         SetupError, match=r"Hadoop's S3 client cannot be downloaded from Maven Central: .*hadoop-aws:3\.5\.0"
     ):
-        hadoop_clients.S3_CLIENT.find_jars()
+        jars.S3_CLIENT.find_jars()

@@ -11,23 +11,25 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.spark_process.shared.file_lock import is_locked, release_lock, try_lock
 from airflow_merge_provider.spark_process.shared.server_end import build_end_error, classify_exit
 from airflow_merge_provider.spark_process.shared.server_folder import (
     ServerEnd,
     ServerFolder,
     find_base_folder,
+    is_locked,
     list_folders,
+    release_lock,
     remove_left_folders,
+    try_lock,
+    try_slot,
 )
 from airflow_merge_provider.spark_process.shared.server_run import ServerLog
 from airflow_merge_provider.spark_process.shared.server_start import format_duration
-from airflow_merge_provider.spark_process.shared.slots import try_slot
 from tests.unit.spark_process.conftest import FakeMachine
 
 _HOLD = """
 import sys, pathlib
-from airflow_merge_provider.spark_process.shared.file_lock import try_lock
+from airflow_merge_provider.spark_process.shared.server_folder import try_lock
 print(try_lock(pathlib.Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """

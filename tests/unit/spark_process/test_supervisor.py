@@ -21,11 +21,15 @@ from airflow_merge_provider.spark_process.shared import (
     supervisor as module,
 )
 from airflow_merge_provider.spark_process.shared.background import BackgroundWork, build_steps
-from airflow_merge_provider.spark_process.shared.file_lock import release_lock, try_lock
 from airflow_merge_provider.spark_process.shared.identity import build_spec, parse_spec
-from airflow_merge_provider.spark_process.shared.server_folder import ServerFolder, find_base_folder
+from airflow_merge_provider.spark_process.shared.server_folder import (
+    ServerFolder,
+    find_base_folder,
+    release_lock,
+    try_lock,
+    try_slot,
+)
 from airflow_merge_provider.spark_process.shared.settings import LocalSparkSettings
-from airflow_merge_provider.spark_process.shared.slots import try_slot
 from airflow_merge_provider.spark_process.shared.supervisor import Supervisor, build_conf
 from tests.unit.spark_process.conftest import FakeMachine, is_running, wait_until
 

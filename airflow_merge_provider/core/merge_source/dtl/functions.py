@@ -1,4 +1,4 @@
-"""The functions of match rules: pure functions on plain values, without state or clock.
+"""The functions of match rules, patterns too: pure functions on plain values, without state or clock.
 
 The names and semantics are those of the Sesam DTL. A value of the wrong type is ignored: a single value gives
 null, in a list it is left out. Standard library only: Spark sends these functions to its workers.
@@ -35,7 +35,40 @@ from airflow_merge_provider.core.merge_source.dtl.values import (
     distinct_values,
     is_text,
 )
-from airflow_merge_provider.core.merge_source.dtl.wildcard import matches_wildcard
+
+
+def matches_wildcard(pattern: str, text: str) -> bool:
+    """Return whether a pattern matches a whole text: ``*`` is any characters, ``?`` is one.
+
+    The part between two ``*`` has a fixed length and is matched at its first occurrence, so there is no
+    backtracking; a regular expression would try every position of every ``*``.
+
+    >>> matches_wildcard("a*c?", "abcd"), matches_wildcard("a*c", "abcd")
+    (True, False)
+    """
+    first, *later_parts = _compile_parts(pattern)
+    if not later_parts:
+        return first.fullmatch(text) is not None
+    match = first.match(text)
+    for part in later_parts[:-1]:
+        if match is None:
+            return False
+        match = part.search(text, match.end())
+    if match is None:
+        return False
+    end = len(pattern) - pattern.rfind("*") - 1
+    return len(text) - end >= match.end() and later_parts[-1].match(text, len(text) - end) is not None
+
+
+def _compile_parts(pattern: str) -> list[re.Pattern[str]]:
+    # A cache in this module could not be pickled for Spark's workers; ``re`` has its own cache.
+    return [
+        re.compile(
+            "".join("." if character == "?" else re.escape(character) for character in part), re.DOTALL
+        )
+        for part in pattern.split("*")
+    ]
+
 
 # Evaluated once per item of their second argument, in ``expressions``, which resolves ``_.``.
 ITEM_FUNCTIONS = ("filter", "map")

@@ -11,16 +11,14 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_load.check import CHECK_COUNTS, INVARIANTS, Scd2CheckConfig
-from airflow_merge_provider.core.merge_load.columns import check_named_columns
+from airflow_merge_provider.core.merge_load.columns import check_named_columns, read_history_settings
+from airflow_merge_provider.core.merge_load.config import CHECK_COUNTS, INVARIANTS, Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
-from airflow_merge_provider.core.merge_load.target_form import read_history_settings
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.previous_run import PreviousRun
-from airflow_merge_provider.core.run.progress import Progress
-from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
+from airflow_merge_provider.core.run.reporter import Progress, RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.jobs.delta.table import build_row_counter, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer_to_columns

@@ -1,4 +1,4 @@
-"""Compute the changes of a snapshot to a history: compare all keys first, then read only those that differ.
+"""Compute the changes of a snapshot to a history, and refuse those that are late or close too much.
 
 Rows and stored versions are joined by key and compared by hash alone, each read once. A snapshot newer than
 all stored versions ends versions and starts others. Any other snapshot (of the same time again, or late) is
@@ -8,11 +8,15 @@ merged with the stored versions as events, for the keys that differ.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Observation, functions as F
 
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.merge_load.requirements import PREFIX
-from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH, HASH_COLUMN
+from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH, HASH_COLUMN, Scd2Config
 from airflow_merge_provider.core.merge_load.timestamps import to_microseconds
 from airflow_merge_provider.jobs.delta.writer import OLD
 from airflow_merge_provider.jobs.merge_load.changes import (
@@ -25,7 +29,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     union_rows,
 )
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, moment_column, refer_to_columns
-from airflow_merge_provider.jobs.merge_load.scd2.history import History
+from airflow_merge_provider.jobs.merge_load.scd2.history import LATE, History
 from airflow_merge_provider.jobs.merge_load.scd2.intervals import list_absences, list_stored_events
 from airflow_merge_provider.jobs.merge_load.scd2.late_arrivals import LateArrivals
 from airflow_merge_provider.jobs.merge_load.snapshot_scope import INSIDE, mark_scope
@@ -318,3 +322,34 @@ class Snapshot:
     @property
     def _names(self) -> list[Column]:
         return refer_to_columns(self.history.naming.keys)
+
+
+def require_in_time(
+    counted_changes: CountedChanges, config: AnyLoad, boundary: datetime, target: Dataset
+) -> None:
+    """Raise an error if the load is older than versions that it would change.
+
+    :raises DataError: when it is.
+    """
+    late = counted_changes.counts.get(LATE, 0)
+    if late:
+        hint = "load in chronological order"
+        if isinstance(config, Scd2Config) and config.natural_key is None:
+            hint += "; with natural_key, on_late='repair' inserts late loads into the history"
+        message = f"the load of {boundary.isoformat()} is older than {late} versions in {target.id}"
+        raise DataError.from_problems([Problem("boundary_timestamp", "late", message, hint)])
+
+
+def require_few_endings(counted_changes: CountedChanges, config: AnyLoad) -> None:
+    """Raise an error if a snapshot would end a larger share of versions than allowed.
+
+    :raises DataError: when it would.
+    """
+    max_ratio = getattr(config, "max_close_ratio", None)
+    ended, valid = counted_changes.counts.get(ENDED, 0), counted_changes.counts.get(VALID, 0)
+    if max_ratio is not None and ended > max_ratio * valid:
+        message = (
+            f"the load would close {ended} of {valid} valid versions, more than a share of {max_ratio:g}"
+        )
+        hint = "check whether the source is complete; if it is, increase max_close_ratio for this run"
+        raise DataError.from_problems([Problem("max_close_ratio", "change-limit", message, hint)])

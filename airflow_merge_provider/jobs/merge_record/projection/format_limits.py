@@ -16,8 +16,12 @@ from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.core.merge_record.schema import NAME_PATTERNS, Schema
 from airflow_merge_provider.jobs.merge_record.readers.formats import write_options
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
-from airflow_merge_provider.jobs.spark.files.foreign_times import GREGORIAN_START
-from airflow_merge_provider.jobs.spark.files.value_problems import Rule, combine_problems, describe_value
+from airflow_merge_provider.jobs.spark.files.value_problems import (
+    GREGORIAN_START,
+    Rule,
+    combine_problems,
+    describe_value,
+)
 from airflow_merge_provider.jobs.spark.formats import LACKING
 from airflow_merge_provider.jobs.spark.sql import quote_column
 

@@ -19,7 +19,7 @@ from pyarrow import parquet
 from airflow_merge_provider.core.merge_record.schema import VOID, Field, Schema, Type
 from airflow_merge_provider.jobs.spark.files.container_files import INT96
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
-from airflow_merge_provider.jobs.spark.files.foreign_times import GREGORIAN_START, is_written_by_spark
+from airflow_merge_provider.jobs.spark.files.value_problems import GREGORIAN_START, is_written_by_spark
 
 _ARROW_TYPE_NAMES: dict[pa.DataType, str] = {
     pa.null(): VOID,

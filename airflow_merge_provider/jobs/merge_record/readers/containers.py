@@ -25,7 +25,7 @@ from airflow_merge_provider.jobs.spark.files.container_files import (
     read_orc_writer,
 )
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
-from airflow_merge_provider.jobs.spark.files.foreign_times import (
+from airflow_merge_provider.jobs.spark.files.value_problems import (
     GREGORIAN_START,
 )
 

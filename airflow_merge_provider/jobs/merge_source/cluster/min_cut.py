@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components, maxi
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.overrides import Pair, is_override
 from airflow_merge_provider.core.merge_source.refusals import name_entity
-from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import RuleLinks
+from airflow_merge_provider.jobs.merge_source.cluster.quarantine import RuleLinks
 from airflow_merge_provider.jobs.merge_source.model import EntityGraph, Numbers
 
 # No number of shared values outweighs an override.

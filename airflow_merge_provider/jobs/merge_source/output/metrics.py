@@ -13,7 +13,7 @@ import pyarrow as pa
 from airflow_merge_provider.core.merge_source.identity import output_id
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.components import count_sizes
-from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import RuleLinks
+from airflow_merge_provider.jobs.merge_source.cluster.quarantine import RuleLinks
 from airflow_merge_provider.jobs.merge_source.model import EntityGraph, Numbers
 
 ALL, EVALUATED = "all", "evaluated"

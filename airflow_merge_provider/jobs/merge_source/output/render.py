@@ -17,13 +17,13 @@ from airflow_merge_provider.jobs.merge_source.cluster.clustering import Clusteri
 from airflow_merge_provider.jobs.merge_source.diff.id_lineage import EVENT_NUMBER, STABLE
 from airflow_merge_provider.jobs.merge_source.model import HASH, LABEL
 from airflow_merge_provider.jobs.merge_source.output.content import Content
-from airflow_merge_provider.jobs.merge_source.output.shape import choose_content
 from airflow_merge_provider.jobs.merge_source.output.survivorship import (
     OFFSET,
     PICKED_BY_NAME,
     PROVENANCE,
     list_provenance,
 )
+from airflow_merge_provider.jobs.merge_source.output.typed_columns import choose_content
 from airflow_merge_provider.jobs.merge_source.resolution import Resolution
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS, STABLE_ID

@@ -13,7 +13,7 @@ from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import create_table, overwrite_table
 from airflow_merge_provider.jobs.merge_source.output.row_changes import RowChanges, write_changes
-from airflow_merge_provider.jobs.merge_source.output.shape import build_properties
+from airflow_merge_provider.jobs.merge_source.output.typed_columns import build_properties
 from airflow_merge_provider.jobs.run.target import TargetTable
 
 

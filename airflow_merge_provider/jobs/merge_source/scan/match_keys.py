@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.core import errors
 from airflow_merge_provider.core.merge_source.columns import ENTITY
-from airflow_merge_provider.core.merge_source.dtl import expressions, functions, values, wildcard
+from airflow_merge_provider.core.merge_source.dtl import expressions, functions, values
 from airflow_merge_provider.core.merge_source.dtl.expressions import Call, Expression, Path
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, is_override
@@ -51,7 +51,7 @@ _TEXT, _BOOLEAN, _NUMBER = (f"{kind}:" for kind in (values.STRING, values.BOOLEA
 _INTEGER_TYPES = (ByteType, ShortType, IntegerType, LongType)
 _CASES: Mapping[str, Callable[[Column], Column]] = {"lower": F.lower, "upper": F.upper}
 # Workers need these modules and may not have this package installed.
-_SHIPPED = (errors, values, wildcard, functions, expressions, typed_rows)
+_SHIPPED = (errors, values, functions, expressions, typed_rows)
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,35 @@
-"""Scan the columns of a source that clustering needs: IDs, deletion flags, hashes of contents and keys."""
+"""Scan the columns of a source that clustering needs, of all its entities or of those that have changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from pyspark.sql.types import StringType
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
+from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.run.columns import describe_text_order
+from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.jobs.delta.table import has_change_feed, read_change_feed
 from airflow_merge_provider.jobs.merge_source.model import (
     CONTENTS,
     HASH,
     Entities,
+    Flags,
     Keyed,
+    Numbers,
     SourceDelta,
     to_numbers,
 )
 from airflow_merge_provider.jobs.merge_source.scan import typed_rows
-from airflow_merge_provider.jobs.merge_source.scan.change_feed import FeedChanges
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys, build_source_keys
 from airflow_merge_provider.jobs.merge_source.scan.sources import (
     JSON,
@@ -34,8 +38,100 @@ from airflow_merge_provider.jobs.merge_source.scan.sources import (
     SCAN_ID,
     Source,
 )
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.errors import CHANGES_GONE_CONDITIONS, has_condition
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
 from airflow_merge_provider.jobs.spark.pickling import pickle_once
+
+_KIND, _COMMIT_VERSION = "_change_type", "_commit_version"
+_IS, _NET_CHANGE = "__merge_is", "net"
+
+
+@dataclass(frozen=True)
+class FeedChanges:
+    """The entities that commits changed: ``rows`` are their current rows, ``hashes`` cover all of them.
+
+    ``net`` is the net change of the number of rows of each entity.
+    """
+
+    rows: Source
+    hashes: Numbers
+    net: Numbers
+
+    def find_deleted(self, present: Numbers) -> Numbers:
+        """Return the entities that no longer exist, given those that do."""
+        return np.setdiff1d(self.hashes, present)
+
+    def is_plain(self, previous_hashes: Numbers) -> bool:
+        """Return whether every entity had at most one row, before (``previous_hashes``) and after."""
+        if self.rows.sequence is not None:
+            return True
+        existed: Flags = np.isin(self.hashes, previous_hashes)
+        after = existed.astype(np.int64) + self.net
+        return bool(((after == 0) | (after == 1)).all())
+
+
+def require_feeds(spark: SparkSession, pinned: Sequence[PinnedDataset]) -> None:
+    """Refuse datasets that have no change data feed.
+
+    :raises DataError: with every such dataset.
+    """
+    problems = [
+        _refuse_missing_feed(source.dataset) for source in pinned if not _keeps_feed(spark, source.dataset)
+    ]
+    if problems:
+        raise DataError.from_problems(problems)
+
+
+def read_feed_changes(
+    spark: SparkSession,
+    pinned: PinnedDataset,
+    since: int,
+    source: Source,
+    open_rows: Callable[[DataFrame], Source],
+) -> FeedChanges | None:
+    """Read what a dataset's commits after ``since`` changed; None if the feed does not reach back that far.
+
+    ``source`` has all rows, and ``open_rows`` maps rows of the feed to entities.
+    """
+    if pinned.version is None or pinned.version <= since:
+        return None
+    try:
+        feed = read_change_feed(spark, pinned.dataset, since + 1, pinned.version)
+        is_now = F.col(_KIND).isin("insert", "update_postimage")
+        rows = open_rows(feed.withColumn(_IS, is_now))
+        counted = rows.frame.groupBy(HASH).agg(F.sum(F.when(F.col(_IS), 1).otherwise(-1)).alias(_NET_CHANGE))
+        touched = counted.toArrow()
+    except Exception as error:
+        if has_condition(error, CHANGES_GONE_CONDITIONS):
+            return None
+        raise
+    hashes = touched.column(HASH).to_numpy().astype(np.int64)
+    net = touched.column(_NET_CHANGE).to_numpy().astype(np.int64)
+    if source.sequence is not None:
+        # The version that counts may be one that no commit has changed.
+        touched_ids = rows.frame.select(SCAN_ID).distinct()
+        frame = source.frame.join(F.broadcast(touched_ids), SCAN_ID, "left_semi")
+        return FeedChanges(replace(source, frame=frame, several=True), hashes, net)
+    return FeedChanges(replace(rows, frame=_select_newest(rows.frame)), hashes, net)
+
+
+def _select_newest(rows: DataFrame) -> DataFrame:
+    """Keep the row of each entity after the last commit that changed it, if the entity still exists."""
+    rank = "__merge_rank"
+    newest = Window.partitionBy(SCAN_ID).orderBy(
+        sql.quote_column(_COMMIT_VERSION).desc(), sql.quote_column(_IS).desc()
+    )
+    return rows.withColumn(rank, F.rank().over(newest)).where((F.col(rank) == 1) & F.col(_IS)).drop(rank)
+
+
+def _keeps_feed(spark: SparkSession, dataset: Dataset) -> bool:
+    return dataset.format == "delta" and has_change_feed(spark, dataset)
+
+
+def _refuse_missing_feed(dataset: Dataset) -> Problem:
+    hint = "set its table property delta.enableChangeDataFeed to true, or set change_detection to 'auto'"
+    return Problem(f"dataset {dataset.id!r}", "feed", "has no change data feed", hint)
 
 
 def read_entities(thin: pa.Table, sides: Sequence[Side]) -> Entities:

@@ -25,13 +25,13 @@ from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_h
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.file_store.folder import open_folder
 from airflow_merge_provider.jobs.spark.files.file_problem import FileProblem
-from airflow_merge_provider.jobs.spark.files.foreign_times import (
+from airflow_merge_provider.jobs.spark.files.raw_texts import select_file_options
+from airflow_merge_provider.jobs.spark.files.value_problems import (
     ODD_NANOS,
     find_lost_time,
     find_odd_nanos,
     is_written_by_spark,
 )
-from airflow_merge_provider.jobs.spark.files.raw_texts import select_file_options
 from airflow_merge_provider.jobs.spark.session import is_local
 from airflow_merge_provider.jobs.spark.storage import build_arguments
 

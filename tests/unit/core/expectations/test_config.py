@@ -13,7 +13,7 @@ from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_load.config import load_config
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
+from airflow_merge_provider.core.merge_source.decision import compute_signature
 
 LOAD = {"strategy": "upsert", "source": "a", "target": "t", "primary_key": "id"}
 QUARANTINE = {"condition": "n > 0", "action": "quarantine"}

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.preview import preview_join
+from airflow_merge_provider.core.joiner.plan import preview_join
 
 PIECES = ("a", "b", "a.x", "b.x", "a.x=b.x", "a.x,b.x", "a.x as b", "a=b", ".", "=", " as ", "true", "2", "")
 WORDS = st.sampled_from(PIECES)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.joiner.avro import from_record
 from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.schema import from_record
 
 
 def build_record(*types: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from airflow_merge_provider.core.joiner.config import (
     compute_signature,
     from_stage,
 )
-from airflow_merge_provider.core.joiner.preview import preview_join
+from airflow_merge_provider.core.joiner.plan import preview_join
 
 NO_KEYS: dict[str, Any] = {"join_keys": None}
 TWO = {"inputs": {"a": "A", "b": "B"}, "join_keys": "a.x = b.x"}

@@ -9,7 +9,7 @@ from airflow_merge_provider.core.joiner.schema import (
     normalize_type,
     parse_fields,
 )
-from airflow_merge_provider.core.schema.type_text import is_comparable
+from airflow_merge_provider.core.schema.key_types import is_comparable
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.preview import preview_join
+from airflow_merge_provider.core.joiner.plan import preview_join
 
 VECTORS = json.loads(
     (Path(__file__).parents[3] / "conformance" / "vectors" / "joiner.json").read_text("utf-8")

@@ -6,8 +6,7 @@ from typing import Any
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.plan import NewFiles
-from airflow_merge_provider.core.merge_record.sizes import estimate_sizes, learn_size
+from airflow_merge_provider.core.merge_record.plan import NewFiles, estimate_sizes, learn_size
 from airflow_merge_provider.core.merge_record.state import State
 
 PARQUET = {"reader": "json", "writer": "parquet", "size_basis": "estimated_output"}

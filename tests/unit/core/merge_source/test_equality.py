@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.decision import compute_signature
 from airflow_merge_provider.core.merge_source.equality import find_unknown_columns, list_rules, plan_rules
-from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 
 SIDES = st.sampled_from(["a.x", "a.y", "b.x", "b.'x'", "c.x", ["lower", "c.x"]])
 RULES = st.lists(st.tuples(st.just("eq"), SIDES, SIDES).map(list), max_size=5)

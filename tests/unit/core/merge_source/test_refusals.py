@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, list_awaited
 from airflow_merge_provider.core.merge_source.refusals import (
     OverlappingClusters,
     OversizedCluster,
@@ -15,7 +15,6 @@ from airflow_merge_provider.core.merge_source.refusals import (
     refuse_oversized_clusters,
     refuse_shared_ids,
 )
-from airflow_merge_provider.core.merge_source.signalling import list_awaited
 from airflow_merge_provider.core.population import list_unpopulated
 
 

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.decision import choose_run_mode, describe_scan
-from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
+from airflow_merge_provider.core.merge_source.decision import (
+    choose_run_mode,
+    compute_signature,
+    describe_scan,
+)
 from airflow_merge_provider.core.source_offset import SourceOffset, write_offsets
 
 CONFIG = MergeSourceConfig.parse({"version": 2, "datasets": ["A a"]})

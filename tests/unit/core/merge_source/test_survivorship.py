@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
+from airflow_merge_provider.core.merge_source.decision import compute_signature
 from airflow_merge_provider.core.merge_source.survivorship import (
     Preference,
     SurvivorshipRule,

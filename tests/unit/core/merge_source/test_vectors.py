@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, is_populated, is_signalling
 from airflow_merge_provider.core.merge_source.dtl.expressions import (
     evaluate_expression,
     parse_expression,
@@ -17,7 +17,6 @@ from airflow_merge_provider.core.merge_source.dtl.expressions import (
 )
 from airflow_merge_provider.core.merge_source.dtl.values import build_keys
 from airflow_merge_provider.core.merge_source.equality import list_rules
-from airflow_merge_provider.core.merge_source.signalling import is_populated, is_signalling
 from airflow_merge_provider.core.population import output_populated
 
 VECTORS = json.loads(

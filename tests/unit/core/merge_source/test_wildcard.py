@@ -8,7 +8,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from airflow_merge_provider.core.merge_source.dtl.wildcard import matches_wildcard
+from airflow_merge_provider.core.merge_source.dtl.functions import matches_wildcard
 
 
 @given(st.text("ab*?.\n", max_size=8), st.text("ab*?.\n", max_size=12))
