@@ -14,7 +14,7 @@ from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 from airflow_merge_provider.cli.main import add_arguments_when_chosen, run_command
 from airflow_merge_provider.cli.registry import COMMANDS, Command
 
-_PROGRAM, _GROUP_COMMAND = "airflow_merge_provider ", "airflow merge "
+_PROGRAM_PREFIX, _GROUP_COMMAND = "airflow_merge_provider ", "airflow merge "
 _HELP = "Run, check and explain merges over Delta tables"
 
 
@@ -37,7 +37,7 @@ def get_commands() -> list[GroupCommand]:
             name=command.name,
             help=command.summary,
             description=command.description,
-            epilog=command.epilog.replace(_PROGRAM, _GROUP_COMMAND),
+            epilog=command.epilog.replace(_PROGRAM_PREFIX, _GROUP_COMMAND),
             func=partial(run_in_airflow, command),
             args=(CommandArguments(command),),
         )

@@ -18,7 +18,7 @@ from airflow_merge_provider.core.report import cut_text
 # The XCom key of the report of a failed run, and the limit of its bytes.
 FAILURE_KEY = "merge_failure"
 FAILURE_MAX_BYTES = 48 << 10
-_TEXT_MAX_BYTES = 40_000
+_MESSAGE_MAX_BYTES = 40_000
 # The codes of errors after which a run may have committed.
 _UNCERTAIN = (JobError.code, UnrevertedError.code)
 
@@ -129,7 +129,7 @@ def _truncate_failure(report: FailureReport) -> FailureReport:
         ),
         ("problems", {"problems": report.problems[:1]}),
         ("expectations", {"expectations": []}),
-        ("message", {"message": cut_text(report.message, _TEXT_MAX_BYTES), "problems": []}),
+        ("message", {"message": cut_text(report.message, _MESSAGE_MAX_BYTES), "problems": []}),
     )
     for name, changes in steps:
         if len(json.dumps(report.model_dump(), default=str).encode()) <= FAILURE_MAX_BYTES:

@@ -31,7 +31,7 @@ LAUNCH, OTHER = "launch", "other"
 _TEXT_MAX_BYTES = 160
 _NAMED_SOURCES_MAX = 3
 _SUMMARY_WARNINGS_MAX = 3
-_CUT = "…"
+_ELLIPSIS = "…"
 
 
 class Measure(NamedTuple):
@@ -296,9 +296,9 @@ def cut_text(text: str, limit: int) -> str:
     if _count_bytes(text) <= limit:
         return text
     half = len(text) // 2
-    while half and _count_bytes(text[:half] + _CUT + text[-half:]) > limit:
+    while half and _count_bytes(text[:half] + _ELLIPSIS + text[-half:]) > limit:
         half = half * 3 // 4
-    return text[:half] + _CUT + text[len(text) - half :]
+    return text[:half] + _ELLIPSIS + text[len(text) - half :]
 
 
 def _cut_texts(value: Any) -> Any:

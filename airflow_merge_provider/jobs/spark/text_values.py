@@ -62,7 +62,7 @@ _ASKED: dict[str, tuple[type[DataType], ...]] = {
     "timestampntzformat": (TimestampNTZType,),
 }
 # Parts of such options by which Spark cuts a text in silence: digits of a second, and times of days.
-_CUT = {"timestampFormat": "S{7,}", "timestampNTZFormat": "S{7,}", "dateFormat": "[aBhHkKmsSnN]"}
+_CUT_PATTERNS = {"timestampFormat": "S{7,}", "timestampNTZFormat": "S{7,}", "dateFormat": "[aBhHkKmsSnN]"}
 _CUT_HINT = "write at most six digits of a second, and dates without times, or set the type STRING"
 # The locale of Spark, in which the texts of types are written.
 _LOCALE = "en-us"
@@ -191,7 +191,7 @@ class TextValues:
         if self.kind in _SPECIAL_FORMATS and locale.lower() != _LOCALE and (name := next(numbers, None)):
             message = f"the option locale={locale!r} gives numbers of the column {name!r} another meaning"
             yield Problem(self.path, "options", message, _LOCALE_HINT)
-        for name, pattern in _CUT.items():
+        for name, pattern in _CUT_PATTERNS.items():
             text = find_option(self.options, name)
             if has_type(schema, _ASKED[name.lower()]) and re.search(pattern, re.sub("'[^']*'", "", text)):
                 message = f"the option {name}={text!r} leaves out a part of times"
