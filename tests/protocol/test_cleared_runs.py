@@ -54,7 +54,8 @@ def build_lake(job: str, oldest: int) -> Lake:
     target = lake["t"]
     for number in range(RUNS):
         token = RunToken(dag_id="d", task_id="t", run_id=f"r{number}").model_dump()
-        target = target.commit_run(job, number + 1, "WRITE", (), {"token": token})
+        state = {"token": token, "immutable_options": {}}
+        target = target.commit_run(job, number + 1, "WRITE", (), state)
     return lake.write_table("t", replace(target, oldest=oldest))
 
 
