@@ -135,6 +135,8 @@ def find_target_state(
     if JOBS[request.job].open_run is None:
         return None
     config = JOBS[request.job].config.parse(request.config)
+    if getattr(config, "dispatch_by", None) is not None:
+        return TargetState(None, has_parts=True)
     target = resolve_dataset(getattr(config, config.output_field), request.warehouse, at=config.output_field)
     if target.format != "delta" or target.path is None:
         return None

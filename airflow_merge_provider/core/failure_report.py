@@ -26,11 +26,13 @@ _UNCERTAIN = (JobError.code, UnrevertedError.code)
 class TargetState(NamedTuple):
     """What the log of a target says after a failed run: its newest version, and the one of the run.
 
-    ``version`` is None if there is no table, ``own_version`` if no commit of the run is in the log.
+    ``version`` is None if there is no table, ``own_version`` if no commit of the run is in the log. With
+    ``has_parts``, rows name the tables of the target, each of which has a log of its own.
     """
 
     version: int | None
     own_version: int | None = None
+    has_parts: bool = False
 
 
 class FailureReport(BaseModel):
@@ -101,6 +103,9 @@ def describe_outcome(dataset: str | None, code: str, state: TargetState | None, 
     'golden is at version 2, and its log has no commit of this run'
     """
     name = dataset or "the target"
+    if state is not None and state.has_parts:
+        # Some of the tables may have a commit of the run, whatever has stopped it.
+        state, code = None, JobError.code
     if code == ConflictError.code:
         # The log may have a commit of the run that was reverted.
         at_version = "" if state is None or state.version is None else f"; it is at version {state.version}"

@@ -138,7 +138,9 @@ def find_state_folders(dataset: Dataset) -> list[StateFolder]:
     """
     if dataset.path is None:
         message = f"{dataset.uri} is a catalog table"
-        raise ConfigError.from_problems([Problem("target", "place", message, "set the location of a folder")])
+        raise ConfigError.from_problems(
+            [Problem("target", "location", message, "set the location of a folder")]
+        )
     folder = StateFolder(dataset.path)
     if folder.has_state():
         return [folder]

@@ -8,8 +8,8 @@ from tests.architecture.house import House
 
 # A number that becomes smaller becomes the limit here.
 LIMITS: dict[str, float] = {
-    "lines": 64_410,
-    "modules": 344,
+    "lines": 64_420,
+    "modules": 345,
     "lines of a module, largest": 600,
     "rooms": 23,
     "floors": 9,

@@ -68,3 +68,14 @@ def test_the_map_shows_the_layers_of_the_package() -> None:
     layers = read_layers("airflow_merge_provider")
     assert jobs == {"jobs"}
     assert floors == [layer - {"__main__", "listeners"} for layer in layers]
+
+
+def test_the_folders_and_modules_of_the_page_exist() -> None:
+    """Where a function or a concept lives is a path of the package, or of the checkout."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`([\w/*.-]+/[\w*.-]*)`", text)
+    package = ROOT / "airflow_merge_provider"
+
+    missing = [path for path in paths if not any([*package.glob(path), *ROOT.glob(path)])]
+
+    assert [path for path in missing if not any(package.rglob(path))] == []

@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.object_store.clients import add_spark_settings
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
-from airflow_merge_provider.jobs.spark.session import get_session, local_session, open_session
+from airflow_merge_provider.jobs.spark.connect_client import open_session
+from airflow_merge_provider.jobs.spark.session import get_session, local_session
 from airflow_merge_provider.spark_process.connect_token import add_token
 from airflow_merge_provider.spark_process.launch import submit_conf
 

@@ -140,6 +140,7 @@ def _find_fold(decision: merge_engine.FoldDecision, result: RunResult, lake: Lak
         **decision.reporter.build_state(result),
         **write_offsets([decision.source.offset]),
         SIDE_TABLE_LOCATIONS: {LOG: f"/lake/{CHANGES}"},
+        merge_engine.IMMUTABLE_OPTIONS: {},
     }
     operation = "MERGE" if last else "CREATE TABLE AS SELECT"
     return Work(last, operation, rows + gained, gained, state, side, lake[CHANGES].number, None)

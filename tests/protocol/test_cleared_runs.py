@@ -47,6 +47,26 @@ def open_run(job: str, lake: Lake, day: float, run: str = "r", **fields: Any) ->
     return decision
 
 
+@pytest.mark.parametrize("job", APPENDING)
+def test_the_target_is_looked_up_before_the_sources(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that reads newer sources and commits in between is a conflict, not one that is overwritten."""
+    lake, reads = build_lake(job, oldest=0), list[str]()
+
+    def record(read: Any) -> Any:
+        def record_read(log: LakeLog, dataset: Any, *more: Any) -> Any:
+            reads.append(dataset.uri)
+            return read(log, dataset, *more)
+
+        return record_read
+
+    for name in ("read_history", "find_newest_version"):
+        monkeypatch.setattr(LakeLog, name, record(getattr(LakeLog, name)))
+
+    open_run(job, lake, 9, "new")
+
+    assert reads.index("/lake/s") > reads.index("/lake/t")
+
+
 def build_lake(job: str, oldest: int) -> Lake:
     """Return a lake whose target has a commit of a run on each day, of which the log has the last ones."""
     lake = Lake()
@@ -54,7 +74,8 @@ def build_lake(job: str, oldest: int) -> Lake:
     target = lake["t"]
     for number in range(RUNS):
         token = RunToken(dag_id="d", task_id="t", run_id=f"r{number}").model_dump()
-        target = target.commit_run(job, number + 1, "WRITE", (), {"token": token})
+        state = {"token": token, "immutable_options": {}}
+        target = target.commit_run(job, number + 1, "WRITE", (), state)
     return lake.write_table("t", replace(target, oldest=oldest))
 
 

@@ -81,6 +81,19 @@ def test_a_run_without_work_keeps_its_state_with_spark() -> None:
         TaskRun(late, log).run_to_end()
 
 
+def test_a_target_of_another_version_is_folded_anew() -> None:
+    """Its state names the options of its rows in another way, so that a change of them would pass."""
+    lake = build_lake("merge_engine", oldest=0)
+    target = lake["t"].commit_run("merge_engine", 10, "MERGE", (), {"fixed": {"merge_engine": "aggregation"}})
+    lake = lake.write_table("t", target)
+
+    with pytest.raises(
+        DataError, match=r"options .* are not known to this version .run once with full_refresh"
+    ):
+        open_run("merge_engine", lake, 9, "new").choose_run_mode()
+    assert open_run("merge_engine", lake, 9, "new", full_refresh=True).choose_run_mode()[0] == "full"
+
+
 def test_a_renewed_state_is_no_run() -> None:
     """The run stays the one that an undo undoes and that its own retry finds, with its rows and warnings."""
     table = Table().commit_run("joiner", 1, "WRITE", ("a",), {"token": {"run_id": "r0"}})

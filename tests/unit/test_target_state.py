@@ -11,7 +11,7 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 
 from airflow_merge_provider.before_spark import find_target_state
-from airflow_merge_provider.core.failure_report import TargetState
+from airflow_merge_provider.core.failure_report import TargetState, describe_outcome
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.decision import RequiresSparkError
 
@@ -50,6 +50,17 @@ def test_a_log_that_this_machine_may_not_have_says_nothing(tmp_path: Path) -> No
     """A path on a cluster is not one of this machine: that there is no table here means nothing."""
     with pytest.raises(RequiresSparkError):
         find_state(tmp_path, is_local=False)
+
+
+def test_tables_that_rows_name_have_logs_of_their_own(tmp_path: Path) -> None:
+    """The run may have committed to some of them before it failed, whatever its error is."""
+    state = find_state(tmp_path, config={**LOAD, "dispatch_by": "kind"})
+
+    outcomes = {
+        describe_outcome("lake", code, state, dry_run=False) for code in ("data", "conflict", "job", "risk")
+    }
+    assert outcomes == {"it is not known whether the run has written to lake: see its history"}
+    assert describe_outcome("lake", "data", state, dry_run=True) == "nothing was written to lake"
 
 
 def test_files_have_no_log(tmp_path: Path) -> None:

@@ -145,11 +145,11 @@ def open_run(log: TableLog, config: JoinerConfig, request: JobRequest, progress:
         # A dataset that is joined to itself is read at one version.
         if dataset not in datasets:
             datasets.append(dataset)
+    # First, so that a run that joins newer versions of the inputs meanwhile is a conflict.
+    last = load_previous_run(log, target, JOB, request)
     # Each table takes a few small requests that mostly wait for I/O.
     with ThreadPoolExecutor() as pool:
-        previous_run = pool.submit(load_previous_run, log, target, JOB, request)
-        pinned = pool.map(lambda dataset: pin_source(log, dataset, request), datasets)
-        last, versions = previous_run.result(), list(pinned)
+        versions = list(pool.map(lambda dataset: pin_source(log, dataset, request), datasets))
     sources = {stage: versions[datasets.index(dataset)] for stage, dataset in inputs.items()}
     previous = None if last is None else complete_state(last)
     reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, sources, previous)

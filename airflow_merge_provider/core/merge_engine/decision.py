@@ -178,7 +178,10 @@ class FoldDecision(RunDecision):
             return
         if self.config.incremental:
             self._require_offset(self.last, target, offsets)
-        previous_options = self.last.state.get(IMMUTABLE_OPTIONS, {})
+        if self.state and IMMUTABLE_OPTIONS not in self.state:
+            message = f"the options with which {target.uri} was written are not known to this version"
+            raise _build_refusal("target", message, "run once with full_refresh=True")
+        previous_options = self.state.get(IMMUTABLE_OPTIONS, {})
         problems = list(refusals.find_breaks(previous_options, refusals.build_fixed_settings(self.config)))
         if problems:
             raise ConfigError.from_problems(problems)

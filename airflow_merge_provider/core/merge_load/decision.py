@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -143,22 +144,26 @@ def open_run(log: TableLog, config: AnyConfig, request: JobRequest, progress: Pr
     """
     if isinstance(config, Scd2CheckConfig):
         raise RequiresSparkError("a check reads rows")
-    target, source = resolve_load(log, config, request)
     if config.dispatch_by is not None:
+        resolve_load(log, config, request)
         raise RequiresSparkError("the rows name the targets")
-    return open_load(log, config, request, progress, target, source)
+    target = resolve_dataset(config.target, request.warehouse, at="target")
+    return open_load(log, config, request, progress, target, partial(_pin_source, log, config, request))
+
+
+def _pin_source(log: TableLog, config: AnyLoad, request: JobRequest) -> PinnedDataset:
+    return pin_source(log, resolve_dataset(config.source, request.warehouse, at="source"), request)
 
 
 def resolve_load(log: TableLog, config: AnyLoad, request: JobRequest) -> tuple[Dataset, PinnedDataset]:
-    """Return the target of a load, and its source at the version that the run reads.
+    """Return what contains the tables that rows name, and the source at the version that the run reads.
 
     :raises ConfigError: if a dataset is not valid, or if saved plans are not supported.
     :raises DataError: if the source is something other than expected.
     """
     target = resolve_dataset(config.target, request.warehouse, at="target")
-    source = pin_source(log, resolve_dataset(config.source, request.warehouse, at="source"), request)
-    if config.dispatch_by is not None:
-        check_dispatch(request)
+    source = _pin_source(log, config, request)
+    check_dispatch(request)
     return target, source
 
 
@@ -168,13 +173,16 @@ def open_load(
     request: JobRequest,
     progress: Progress,
     target: Dataset,
-    source: PinnedDataset,
+    find_source: Callable[[], PinnedDataset],
 ) -> LoadDecision:
-    """Find the previous run of a target, and return the decision about the load of a source into it.
+    """Find the previous run of a target and then the source, and return the decision about the load.
 
-    :raises DataError: if the target is something other than expected.
+    In this order, a run that loads a newer version of the source meanwhile is a conflict.
+
+    :raises DataError: if the target or the source is something other than expected.
     """
     last = load_previous_run(log, target, JOB, request, adopts=config.adopt)
+    source = find_source()
     sources = {source.dataset.id: source}
     reporter = RunReporter(count_pinned(log), request, progress, COUNTS, target, sources, last)
     return decide_load(config, source, reporter, partial(log.read_example, source))

@@ -213,10 +213,10 @@ def _find_version_with_flag(version: int, history: Sequence[HistoryEntry]) -> in
     for entry in history:
         if entry.version > version:
             continue
-        if REMOVES_FLAG in (entry.user_metadata or ""):
-            return entry.version - 1
         if entry.effect != "none" or _changes_definition(entry):
             break
+        if REMOVES_FLAG in (entry.user_metadata or ""):
+            return entry.version - 1
     return version
 
 

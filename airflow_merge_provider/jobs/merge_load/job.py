@@ -98,7 +98,7 @@ def _load_parts(log: SparkLog, config: AnyLoad, request: JobRequest, progress: P
 
     def load_part(name: str, checked: JobRequest) -> dict[str, Any]:
         with progress.time_step("resolve inputs"):
-            decision = open_load(log, config, checked, progress, parts[name], source)
+            decision = open_load(log, config, checked, progress, parts[name], lambda: source)
         return LoadRun(log.spark, decision, DeltaTarget(log.spark, decision), part=name).run_to_end()
 
     change = partial(change_flags, log)

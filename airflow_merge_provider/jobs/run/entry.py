@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.capabilities import JOBS
 from airflow_merge_provider.core.capability import load_function
@@ -38,6 +36,9 @@ from airflow_merge_provider.core.protocol import (
 )
 from airflow_merge_provider.core.report import summarize_report
 from airflow_merge_provider.core.run.reporter import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def read_text(spark: SparkSession, uri: str) -> str:
@@ -151,17 +152,17 @@ def build_failure(error: Exception, *, has_begun: bool = True) -> JobFailure:
 
     :param has_begun: whether the run had a session.
     """
-    from airflow_merge_provider.jobs.spark.errors import (  # noqa: PLC0415 - pyspark may be missing
-        convert_error,
-        describe_unknown_error,
-    )
+    merge_error: MergeError | None
+    if isinstance(error, MergeError):
+        merge_error, trace = error, ""
+    else:
+        from airflow_merge_provider.jobs.spark import errors  # noqa: PLC0415 - pyspark may be missing
 
-    merge_error = error if isinstance(error, MergeError) else convert_error(error, has_begun=has_begun)
-    trace = "" if merge_error is error else mask_trace("".join(traceback.format_exception(error)))
-    if merge_error is None:
-        return JobFailure(
-            code="job", message=describe_unknown_error(error), retryable=True, trace=trace[-_LONGEST_TRACE:]
-        )
+        merge_error = errors.convert_error(error, has_begun=has_begun)
+        trace = mask_trace("".join(traceback.format_exception(error)))[-_LONGEST_TRACE:]
+        if merge_error is None:
+            message = errors.describe_unknown_error(error)
+            return JobFailure(code="job", message=message, retryable=True, trace=trace)
     problems = tuple(
         {"path": problem.path, "code": problem.code, "message": problem.message, "hint": problem.hint}
         for problem in merge_error.problems
@@ -171,7 +172,7 @@ def build_failure(error: Exception, *, has_begun: bool = True) -> JobFailure:
         message=merge_error.message,
         problems=problems,
         retryable=merge_error.retryable,
-        trace=trace[-_LONGEST_TRACE:],
+        trace=trace,
         report=merge_error.report,
     )
 
@@ -191,18 +192,25 @@ def _import_job(name: str) -> Run:
     if name not in JOBS:
         hint = suggest_name(name, JOBS, "jobs")
         raise ConfigError.from_problems([Problem("job", "unknown", f"unknown job {name!r}", hint)])
-    return load_function(JOBS[name].job)
+    try:
+        return load_function(JOBS[name].job)
+    except ImportError as error:
+        raise _refuse_missing_library(error) from None
 
 
 def _open_session(conf: Mapping[str, str]) -> Any:
     try:
         from airflow_merge_provider.jobs.spark.session import get_session  # noqa: PLC0415 - may be missing
     except ImportError as error:
-        raise SetupError(
-            "The Python of the Spark driver cannot import pyspark: "
-            f"run pip install 'airflow-merge-provider[spark]' on the driver ({error})"
-        ) from None
+        raise _refuse_missing_library(error) from None
     return get_session(conf)
+
+
+def _refuse_missing_library(error: ImportError) -> SetupError:
+    return SetupError(
+        f"The Python of the Spark driver cannot import {(error.name or 'pyspark').partition('.')[0]}: "
+        f"run pip install 'airflow-merge-provider[spark]' on the driver ({error})"
+    )
 
 
 def _write_answer(path: Path, answer: JobResult | JobFailure) -> None:

@@ -39,6 +39,12 @@ _RPC = re.compile(
 _ANSWERED = ("StatusCode.INTERNAL", "StatusCode.UNKNOWN")
 # The message of an aborted job contains the error of its last task, with a stack.
 _LAST_FAILURE = re.compile(r"\(TID \d+\) \([^()\n]*\): ")
+# What users have named, in a message without values: quoted names, where an apostrophe stands after a letter,
+# statements, and locations, which have blanks perhaps, but not before a colon.
+_USER_TEXT = re.compile(
+    r"(?<!\w)(['\"`])(?:(?!\1).)*\1(?!\w)|\n== SQL[\s\S]*"
+    r"|(?<![^\s/])[^\s/]*/(?:(?:(?!: |\):)[^\n])*/)?(?:(?!\):)\S)*"
+)
 _CAUSE_PATTERN = re.compile(
     r"(?:\A:? ?|^Caused by: )((?:[a-z_]\w*\.)*[A-Z][\w$]*)(?::? ?(.*?))?"
     r"(?=\n\s+(?:at |\.\.\. \d)|\nCaused by: |\n\n|\Z)",
@@ -83,10 +89,20 @@ class Cause(NamedTuple):
 
     @property
     def known_text(self) -> str:
-        """What may tell the kind of the error: class, condition, and a message that has no values."""
+        """What may tell the kind of the error: condition, class, and a message without names of users."""
         # The message of a file that cannot be read has its path only, which has values of partitions.
         has_text = not self.has_values and not self.condition.startswith(OF_A_FILE)
-        return f"{self.condition} {self.name}: {self.message if has_text else ''}"
+        return f"{self._head}{_USER_TEXT.sub('', self.message) if has_text else ''}"
+
+    @property
+    def named_text(self) -> str:
+        """What may have the name of the error: its condition, or without one its class and its message."""
+        has_name = self.condition and not self.condition.startswith("_LEGACY")
+        return self._head if has_name else self.known_text
+
+    @property
+    def _head(self) -> str:
+        return f"{self.condition} {self.name}: "
 
 
 def raise_problem(origin: Column, problem: Column) -> Column:

@@ -22,9 +22,6 @@ _LOST_SERVER = re.compile(
     r"StatusCode\.UNAVAILABLE|"
     r"INVALID_HANDLE\.(SESSION_(NOT_FOUND|CHANGED|CLOSED)|OPERATION_(NOT_FOUND|ABANDONED))"
 )
-# Names and values in messages are quoted; an apostrophe stands after a letter.
-_QUOTED_NAME = re.compile(r"(?<!\w)(['\"`])(?:(?!\1).)*\1(?!\w)")
-
 # How Spark's errors name what does not exist.
 _SUBJECT = re.compile(
     r"(?:The (?:catalog|schema|table or view)|single-part namespace, but got identifier|Path does not exist:)"
@@ -135,10 +132,10 @@ def _is_of_names_or_files(cause: Cause) -> bool:
 
 
 def _find_known(causes: Sequence[Cause]) -> MergeError | None:
+    texts = [(cause, cause.named_text, cause.known_text) for cause in causes]
     for entry in KNOWN_ERRORS:
-        for cause in causes:
-            # Without what it quotes, which may be a value.
-            if entry.is_in(_QUOTED_NAME.sub("", cause.known_text)):
+        for cause, named_text, text in texts:
+            if entry.is_in(named_text, text):
                 subject = _SUBJECT.search(cause.message)
                 path = f"{subject[1].replace('`', '').rstrip('.')}: " if subject else ""
                 return entry.kind(f"{path}{entry.message}\n{cause.shown_line}")

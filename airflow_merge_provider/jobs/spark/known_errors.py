@@ -26,9 +26,11 @@ class KnownError(NamedTuple):
     names: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
 
-    def is_in(self, text: str) -> bool:
-        """Return whether a text without values has one of the names, or matches one of the texts."""
-        return any(name in text for name in self.names) or any(re.search(part, text) for part in self.texts)
+    def is_in(self, named_text: str, text: str) -> bool:
+        """Return whether one of the names is in a text without values, or one of the texts in another."""
+        return any(name in named_text for name in self.names) or any(
+            re.search(part, text) for part in self.texts
+        )
 
 
 # The first match counts. Names of servers are the same in both kinds of session, classes of Python are not.

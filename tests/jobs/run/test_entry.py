@@ -6,6 +6,8 @@ import gc
 import json
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -175,6 +177,47 @@ def test_a_request_of_another_protocol_is_answered_too(
     assert code == 1
     assert "the request does not match protocol 1" in result.message
     assert "install the same version" in result.message
+
+
+_WITHOUT_LIBRARY = """
+import sys
+sys.modules[sys.argv[1]] = None
+from airflow_merge_provider.jobs.run import entry
+from airflow_merge_provider.jobs.submit.main import main
+from airflow_merge_provider.core.capabilities import JOBS
+entry.die_with_parent = lambda: None
+if sys.argv[1] == "grpc":
+    # A session without a server needs none of it, nor does any job.
+    import airflow_merge_provider.jobs.spark.session
+    sys.exit([name for name in JOBS if not callable(entry._import_job(name))] or 0)
+try:
+    sys.exit(main(sys.argv[2:]))
+except entry.SetupError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("library", ["pyspark", "grpc"])
+def test_a_driver_needs_only_what_its_session_needs(tmp_path: Path, library: str) -> None:
+    """A driver without PySpark says so; the library of Spark Connect is needed only for a server."""
+    request, result = tmp_path / "request.json", tmp_path / "result.json"
+    request.write_text(probe.build_request("s", "t").model_dump_json())
+
+    def run_driver(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", _WITHOUT_LIBRARY, library, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    process = run_driver(str(request), str(result))
+
+    if library == "grpc":
+        assert (process.returncode, process.stderr) == (0, "")
+        return
+    assert process.returncode == 1, process.stderr
+    failure = parse_result(result.read_text(), 0.0)
+    assert isinstance(failure, JobFailure)
+    assert (failure.code, failure.retryable) == ("setup", False)
+    assert failure.message.startswith("The Python of the Spark driver cannot import pyspark: run pip install")
+    assert run_driver("file:///request.json", "file:///result").stdout.startswith("The Python of the Spark")
 
 
 def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:

@@ -12,7 +12,7 @@ import grpc  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
-from airflow_merge_provider.jobs.spark.session import LossPolicy, OneAddressChannel
+from airflow_merge_provider.jobs.spark.connect_client import LossPolicy, OneAddressChannel
 from airflow_merge_provider.spark_process.connect_token import add_token
 
 

@@ -35,6 +35,7 @@ CASES: dict[str, tuple[dict[str, str], bytes, str | tuple[str, ...]]] = {
     "gzip": ({}, gzip.compress(b'id,v\r\n1,"x"\r\n'), ("id", "v")),
     "open gzip": ({}, gzip.compress(b'id,v\n1,"x\n2,y\n'), f"line 3: {OPEN}"),
     "ends of gzip": ({}, gzip.compress(b'id,v\r\n1,"x"\n'), "line 2: it ends in another way"),
+    "gzip without its name": ({}, gzip.compress(b'id,v\n1,"x"\n'), "it has bytes that are not UTF-8"),
     "line end": ({"lineSep": "\r\n"}, b"id,v\r\n1,x\r\n", ("id", "v")),
     "own line end": ({"lineSep": "|"}, b"id,v|1,x|", "its lines end with"),
     "other line end": ({"lineSep": "\n"}, b"id,v\r\n1,x\r\n", "its lines end with"),
@@ -47,7 +48,9 @@ def test_structure_of_a_file(case: str) -> None:
     options, content, expected = CASES[case]
     scanner = CsvScanner({"header": "true", **options})
 
-    scanned = csv_structure._scan_file(scanner, (b"\r", b"\0", b'"'), 1 << 20, io.BytesIO(content))
+    scanned = csv_structure._scan_file(
+        scanner, (b"\r", b"\0", b'"'), 1 << 20, io.BytesIO(content), is_packed=case.endswith("gzip")
+    )
 
     assert scanned is not None
     if isinstance(expected, str):
@@ -59,5 +62,6 @@ def test_structure_of_a_file(case: str) -> None:
 def test_files_that_spark_has_to_scan() -> None:
     """A damaged one and a large one of gzip."""
     packed = gzip.compress(b'id,v\n1,"x"\n')
-    for content, share in ((packed[:-9], 1 << 20), (packed, 16)):
-        assert csv_structure._scan_file(CsvScanner({}), (b'"',), share, io.BytesIO(content)) is None
+    for content, share in ((packed[:-9], 1 << 20), (packed + b"x", 1 << 20), (packed, 16)):
+        file = io.BytesIO(content)
+        assert csv_structure._scan_file(CsvScanner({}), (b'"',), share, file, is_packed=True) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession
 
@@ -198,6 +198,48 @@ def test_texts_of_unknown_errors_do_not_decide(text: str) -> None:
             assert convert_error(failure) is None
             assert describe_unknown_error(failure) == f"{name}: ***"
         assert not has_condition(failure, [COMMIT_REFUSED])
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        ("PATH_NOT_FOUND", "Path does not exist: file:/lake/AccessDenied. SQLSTATE: 42K03"),
+        ("PATH_NOT_FOUND", "Path does not exist: file:/lake/my AccessDenied files. SQLSTATE: 42K03"),
+        (
+            "PARSE_SYNTAX_ERROR",
+            "Syntax error at or near 'x'.\n\n== SQL ==\nOutOfMemoryError = 'x\nConnection refused",
+        ),
+        ("", "java.io.FileNotFoundException: File file:/t/day=AccessDenied/p.parquet does not exist"),
+        ("", "java.io.FileNotFoundException: /t/day=a OutOfMemoryError b/p.parquet (No such file)"),
+        ("", "java.io.FileNotFoundException: File s3a://b/UnknownHostException does not exist"),
+    ],
+)
+def test_names_of_users_do_not_decide_the_kind_of_an_error(condition: str, text: str) -> None:
+    """A folder, a value of a partition or a column may have the name of an error."""
+    failure = AnalysisException(text, errorClass=condition) if condition else _fail_in_jvm(text)
+
+    error = convert_error(failure)
+
+    assert (type(error), "does not exist" in str(error)) == (
+        (DataError, condition != "PARSE_SYNTAX_ERROR") if condition else (type(None), False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "s3a://b/k: x on s3a://b/k: software.amazon.X: Denied (ID: a/b=):InvalidAccessKeyId",
+            "no credentials",
+        ),
+        ("s3a://b/k: org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: none", "no credentials"),
+        ("/t/_delta_log/0.json (Permission denied)", "may not read or write"),
+        ("Call From a/10.0.0.1 to b:9000 failed: java.net.ConnectException: x; see http://x/y", "be reached"),
+    ],
+)
+def test_codes_beside_a_location_decide(text: str, message: str) -> None:
+    """The code of a store may be in a text only, after the location that it is about."""
+    assert message in str(convert_error(_fail_in_jvm(f"java.io.IOException: {text}")))
 
 
 def test_a_file_that_cannot_be_read_now_is_read_again() -> None:

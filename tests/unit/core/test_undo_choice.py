@@ -168,6 +168,8 @@ def test_an_undo_of_a_repeated_undo_returns_the_flag() -> None:
     ):
         entries = (build_run(0), first, HistoryEntry(2, operation), build_undo(3, -1))
         assert choose(*entries, run="u3").version == version
+    named_so = build_commit(0, "MERGE", "r0", {"config": {"primary_key": ["removes_flag"]}})
+    assert choose(named_so, build_undo(1, -1), run="u1").version == 0
 
 
 @pytest.mark.parametrize("first", [0, 3])

@@ -295,8 +295,8 @@ def _describe_error(error: csv.Error, line: int) -> str:
 
 # The driver reads files of so many bytes together, else only their headers.
 _SCAN_MAX_BYTES = 1 << 30
-# The first bytes of gzip, and how many bytes of text one of it may have.
-_GZIP, _GZIP_FACTOR = b"\x1f\x8b", 8
+# The name by which Spark knows gzip, and how many bytes of text one of it may have.
+_GZIP_SUFFIX, _GZIP_FACTOR = ".gz", 8
 # Characters without which each line is a record, in encodings with one byte for each of them.
 _NO_RECORD_END = (b"\r", b"\0")
 
@@ -305,19 +305,25 @@ def scan_csv_files(spark: SparkSession, dataset: Dataset, options: Mapping[str, 
     """Return the structure of the files of a dataset by their URIs."""
     uris = list_files(spark, dataset)
     scanner = CsvScanner(options, dataset.id)
-    plain = [uri for uri in uris if uri.endswith(".gz") or not re.search(COMPRESSED, uri)]
+    plain = [uri for uri in uris if not re.search(COMPRESSED, uri)]
+    packed = [uri for uri in uris if uri.endswith(_GZIP_SUFFIX)]
     is_strict = find_option(options, "mode").upper() == "FAILFAST"
     quote = find_option(options, "quote", '"').encode()
     marks = (*_NO_RECORD_END, quote) if is_strict else ()
-    scan = partial(_scan_file, scanner, marks, _SCAN_MAX_BYTES // max(len(plain), 1))
-    files = {uri: file for uri, file in (read_headers(spark, plain, scan) or {}).items() if file}
+    scan = partial(_scan_file, scanner, marks, _SCAN_MAX_BYTES // max(len(plain) + len(packed), 1))
+    scanned = {
+        **(read_headers(spark, plain, scan) or {}),
+        **(read_headers(spark, packed, partial(scan, is_packed=True)) or {}),
+    }
+    files = {uri: file for uri, file in scanned.items() if file}
     other_uris = [uri for uri in uris if uri not in files]
     return files | (_scan_lines(spark, scanner, other_uris, options) if other_uris else {})
 
 
-def _scan_file(scanner: CsvScanner, marks: Sequence[bytes], share: int, file: BinaryIO) -> CsvFile | None:
-    """Return the structure of a file; None for one whose lines Spark reads."""
-    is_packed = file.read(len(_GZIP)) == _GZIP
+def _scan_file(
+    scanner: CsvScanner, marks: Sequence[bytes], share: int, file: BinaryIO, *, is_packed: bool = False
+) -> CsvFile | None:
+    """Return the structure of a file, of gzip perhaps; None for one whose lines Spark reads."""
     is_text = file.seek(0, io.SEEK_END) * (_GZIP_FACTOR if is_packed else 1) <= share
     file.seek(0)
     if is_packed and not is_text:
@@ -331,7 +337,7 @@ def _scan_file(scanner: CsvScanner, marks: Sequence[bytes], share: int, file: Bi
         )
     except ValueError as error:
         return CsvFile(problem=str(error))
-    except (EOFError, zlib.error):
+    except (gzip.BadGzipFile, EOFError, zlib.error):
         return None
     is_large = not is_text and (len(scanned.cells) == 1 or scanner.loses_blanks)
     return None if is_large else replace(scanned, is_text=is_text)
