@@ -242,6 +242,12 @@ class SparkJobOperator(BaseOperator):
 
     def _report_failure(self, context: Context, error: MergeError) -> None:
         """Store what is known of a failed run as XComs, and log it; the error of the run is never hidden."""
+        try:
+            self._store_failure(context, error)
+        except Exception as report_error:  # noqa: BLE001 - e.g. the task has been marked as failed
+            self.log.warning("the XCom %r could not be written: %s", FAILURE_KEY, report_error)
+
+    def _store_failure(self, context: Context, error: MergeError) -> None:
         state = None
         if self._hook is not None and self._request is not None and not isinstance(error, SetupError):
             state = self._hook.find_target_state(self._request)
@@ -256,12 +262,9 @@ class SparkJobOperator(BaseOperator):
         # Logged separately, because Airflow shows the exception at the end of a traceback.
         for line in report.list_log_lines():
             self.log.error("%s", line)
-        try:
-            context["ti"].xcom_push(key=FAILURE_KEY, value=redact(report.model_dump(mode="json")))
-            if error.report.get("plan"):
-                context["ti"].xcom_push(key=PLAN_KEY, value=truncate_plan(error.report["plan"]))
-        except Exception as push_error:  # noqa: BLE001 - e.g. the task has been marked as failed
-            self.log.warning("the XCom %r could not be written: %s", FAILURE_KEY, push_error)
+        context["ti"].xcom_push(key=FAILURE_KEY, value=redact(report.model_dump(mode="json")))
+        if error.report.get("plan"):
+            context["ti"].xcom_push(key=PLAN_KEY, value=truncate_plan(error.report["plan"]))
 
     def _push_report(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
         """Store the report and the plan as XComs, and return the report as it is stored."""

@@ -104,6 +104,21 @@ def test_the_log_of_the_table_says_whether_a_killed_run_has_committed(
     assert pull_xcom(run, "merge_failure")["outcome"] == outcome
 
 
+def test_a_report_that_cannot_be_built_does_not_hide_the_error(
+    run_dag: Any, fake_hook: Any, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver on a cluster may have another release, whose results have another form."""
+    report = {"expectations": ["no object"]}
+    fake_hook(JobFailure(code="data", message="2 rows have no id", retryable=False, report=report))
+
+    run = run_load(run_dag, "other_form")
+
+    out, err = capfd.readouterr()
+    assert str(run.state) == "failed"
+    assert "AirflowFailException" in out + err + caplog.text
+    assert "2 rows have no id" in out + err + caplog.text
+
+
 def test_wrong_templates_are_reported_before_spark(run_dag: Any, fake_hook: Any) -> None:
     """A task that fails before its job starts has written nothing, and its log need not be read."""
     fake_hook(JobResult(report=REPORT)).target_state = TargetState(9)
