@@ -74,6 +74,8 @@ _CONNECTION_FIELDS = ("spark_conn_id", "merge_store_conn_id")
 _TEXT_FIELDS = frozenset({
     "warehouse", "set_initial_offset", risk.ON_RISK, *_REVIEW_FIELDS, *_CONNECTION_FIELDS
 })  # fmt: skip
+# By default, Airflow masks no values of structs, maps and lists in rows.
+_REDACTED_MAX_DEPTH = 100
 
 
 class SparkJobOperator(BaseOperator):
@@ -262,7 +264,8 @@ class SparkJobOperator(BaseOperator):
         # Logged separately, because Airflow shows the exception at the end of a traceback.
         for line in report.list_log_lines():
             self.log.error("%s", line)
-        context["ti"].xcom_push(key=FAILURE_KEY, value=redact(report.model_dump(mode="json")))
+        value = redact(report.model_dump(mode="json"), max_depth=_REDACTED_MAX_DEPTH)
+        context["ti"].xcom_push(key=FAILURE_KEY, value=value)
         if error.report.get("plan"):
             context["ti"].xcom_push(key=PLAN_KEY, value=truncate_plan(error.report["plan"]))
 

@@ -73,11 +73,16 @@ def test_a_failed_run_has_a_report(
 def test_no_secret_is_stored(run_dag: Any, fake_hook: Any) -> None:
     """Airflow masks secrets in logs alone, so the report is masked before it is stored."""
     mask_secret("hunter2hunter2")
-    fake_hook(JobFailure(code="data", message="s3: refused hunter2hunter2", retryable=False))
+    row = {"person": {"keys": [{"key": "hunter2hunter2"}]}}
+    report = {"expectations": [{"examples": [row]}]}
+    message = "s3: refused hunter2hunter2"
+    fake_hook(JobFailure(code="data", message=message, retryable=False, report=report))
 
     run = run_load(run_dag, "masked")
 
-    assert pull_xcom(run, "merge_failure")["message"] == "s3: refused ***"
+    failure = pull_xcom(run, "merge_failure")
+    assert failure["message"] == "s3: refused ***"
+    assert failure["expectations"] == [{"examples": [{"person": {"keys": [{"key": "***"}]}}]}]
 
 
 @pytest.mark.parametrize(
