@@ -292,9 +292,12 @@ def _read_header(sample: bytes, options: Mapping[str, Any]) -> dict[str, str]:
 
 def _read_record(file: Any) -> dict[str, str]:
     """Return the fields of the first record of a file with one JSON object per line."""
-    record = json.loads(file.readline(_SAMPLE_MAX_BYTES))
+    try:
+        record = json.loads(file.readline(_SAMPLE_MAX_BYTES))
+    except ValueError:
+        record = None
     if not isinstance(record, dict):
-        raise ValueError("its first line must be an object")  # noqa: TRY004 - the data is wrong, not a type
+        raise ValueError("its first line must be an object: write one object per line")  # noqa: TRY004 - the data is wrong, not a type
     return dict.fromkeys(map(str, record), "")
 
 

@@ -43,6 +43,7 @@ def warehouse(tmp_path: Path) -> Path:
         "landing/_state.json": "{}\n",
         "lines.jsonl": '{"id": 1, "no": null}\n{}\n',
         "list.json": "[1]",
+        "pretty.json": '{\n  "id": 1\n}\n',
         "odd.parquet": "PAR1",
         "odd.csv": '"a: b\n# c",id\n',
         "empty.csv": "\n",
@@ -281,6 +282,7 @@ def test_a_file_is_overwritten_only_with_force(
         ("upsert", ["{lake}/odd.parquet"], [], "/odd.parquet cannot be read as parquet: "),
         ("upsert", ["a.b"], [], "--datasets: the location of the catalog table a.b is unknown without Spark"),
         ("upsert", ["{lake}/list.json"], [], "/list.json cannot be read as json: its first line must be an"),
+        ("upsert", ["{lake}/pretty.json"], [], "first line must be an object: write one object per line"),
         (
             "upsert",
             ["{lake}/windows.csv"],
