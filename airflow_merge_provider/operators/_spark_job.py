@@ -240,7 +240,11 @@ class SparkJobOperator(BaseOperator):
         self._push_report(context, error.report)
         question = _review.build_question(context, error.report, error.problems[0].message)
         timeout = self.approval_timeout or self.execution_timeout
-        _review.ask_for_approval(context, question, timeout, self.after_review.__name__)
+        try:
+            _review.ask_for_approval(context, question, timeout, self.after_review.__name__)
+        except AirflowFailException as refusal:
+            self._report_failure(context, DataError(str(refusal)))
+            raise refusal from None
 
     def _report_failure(self, context: Context, error: MergeError) -> None:
         """Store what is known of a failed run as XComs, and log it; the error of the run is never hidden."""
