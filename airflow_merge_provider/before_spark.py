@@ -33,10 +33,14 @@ from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.steps import RunSteps, run_with_population
 from airflow_merge_provider.core.run.table_log import HISTORY_PAGE, TableLog, parse_metadata
 from airflow_merge_provider.core.run_mode import RunMode
+from airflow_merge_provider.core.table_history import trace_lineage
 from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.delta_rs import DeltaRsLog, is_table
 from airflow_merge_provider.explain.merge_record import find_state_folders
 from airflow_merge_provider.spark_process.jvm.spark_defaults import find_catalog_problems, has_local_paths
+
+# delta-rs repeats requests for three minutes; the error of a failed run does not wait so long.
+_SHORT_WAITS = {"connect_timeout": "3s", "timeout": "5s", "max_retries": "1", "retry_timeout": "5s"}
 
 
 def _refuse_folder(log: TableLog, config: UndoConfig, request: JobRequest) -> None:
@@ -125,28 +129,34 @@ def find_target_state(
     *,
     conf: Mapping[str, str],
     is_local: bool,
+    has_begun: bool = True,
     storage_options: Mapping[str, str] | None = None,
 ) -> TargetState | None:
     """Return what the log of the target says after a failed run; None if the target is not a Delta table.
 
+    An object store that does not answer is not waited for as in a run.
+
+    :param has_begun: whether the job of the run was started.
     :raises RequiresSparkError: if only Spark can read the log.
     :raises DataError: if there is something other than a Delta table.
     """
-    if JOBS[request.job].open_run is None:
-        return None
+    if JOBS[request.job].open_run is None or request.config.get("dispatch_by") is not None:
+        return TargetState(None, has_parts=True) if has_begun else None
     config = JOBS[request.job].config.parse(request.config)
-    if getattr(config, "dispatch_by", None) is not None:
-        return TargetState(None, has_parts=True)
     target = resolve_dataset(getattr(config, config.output_field), request.warehouse, at=config.output_field)
     if target.format != "delta" or target.path is None:
         return None
-    log = _open_log(conf, is_local=is_local, storage_options=storage_options)
+    log = _open_log(conf, is_local=is_local, storage_options={**_SHORT_WAITS, **(storage_options or {})})
     newest = log.find_newest_version(target)
     if newest is None:
         return TargetState(None)
-    states = ((entry.version, parse_metadata(entry)) for entry in log.read_history(target, HISTORY_PAGE))
+    # A run that was too late for another writer has reverted its commit.
+    history = log.read_history(target, HISTORY_PAGE)
+    in_force = trace_lineage(history, lambda _: None).entries
+    states = ((entry.version, parse_metadata(entry)) for entry in in_force)
     own = (version for version, state in states if request.run.is_same_attempt(state.get(TOKEN)))
-    return TargetState(newest.version, next(own, None))
+    is_changed = history[0].timestamp * 1000 > request.started_at
+    return TargetState(newest.version, next(own, None), is_changed)
 
 
 def _check_catalog_tables(config: Config, request: JobRequest, conf: Mapping[str, str]) -> None:

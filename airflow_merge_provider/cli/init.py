@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -81,7 +82,7 @@ def write_run_file(options: argparse.Namespace) -> int:
         raise _refuse(options.output, f"cannot be written: {error.strerror}", "choose another file") from None
     print(f"wrote {options.output}", *notes, sep="\n")
     needs_warehouse = warehouse is None and is_bare_id(target)
-    arguments = f"{options.output}{' --warehouse LOCATION' if needs_warehouse else ''}"
+    arguments = f"{shlex.quote(options.output)}{' --warehouse LOCATION' if needs_warehouse else ''}"
     if PLACEHOLDER in config.values():
         print(f"replace {PLACEHOLDER} in it by columns, then run {_PROGRAM} check {arguments}")
     else:

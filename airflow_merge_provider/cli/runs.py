@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +31,6 @@ from airflow_merge_provider.core.change_plan.summary import ChangeSummary, forma
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.object_store.clients import add_spark_settings, read_environment
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
-from airflow_merge_provider.core.report import truncate_report
 from airflow_merge_provider.spark_process.shared.client import run_job
 
 _SINGLE_WRITER = "write a table even if two writers could overwrite each other's commits"
@@ -152,9 +150,8 @@ def undo_run(options: argparse.Namespace) -> int:
 
 
 def _run_request(request: JobRequest, options: argparse.Namespace) -> int:
-    """Run a request and print its report, as Airflow would store it."""
-    report = _truncate_report(_find_report(request, options), request)
-    print_report(report, as_json=options.json or request.until == "plan")
+    """Run a request and print its report."""
+    print_report(_find_report(request, options), as_json=options.json or request.until == "plan")
     return 0
 
 
@@ -183,16 +180,6 @@ def _find_result(
     if result is not None:
         return result
     return run_job(request, master=options.master, remote=options.remote, conf=conf, on_line=on_line)
-
-
-def _truncate_report(report: dict[str, Any], request: JobRequest) -> dict[str, Any]:
-    """Return the report as Airflow would store it; a report of a plan is not truncated."""
-    if request.until == "plan":
-        return report
-    short_report = truncate_report(report)
-    if short_report.get("truncated"):
-        print(f"the report is too long for an XCom; full report: {json.dumps(report)}", file=sys.stderr)
-    return short_report
 
 
 def _build_request(options: argparse.Namespace, file: RunFile) -> JobRequest:

@@ -24,7 +24,7 @@ from airflow_merge_provider.core.dataset import (
     is_skipped_by_spark,
     resolve_dataset,
 )
-from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, SetupError, suggest_name
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.core.object_store.clients import complete_arguments
 from airflow_merge_provider.core.value_text import escape_text
@@ -69,6 +69,7 @@ class Source:
         self._columns = None if table is None else list_types(table)
         if table is None:
             self._files = FileFolder(self.location)
+            self._files.require_one_format()
             self.format = self._files.format
             if self.format == "csv":
                 self.options = self._files.detect_csv_options(has_header=has_header)
@@ -119,8 +120,9 @@ class Source:
         :raises ConfigError: with every name that the source does not have.
         """
         columns = {name: find_column(name, self.columns) for name in names}
+        no_header = ", or set --no-header if its first line is a record" if self.options.get("header") else ""
         problems = [
-            Problem("--key", "unknown", f"{self.ref} has no column {name!r}", hint)
+            Problem("--key", "unknown", f"{self.ref} has no column {name!r}", f"{hint}{no_header}")
             for name, column in columns.items()
             if column is None and (hint := suggest_name(name, list(self.columns), "columns"))
         ]
@@ -133,15 +135,22 @@ class FileFolder:
     """A file or a folder of files with a known ending, as Spark lists them.
 
     :raises DataError: if there is no such file.
+    :raises SetupError: if the store cannot be read.
     """
 
     def __init__(self, location: str) -> None:
         self._store, self._root = open_folder(location, complete_arguments(location))
-        paths = sorted(map(str, self._store.find(self._root)))
+        try:
+            paths = sorted(map(str, self._store.find(self._root)))
+        except Exception as error:
+            # The library of each store has errors of its own.
+            hint = "check its address, and the credentials in the environment or of --store-conn"
+            raise SetupError(f"{location}: cannot be listed: {hint} ({error})") from error
         visible = (
             path for path in paths if not is_skipped_by_spark(path.removeprefix(self._root).lstrip("/"))
         )
-        self.paths = [path for path in visible if find_format(path)]
+        self._visible = list(visible)
+        self.paths = [path for path in self._visible if find_format(path)]
         if not self.paths:
             message = (
                 f"{location} is neither a Delta table nor a file or folder of files with a known ending "
@@ -151,6 +160,17 @@ class FileFolder:
                 [Problem("", "missing", message, "check the name and the warehouse")]
             )
         self.format = str(find_format(self.paths[0]))
+
+    def require_one_format(self) -> None:
+        """Check that all files have the format of the first one: Spark reads every file of a folder.
+
+        :raises DataError: with a file that has another ending.
+        """
+        another = next((path for path in self._visible if find_format(path) != self.format), None)
+        if another is not None:
+            message = f"is in a folder of {self.format} files, and Spark would read it as {self.format}, too"
+            hint = "move it to another folder, or name a file"
+            raise DataError.from_problems([Problem(another, "format", message, hint)])
 
     def read_columns(self, options: Mapping[str, Any], kind: str | None = None) -> dict[str, str]:
         """Return the columns of the first file, and those of the names of its folders.
@@ -175,13 +195,20 @@ class FileFolder:
     def detect_csv_options(self, *, has_header: bool) -> dict[str, Any]:
         """Return the options with which Spark reads the CSV files: the header, delimiter and encoding.
 
-        :raises DataError: if Spark does not read their encoding.
+        :raises DataError: if Spark does not read the first of them, or if it is empty.
         """
-        with self._store.open(self.paths[0]) as file:
-            sample = file.read(_SAMPLE_MAX_BYTES)
-        encoding = _detect_encoding(sample, self.paths[0])
-        options = {} if encoding == _UTF_8 else {"encoding": encoding}
-        counts = {sep: len(_read_header(sample, {**options, "sep": sep})) for sep in _DELIMITERS}
+        path = self.paths[0]
+        try:
+            with self._store.open(path) as file:
+                sample = file.read(_SAMPLE_MAX_BYTES)
+            encoding = _detect_encoding(sample, path)
+            options = {} if encoding == _UTF_8 else {"encoding": encoding}
+            counts = {sep: len(_read_header(sample, {**options, "sep": sep})) for sep in _DELIMITERS}
+        except (OSError, csv.Error) as error:
+            raise DataError(f"{path} cannot be read as csv: {error}") from None
+        if not any(counts.values()):
+            hint = "name a file with a record, or with the names of the columns"
+            raise DataError.from_problems([Problem(path, "empty", "has no columns", hint)])
         sep = max(counts, key=lambda name: counts[name])
         return {"header": has_header, **({} if sep == _DELIMITERS[0] else {"sep": sep}), **options}
 
@@ -199,7 +226,9 @@ def read_file_columns(dataset: Dataset) -> dict[str, str] | None:
 
     :raises DataError: if there is no such file, or it cannot be read.
     """
-    files = FileFolder(str(dataset.path))
+    if dataset.path is None:
+        return None
+    files = FileFolder(dataset.path)
     is_known = {*map(str.lower, dataset.options)} <= {"header", "sep", "delimiter", "encoding", "inferschema"}
     if dataset.format == "csv" and is_known:
         return files.read_columns(dataset.options, dataset.format)
@@ -226,17 +255,23 @@ def _is_stored(name: str, warehouse: str | None) -> bool:
 
 
 def _detect_encoding(sample: bytes, path: str) -> str:
-    if sample.startswith(_UTF_16_MARKS):
-        return _UTF_16
+    is_utf_16 = sample.startswith(_UTF_16_MARKS)
     try:
-        _decode(sample, _UTF_8)
+        text = _decode(sample, _UTF_16 if is_utf_16 else _UTF_8)
     except UnicodeDecodeError:
-        if _WINDOWS_LETTERS.search(sample):
-            message = "is neither UTF-8, UTF-16 nor ISO 8859-1, which Spark reads"
-            hint = "convert it, for example with iconv -f WINDOWS-1252 -t UTF-8"
-            raise DataError.from_problems([Problem(path, "encoding", message, hint)]) from None
+        if is_utf_16 or _WINDOWS_LETTERS.search(sample):
+            raise _refuse_encoding(path, "WINDOWS-1252") from None
         return _LATIN
-    return _UTF_8
+    # Of other encodings of Unicode, and of UTF-16 without its mark, every other character is NUL.
+    if "\0" in text.partition("\n")[0]:
+        raise _refuse_encoding(path, "UTF-16LE")
+    return _UTF_16 if is_utf_16 else _UTF_8
+
+
+def _refuse_encoding(path: str, example: str) -> DataError:
+    message = "is neither UTF-8, UTF-16 with a byte order mark nor ISO 8859-1, which Spark reads"
+    hint = f"convert it, for example with iconv -f {example} -t UTF-8"
+    return DataError.from_problems([Problem(path, "encoding", message, hint)])
 
 
 def _decode(sample: bytes, encoding: str) -> str:
@@ -249,16 +284,20 @@ def _read_header(sample: bytes, options: Mapping[str, Any]) -> dict[str, str]:
     """Return the columns of a CSV file; without a header, Spark numbers them."""
     text = _decode(sample, find_option(options, "encoding", _UTF_8))
     lines = io.StringIO(text, newline="")
-    names = next(csv.reader(lines, delimiter=find_option(options, "sep", _DELIMITERS[0])), ())
+    reader = csv.reader(lines, delimiter=find_option(options, "sep", _DELIMITERS[0]))
+    names: Sequence[str] = next(filter(None, reader), ())
     has_header = str(find_option(options, "header", "false")).lower() == "true"
     return {name if has_header and name else f"_c{number}": "string" for number, name in enumerate(names)}
 
 
 def _read_record(file: Any) -> dict[str, str]:
     """Return the fields of the first record of a file with one JSON object per line."""
-    record = json.loads(file.readline(_SAMPLE_MAX_BYTES))
+    try:
+        record = json.loads(file.readline(_SAMPLE_MAX_BYTES))
+    except ValueError:
+        record = None
     if not isinstance(record, dict):
-        raise ValueError("its first line must be an object")  # noqa: TRY004 - the data is wrong, not a type
+        raise ValueError("its first line must be an object: write one object per line")  # noqa: TRY004 - the data is wrong, not a type
     return dict.fromkeys(map(str, record), "")
 
 

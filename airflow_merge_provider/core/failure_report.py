@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from airflow_merge_provider.core.errors import ConflictError, JobError, MergeError, UnrevertedError
+from airflow_merge_provider.core.errors import (
+    ConfigError,
+    ConflictError,
+    JobError,
+    MergeError,
+    UnrevertedError,
+)
 from airflow_merge_provider.core.report import cut_text
 
 # The XCom key of the report of a failed run, and the limit of its bytes.
@@ -26,12 +32,15 @@ _UNCERTAIN = (JobError.code, UnrevertedError.code)
 class TargetState(NamedTuple):
     """What the log of a target says after a failed run: its newest version, and the one of the run.
 
-    ``version`` is None if there is no table, ``own_version`` if no commit of the run is in the log. With
-    ``has_parts``, rows name the tables of the target, each of which has a log of its own.
+    ``version`` is None if there is no table, ``own_version`` if no commit of the run is in force.
+    ``is_changed`` is true if the newest commit is newer than the run: another writer has changed the table.
+    ``has_parts`` is true if the run commits several times, so that it may have written some of its result;
+    the log of one table does not tell that.
     """
 
     version: int | None
     own_version: int | None = None
+    is_changed: bool = False
     has_parts: bool = False
 
 
@@ -104,24 +113,23 @@ def describe_outcome(dataset: str | None, code: str, state: TargetState | None, 
     """
     name = dataset or "the target"
     if state is not None and state.has_parts:
-        # Some of the tables may have a commit of the run, whatever has stopped it.
-        state, code = None, JobError.code
-    if code == ConflictError.code:
-        # The log may have a commit of the run that was reverted.
-        at_version = "" if state is None or state.version is None else f"; it is at version {state.version}"
-        return f"nothing of this run is in {name}{at_version}"
+        if not dry_run and code != ConfigError.code:
+            return f"the run may have written a part of {name}: the next run writes what is missing"
+        state = None
     if state is not None and state.own_version is not None:
         return f"this run has committed version {state.own_version} of {name}"
-    if dry_run or code not in _UNCERTAIN:
-        if state is None:
-            return f"nothing was written to {name}"
-        if state.version is None:
-            return f"{name} does not exist yet: nothing was written"
-        return f"{name} is untouched at version {state.version}"
+    is_certain = dry_run or code not in _UNCERTAIN
+    if code == ConflictError.code or (is_certain and state is not None and state.is_changed):
+        at_version = "" if state is None or state.version is None else f"; it is at version {state.version}"
+        return f"nothing of this run is in {name}{at_version}"
+    nothing = "nothing was written"
     if state is None:
-        return f"it is not known whether the run has written to {name}: see its history"
+        unknown = f"it is not known whether the run has written to {name}: see its history"
+        return f"{nothing} to {name}" if is_certain else unknown
     if state.version is None:
-        return f"{name} does not exist yet"
+        return f"{name} does not exist yet{f': {nothing}' if is_certain else ''}"
+    if is_certain:
+        return f"{name} is untouched at version {state.version}"
     return f"{name} is at version {state.version}, and its log has no commit of this run"
 
 

@@ -185,8 +185,12 @@ def _summarize_undo(report: Mapping[str, Any]) -> str:
     target, runs = report["target"], report["counts"]["runs"]
     is_dry_run = report["dry_run"]
     verb = "would undo" if is_dry_run else "undid"
-    version_text = "" if is_dry_run or target["version"] is None else f"; version {target['version']}"
     number = "1 run" if runs == 1 else f"{runs} runs"
+    # The undo of an undo.
+    if not runs and (restored := report["details"].get("restored")):
+        verb = "would restore" if is_dry_run else "restored"
+        number = "1 run" if len(restored) == 1 else "several runs"
+    version_text = "" if is_dry_run or target["version"] is None else f"; version {target['version']}"
     return f"{verb} {number} of {target['dataset']}: {report['run_mode_reason']}{version_text}"
 
 

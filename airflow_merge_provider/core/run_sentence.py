@@ -41,6 +41,8 @@ def summarize_run(report: _Report) -> str:
 def _describe_merge_source(report: _Report) -> Iterable[str]:
     counts, target = report["counts"], report["target"]["dataset"]
     entities, rows = counts["entities"], counts["live_rows"]
+    if entities is not None:
+        entities -= counts["deleted_entities"] or 0
     if None in (entities, rows):
         yield f"{_count_changes(report)} in {target}"
     elif report["run_mode"] == "incremental":
@@ -48,7 +50,6 @@ def _describe_merge_source(report: _Report) -> Iterable[str]:
         verb = "would have" if _is_planned(report) else "has"
         yield f"it {verb} {_count(rows, 'golden record')} of {_count(entities, 'entity')}"
     else:
-        entities -= counts["deleted_entities"] or 0
         sources = _count(len(report["sources"]), "source")
         verb = "would become" if _is_planned(report) else "became"
         yield f"{_count(entities, 'entity')} of {sources} {verb} {_count(rows, 'golden record')} in {target}"
@@ -74,8 +75,7 @@ def _describe_merge_load(report: _Report) -> Iterable[str]:
     verb = _tense(report, _agree(counts["loaded"], "was", "were"), "would be")
     changes = _count_changes(report)
     if counts.get("opened") or counts.get("closed"):
-        opened, closed = _number(counts["opened"]), _number(counts["closed"])
-        changes = f"{opened} versions opened, {closed} closed"
+        changes = f"{_count(counts['opened'], 'version')} opened, {_number(counts['closed'])} closed"
     tables = (
         f" into {_count(counts['tables'], 'table')}" if (counts.get("tables") or 0) > 1 else f" into {target}"
     )
@@ -100,7 +100,8 @@ def _describe_merge_record(report: _Report) -> Iterable[str]:
     if counts["open_files"]:
         bins, verb = _count(counts["open_bins"], "open bin"), _agree(counts["open_files"], "waits", "wait")
         yield f"{_count(counts['open_files'], 'file')} {verb} in {bins}"
-    yield f"{_count(counts['failed_files'], 'file')} failed" if counts["failed_files"] else "no file failed"
+    failed = _count(counts["failed_files"], "file") if counts["failed_files"] else "no file"
+    yield f"{failed} {_tense(report, 'failed', 'would fail')}"
 
 
 def _describe_joiner(report: _Report) -> Iterable[str]:
@@ -116,8 +117,16 @@ def _describe_joiner(report: _Report) -> Iterable[str]:
 
 def _describe_undo(report: _Report) -> Iterable[str]:
     counts, target = report["counts"], report["target"]["dataset"]
-    verb = _tense(report, _agree(counts["runs"], "was", "were"), "would be")
-    yield f"{_count(counts['runs'], 'run')} of {target} {verb} undone: {report['run_mode_reason']}"
+    # The report names only the first of many runs that are restored.
+    restored = len(report["details"].get("restored") or ())
+    clauses = []
+    if counts["runs"] or not restored:
+        verb = _tense(report, _agree(counts["runs"], "was", "were"), "would be")
+        clauses.append(f"{_count(counts['runs'], 'run')} of {target} {verb} undone")
+    if restored:
+        verb = _tense(report, _agree(restored, "was", "were"), "would be")
+        clauses.append(f"{_agree(restored, '1 run', 'several runs')} of {target} {verb} restored")
+    yield f"{'; '.join(clauses)}: {report['run_mode_reason']}"
 
 
 _DESCRIPTIONS: Mapping[str, Callable[[_Report], Iterable[str]]] = {

@@ -117,6 +117,7 @@ class SparkJobHook(BaseHook):
                 request,
                 conf=self.conf,
                 is_local=self._find_connection() is None,
+                has_begun=self._process is not None,
                 storage_options=self._open_store(request).storage_options,
             )
         except Exception as error:  # noqa: BLE001 - the run has failed already

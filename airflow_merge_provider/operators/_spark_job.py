@@ -74,6 +74,8 @@ _CONNECTION_FIELDS = ("spark_conn_id", "merge_store_conn_id")
 _TEXT_FIELDS = frozenset({
     "warehouse", "set_initial_offset", risk.ON_RISK, *_REVIEW_FIELDS, *_CONNECTION_FIELDS
 })  # fmt: skip
+# By default, Airflow masks no values of structs, maps and lists in rows.
+_REDACTED_MAX_DEPTH = 100
 
 
 class SparkJobOperator(BaseOperator):
@@ -238,10 +240,20 @@ class SparkJobOperator(BaseOperator):
         self._push_report(context, error.report)
         question = _review.build_question(context, error.report, error.problems[0].message)
         timeout = self.approval_timeout or self.execution_timeout
-        _review.ask_for_approval(context, question, timeout, self.after_review.__name__)
+        try:
+            _review.ask_for_approval(context, question, timeout, self.after_review.__name__)
+        except AirflowFailException as refusal:
+            self._report_failure(context, DataError(str(refusal)))
+            raise refusal from None
 
     def _report_failure(self, context: Context, error: MergeError) -> None:
         """Store what is known of a failed run as XComs, and log it; the error of the run is never hidden."""
+        try:
+            self._store_failure(context, error)
+        except Exception as report_error:  # noqa: BLE001 - e.g. the task has been marked as failed
+            self.log.warning("the XCom %r could not be written: %s", FAILURE_KEY, report_error)
+
+    def _store_failure(self, context: Context, error: MergeError) -> None:
         state = None
         if self._hook is not None and self._request is not None and not isinstance(error, SetupError):
             state = self._hook.find_target_state(self._request)
@@ -256,12 +268,10 @@ class SparkJobOperator(BaseOperator):
         # Logged separately, because Airflow shows the exception at the end of a traceback.
         for line in report.list_log_lines():
             self.log.error("%s", line)
-        try:
-            context["ti"].xcom_push(key=FAILURE_KEY, value=redact(report.model_dump(mode="json")))
-            if error.report.get("plan"):
-                context["ti"].xcom_push(key=PLAN_KEY, value=truncate_plan(error.report["plan"]))
-        except Exception as push_error:  # noqa: BLE001 - e.g. the task has been marked as failed
-            self.log.warning("the XCom %r could not be written: %s", FAILURE_KEY, push_error)
+        value = redact(report.model_dump(mode="json"), max_depth=_REDACTED_MAX_DEPTH)
+        context["ti"].xcom_push(key=FAILURE_KEY, value=value)
+        if error.report.get("plan"):
+            context["ti"].xcom_push(key=PLAN_KEY, value=truncate_plan(error.report["plan"]))
 
     def _push_report(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
         """Store the report and the plan as XComs, and return the report as it is stored."""

@@ -73,11 +73,16 @@ def test_a_failed_run_has_a_report(
 def test_no_secret_is_stored(run_dag: Any, fake_hook: Any) -> None:
     """Airflow masks secrets in logs alone, so the report is masked before it is stored."""
     mask_secret("hunter2hunter2")
-    fake_hook(JobFailure(code="data", message="s3: refused hunter2hunter2", retryable=False))
+    row = {"person": {"keys": [{"key": "hunter2hunter2"}]}}
+    report = {"expectations": [{"examples": [row]}]}
+    message = "s3: refused hunter2hunter2"
+    fake_hook(JobFailure(code="data", message=message, retryable=False, report=report))
 
     run = run_load(run_dag, "masked")
 
-    assert pull_xcom(run, "merge_failure")["message"] == "s3: refused ***"
+    failure = pull_xcom(run, "merge_failure")
+    assert failure["message"] == "s3: refused ***"
+    assert failure["expectations"] == [{"examples": [{"person": {"keys": [{"key": "***"}]}}]}]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +107,21 @@ def test_the_log_of_the_table_says_whether_a_killed_run_has_committed(
 
     assert str(run.state) == "failed"
     assert pull_xcom(run, "merge_failure")["outcome"] == outcome
+
+
+def test_a_report_that_cannot_be_built_does_not_hide_the_error(
+    run_dag: Any, fake_hook: Any, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver on a cluster may have another release, whose results have another form."""
+    report = {"expectations": ["no object"]}
+    fake_hook(JobFailure(code="data", message="2 rows have no id", retryable=False, report=report))
+
+    run = run_load(run_dag, "other_form")
+
+    out, err = capfd.readouterr()
+    assert str(run.state) == "failed"
+    assert "AirflowFailException" in out + err + caplog.text
+    assert "2 rows have no id" in out + err + caplog.text
 
 
 def test_wrong_templates_are_reported_before_spark(run_dag: Any, fake_hook: Any) -> None:

@@ -180,6 +180,103 @@ class Results(BaseHTTPRequestHandler):
         pass
 
 
+class OneRun(Results):
+    """The pages with one failed task instance and its XComs, and with a page that runs a script."""
+
+    xcoms: ClassVar[dict[str, Any]] = {}
+    script: ClassVar[str] = ""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        key = path.rpartition("/")[2]
+        if key == "script.html":
+            content = f"<body><p></p><script type='module'>{self.script}</script></body>"
+            return self.send_content(content.encode(), "text/html")
+        if "/xcomEntries/" in path:
+            return self.send_json({"value": self.xcoms.get(key)})
+        if path.endswith("/taskInstances/t"):
+            return self.send_json({"state": "failed", "operator_name": "UpsertOperator"})
+        return super().do_GET()
+
+
+@pytest.fixture
+def read_one_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return a function that returns the text of a page, given XComs of a failed run, or a script."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), OneRun) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+
+        def read(page: str = "report.html", script: str = "", **xcoms: Any) -> str:
+            monkeypatch.setattr(OneRun, "xcoms", xcoms)
+            monkeypatch.setattr(OneRun, "script", script)
+            task = "dag_id=d&run_id=r&task_id=t&map_index=-1"
+            return read_page(f"http://127.0.0.1:{server.server_port}/merge/{page}?{task}")
+
+        yield read
+        server.shutdown()
+
+
+# Results of runs, newest first, and the status of their dataset.
+STATUS_SCRIPT = """
+import { datasetStatus } from "./status.js";
+const load = { job: "merge_load", run_mode: "full", changed: true, rows: {}, counts: {}, populated: true };
+const undo = { ...load, job: "undo", run_mode: "undo", counts: { runs: 1 }, populated: null };
+const redo = { ...undo, counts: { runs: 0 }, details: { restored: [{}] } };
+const idle = { ...undo, run_mode: "noop", changed: false };
+const done = (task_id, report, map_index = -1) => ({ dag_id: "d", task_id, map_index, report });
+const failed = (task_id) => ({ ...done(task_id), failure: { dry_run: false } });
+const mapped = Array.from({ length: 30 }, (_, index) => done("a", load, index));
+const cases = [
+  [done("b", load), failed("a")],
+  [...mapped, failed("a")],
+  [done("b", load), done("a", { ...load, plan: {} })],
+  [done("a", load), failed("a")],
+  [...Array(12).fill(done("b", load)), failed("a")],
+  [done("u", undo), failed("a")],
+  [done("u", idle), done("u", undo), done("a", load)],
+  [done("u", redo), done("u", undo), done("a", load)],
+];
+document.querySelector("p").append(cases.map((runs) => datasetStatus(runs).text).join(", "));
+"""
+
+
+def test_no_task_hides_the_failure_of_another(read_one_run: Any) -> None:
+    """A task that fails is not fresh because another task has written the dataset since."""
+    statuses = ["Failed", "Failed", "Waiting for approval", "Fresh", "Fresh", "Undone", "Undone", "Fresh"]
+
+    assert read_one_run("script.html", STATUS_SCRIPT) == ", ".join(statuses)
+
+
+def test_a_failed_task_has_the_report_of_its_run(read_one_run: Any) -> None:
+    """A task may fail after its run, or be marked as failed: that its run has committed is not hidden."""
+    page = read_one_run(merge_report=build_report())
+    assert "This run has committed version 2 of orders." in page
+    assert "ended without a report" not in page
+
+    assert "The run changed no rows of orders." in read_one_run(merge_report=build_report(changed=False))
+    assert "It is not known" in read_one_run(merge_report=build_report(plan=PLAN))
+
+
+def test_the_page_of_a_failure_has_all_of_it(read_one_run: Any) -> None:
+    """The message may say more than its problem; values have all digits; an address is never a script."""
+    row = {"id": 9_007_199_254_740_993, "price": 1.001, "zero": -0.0}
+    example = {**PLAN["examples"][0], "kind": "updated", "before": row, "after": {**row, "price": 1.002}}
+    problem = {"path": "max_change_ratio", "code": "risk", "message": "20 rows of 40", "hint": "look at them"}
+    message = "orders: 20 rows of 40. Nothing was written: start a new DAG run"
+    failure = {
+        "job": "merge_load", "dataset": "orders", "code": "risk", "message": message, "problems": [problem],
+        "retryable": False, "dry_run": False, "version": 2, "outcome": "orders is untouched at version 2",
+        "page": "javascript:document.body.append('script')", "expectations": [], "truncated": [],
+    }  # fmt: skip
+    page = read_one_run(merge_failure=failure, merge_plan={**PLAN, "examples": [example]})
+
+    assert message in page
+    assert "look at them" not in page
+    for text in ("id = 9007199254740993", "zero = -0", "price = 1.001", "1.002", "Errors and remedies"):
+        assert text in page
+    failure["message"] = "max_change_ratio: 20 rows of 40 (look at them)"
+    assert "What to do: look at them" in read_one_run(merge_failure=failure)
+
+
 def test_the_pages_read_all_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dataset whose only run was before 250 others is listed; one that is not complete is not fresh."""
     rare = {"dataset": "rare", "uri": "/lake/rare", "version_before": None, "version": 0}

@@ -29,6 +29,11 @@ export function plain(value) {
   return String(value);
 }
 
+/** Return a value of a row as text: all digits of a number, which is no count. */
+export function exact(value) {
+  return typeof value === "number" ? (Object.is(value, -0) ? "-0" : String(value)) : plain(value);
+}
+
 export function time(text) {
   const date = new Date(text);
   return Number.isNaN(date.getTime()) ? "–" : times.format(date);
@@ -53,7 +58,13 @@ export async function api(path, query = {}, content = null) {
   if (content) headers["Content-Type"] = "application/json";
   const response = await fetch(url, { credentials: "same-origin", headers, ...request });
   if (!response.ok) throw Object.assign(new Error(`${response.status} ${response.statusText}`), { status: response.status });
-  return response.json();
+  return JSON.parse(await response.text(), keepDigits);
+}
+
+/** Keep an integer with more digits than a number of JavaScript holds as text, where the browser permits it. */
+function keepDigits(_, value, context) {
+  const isLong = typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "");
+  return isLong ? context.source : value;
 }
 
 export const part = encodeURIComponent;
@@ -63,7 +74,7 @@ export async function xcomOf({ dag_id, run_id, task_id, map_index }, key) {
   const path = `dags/${part(dag_id)}/dagRuns/${part(run_id)}/taskInstances/${part(task_id)}/xcomEntries/${key}`;
   try {
     const { value } = await api(path, { map_index: map_index ?? -1 });
-    const content = typeof value === "string" ? JSON.parse(value) : value;
+    const content = typeof value === "string" ? JSON.parse(value, keepDigits) : value;
     return isObject(content) ? content : null;
   } catch (error) {
     if (error.status === 404 || error instanceof SyntaxError) return null;
@@ -184,6 +195,8 @@ export function link(path, text, title) {
 
 /** Create a link to a page outside of Airflow, which opens in a new tab: the frame itself may open none. */
 export function outerLink(address, text) {
+  // An address of another kind could be a script.
+  if (!/^https?:\/\//i.test(address)) return el("span", {}, text);
   const anchor = el("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, text);
   anchor.addEventListener("click", (event) => {
     if (window.parent === window) return;

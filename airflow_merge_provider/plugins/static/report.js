@@ -1,7 +1,7 @@
 // The page of one merge: its result, the versions that it read, its duration, and the previous runs.
 
 import {
-  api, badge, el, FAILURE, isObject, joinInstances, link, listInstances, listRuns, outerLink, part, plain, readRun, REPORT, show, taskPath, time,
+  api, badge, el, exact, FAILURE, isObject, joinInstances, link, listInstances, listRuns, outerLink, part, plain, readRun, REPORT, show, taskPath, time,
   trouble, words, xcomOf,
 } from "./page.js";
 import { COUNTS, ROWS } from "./counts.js";
@@ -40,13 +40,18 @@ function sentence({ report }) {
 }
 
 /** Return the error of a run with its remedy, what became of the target, and where to read on. */
-function failed({ failure, instance }, known) {
+function failed({ report, failure, instance }, known) {
   const links = [link(taskPath(task, ""), "Task log")];
   if (failure?.page) links.push(outerLink(failure.page, "Errors and remedies"));
-  const single = failure?.problems.length === 1 ? failure.problems[0] : null;
-  const text = single && single.hint
-    ? [el("p", { class: "error" }, firstProblem({ failure })), el("p", {}, el("b", {}, "What to do: "), single.hint)]
-    : el("p", { class: "error" }, failure?.message ?? "The task ended without a report: its process was killed, or it failed before the merge began.");
+  // A message that says more than its first problem is shown as it is.
+  const hint = failure?.problems[0]?.hint;
+  const isSingle = hint && failure.message === `${firstProblem({ failure })} (${hint})`;
+  const unknown = report
+    ? "The task failed after the report of its run, or was marked as failed: see its log."
+    : "The task ended without a report: its process was killed, or it failed before the merge began.";
+  const text = isSingle
+    ? [el("p", { class: "error" }, firstProblem({ failure })), el("p", {}, el("b", {}, "What to do: "), hint)]
+    : el("p", { class: "error" }, failure?.message ?? unknown);
   const retry = instance?.state === "up_for_retry" ? "Airflow will retry the task. " : failure?.retryable ? "A retry can succeed. " : "";
   return card("What went wrong", [
     text,
@@ -165,7 +170,7 @@ function expected(results) {
 /** Show the rows that a plan changes: their kind and reason, and the values before and after. */
 function planned(plan, title, isDone = false) {
   const verbs = isDone ? {} : { inserted: "insert", updated: "update", deleted: "delete", kept: "keep" };
-  const cell = (row, name) => (row && row[name] !== undefined ? plain(row[name]) : "NULL");
+  const cell = (row, name) => (row && row[name] !== undefined ? exact(row[name]) : "NULL");
   const values = (example) => {
     const names = [...new Set([...Object.keys(example.before ?? {}), ...Object.keys(example.after ?? {})])];
     return names.map((name) => {
@@ -207,10 +212,20 @@ function between(runs) {
   const met = ({ report, failure }) => failure?.version ?? report?.target?.version_before;
   const before = runs.slice(index + 1).map(left).find(Number.isInteger);
   const after = runs.slice(0, Math.max(index, 0)).reverse().map(met).find(Number.isInteger);
-  if (index < 0 || before === undefined || before !== after) {
+  const targets = new Set(runs.map((run) => targetOf([run])).filter(Boolean));
+  if (index < 0 || targets.size > 1 || before === undefined || before !== after) {
     return "It is not known whether the run has written. The next run looks for its commit in the log of the target.";
   }
   return [el("b", {}, `${targetOf(runs)} is untouched`), `: the run before left version ${plain(before)}, and the next run found it.`];
+}
+
+/** Return what became of the target of a failed run without a report of its failure. */
+function known({ report }, runs) {
+  // A run that waited for its approval may have written since.
+  if (!report || (report.plan && !report.dry_run)) return between(runs);
+  const { dataset, version } = report.target;
+  if (!report.changed) return `The run changed no rows of ${dataset}.`;
+  return [el("b", {}, `This run has committed ${Number.isInteger(version) ? `version ${plain(version)} of ` : ""}${dataset}`), "."];
 }
 
 const targetOf = (runs) => runs.map(({ report, failure }) => report?.target?.dataset ?? failure?.dataset).find(Boolean);
@@ -256,7 +271,7 @@ async function showFailure(run, plan = null) {
   const runs = await listHistory().catch(() => []);
   const title = el("h1", {}, targetOf([run, ...runs]) ?? "Merge report");
   const cards = el("div", { class: "cards" },
-    failed(run, between(runs)),
+    failed(run, known(run, runs)),
     plan ? planned(plan, "Changes that were stopped") : null,
     run.failure?.expectations?.length ? card("Expectations that stopped the run", expected(run.failure.expectations), true) : null,
     history(runs));

@@ -2,6 +2,8 @@
 // A run has the keys of a task instance, and perhaps its `instance`, its `report` and its `failure`.
 
 const FAILED = new Set(["failed", "up_for_retry"]);
+// A failure counts no longer once another task of the dataset has so many newer results.
+const NEWER_RESULTS = 12;
 
 export const isCheck = (report) => report.counts?.overlapping !== undefined;
 
@@ -46,7 +48,11 @@ export function outcome(run) {
     const isUnread = Object.values(report.rows ?? {}).every((count) => count === null);
     return { kind: "", status: "none", text: isUnread ? "Valid" : report.plan?.saved ? "Plan saved" : "Dry run" };
   }
-  if (report.run_mode === "undo") return { kind: "warn", status: "undone", text: report.changed ? "Undone" : "Nothing to undo" };
+  if (report.run_mode === "undo" && !report.counts?.runs && report.details?.restored?.length) {
+    return { kind: "good", status: "load", text: "Runs restored" };
+  }
+  if (report.run_mode === "undo" && report.changed) return { kind: "warn", status: "undone", text: "Undone" };
+  if (report.job === "undo") return { kind: "", status: "none", text: "Nothing to undo" };
   if (!report.changed) return { kind: "", status: "load", text: "Nothing changed" };
   if (hasWarnings(report)) return { kind: "warn", status: "load", text: "Changed with warnings" };
   return { kind: "good", status: "load", text: "Changed" };
@@ -68,20 +74,35 @@ export function changes({ report }, format = String) {
   return isPlanned ? `would ${texts.join(", ")}` : texts.join(", ");
 }
 
+/** Return the newest result of each task, newest first, since the newest undo. */
+function newestOfTasks(results) {
+  const key = ({ run }) => JSON.stringify([run.dag_id, run.task_id, run.map_index ?? -1]);
+  const undone = results.findIndex(({ status }) => status === "undone");
+  const counts = new Map();
+  const newest = [];
+  for (const result of undone < 0 ? results : results.slice(0, undone + 1)) {
+    const count = counts.get(key(result)) ?? 0;
+    if (!count && Math.max(0, ...counts.values()) < NEWER_RESULTS) newest.push(result);
+    counts.set(key(result), count + 1);
+  }
+  return newest;
+}
+
 /**
  * Return how a dataset is, from its runs, newest first: its status, its last load, and the run that decides.
- * A check or a dry run never counts.
+ * A check or a dry run never counts. A failure of one task is not hidden by another task.
  */
 export function datasetStatus(runs) {
   const results = runs.filter((run) => !isDry(run)).map((run) => ({ run, ...outcome(run) }));
-  const decisive = results.find(({ status }) => status !== "none");
+  const newest = newestOfTasks(results.filter(({ status }) => status !== "none"));
+  const decisive = ["failed", "waiting"].map((name) => newest.find(({ status }) => status === name)).find(Boolean) ?? newest[0];
   const loads = results.filter(({ status }) => status === "load" || status === "undone");
   const load = (loads.find(({ run }) => run.report.changed) ?? loads[0])?.run ?? null;
   const populated = results.find(({ run, status }) => status === "load" && typeof run.report.populated === "boolean");
   const answer = (kind, text) => ({ kind, text, load, run: decisive?.run ?? runs[0] });
   if (decisive?.status === "failed") return answer("bad", "Failed");
   if (decisive?.status === "waiting") return answer("warn", "Waiting for approval");
-  if (decisive?.status === "undone" && decisive.run.report.changed) return answer("warn", "Undone");
+  if (decisive?.status === "undone") return answer("warn", "Undone");
   if (!load || populated?.run.report.populated === false) return answer("warn", "Never populated");
   if (hasWarnings(load.report)) return answer("warn", "Changed with warnings");
   return answer("good", "Fresh");

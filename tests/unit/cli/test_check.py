@@ -99,6 +99,10 @@ def test_a_wrong_column_is_refused(
             f"columns not checked: {{folder}}/tomorrow is neither {KNOWN_FILES}",
         ),
         ({**LOAD, "source": "a.b"}, "columns not checked: a.b is a catalog table"),
+        (
+            {**LOAD, "source": {**CSV, "dataset": "a.csv"}},
+            "columns not checked: only Spark reads the columns of table:a.csv",
+        ),
     ],
 )
 def test_the_sources_that_were_checked_are_named(

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from fsspec.implementations.local import LocalFileSystem
 
 from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.yaml_text import parse_yaml
@@ -42,12 +43,18 @@ def warehouse(tmp_path: Path) -> Path:
         "landing/_state.json": "{}\n",
         "lines.jsonl": '{"id": 1, "no": null}\n{}\n',
         "list.json": "[1]",
+        "pretty.json": '{\n  "id": 1\n}\n',
         "odd.parquet": "PAR1",
         "odd.csv": '"a: b\n# c",id\n',
+        "empty.csv": "\n",
+        "quote.csv": '"id,no\n' + "1,x\n" * 40_000,
+        "several/a.csv": "1,x\n",
+        "several/b.txt": "",
     }.items():
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text(text)
     pq.write_table(pa.table({"id": [1], "no": ["x"]}), folder / "file.parquet")
+    (folder / "wide.csv").write_bytes("id,no\n1,x\n".encode("utf-16-le"))
     (folder / "windows.csv").write_bytes("id,price\n1,5 €\n".encode("cp1252"))
     return folder
 
@@ -147,6 +154,7 @@ def test_a_relative_file_is_written_as_a_location(
         ('"a;b","c\nd",e\n', [], ["a;b", "c\\u000ad", "e"], {"header": True}),
         ("1|Zoë\n", ["--no-header"], ["_c0", "_c1"], {"header": False, "sep": "|"}),
         ("id\n1\n", [], ["id"], {"header": True}),
+        ("\r\n\r\nid;no\r\n1;2\r\n", [], ["id", "no"], {"header": True, "sep": ";"}),
     ],
 )
 def test_the_delimiter_and_the_encoding_of_csv_files_are_detected(
@@ -216,6 +224,30 @@ def test_the_id_of_entities_is_chosen_too(warehouse: Path, capsys: pytest.Captur
     assert parse_yaml(capsys.readouterr().out)["id_column"] == "<choose>"
 
 
+def test_a_store_that_cannot_be_read_is_refused_with_a_remedy(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The library of each store has errors of its own, such as that of missing credentials."""
+
+    def find(_store: Any, _path: str) -> list[str]:
+        raise RuntimeError("Unable to locate credentials")
+
+    monkeypatch.setattr(LocalFileSystem, "find", find)
+
+    assert init_file("upsert", warehouse, datasets=[str(warehouse / "odd.csv")]) == 4
+    assert "credentials in the environment or of --store-conn (Unable to locate" in capsys.readouterr().err
+
+
+def test_the_next_command_can_be_copied(
+    warehouse: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The name of the file is quoted as a shell needs it."""
+    file = tmp_path / "my load.yaml"
+
+    assert init_file("merge_record", warehouse, "-o", str(file)) == 0
+    assert capsys.readouterr().out.endswith(f"\nnext: airflow_merge_provider plan '{file}'\n")
+
+
 def test_a_file_is_overwritten_only_with_force(
     warehouse: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,11 +282,37 @@ def test_a_file_is_overwritten_only_with_force(
         ("upsert", ["{lake}/odd.parquet"], [], "/odd.parquet cannot be read as parquet: "),
         ("upsert", ["a.b"], [], "--datasets: the location of the catalog table a.b is unknown without Spark"),
         ("upsert", ["{lake}/list.json"], [], "/list.json cannot be read as json: its first line must be an"),
+        ("upsert", ["{lake}/pretty.json"], [], "first line must be an object: write one object per line"),
         (
             "upsert",
             ["{lake}/windows.csv"],
             [],
-            "/windows.csv: is neither UTF-8, UTF-16 nor ISO 8859-1, which",
+            "/windows.csv: is neither UTF-8, UTF-16 with a byte order mark nor ISO 8859-1, which",
+        ),
+        (
+            "upsert",
+            ["{lake}/wide.csv"],
+            [],
+            "which Spark reads (convert it, for example with iconv -f UTF-16LE",
+        ),
+        ("upsert", ["{lake}/empty.csv"], [], "/empty.csv: has no columns (name a file with a record"),
+        (
+            "upsert",
+            ["{lake}/quote.csv"],
+            [],
+            "/quote.csv cannot be read as csv: field larger than field limit",
+        ),
+        (
+            "merge_record",
+            ["{lake}/several"],
+            [],
+            "/several/b.txt: is in a folder of csv files, and Spark would read it as csv, too (move it",
+        ),
+        (
+            "upsert",
+            ["{lake}/several/a.csv"],
+            ["--key", "id"],
+            "has no column 'id' (valid columns: 1, x, or set --no-header if its first line is a record)",
         ),
         ("upsert", ["absent.csv"], [], "/absent.csv is neither a Delta table nor a file or folder"),
         ("merge_engine", ["{lake}/lines.jsonl"], [], "--datasets: merge_engine reads Delta tables, and "),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import (
+    ConfigError,
     ConflictError,
     DataError,
     JobError,
@@ -33,20 +34,34 @@ def build_report(error: MergeError, state: TargetState | None = None, **kwargs: 
     )
 
 
+PARTS = "the run may have written a part of golden: the next run writes what is missing"
+
+
 @pytest.mark.parametrize(
     ("error", "state", "outcome"),
     [
         (DataError(""), TargetState(2), "golden is untouched at version 2"),
         (RiskError(""), TargetState(2), "golden is untouched at version 2"),
+        (
+            DataError(""),
+            TargetState(3, is_changed=True),
+            "nothing of this run is in golden; it is at version 3",
+        ),
         (DataError(""), TargetState(None), "golden does not exist yet: nothing was written"),
         (DataError(""), None, "nothing was written to golden"),
-        (ConflictError(""), TargetState(3, 2), "nothing of this run is in golden; it is at version 3"),
+        (ConflictError(""), TargetState(3), "nothing of this run is in golden; it is at version 3"),
+        (ConflictError(""), TargetState(3, 2), "this run has committed version 2 of golden"),
         (ConflictError(""), None, "nothing of this run is in golden"),
         (JobError(""), TargetState(2), "golden is at version 2, and its log has no commit of this run"),
         (JobError(""), TargetState(None), "golden does not exist yet"),
         (JobError(""), TargetState(3, 3), "this run has committed version 3 of golden"),
         (JobError(""), None, "it is not known whether the run has written to golden: see its history"),
         (UnrevertedError(""), TargetState(4, 3), "this run has committed version 3 of golden"),
+        (ConfigError(""), TargetState(None, has_parts=True), "nothing was written to golden"),
+        *[
+            (error, TargetState(None, has_parts=True), PARTS)
+            for error in (DataError(""), ConflictError(""), JobError(""))
+        ],
     ],
 )
 def test_only_what_is_known_is_said_of_the_target(error: Any, state: Any, outcome: str) -> None:
@@ -56,7 +71,8 @@ def test_only_what_is_known_is_said_of_the_target(error: Any, state: Any, outcom
 
 def test_a_dry_run_writes_nothing_however_it_ends() -> None:
     """A check or a dry run commits nothing, even if its process disappears."""
-    assert build_report(JobError(""), None, dry_run=True).outcome == "nothing was written to golden"
+    for state in (None, TargetState(None, has_parts=True)):
+        assert build_report(JobError(""), state, dry_run=True).outcome == "nothing was written to golden"
 
 
 def test_the_results_of_expectations_cross_the_process() -> None:

@@ -121,6 +121,22 @@ def test_the_log_says_in_one_line_what_was_done() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("runs", "restored", "line"),
+    [
+        (2, 0, "undid 2 runs of golden: the target is as in version 1; version 3"),
+        (0, 1, "restored 1 run of golden: the target is as in version 1; version 3"),
+        (0, 2, "restored several runs of golden: the target is as in version 1; version 3"),
+    ],
+)
+def test_the_log_says_what_an_undo_does(runs: int, restored: int, line: str) -> None:
+    """The undo of an undo restores runs."""
+    changes = {"counts": {"runs": runs}, "details": {"restored": [{}] * restored}}
+    report = {**REPORT, "run_mode": "undo", "run_mode_reason": "the target is as in version 1", **changes}
+
+    assert summarize_report(report) == line
+
+
 def test_seconds_add_up_to_the_time_of_the_run() -> None:
     """The durations of the steps add up to the duration of the run.
 

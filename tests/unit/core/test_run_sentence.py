@@ -22,6 +22,7 @@ def build_report(job: str, counts: dict[str, int | None], **changes: Any) -> dic
         "dry_run": False,
         "target": {"dataset": "golden", "uri": "/lake/golden", "version_before": None, "version": 0},
         "sources": SOURCES,
+        "details": {},
         "rows": ROWS,
         "counts": {**fill_counts(JOBS[job].counts, {}), **counts},
         "expectations": [],
@@ -52,10 +53,14 @@ REJECTED = [{"name": "paid", "action": "quarantine", "failed": 7}]
             ),
         ),
         (
-            build_report("merge_source", {**AIRPORTS, "entities_changed": 1}, run_mode="incremental"),
+            build_report(
+                "merge_source",
+                {**AIRPORTS, "entities_changed": 1, "deleted_entities": 32},
+                run_mode="incremental",
+            ),
             (
                 "1 changed entity: 20 inserted, 1 deleted in golden; it has 28,532 golden records of "
-                "33,132 entities; 3,199 have several sources; nothing was rejected"
+                "33,100 entities; 3,199 have several sources; nothing was rejected"
             ),
         ),
         (
@@ -74,8 +79,8 @@ REJECTED = [{"name": "paid", "action": "quarantine", "failed": 7}]
             "21 rows would be loaded into golden: 20 inserted, 1 deleted; at least 7 rows would be rejected",
         ),
         (
-            build_report("merge_load", {"loaded": 3, "opened": 2, "closed": 1, "tables": 1}),
-            "3 rows were loaded into golden: 2 versions opened, 1 closed; nothing was rejected",
+            build_report("merge_load", {"loaded": 3, "opened": 1, "closed": 2, "tables": 1}),
+            "3 rows were loaded into golden: 1 version opened, 2 closed; nothing was rejected",
         ),
         (
             build_report(
@@ -84,12 +89,27 @@ REJECTED = [{"name": "paid", "action": "quarantine", "failed": 7}]
             "4 files became 1 merged file with 9 records; 1 file waits in 1 open bin; no file failed",
         ),
         (
+            build_report("merge_record", {"files": 4, "merged": 1, "failed_files": 1}, dry_run=True, plan={}),
+            "4 files would become 1 merged file with 0 records; 1 file would fail",
+        ),
+        (
             build_report("joiner", {"records_in": 30, "outputs": 10, "unmatched": 2}),
             "30 rows of 3 inputs became 10 joined rows in golden; 2 rows have no match; nothing was rejected",
         ),
         (
             build_report("undo", {"runs": 1}, run_mode="undo", run_mode_reason="the newest run"),
             "1 run of golden was undone: the newest run",
+        ),
+        (
+            build_report("undo", {"runs": 0}, run_mode="undo", details={"restored": [{}, {}]}),
+            "several runs of golden were restored: no run has written the target yet",
+        ),
+        (
+            build_report("undo", {"runs": 1}, run_mode="undo", dry_run=True, details={"restored": [{}]}),
+            (
+                "1 run of golden would be undone; 1 run of golden would be restored: "
+                "no run has written the target yet"
+            ),
         ),
         (build_report("joiner", {}, run_mode="noop"), "Nothing to do: no run has written the target yet"),
         (

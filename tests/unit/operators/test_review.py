@@ -160,7 +160,9 @@ def test_every_run_is_reviewed_if_asked_for(answering: Any, server: Any) -> None
     assert waiting.value.timeout == timedelta(minutes=5)
 
 
-def test_a_question_about_another_plan_is_not_asked(answering: Any, server: Any) -> None:
+def test_a_question_about_another_plan_is_not_asked(
+    answering: Any, server: Any, xcoms: dict[str, Any]
+) -> None:
     """A question about another plan than the stored one is not asked.
 
     The person would approve a plan that nobody has seen. The same plan may be asked about again, although it
@@ -174,6 +176,7 @@ def test_a_question_about_another_plan_is_not_asked(answering: Any, server: Any)
 
     with pytest.raises(AirflowFailException, match="an earlier try asked for the approval of another plan"):
         task.execute(answering(raise_risk(digest="fedcba9876543210"))[1])
+    assert "an earlier try asked" in xcoms["merge_failure"]["message"]
 
 
 def test_a_yes_applies_the_plan_that_was_seen(answering: Any) -> None:
