@@ -14,6 +14,7 @@ from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.lineage_model import ColumnLineage, DatasetCounts, RunSchemas
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.table_log import TableLog
+from airflow_merge_provider.core.run_sentence import DescribeRun, describe_rows
 
 _State = Mapping[str, Any]
 _Report = Mapping[str, Any]
@@ -64,6 +65,7 @@ class Capability:
     ``open_run`` opens a run, given its parsed configuration: its decision tells from logs whether there is
     work; None if that depends on files. ``unpack`` extracts
     the configuration from text that was pasted from the system whose semantics the capability has.
+    ``describe_run`` yields the parts of the sentence that says what a run did.
     ``job`` is the function that runs it with Spark, and ``explanation`` the one that explains a key of a
     target: each as ``module:name``, so that only who runs it imports it.
     """
@@ -77,6 +79,7 @@ class Capability:
     find_recorded_key: Callable[[_State], Sequence[str] | None] = lambda _: None
     open_run: Callable[[TableLog, Any, JobRequest, Progress], RunDecision] | None = None
     unpack: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    describe_run: DescribeRun = describe_rows
     lineage: Lineage = Lineage()
     explanation: str | None = None
 

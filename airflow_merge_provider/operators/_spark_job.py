@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowTaskTimeout
 from airflow.sdk.log import redact  # type: ignore[attr-defined] # as Airflow masks its logs
 
 from airflow_merge_provider.core import risk
+from airflow_merge_provider.core.capabilities import JOBS
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import (
     ConfigError,
@@ -265,7 +266,7 @@ class SparkJobOperator(BaseOperator):
 
     def _push_report(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
         """Store the report and the plan as XComs, and return the report as it is stored."""
-        report = {**report, "summary": summarize_run(report)}
+        report = {**report, "summary": summarize_run(report, JOBS[self.job].describe_run)}
         xcom_report = truncate_report(report)
         if xcom_report["truncated"]:
             self.log.info("The report is too long for an XCom; full report: %s", json.dumps(report))
