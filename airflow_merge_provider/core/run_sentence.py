@@ -65,19 +65,13 @@ class ReportText:
 DescribeRun = Callable[[ReportText], Iterable[str]]
 
 
-def describe_rows(text: ReportText) -> Iterable[str]:
-    """Yield how a run changed the rows of its target, in the terms of every capability."""
-    yield f"{text.describe_changes()} in {text.target}"
-    yield text.describe_rejected()
-
-
 def summarize_run(report: Mapping[str, Any], describe: DescribeRun) -> str:
     """Return a sentence about a run from its report; what the report does not know is left out.
 
     >>> rows = {"inserted": 2, "updated": 1, "deleted": 0, "unchanged": 7}
     >>> report = {"run_mode": "incremental", "dry_run": False, "rows": rows, "counts": {}, "plan": None}
-    >>> summarize_run({**report, "target": {"dataset": "orders"}}, describe_rows)
-    '2 inserted, 1 updated in orders; nothing was rejected'
+    >>> summarize_run(report, lambda text: (text.describe_changes(), text.describe_rejected()))
+    '2 inserted, 1 updated; nothing was rejected'
 
     :param describe: the function of the capability that ran.
     """
