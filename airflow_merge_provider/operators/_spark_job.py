@@ -78,7 +78,7 @@ _TEXT_FIELDS = frozenset({
 
 
 class SparkJobOperator(BaseOperator):
-    """Run one Spark job and report its result; a subclass sets the job and adds its arguments.
+    """Run one Spark job and report its result; a subclass sets the job and its configuration.
 
     Literal arguments are checked when the DAG is parsed, templates and results of other tasks before Spark
     starts. Configuration, data and setup errors and an exceeded change limit fail the task without a retry;
@@ -136,6 +136,13 @@ class SparkJobOperator(BaseOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"conf": "json"}
     operator_extra_links = (MergeReportLink(),)
     ui_color = "#e3edf9"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Take the arguments of an operator, all of them templated, from its configuration."""
+        super().__init_subclass__(**kwargs)
+        if "config_class" in vars(cls):
+            cls.config_fields = cls.config_class.list_arguments()
+            cls.template_fields = (*cls.config_fields, *SparkJobOperator.template_fields)
 
     def __init__(
         self,

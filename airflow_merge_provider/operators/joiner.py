@@ -70,8 +70,6 @@ class JoinerOperator(SparkJobOperator):
 
     job = "joiner"
     config_class = JoinerConfig
-    config_fields = JoinerConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,
         **dict.fromkeys(_JOINER_JSON, "json"),

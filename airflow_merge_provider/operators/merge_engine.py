@@ -41,8 +41,6 @@ class MergeEngineOperator(SparkJobOperator):
 
     job = "merge_engine"
     config_class = MergeEngineConfig
-    config_fields = MergeEngineConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,
         **dict.fromkeys(_MERGE_ENGINE_JSON, "json"),

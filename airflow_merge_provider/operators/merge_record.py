@@ -82,8 +82,6 @@ class MergeRecordOperator(SparkJobOperator):
     guarded = False
     is_only_writer = False
     config_class = MergeRecordConfig
-    config_fields = MergeRecordConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,
         **dict.fromkeys(_MERGE_RECORD_JSON, "json"),

@@ -67,8 +67,6 @@ class MergeSourceOperator(SparkJobOperator):
 
     job = "merge_source"
     config_class = MergeSourceConfig
-    config_fields = MergeSourceConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SparkJobOperator.template_fields_renderers,
         **dict.fromkeys(_MERGE_SOURCE_JSON, "json"),

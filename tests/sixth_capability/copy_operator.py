@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
@@ -14,8 +13,6 @@ class CopyOperator(SparkJobOperator):
 
     job = "copy"
     config_class = CopyConfig
-    config_fields = CopyConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
 
     def __init__(self, *, source: Any, target: Any, primary_key: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
