@@ -57,6 +57,7 @@ from airflow_merge_provider.operators._arguments import (
     as_text,
     check_argument_names,
     check_references,
+    choose_renderers,
     find_asset,
     find_setting_problems,
     is_literal,
@@ -143,6 +144,8 @@ class SparkJobOperator(BaseOperator):
         if "config_class" in vars(cls):
             cls.config_fields = cls.config_class.list_arguments()
             cls.template_fields = (*cls.config_fields, *SparkJobOperator.template_fields)
+            own_renderers = choose_renderers(cls.config_class)
+            cls.template_fields_renderers = {**SparkJobOperator.template_fields_renderers, **own_renderers}
 
     def __init__(
         self,
