@@ -257,7 +257,7 @@ def _wrap_source(source: Any) -> PipeConfig:
 def _build_operator(config: PipeConfig, operator_args: Mapping[str, Any]) -> SparkJobOperator:
     """Build the operator of the source; its errors use the paths of the source."""
     kind = _operator_class(config.kind)
-    output = "merged" if config.kind == "merge_record" else "target"
+    output = kind.config_class.output_field
     sink_args = {output: config.target}
     if config.sink.set_initial_offset != DEFAULT_OFFSET:
         sink_args["set_initial_offset"] = config.sink.set_initial_offset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from airflow_merge_provider.core.capabilities import JOBS
 from airflow_merge_provider.core.failure_report import TargetState
 from airflow_merge_provider.core.merge_source.decision import COUNTS
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
@@ -33,7 +34,7 @@ REPORT: dict[str, Any] = {
     "truncated": [],
 }
 # As operators add it.
-REPORT["summary"] = summarize_run(REPORT)
+REPORT["summary"] = summarize_run(REPORT, JOBS[REPORT["job"]].describe_run)
 
 
 class FakeSparkJobHook:

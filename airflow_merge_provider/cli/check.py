@@ -14,7 +14,6 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, SetupError
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations, require_columns
 from airflow_merge_provider.core.merge_load.columns import check_named_columns
-from airflow_merge_provider.core.merge_load.config import load_config
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.core.merge_load.requirements import build_requirements
 from airflow_merge_provider.core.object_store.clients import has_credentials, read_environment
@@ -64,7 +63,7 @@ def _check_sources(file: RunFile, warnings: list[str]) -> str:
         if all(dataset.format == "delta" for dataset in datasets):
             warnings += _list_table_warnings(file)
         else:
-            _check_files(file, datasets[0])
+            _check_files(file, config, next(dataset for dataset in datasets if dataset.format != "delta"))
     except (RequiresSparkError, SetupError) as reason:
         return f"columns not checked: {str(reason).splitlines()[0]}"
     except DataError as error:
@@ -90,12 +89,11 @@ def _list_table_warnings(file: RunFile) -> list[str]:
     return check_columns(log, request, Progress(lambda _: None))
 
 
-def _check_files(file: RunFile, source: Dataset) -> None:
+def _check_files(file: RunFile, config: Any, source: Dataset) -> None:
     """Check the names of the columns of a load's files; only Spark's reader can tell their types.
 
     :raises RequiresSparkError: if it alone can tell the names, too.
     """
-    config: Any = load_config(file.config)
     columns = read_file_columns(source) if isinstance(config, LoadConfig) else None
     if columns is None:
         raise RequiresSparkError(f"only Spark reads the columns of {source.uri}")

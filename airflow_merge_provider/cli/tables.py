@@ -22,7 +22,7 @@ from airflow_merge_provider.explain.merge_source import explain_between
 
 def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``schema``."""
-    names = [*SOURCE_JOBS.values(), "merge_load", "request", "result", "report"]
+    names = list(dict.fromkeys([*SOURCE_JOBS.values(), *CAPABILITIES, "request", "result", "report"]))
     parser.add_argument("of", choices=names, metavar="NAME", help=", ".join(names))
 
 

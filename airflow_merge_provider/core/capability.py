@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from airflow_merge_provider.core.model import Config
@@ -14,6 +14,7 @@ from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.lineage_model import ColumnLineage, DatasetCounts, RunSchemas
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.table_log import TableLog
+from airflow_merge_provider.core.run_sentence import DescribeRun
 
 _State = Mapping[str, Any]
 _Report = Mapping[str, Any]
@@ -57,7 +58,8 @@ class Lineage:
 class Capability:
     """One kind of job.
 
-    ``counts`` are the counts in its reports, ``check_counts`` those in the reports of its checks.
+    ``counts`` are the counts in its reports, ``check_counts`` those in the reports of its checks, and
+    ``describe_run`` yields the parts of the sentence that says what a run did.
     ``output_keys`` are key columns of the target that the configuration does not name.
     ``find_recorded_key`` returns the key columns that the state of a commit records, which may be none; None
     if it does not record them.
@@ -72,6 +74,7 @@ class Capability:
     job: str
     config: type[Config]
     counts: Sequence[Measure]
+    describe_run: DescribeRun = field(kw_only=True)
     check_counts: Sequence[Measure] = ()
     output_keys: tuple[str, ...] = ()
     find_recorded_key: Callable[[_State], Sequence[str] | None] = lambda _: None

@@ -20,6 +20,7 @@ from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import OFFSETS
 from airflow_merge_provider.core.spark_conf import find_conf_problems
 
+_COLLECTIONS = (dict, list, tuple, Mapping, Sequence)
 _WORDS = {"true": True, "false": False, "none": None, "null": None, "": None}
 
 
@@ -140,11 +141,24 @@ def check_argument_names(operator: type, base: type, arguments: Mapping[str, Any
 
 def takes_text(config_class: type[Config], name: str) -> bool:
     """Return whether the value of a configuration argument may be a text."""
-    if name not in config_class.model_fields:
-        return False
+    return name in config_class.model_fields and str in _list_kinds(config_class, name)
+
+
+def choose_renderers(config_class: type[Config]) -> dict[str, str]:
+    """Return how Airflow shows the configuration arguments that are SQL, or may be lists or objects."""
+    names, marks = config_class.list_arguments(), config_class.list_names()
+    collections = [
+        name
+        for name in names
+        if any(kind is Any or get_origin(kind) in _COLLECTIONS for kind in _list_kinds(config_class, name))
+    ]
+    conditions = [name for name in names if name in marks and marks[name].columns == "condition"]
+    return dict.fromkeys(collections, "json") | dict.fromkeys(conditions, "sql")
+
+
+def _list_kinds(config_class: type[Config], name: str) -> tuple[Any, ...]:
     annotation = config_class.model_fields[name].annotation
-    kinds = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
-    return str in kinds
+    return get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
 
 
 def find_reference_problems(ref: Any, warehouse: str | None, path: str) -> Sequence[Problem]:

@@ -17,15 +17,6 @@ class LoadJobOperator(SparkJobOperator):
     job = "merge_load"
     strategy: ClassVar[str]
 
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **SparkJobOperator.template_fields_renderers,
-        "source_filter": "sql",
-        "hard_delete_when": "sql",
-        "destination_scope": "sql",
-        "dedup_sort": "json",
-        "expect": "json",
-    }
-
     def _parse_config(self) -> tuple[Config, dict[str, Any]]:
         config, arguments = super()._parse_config()
         return config, {"strategy": self.strategy, **arguments}

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowTaskTimeout
 from airflow.sdk.log import redact  # type: ignore[attr-defined] # as Airflow masks its logs
 
 from airflow_merge_provider.core import risk
+from airflow_merge_provider.core.capabilities import JOBS
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import (
     ConfigError,
@@ -56,6 +57,7 @@ from airflow_merge_provider.operators._arguments import (
     as_text,
     check_argument_names,
     check_references,
+    choose_renderers,
     find_asset,
     find_setting_problems,
     is_literal,
@@ -79,7 +81,7 @@ _REDACTED_MAX_DEPTH = 100
 
 
 class SparkJobOperator(BaseOperator):
-    """Run one Spark job and report its result; a subclass sets the job and adds its arguments.
+    """Run one Spark job and report its result; a subclass sets the job and its configuration.
 
     Literal arguments are checked when the DAG is parsed, templates and results of other tasks before Spark
     starts. Configuration, data and setup errors and an exceeded change limit fail the task without a retry;
@@ -137,6 +139,15 @@ class SparkJobOperator(BaseOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"conf": "json"}
     operator_extra_links = (MergeReportLink(),)
     ui_color = "#e3edf9"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Take the arguments of an operator, all of them templated, from its configuration."""
+        super().__init_subclass__(**kwargs)
+        if "config_class" in vars(cls):
+            cls.config_fields = cls.config_class.list_arguments()
+            cls.template_fields = (*cls.config_fields, *SparkJobOperator.template_fields)
+            own_renderers = choose_renderers(cls.config_class)
+            cls.template_fields_renderers = {**SparkJobOperator.template_fields_renderers, **own_renderers}
 
     def __init__(
         self,
@@ -275,7 +286,7 @@ class SparkJobOperator(BaseOperator):
 
     def _push_report(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
         """Store the report and the plan as XComs, and return the report as it is stored."""
-        report = {**report, "summary": summarize_run(report)}
+        report = {**report, "summary": summarize_run(report, JOBS[self.job].describe_run)}
         xcom_report = truncate_report(report)
         if xcom_report["truncated"]:
             self.log.info("The report is too long for an XCom; full report: %s", json.dumps(report))

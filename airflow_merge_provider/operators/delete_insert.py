@@ -24,8 +24,6 @@ class DeleteInsertOperator(MergeLoadOperator):
 
     strategy = "delete-insert"
     config_class = DeleteInsertConfig
-    config_fields = DeleteInsertConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *MergeLoadOperator.template_fields)
 
     def __init__(
         self,

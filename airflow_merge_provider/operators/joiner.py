@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from airflow.sdk import Asset
 
@@ -13,21 +13,6 @@ from airflow_merge_provider.core.joiner.config import JoinerConfig, from_stage
 from airflow_merge_provider.core.joiner.plan import preview_join
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError, as_text, is_literal
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
-
-_JOINER_JSON = (
-    "inputs",
-    "join_keys",
-    "required_inputs",
-    "selected_fields",
-    "fields_to_select",
-    "fields_to_drop",
-    "fields_to_rename",
-    "in_memory_inputs",
-    "input_aliases",
-    "output_schema",
-    "key_columns",
-    "expect",
-)
 
 
 class JoinerOperator(SparkJobOperator):
@@ -70,13 +55,6 @@ class JoinerOperator(SparkJobOperator):
 
     job = "joiner"
     config_class = JoinerConfig
-    config_fields = JoinerConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **SparkJobOperator.template_fields_renderers,
-        **dict.fromkeys(_JOINER_JSON, "json"),
-        "condition_expression": "sql",
-    }
 
     def __init__(
         self,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow.sdk import Asset
 
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
-
-_MERGE_ENGINE_JSON = ("primary_key", "options", "order_by", "partition_by", "fail_on", "expect")
 
 
 class MergeEngineOperator(SparkJobOperator):
@@ -41,12 +39,6 @@ class MergeEngineOperator(SparkJobOperator):
 
     job = "merge_engine"
     config_class = MergeEngineConfig
-    config_fields = MergeEngineConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **SparkJobOperator.template_fields_renderers,
-        **dict.fromkeys(_MERGE_ENGINE_JSON, "json"),
-    }
 
     def __init__(
         self,

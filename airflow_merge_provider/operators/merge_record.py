@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from airflow.sdk import Asset, Context
 
@@ -19,15 +19,6 @@ from airflow_merge_provider.operators._spark_job import SparkJobOperator
 from airflow_merge_provider.triggers.landing import LandingTrigger
 
 NEXT_EXPIRY = "next_expiry"
-_MERGE_RECORD_JSON = (
-    "reader",
-    "writer",
-    "attributes",
-    "attribute_sources",
-    "partition_by",
-    "expect",
-    "fail_on",
-)
 
 
 class MergeRecordOperator(SparkJobOperator):
@@ -82,12 +73,6 @@ class MergeRecordOperator(SparkJobOperator):
     guarded = False
     is_only_writer = False
     config_class = MergeRecordConfig
-    config_fields = MergeRecordConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **SparkJobOperator.template_fields_renderers,
-        **dict.fromkeys(_MERGE_RECORD_JSON, "json"),
-    }
 
     def __init__(
         self,

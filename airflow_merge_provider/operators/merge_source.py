@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from airflow.sdk import Asset, Context
 
@@ -18,7 +18,6 @@ from airflow_merge_provider.operators._spark_job import SparkJobOperator
 from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger
 
 _LONGEST_WAIT = timedelta(days=7)
-_MERGE_SOURCE_JSON = ("datasets", "equality", "equality_sets", "initial_datasets", "survivorship", "expect")
 
 
 class MergeSourceOperator(SparkJobOperator):
@@ -67,12 +66,6 @@ class MergeSourceOperator(SparkJobOperator):
 
     job = "merge_source"
     config_class = MergeSourceConfig
-    config_fields = MergeSourceConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **SparkJobOperator.template_fields_renderers,
-        **dict.fromkeys(_MERGE_SOURCE_JSON, "json"),
-    }
 
     def __init__(
         self,

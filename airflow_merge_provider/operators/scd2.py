@@ -48,8 +48,6 @@ class Scd2Operator(MergeLoadOperator):
 
     strategy = "scd2"
     config_class = Scd2Config
-    config_fields = Scd2Config.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *MergeLoadOperator.template_fields)
 
     def __init__(
         self,
@@ -121,8 +119,6 @@ class Scd2CheckOperator(LoadJobOperator):
     is_check = True
     is_only_writer = False
     config_class = Scd2CheckConfig
-    config_fields = Scd2CheckConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *LoadJobOperator.template_fields)
 
     def __init__(
         self,

@@ -31,8 +31,6 @@ class UndoOperator(SparkJobOperator):
     job = "undo"
     guarded = False
     config_class = UndoConfig
-    config_fields = UndoConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
 
     def __init__(
         self,

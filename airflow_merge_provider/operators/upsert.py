@@ -28,8 +28,6 @@ class UpsertOperator(MergeLoadOperator):
 
     strategy = "upsert"
     config_class = UpsertConfig
-    config_fields = UpsertConfig.list_arguments()
-    template_fields: Sequence[str] = (*config_fields, *MergeLoadOperator.template_fields)
 
     def __init__(
         self,

@@ -24,13 +24,20 @@ _KEYTIME_FIELDS_MIN = 2
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An aggregate function: its types as text and as a test, its options, and what it supports."""
+    """An aggregate function: its types as text and as a test, its options, and what it supports.
+
+    A function ``chooses`` if its result is the value of one record, so that it depends on their order. It is
+    ``folded`` if Spark has no aggregate for it. It is ``masking`` if its result has no value of a record.
+    """
 
     takes: str
     accepts: Callable[[Any], bool]
     retracts: bool = False
     options: tuple[str, ...] = ()
     unavailable: str = ""
+    chooses: bool = False
+    folded: bool = False
+    masking: bool = False
 
 
 def _accept_any(_: Any) -> bool:
@@ -58,33 +65,43 @@ def _is_keytime_map(kind: Any) -> bool:
 
 FUNCTIONS: Mapping[str, Function] = {
     "sum": Function("a number", is_number, retracts=True),
-    "product": Function("a number", is_number, retracts=True),
-    "count": Function("INT or BIGINT", _accept_families("integer", "long"), retracts=True),
+    "product": Function("a number", is_number, retracts=True, folded=True),
+    "count": Function("INT or BIGINT", _accept_families("integer", "long"), retracts=True, masking=True),
     "max": Function("an orderable type", is_ordered),
     "min": Function("an orderable type", is_ordered),
-    "last_value": Function("any type", _accept_any, retracts=True),
-    "last_non_null_value": Function("any type", _accept_any, retracts=True),
-    "first_value": Function("any type", _accept_any),
-    "first_non_null_value": Function("any type", _accept_any),
+    "last_value": Function("any type", _accept_any, retracts=True, chooses=True),
+    "last_non_null_value": Function("any type", _accept_any, retracts=True, chooses=True),
+    "first_value": Function("any type", _accept_any, chooses=True),
+    "first_non_null_value": Function("any type", _accept_any, chooses=True),
     "listagg": Function(
         "STRING (not CHAR or VARCHAR)",
         lambda kind: kind == "string",
         options=("list-agg-delimiter", "distinct"),
+        folded=True,
     ),
     "bool_and": Function("BOOLEAN", _accept_families("boolean")),
     "bool_or": Function("BOOLEAN", _accept_families("boolean")),
-    "collect": Function("ARRAY", _accept_families("array"), retracts=True, options=("distinct",)),
-    "merge_map": Function("MAP", _accept_families("map"), retracts=True),
-    "merge_map_with_keytime": Function(
-        "MAP<…, STRUCT> whose STRUCT has at least two fields", _is_keytime_map, options=("ts-field",)
+    "collect": Function(
+        "ARRAY", _accept_families("array"), retracts=True, options=("distinct",), folded=True
     ),
-    "nested_update": Function("ARRAY<STRUCT>", _is_row_list, retracts=True, options=_NESTED_OPTIONS),
-    "nested_partial_update": Function("ARRAY<STRUCT>", _is_row_list, options=_NESTED_OPTIONS[:2]),
-    "hll_sketch": Function("BINARY", _is_bytes),
-    "theta_sketch": Function("BINARY", _is_bytes),
+    "merge_map": Function("MAP", _accept_families("map"), retracts=True, folded=True),
+    "merge_map_with_keytime": Function(
+        "MAP<…, STRUCT> whose STRUCT has at least two fields",
+        _is_keytime_map,
+        options=("ts-field",),
+        folded=True,
+    ),
+    "nested_update": Function(
+        "ARRAY<STRUCT>", _is_row_list, retracts=True, options=_NESTED_OPTIONS, folded=True
+    ),
+    "nested_partial_update": Function(
+        "ARRAY<STRUCT>", _is_row_list, options=_NESTED_OPTIONS[:2], folded=True
+    ),
+    "hll_sketch": Function("BINARY", _is_bytes, masking=True),
+    "theta_sketch": Function("BINARY", _is_bytes, masking=True),
     "rbm32": Function("BINARY", _is_bytes),
     "rbm64": Function("BINARY", _is_bytes, unavailable="its binary format exists only in the Java library"),
-    "primary-key": Function("any type", _accept_any, retracts=True),
+    "primary-key": Function("any type", _accept_any, retracts=True, chooses=True),
 }
 ALIASES = {"first_not_null_value": "first_non_null_value"}
 

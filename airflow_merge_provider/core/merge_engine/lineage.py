@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow_merge_provider.core.merge_engine.checks import plan_fold
 from airflow_merge_provider.core.merge_engine.columns import parse_columns
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 from airflow_merge_provider.core.run.lineage_model import (
     TARGET,
@@ -17,12 +18,6 @@ from airflow_merge_provider.core.run.lineage_model import (
 )
 
 SOURCE, CHANGELOG = "source", "changelog"
-# Functions whose result is the value of one record.
-_CHOOSING = (
-    "last_value", "last_non_null_value", "first_value", "first_non_null_value", "primary-key",
-)  # fmt: skip
-# Functions whose result does not contain values of records.
-_MASKING = ("count", "hll_sketch", "theta_sketch")
 
 
 def trace_columns(config: MergeEngineConfig, schemas: RunSchemas) -> dict[str, ColumnLineage]:
@@ -54,13 +49,13 @@ def _trace_rule(rule: ColumnRule, plan: Plan, source_names: dict[str, str]) -> l
         for name in ordering
         if name.casefold() in source_names and name != rule.name
     ]
-    is_aggregate = rule.function is not None and rule.function not in _CHOOSING
+    function = None if rule.function is None else FUNCTIONS[rule.function]
     return [
         *list_direct(
             SOURCE,
             [column],
-            "AGGREGATION" if is_aggregate else "IDENTITY",
-            is_masking=rule.function in _MASKING,
+            "IDENTITY" if function is None or function.chooses else "AGGREGATION",
+            is_masking=function is not None and function.masking,
         ),
         *list_indirect(SOURCE, ordering_columns, "SORT"),
     ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from airflow_merge_provider.core.merge_engine.columns import Column
-from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS, SERIALIZED
+from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS
 from airflow_merge_provider.core.merge_engine.options import (
     AGGREGATION,
     DEDUPLICATE,
@@ -181,31 +181,17 @@ class Plan:
         return ColumnRule(column, ColumnRole.FUNCTION, function, group_index, column_options, reason)
 
 
-_GATHERED = (
-    "product",
-    "listagg",
-    "collect",
-    "merge_map",
-    "merge_map_with_keytime",
-    "nested_update",
-    "nested_partial_update",
-)
-_ORDER_INDEPENDENT = ("sum", "count", "max", "min", "bool_and", "bool_or", *SERIALIZED)
-
-
 def _explain_fold(function: str) -> str:
-    return f"{function} combines values one by one" if function in _GATHERED else ""
+    return f"{function} combines values one by one" if FUNCTIONS[function].folded else ""
 
 
 def _explain_fold_in_group(function: str, column_options: ColumnOptions, *, retracts: bool) -> str:
-    if function in _ORDER_INDEPENDENT:
-        return ""
+    if not FUNCTIONS[function].chooses:
+        return _explain_fold(function)
     if function in {"last_value", "primary-key"}:
         # A retract takes effect at any position in the group's order, an addition only if it is not older.
         may_retract = retracts and not column_options.ignore_retract
         return f"retractions of {function} take effect out of order" if may_retract else ""
-    if function in _GATHERED:
-        return _explain_fold(function)
     return f"older records change {function} in a sequence group"
 
 

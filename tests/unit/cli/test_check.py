@@ -19,6 +19,7 @@ KNOWN_FILES = (
 LOAD = {"job": "upsert", "target": "t", "primary_key": "id"}
 CSV = {"dataset": "files", "format": "csv", "options": {"header": True, "sep": ";"}}
 PARQUET = {"dataset": "one", "format": "parquet"}
+JOIN = {"job": "joiner", "inputs": {"r": "rows", "f": CSV}, "target": "t", "join_keys": "r.id = f.id"}
 MERGE = {"job": "merge_source", "target": "t", "datasets": ["rows r", "more m"], "id_column": "id"}
 
 
@@ -85,6 +86,7 @@ def test_a_wrong_column_is_refused(
         ({**LOAD, "source": PARQUET}, "columns checked: one"),
         ({**LOAD, "source": "rows", "target": "more", "adopt": True}, "columns checked: rows"),
         ({**MERGE, "equality": [["eq", "r.no", "m.no"]]}, "columns checked: rows, more"),
+        (JOIN, "columns not checked: only Spark reads the columns of {folder}/files"),
         ({**LOAD, "source": "later"}, "columns not checked: {folder}/later does not exist"),
         (
             {**LOAD, "source": {"dataset": "lines", "format": "json"}},

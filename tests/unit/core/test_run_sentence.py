@@ -31,7 +31,12 @@ def build_report(job: str, counts: dict[str, int | None], **changes: Any) -> dic
     }
 
 
+def summarize(report: dict[str, Any]) -> str:
+    return summarize_run(report, JOBS[report["job"]].describe_run)
+
+
 AIRPORTS = {"entities": 33_132, "live_rows": 28_532, "merged_rows": 3_199, "outputs": 28_532}
+UNREAD = dict.fromkeys(measure.name for measure in JOBS["joiner"].counts)
 REJECTED = [{"name": "paid", "action": "quarantine", "failed": 7}]
 
 
@@ -101,6 +106,17 @@ REJECTED = [{"name": "paid", "action": "quarantine", "failed": 7}]
             "1 run of golden was undone: the newest run",
         ),
         (
+            build_report(
+                "undo",
+                {"runs": 2},
+                run_mode="undo",
+                run_mode_reason="the target is as in version 1",
+                dry_run=True,
+                rows=dict.fromkeys(ROWS),
+            ),
+            "2 runs of golden would be undone: the target is as in version 1",
+        ),
+        (
             build_report("undo", {"runs": 0}, run_mode="undo", details={"restored": [{}, {}]}),
             "several runs of golden were restored: no run has written the target yet",
         ),
@@ -113,14 +129,14 @@ REJECTED = [{"name": "paid", "action": "quarantine", "failed": 7}]
         ),
         (build_report("joiner", {}, run_mode="noop"), "Nothing to do: no run has written the target yet"),
         (
-            build_report("joiner", {}, dry_run=True, rows=dict.fromkeys(ROWS)),
+            build_report("joiner", UNREAD, dry_run=True, rows=dict.fromkeys(ROWS)),
             "The configuration suits the tables of golden; no rows were read",
         ),
     ],
 )
 def test_each_capability_says_what_it_did(report: Any, sentence: str) -> None:
     """Counts of a plan are not facts, and what is known is said in the terms of the operator."""
-    assert summarize_run(report) == sentence
+    assert summarize(report) == sentence
 
 
 def test_a_check_is_valid() -> None:
@@ -128,7 +144,7 @@ def test_a_check_is_valid() -> None:
     counts = dict.fromkeys((measure.name for measure in JOBS["merge_load"].check_counts), 0)
     report = build_report("merge_load", {}) | {"counts": {**counts, "versions": 5, "keys": 2}}
 
-    assert summarize_run(report) == "golden is a valid history: 5 versions of 2 keys"
+    assert summarize(report) == "golden is a valid history: 5 versions of 2 keys"
 
 
 @pytest.mark.parametrize("number", [None, 0, 1, 2])
@@ -138,6 +154,6 @@ def test_every_report_has_a_sentence(number: int | None) -> None:
         counts = dict.fromkeys((measure.name for measure in measures), number)
         for run_mode, rows in (("full", dict.fromkeys(ROWS, number)), ("incremental", ROWS)):
             report = build_report(job, {}, run_mode=run_mode, rows=rows) | {"counts": counts}
-            sentence = summarize_run(report)
+            sentence = summarize(report)
             assert sentence
             assert "None" not in sentence

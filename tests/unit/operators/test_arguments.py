@@ -11,6 +11,7 @@ from airflow.sdk import Asset, task
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators._arguments import as_text, is_literal, parse_rendered
+from airflow_merge_provider.operators.joiner import JoinerOperator
 from airflow_merge_provider.operators.upsert import UpsertOperator
 from tests.architecture.test_names import OPERATORS
 from tests.fakes import REPORT, FakeSparkJobHook
@@ -75,6 +76,18 @@ def test_connections_and_settings_are_templates_of_every_operator(operator: Any)
     names = {"warehouse", "spark_conn_id", "merge_store_conn_id", "conf"}
 
     assert names <= set(operator.template_fields)
+
+
+def test_conditions_and_collections_are_shown_as_such() -> None:
+    """The configuration says which arguments are SQL, and which may be lists or objects."""
+    renderers = {**UpsertOperator.template_fields_renderers, **JoinerOperator.template_fields_renderers}
+    shown = {
+        name: renderers.get(name) for name in ("source_filter", "primary_key", "join_keys", "conf", "variant")
+    }
+
+    assert shown == {
+        "source_filter": "sql", "primary_key": "json", "join_keys": "json", "conf": "json", "variant": None,
+    }  # fmt: skip
 
 
 def test_rendered_connections_and_settings_reach_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

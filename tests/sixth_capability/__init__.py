@@ -1,0 +1,1 @@
+"""A capability outside the package, which copies a table: everything that a sixth capability has to bring."""
