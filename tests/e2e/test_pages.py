@@ -275,6 +275,11 @@ def test_the_page_of_a_failure_has_all_of_it(read_one_run: Any) -> None:
         assert text in page
     failure["message"] = "max_change_ratio: 20 rows of 40 (look at them)"
     assert "What to do: look at them" in read_one_run(merge_failure=failure)
+    script = """
+    import { outerLink } from "./page.js";
+    document.body.append(outerLink("javascript:x", "y").outerHTML);
+    """
+    assert read_one_run("script.html", script) == "<span>y</span>"
 
 
 def test_the_pages_read_all_results(monkeypatch: pytest.MonkeyPatch) -> None:
