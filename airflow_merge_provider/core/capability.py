@@ -58,7 +58,8 @@ class Capability:
     """One kind of job.
 
     ``counts`` are the counts in its reports, ``check_counts`` those in the reports of its checks.
-    ``output_keys`` are key columns of the target that the configuration does not name.
+    ``output_keys`` are key columns of the target that the configuration does not name, ``internal_columns``
+    those columns of it that people see only if they ask for all columns.
     ``find_recorded_key`` returns the key columns that the state of a commit records, which may be none; None
     if it does not record them.
     ``open_run`` opens a run, given its parsed configuration: its decision tells from logs whether there is
@@ -74,6 +75,7 @@ class Capability:
     counts: Sequence[Measure]
     check_counts: Sequence[Measure] = ()
     output_keys: tuple[str, ...] = ()
+    internal_columns: tuple[str, ...] = ()
     find_recorded_key: Callable[[_State], Sequence[str] | None] = lambda _: None
     open_run: Callable[[TableLog, Any, JobRequest, Progress], RunDecision] | None = None
     unpack: Callable[[Mapping[str, Any]], dict[str, Any]] = dict

@@ -159,7 +159,7 @@ def build_body(plan: ChangeSummary, reason: str, report_url: str) -> str:
     lines += [f"| … {_escape_markdown(name)} | {count} |" for name, count in reasons.items()]
     if plan.other_changes:
         lines += ["", *(f"* {_escape_markdown(change)}" for change in plan.other_changes)]
-    examples = select_examples(plan.examples, _EXAMPLES_MAX)
+    examples = select_examples(plan.list_visible_examples(), _EXAMPLES_MAX)
     if examples:
         title = "All rows" if len(examples) == plan.count else f"{len(examples)} of {plan.count} rows"
         lines += ["", f"{title}:", "", "| | before | after | why |", "|---|---|---|---|"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from airflow_merge_provider.core.change_plan.shown_rows import mask_change, mask_text
+from airflow_merge_provider.core.change_plan.shown_rows import mask_change, mask_text, select_columns
 from airflow_merge_provider.core.errors import format_count
 from airflow_merge_provider.core.value_text import escape_text, format_change, format_value
 
@@ -32,6 +32,12 @@ class ChangeExample(_SummaryPart):
     detail: str = Field("", description="What led to the change of this row.")
     before: dict[str, Any] | None = Field(None, description="The row before; null if it is new.")
     after: dict[str, Any] | None = Field(None, description="The row after; null if it is deleted.")
+
+    def hide_columns(self, internal_columns: Collection[str]) -> Self:
+        """Return the row without internal columns, as people see it."""
+        images = {name: row for name, row in (("before", self.before), ("after", self.after)) if row}
+        shown = select_columns([*images.values()], internal_columns)
+        return self.model_copy(update=dict(zip(images, shown, strict=True)))
 
     def list_changed_columns(self) -> Iterator[tuple[str, Any, Any]]:
         """Yield each column that differs, with its value before and after; None stands for NULL."""
@@ -66,6 +72,9 @@ class ChangeSummary(_SummaryPart):
         "and rows of side tables.",
     )
     saved: PlanReference | None = Field(None, description="The saved plan; null if it was not saved.")
+    internal_columns: tuple[str, ...] = Field(
+        (), description="The columns of the examples that people see only if they ask for all columns."
+    )
 
     def mask_rows(self) -> Self:
         """Return the summary as it may be shown: its examples without the values that stay private."""
@@ -75,6 +84,10 @@ class ChangeSummary(_SummaryPart):
             detail = example.detail and mask_text(example.detail)
             examples.append(example.model_copy(update={"before": before, "after": after, "detail": detail}))
         return self.model_copy(update={"examples": examples})
+
+    def list_visible_examples(self) -> list[ChangeExample]:
+        """Return the examples without internal columns."""
+        return [example.hide_columns(self.internal_columns) for example in self.examples]
 
     @property
     def count(self) -> int:
@@ -173,7 +186,7 @@ def format_changes(summary: ChangeSummary) -> Iterator[str]:
         return
     if set(summary.reasons) != {kind for kind, count in summary.kinds.items() if count}:
         yield f"reasons: {describe_counts(summary.reasons)}"
-    yield from format_examples(summary.kinds, summary.examples)
+    yield from format_examples(summary.kinds, summary.list_visible_examples())
 
 
 def format_examples(kinds: Mapping[ChangeKind, int], examples: Sequence[ChangeExample]) -> Iterator[str]:

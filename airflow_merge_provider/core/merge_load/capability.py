@@ -11,6 +11,8 @@ from airflow_merge_provider.core.merge_load.config import (
 )
 from airflow_merge_provider.core.merge_load.decision import open_run
 from airflow_merge_provider.core.merge_load.lineage import count_read, trace_columns
+from airflow_merge_provider.core.merge_load.load import ROW_ID
+from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 
 CAPABILITY = Capability(
     "merge_load",
@@ -18,6 +20,7 @@ CAPABILITY = Capability(
     MergeLoadConfig,
     COUNTS,
     CHECK_COUNTS,
+    internal_columns=(HASH_COLUMN, ROW_ID),
     find_recorded_key=find_recorded_key,
     open_run=open_run,
     lineage=Lineage(trace_columns, count_read),

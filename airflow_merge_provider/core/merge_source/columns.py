@@ -16,6 +16,10 @@ IDS, REPLACED_COLUMN, FILTERED = "$ids", "$replaced", "_filtered"
 ENTITY = "entity"
 # The columns of merge source targets besides properties, so that such a target can be merged again.
 _OF_TARGETS = ("$provenance", "$stable_id", "$replaced_by")
+# The columns of a target that follow from its members, or that later runs read.
+INTERNAL_COLUMNS = (
+    "_updated", "_deleted", IDS, REPLACED_COLUMN, "_hash", "_previous", "_ts", "$provenance", "_members",
+)  # fmt: skip
 # The key in the state of a run that holds the columns of each dataset.
 COLUMNS_STATE = "columns"
 

@@ -162,19 +162,30 @@ function expected(results) {
     el("tbody", {}, rows));
 }
 
+/** Return the switch that shows the internal columns of a table. */
+function allColumns(table) {
+  const box = el("input", { type: "checkbox" });
+  box.addEventListener("change", () => table.classList.toggle("all", box.checked));
+  return el("label", { class: "quiet" }, box, " all columns");
+}
+
 /** Show the rows that a plan changes: their kind and reason, and the values before and after. */
 function planned(plan, title, isDone = false) {
   const verbs = isDone ? {} : { inserted: "insert", updated: "update", deleted: "delete", kept: "keep" };
   const cell = (row, name) => (row && row[name] !== undefined ? plain(row[name]) : "NULL");
+  const internal = new Set(plan.internal_columns ?? []);
   const values = (example) => {
-    const names = [...new Set([...Object.keys(example.before ?? {}), ...Object.keys(example.after ?? {})])];
-    return names.map((name) => {
+    const images = [example.before ?? {}, example.after ?? {}];
+    const names = [...new Set(images.flatMap(Object.keys))];
+    const isInternal = (name) => internal.has(name) && !images.some((row) => row[name] === true);
+    return [...names.filter((name) => !isInternal(name)), ...names.filter(isInternal)].map((name) => {
       const [before, after] = [cell(example.before, name), cell(example.after, name)];
       const text = (value) => el("span", {}, `${name} = ${value}`);
-      if (!example.before) return el("div", { class: "gained" }, text(after));
-      if (!example.after) return el("div", { class: "lost" }, text(before));
-      if (before === after) return el("div", {}, text(after));
-      return el("div", {}, el("span", { class: "lost" }, `${name} = ${before}`), " → ", el("span", { class: "gained" }, after));
+      const line = (kind, ...children) => el("div", { class: isInternal(name) ? `${kind} internal` : kind }, children);
+      if (!example.before) return line("gained", text(after));
+      if (!example.after) return line("lost", text(before));
+      if (before === after) return line("", text(after));
+      return line("", el("span", { class: "lost" }, `${name} = ${before}`), " → ", el("span", { class: "gained" }, after));
     });
   };
   const rows = plan.examples.map((example) => el("tr", {},
@@ -182,13 +193,15 @@ function planned(plan, title, isDone = false) {
     el("td", {}, values(example)),
     el("td", {}, words(example.reason), example.detail ? [el("br"), el("span", { class: "quiet" }, example.detail)] : null)));
   const titles = el("tr", {}, ["Change", "Row", "Reason"].map((name) => el("th", {}, name)));
+  const table = el("table", { class: "changes" }, el("thead", {}, titles), el("tbody", {}, rows));
   const total = Object.values(plan.kinds).reduce((sum, count) => sum + count, 0);
   const where = plan.saved ? [" All of them are in ", el("code", {}, plan.saved.uri), `, version ${plain(plan.saved.version)}.`] : null;
   return card(title, el("div", {},
     Object.keys(plan.reasons).length > 1 ? bars(plan.reasons) : null,
     el("p", { class: "quiet" }, `${plain(plan.examples.length)} of ${plain(total)} ${isDone ? "changed rows" : "rows that would change"}.`, where),
     (plan.other_changes ?? []).map((change) => el("p", {}, change)),
-    plan.examples.length ? el("table", { class: "changes" }, el("thead", {}, titles), el("tbody", {}, rows)) : null), true);
+    plan.examples.length && internal.size ? allColumns(table) : null,
+    plan.examples.length ? table : null), true);
 }
 
 /** Return the newest runs of this task, with the failed ones that have no report. */
