@@ -13,7 +13,7 @@ CAPABILITY = Capability(
     "airflow_merge_provider.jobs.merge_source.job:run",
     MergeSourceConfig,
     COUNTS,
-    output_keys=("_id", "$ids", "$replaced_by"),
+    output_keys=("_id", "$stable_id", "$ids", "$replaced_by"),
     internal_columns=INTERNAL_COLUMNS,
     find_recorded_key=lambda _: ("_id",),
     open_run=open_run,

@@ -115,6 +115,7 @@ def check_rule_columns(
     """
     problems = list(find_unknown_columns(plan_rules(config), columns, config.dataset_ids))
     named = {"sequence_column": config.sequence_column, "deleted_column": config.deleted_column}
+    named |= {"label_column": config.label_column} if config.label_column else {}
     known_columns = sorted({column for dataset_columns in columns.values() for column in dataset_columns})
     for argument, name in named.items():
         is_default = name == type(config).model_fields[argument].default

@@ -52,9 +52,10 @@ class ChangeSet:
     ``before`` and ``after`` are structs of the row's columns, null if there is no row. ``kind`` is the effect
     on the row, ``reason`` a word of the capability, and ``detail`` a text or null. ``state`` is a hash of the
     columns that neither struct shows, null if there are none. ``describe`` adds details to examples that
-    would cost too much for all rows. ``recorded`` are the rows that the run adds to side tables, by the names
-    of these, and ``replaced`` the side tables that lose all of their rows. ``other_changes`` are what else it
-    changes, as texts. ``is_overwrite`` is set if the table gets the rows and the columns of the images after.
+    would cost too much for all rows, and names, which stand for the ``name_columns``. ``recorded`` are the
+    rows that the run adds to side tables, by the names of these, and ``replaced`` the side tables that lose
+    all of their rows. ``other_changes`` are what else it changes, as texts. ``is_overwrite`` is set if the
+    table gets the rows and the columns of the images after.
     """
 
     rows: DataFrame
@@ -62,6 +63,7 @@ class ChangeSet:
     recorded: Mapping[str, DataFrame] = field(default_factory=dict)
     replaced: Mapping[str, ReplacedTable] = field(default_factory=dict)
     other_changes: Sequence[str] = ()
+    name_columns: tuple[str, ...] = ()
     is_overwrite: bool = False
 
     @contextmanager

@@ -182,7 +182,7 @@ class JobRun(RunSteps):
             changes = list_changes()
             with changes.hold_text() as text_rows:
                 summary = describe_examples(changes, changes.summarize(text_rows)).mask_rows()
-                internal_columns = list_internal_columns(self.request.job)
+                internal_columns = (*list_internal_columns(self.request.job), *changes.name_columns)
                 summary = summary.model_copy(update={"internal_columns": internal_columns})
                 if is_saved:
                     summary = save_plan(self.reporter, text_rows, summary)

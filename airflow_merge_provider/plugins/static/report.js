@@ -175,30 +175,33 @@ function planned(plan, title, isDone = false) {
   const cell = (row, name) => (row && row[name] !== undefined ? plain(row[name]) : "NULL");
   const internal = new Set(plan.internal_columns ?? []);
   const values = (example) => {
-    const images = [example.before ?? {}, example.after ?? {}];
-    const names = [...new Set(images.flatMap(Object.keys))];
-    const isInternal = (name) => internal.has(name) && !images.some((row) => row[name] === true);
+    const images = [example.kind === "inserted" ? null : example.before, example.kind === "deleted" ? null : example.after];
+    const names = [...new Set(images.flatMap((row) => Object.keys(row ?? {})))];
+    const isSame = (name) => cell(images[0], name) === cell(images[1], name);
+    const isInternal = (name) => (internal.has(name) && !images.some((row) => row?.[name] === true))
+      || (example.name && example.kind !== "inserted" && isSame(name));
     return [...names.filter((name) => !isInternal(name)), ...names.filter(isInternal)].map((name) => {
-      const [before, after] = [cell(example.before, name), cell(example.after, name)];
+      const [before, after] = images.map((row) => cell(row, name));
       const text = (value) => el("span", {}, `${name} = ${value}`);
       const line = (kind, ...children) => el("div", { class: isInternal(name) ? `${kind} internal` : kind }, children);
-      if (!example.before) return line("gained", text(after));
-      if (!example.after) return line("lost", text(before));
+      if (!images[0]) return line("gained", text(after));
+      if (!images[1]) return line("lost", text(before));
       if (before === after) return line("", text(after));
       return line("", el("span", { class: "lost" }, `${name} = ${before}`), " → ", el("span", { class: "gained" }, after));
     });
   };
   const rows = plan.examples.map((example) => el("tr", {},
     el("td", { class: "nowrap" }, badge({ kind: KINDS[example.kind] ?? "", text: words(verbs[example.kind] ?? example.kind) })),
-    el("td", {}, values(example)),
-    el("td", {}, words(example.reason), example.detail ? [el("br"), el("span", { class: "quiet" }, example.detail)] : null)));
+    el("td", {}, example.name ? el("b", {}, example.name) : null, example.members ? el("div", {}, example.members) : null, values(example)),
+    el("td", {}, words(example.reason), example.replaces ? ` (replaces ${example.replaces})` : null, example.detail ? [el("br"), el("span", { class: "quiet" }, example.detail)] : null)));
   const titles = el("tr", {}, ["Change", "Row", "Reason"].map((name) => el("th", {}, name)));
   const table = el("table", { class: "changes" }, el("thead", {}, titles), el("tbody", {}, rows));
   const total = Object.values(plan.kinds).reduce((sum, count) => sum + count, 0);
+  const shown = plan.examples.reduce((sum, example) => sum + (example.replaces ? 2 : 1), 0);
   const where = plan.saved ? [" All of them are in ", el("code", {}, plan.saved.uri), `, version ${plain(plan.saved.version)}.`] : null;
   return card(title, el("div", {},
     Object.keys(plan.reasons).length > 1 ? bars(plan.reasons) : null,
-    el("p", { class: "quiet" }, `${plain(plan.examples.length)} of ${plain(total)} ${isDone ? "changed rows" : "rows that would change"}.`, where),
+    el("p", { class: "quiet" }, `${plain(shown)} of ${plain(total)} ${isDone ? "changed rows" : "rows that would change"}.`, where),
     (plan.other_changes ?? []).map((change) => el("p", {}, change)),
     plan.examples.length && internal.size ? allColumns(table) : null,
     plan.examples.length ? table : null), true);
