@@ -158,6 +158,8 @@ def build_body(plan: ChangeSummary, reason: str, report_url: str) -> str:
     lines += [f"| {kind} | {count} |" for kind, count in plan.kinds.items() if count]
     reasons = {name: count for name, count in plan.reasons.items() if name not in plan.kinds}
     lines += [f"| … {_escape_markdown(name)} | {count} |" for name, count in reasons.items()]
+    if counts := plan.list_column_counts():
+        lines += ["", f"Columns that change: {_escape_markdown(', '.join(counts))}"]
     if plan.other_changes:
         lines += ["", *(f"* {_escape_markdown(change)}" for change in plan.other_changes)]
     examples = select_examples(plan.list_visible_examples(), _EXAMPLES_MAX)

@@ -104,6 +104,10 @@ class ChangeSummary(_SummaryPart):
     kinds: dict[ChangeKind, int] = Field(description="The number of rows of each kind.")
     reasons: dict[str, int] = Field(description="The number of rows by reason.")
     examples: list[ChangeExample] = Field(description="At most 20 rows of each kind.")
+    columns: dict[str, int] = Field(
+        default_factory=dict,
+        description="In how many updated rows each column differs, if there are more rows than examples.",
+    )
     digest: str = Field(
         description="The digest of everything that the commit would write: equal plans have equal digests."
     )
@@ -129,6 +133,13 @@ class ChangeSummary(_SummaryPart):
     def list_visible_examples(self) -> list[ChangeExample]:
         """Return the examples without internal columns."""
         return [example.hide_columns(self.internal_columns) for example in self.examples]
+
+    def list_column_counts(self) -> list[str]:
+        """Return in how many updated rows each column differs, without internal columns, as texts."""
+        names = [name for name in self.columns if name not in self.internal_columns]
+        more = [f"and {format_count(len(names) - _CHANGED_COLUMNS_MAX, 'more column')}"]
+        shown = [f"{name} in {format_count(self.columns[name], 'row')}" for name in names]
+        return [*shown[:_CHANGED_COLUMNS_MAX], *more[: len(names) > _CHANGED_COLUMNS_MAX]]
 
     @property
     def count(self) -> int:
@@ -227,6 +238,8 @@ def format_changes(summary: ChangeSummary) -> Iterator[str]:
         return
     if set(summary.reasons) != {kind for kind, count in summary.kinds.items() if count}:
         yield f"reasons: {describe_counts(summary.reasons)}"
+    if counts := summary.list_column_counts():
+        yield f"columns: {escape_text(', '.join(counts))}"
     yield from format_examples(summary.kinds, summary.list_visible_examples())
 
 

@@ -162,10 +162,24 @@ def summarize_changes(
     # Rows of side tables may hold values of columns that are masked in those of the target.
     examples = _collect_examples(text_rows.where(F.col(KIND) != RECORDED)) if reasons else []
     recordings = [f"records {format_count(count, 'row')} in {name}" for name, count in recorded.items()]
+    columns = _count_changed_columns(text_rows) if kinds[UPDATED] > EXAMPLES_MAX else {}
     return ChangeSummary(
-        kinds=kinds, reasons=reasons, examples=examples, digest=digest,
+        kinds=kinds, reasons=reasons, examples=examples, columns=columns, digest=digest,
         other_changes=[*other_changes, *recordings],
     )  # fmt: skip
+
+
+def _count_changed_columns(text_rows: DataFrame) -> dict[str, int]:
+    """Return in how many updated rows each column differs, the columns of most rows first."""
+    images = [F.from_json(name, "map<string,string>") for name in (BEFORE, AFTER)]
+    names = F.array_union(*(F.map_keys(image) for image in images))
+    before, after = images
+    differing = F.filter(
+        names, lambda name: ~F.try_element_at(before, name).eqNullSafe(F.try_element_at(after, name))
+    )
+    changes = text_rows.where(F.col(KIND) == UPDATED).select(F.explode(differing).alias(_CONTENT))
+    counts = changes.groupBy(_CONTENT).agg(F.count("*").alias("n")).orderBy(F.desc("n"), _CONTENT)
+    return {row[_CONTENT]: row["n"] for row in counts.collect()}
 
 
 def _collect_examples(text_rows: DataFrame) -> list[ChangeExample]:

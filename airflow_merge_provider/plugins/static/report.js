@@ -198,10 +198,12 @@ function planned(plan, title, isDone = false) {
   const table = el("table", { class: "changes" }, el("thead", {}, titles), el("tbody", {}, rows));
   const total = Object.values(plan.kinds).reduce((sum, count) => sum + count, 0);
   const shown = plan.examples.reduce((sum, example) => sum + (example.replaces ? 2 : 1), 0);
+  const columns = Object.entries(plan.columns ?? {}).filter(([name]) => !internal.has(name)).map(([name, count]) => `${name} (${plain(count)})`);
   const where = plan.saved ? [" All of them are in ", el("code", {}, plan.saved.uri), `, version ${plain(plan.saved.version)}.`] : null;
   return card(title, el("div", {},
     Object.keys(plan.reasons).length > 1 ? bars(plan.reasons) : null,
     el("p", { class: "quiet" }, `${plain(shown)} of ${plain(total)} ${isDone ? "changed rows" : "rows that would change"}.`, where),
+    columns.length ? el("p", {}, `Columns that change: ${columns.join(", ")}`) : null,
     (plan.other_changes ?? []).map((change) => el("p", {}, change)),
     plan.examples.length && internal.size ? allColumns(table) : null,
     plan.examples.length ? table : null), true);

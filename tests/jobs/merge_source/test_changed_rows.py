@@ -8,7 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
-from airflow_merge_provider.core.change_plan.summary import ChangeExample, format_examples
+from airflow_merge_provider.core.change_plan.summary import (
+    ChangeExample,
+    ChangeSummary,
+    format_changes,
+    format_examples,
+)
 from airflow_merge_provider.core.merge_source.columns import REPLACED_COLUMN
 from airflow_merge_provider.core.merge_source.explanation import describe_member_changes
 from airflow_merge_provider.jobs.merge_source.output.row_changes import (
@@ -18,6 +23,8 @@ from airflow_merge_provider.jobs.merge_source.output.row_changes import (
     list_changed_rows,
     name_example,
 )
+from tests.jobs.merge_source.conftest import MakePipe
+from tests.jobs.merge_source.pipe import build_table
 
 pytestmark = pytest.mark.spark
 
@@ -102,3 +109,32 @@ def test_a_golden_record_that_gets_another_id_is_one_example() -> None:
         "- Ann (1|s3)  [replaced]",
     ]  # fmt: skip
     assert (masked.name, masked.members) == ("0|c3|1|s3", gains)
+
+
+def test_a_member_that_joins_is_one_line_of_a_plan(make_memory_pipe: MakePipe) -> None:
+    """The line has the name of the golden record, and the rule and the value that link the member.
+
+    A golden record without the label has its stable ID.
+    """
+    rule = {"equality": [["eq", "a.x", "b.x"]], "stable_id": True, "label_column": "n"}
+    pipe = make_memory_pipe("AB", **rule)
+    pipe.write_rows(
+        "A", build_table({"_id": ["a1", "a2"], "x": [1, 2], "n": ["Ann", "Bea"], "_updated": [1, 2]})
+    )
+    pipe.write_rows("B", build_table({"_id": ["b9"], "x": [9], "_updated": [1]}))
+    first = pipe.run_job("plan", until="transform")["plan"]
+    pipe.run_job("first")
+    pipe.write_rows("A", build_table({"_id": ["a2"], "x": [2], "n": ["Eva"], "_updated": [3]}))
+    pipe.write_rows("B", build_table({"_id": ["b1", "b9"], "x": [1, None], "_updated": [2, 3]}))
+
+    second = pipe.run_job("second plan", until="transform")["plan"]
+
+    assert [example["name"] for example in first["examples"]] == ["Ann (#0)", "Bea (#1)", "#2"]
+    assert list(format_changes(ChangeSummary.model_validate(second)))[2:] == [
+        "~ Ann (#0): + B/b1 by a.x = b.x (1)  [joined: replaces 0|a1]",
+        '    entity: {"n": "Ann", "x": 1} -> {"n": "Ann", "x": [1, 1]}',
+        "~ Eva (#1)  [content]",
+        '    entity: {"n": "Bea", "x": 2} -> {"n": "Eva", "x": 2}',
+        "~ #2  [content]",
+        '    entity: {"x": 9} -> {}',
+    ]
