@@ -26,6 +26,12 @@ def add_json(parser: argparse.ArgumentParser, help_text: str = "print JSON inste
     parser.add_argument("--json", action="store_true", help=help_text)
 
 
+def add_all_columns(parser: argparse.ArgumentParser) -> None:
+    """Add the option that shows internal columns."""
+    help_text = "show internal columns, too, such as _hash and _ts of a golden record"
+    parser.add_argument("--all-columns", action="store_true", help=help_text)
+
+
 def add_limit(parser: argparse.ArgumentParser, noun: str) -> None:
     """Add the option that limits how much is printed."""
     help_text = f"the number of {noun} (default: %(default)s)"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
-from airflow_merge_provider.cli.arguments import add_json, add_limit, add_target
+from airflow_merge_provider.cli.arguments import add_all_columns, add_json, add_limit, add_target
 from airflow_merge_provider.cli.output import print_changes, print_json
 from airflow_merge_provider.cli.run_file import choose_warehouse, resolve_relative_path
 from airflow_merge_provider.explain.diff import compare_versions
@@ -18,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     key_help = "the columns that identify a row; by default those that the target records"
     parser.add_argument("--key", nargs="+", default=[], metavar="COLUMN", help=key_help)
     add_limit(parser, "example rows")
+    add_all_columns(parser)
     add_json(parser)
 
 
@@ -34,5 +36,7 @@ def print_diff(options: argparse.Namespace) -> int:
     if options.json:
         print_json(diff.as_object())
     else:
+        if options.all_columns:
+            diff = replace(diff, internal_columns=())
         print_changes(diff.format_lines())
     return 0

@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_merge_provider.before_spark import find_result
 from airflow_merge_provider.cli.arguments import (
+    add_all_columns,
     add_file,
     add_json,
     add_remote,
@@ -61,6 +62,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``plan``."""
     add_file(parser)
     parser.add_argument("--save", action="store_true", help="save the changed rows as <target>__plan")
+    add_all_columns(parser)
     add_json(parser, _WHOLE_REPORT)
     no_rows_help = "show the steps and the output columns of a full run, without reading any rows"
     parser.add_argument("--no-rows", action="store_true", help=no_rows_help)
@@ -110,7 +112,10 @@ def plan_file(options: argparse.Namespace) -> int:
     if options.json or not report.get("plan"):
         print_report(report, as_json=options.json)
         return 0
-    print_changes(format_changes(ChangeSummary.model_validate(report["plan"])))
+    plan = ChangeSummary.model_validate(report["plan"])
+    if options.all_columns:
+        plan = plan.model_copy(update={"internal_columns": ()})
+    print_changes(format_changes(plan))
     if file.job == "merge_record":
         print_changes(_describe_moves(file.config, report["counts"]))
     return 0

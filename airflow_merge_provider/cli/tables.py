@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from airflow_merge_provider.cli.arguments import add_json, add_target
+from airflow_merge_provider.cli.arguments import add_all_columns, add_json, add_target
 from airflow_merge_provider.cli.output import print_changes, print_json
 from airflow_merge_provider.cli.run_file import choose_warehouse, resolve_relative_path
 from airflow_merge_provider.core.capabilities import CAPABILITIES, list_counts
@@ -18,6 +19,7 @@ from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResu
 from airflow_merge_provider.core.report import build_report_schema
 from airflow_merge_provider.explain.dispatch import explain_target, trace_key
 from airflow_merge_provider.explain.merge_source import explain_between
+from airflow_merge_provider.explain.model.rows import RowExplanation
 
 
 def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +39,7 @@ def add_explain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("key", metavar="KEY", help=key_help)
     between_help = "show only the shortest chain of links between two members (merge source only)"
     parser.add_argument("--between", nargs=2, metavar="DATASET/ID", help=between_help)
+    add_all_columns(parser)
     add_json(parser)
     parser.add_argument(
         "--version", type=int, metavar="N", help="explain version N of the target; by default the newest"
@@ -76,6 +79,8 @@ def print_explanation(options: argparse.Namespace) -> int:
         lines = list(format_links(links))
     else:
         explanation = explain_target(target, options.key, **read_options)
+        if options.all_columns and isinstance(explanation, RowExplanation):
+            explanation = replace(explanation, internal_columns=())
         content, lines = explanation.as_object(), list(explanation.format_lines())
     if options.json:
         print_json(content)
@@ -94,6 +99,7 @@ def add_timeline_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("key", metavar="KEY", help=key_help)
     version_help = "end at version N of the target; by default at the newest"
     parser.add_argument("--version", type=int, metavar="N", help=version_help)
+    add_all_columns(parser)
     add_json(parser)
 
 
@@ -108,5 +114,7 @@ def print_timeline(options: argparse.Namespace) -> int:
     if options.json:
         print_json(timeline.as_object())
     else:
+        if options.all_columns:
+            timeline = replace(timeline, internal_columns=())
         print_changes(timeline.format_lines())
     return 0

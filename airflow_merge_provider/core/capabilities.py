@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from airflow_merge_provider.core.capability import Capability
 from airflow_merge_provider.core.errors import ConfigError
@@ -54,6 +54,17 @@ def list_key_columns(job: Job, config: Mapping[str, Any]) -> tuple[str, ...]:
         return (*capability.config.parse(config).list_key_columns(), *capability.output_keys)
     except ConfigError:
         return ()
+
+
+def list_internal_columns(owner: str | None) -> tuple[str, ...]:
+    """Return the columns of a target that people see only if they ask for all columns.
+
+    Every text and page about rows leaves them out by this list.
+
+    :param owner: the job that writes the target; None, or another text, for a table of another program.
+    """
+    capability = JOBS.get(cast("Job", owner))
+    return capability.internal_columns if capability else ()
 
 
 def list_counts() -> Iterator[tuple[Job, Sequence[Measure]]]:

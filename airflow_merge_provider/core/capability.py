@@ -60,7 +60,8 @@ class Capability:
 
     ``counts`` are the counts in its reports, ``check_counts`` those in the reports of its checks, and
     ``describe_run`` yields the parts of the sentence that says what a run did.
-    ``output_keys`` are key columns of the target that the configuration does not name.
+    ``output_keys`` are key columns of the target that the configuration does not name, ``internal_columns``
+    those columns of it that people see only if they ask for all columns.
     ``find_recorded_key`` returns the key columns that the state of a commit records, which may be none; None
     if it does not record them.
     ``open_run`` opens a run, given its parsed configuration: its decision tells from logs whether there is
@@ -77,6 +78,7 @@ class Capability:
     describe_run: DescribeRun = field(kw_only=True)
     check_counts: Sequence[Measure] = ()
     output_keys: tuple[str, ...] = ()
+    internal_columns: tuple[str, ...] = ()
     find_recorded_key: Callable[[_State], Sequence[str] | None] = lambda _: None
     open_run: Callable[[TableLog, Any, JobRequest, Progress], RunDecision] | None = None
     unpack: Callable[[Mapping[str, Any]], dict[str, Any]] = dict

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from airflow_merge_provider.core.capabilities import list_internal_columns
 from airflow_merge_provider.core.change_plan.summary import (
     ChangeExample,
     ChangeKind,
@@ -33,7 +34,7 @@ from airflow_merge_provider.explain.reading import (
     quote_name,
     render_literal,
 )
-from airflow_merge_provider.explain.target import find_row_columns, open_target
+from airflow_merge_provider.explain.target import find_row_columns, identify_owner, open_target
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -125,7 +126,7 @@ class TableDiff:
     """The rows that differ between two versions: counts by kind, and examples.
 
     ``key`` are the columns that pair a row before with the row after; without any, a row with other values is
-    a deleted and an inserted row. ``method`` says what was read.
+    a deleted and an inserted row. ``method`` says what was read. The text has no ``internal_columns``.
     """
 
     dataset: Dataset
@@ -134,6 +135,7 @@ class TableDiff:
     method: str
     kinds: Mapping[ChangeKind, int]
     examples: Sequence[ChangeExample]
+    internal_columns: tuple[str, ...] = ()
 
     def format_lines(self) -> Iterator[str]:
         """Yield the difference as text: the counts, then the examples of each kind."""
@@ -146,7 +148,8 @@ class TableDiff:
         )
         key = ", ".join(map(escape_text, self.key)) or "none, so that no row is updated"
         yield f"key: {key}; compared by {self.method}"
-        yield from format_examples(self.kinds, self.examples)
+        shown = [example.hide_columns(self.internal_columns) for example in self.examples]
+        yield from format_examples(self.kinds, shown)
 
     def as_object(self) -> dict[str, Any]:
         """Return the difference as a JSON object."""
@@ -203,7 +206,8 @@ def compare_versions(
                 ChangeExample(kind=kind, reason="", before=_drop_nulls(before), after=_drop_nulls(after))
             )
     selected = select_examples(examples, limit)
-    return TableDiff(dataset, (first, last), columns, method, kinds, selected)
+    internal = list_internal_columns(identify_owner(newest))
+    return TableDiff(dataset, (first, last), columns, method, kinds, selected, internal)
 
 
 def _require_versions(dataset: Dataset, newest: DeltaTable, versions: Mapping[str, int]) -> None:

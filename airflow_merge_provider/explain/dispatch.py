@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from airflow_merge_provider.core.capabilities import CAPABILITIES
+from airflow_merge_provider.core.capabilities import CAPABILITIES, list_internal_columns
 from airflow_merge_provider.core.capability import load_function
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.delta_rs import is_table
@@ -76,4 +76,5 @@ def trace_key(target: str, key: str, *, warehouse: str | None = None, version: i
     states = read_states(dataset, table, [texts])
     if not any(state.rows for state in states.states):
         raise refuse_unknown_key(dataset, states, values)
-    return build_timeline(values, states, read_history_columns(table))
+    internal_columns = list_internal_columns(identify_owner(table))
+    return build_timeline(values, states, read_history_columns(table), internal_columns)

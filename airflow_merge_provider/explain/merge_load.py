@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_merge_provider.core.capabilities import list_internal_columns
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.source_offset import read_offsets
@@ -73,7 +74,8 @@ def _explain_row(dataset: Dataset, table: DeltaTable, key: str) -> RowExplanatio
     _require_known(dataset, states, values, source)
     if not states.newest.rows:
         source = replace(source, reason=explain_absence(config, source))
-    return RowExplanation(values, states.newest.rows, changes, source, states.missing)
+    internal = list_internal_columns(_MERGE_LOAD)
+    return RowExplanation(values, states.newest.rows, changes, source, states.missing, internal)
 
 
 def _explain_history(

@@ -18,6 +18,7 @@ from airflow_merge_provider.core.change_plan.summary import (
     ChangeSummary,
     describe_share,
     format_cell,
+    format_pair,
     select_examples,
 )
 from airflow_merge_provider.core.errors import RiskError, format_count
@@ -157,12 +158,15 @@ def build_body(plan: ChangeSummary, reason: str, report_url: str) -> str:
     lines += [f"| {kind} | {count} |" for kind, count in plan.kinds.items() if count]
     reasons = {name: count for name, count in plan.reasons.items() if name not in plan.kinds}
     lines += [f"| … {_escape_markdown(name)} | {count} |" for name, count in reasons.items()]
+    if counts := plan.list_column_counts():
+        lines += ["", f"Columns that change: {_escape_markdown(', '.join(counts))}"]
     if plan.other_changes:
         lines += ["", *(f"* {_escape_markdown(change)}" for change in plan.other_changes)]
-    examples = select_examples(plan.examples, _EXAMPLES_MAX)
+    examples = select_examples(plan.list_visible_examples(), _EXAMPLES_MAX)
     if examples:
-        title = "All rows" if len(examples) == plan.count else f"{len(examples)} of {plan.count} rows"
-        lines += ["", f"{title}:", "", "| | before | after | why |", "|---|---|---|---|"]
+        shown_count = sum(len(example.list_row_kinds()) for example in examples)
+        title = "All rows" if shown_count == plan.count else f"{shown_count} of {plan.count} rows"
+        lines += ["", f"{title}:", "", "| | row | changes | why |", "|---|---|---|---|"]
         lines += [f"| {' | '.join(_list_cells(example))} |" for example in examples]
     saved = "" if plan.saved is None else f"All rows are in {_escape_markdown(plan.saved.uri)}. "
     note = (
@@ -173,26 +177,20 @@ def build_body(plan: ChangeSummary, reason: str, report_url: str) -> str:
 
 
 def _list_cells(example: ChangeExample) -> Iterator[str]:
-    """Yield the cells of one row: an updated row shows its new values only."""
+    """Yield the cells of one row: its kind, its name or values, what changes, and why."""
     yield example.kind
-    changed = {name: value for name, _, value in example.list_changed_columns()}
-    is_in_place = example.before is not None and example.after is not None
-    yield _format_row(example.before, first=list(changed) if is_in_place else [])
-    yield _format_row(changed if is_in_place else example.after)
-    reason = "" if example.reason == example.kind else example.reason
-    yield _escape_markdown(": ".join(filter(None, (reason, example.detail))))
+    values = [f"{name} = {format_cell(value)}" for name, value in example.list_values().items()]
+    yield _escape_markdown(": ".join(filter(None, (example.name, ", ".join(_cut_cells(values))))))
+    changes = [f"{name} {' → '.join(format_pair(*pair))}" for name, *pair in example.list_updated_columns()]
+    yield _escape_markdown("; ".join(filter(None, (example.members, *_cut_cells(changes)))))
+    yield _escape_markdown("" if example.why == example.kind else example.why)
 
 
-def _format_row(row: Mapping[str, Any] | None, first: list[str] | None = None) -> str:
-    if row is None:
-        return ""
-    names = list(row)
-    if first and len(names) > _COLUMNS_MAX:
-        names = [*first, *(name for name in names if name not in first)]
-    cells = [f"{name} = {format_cell(row.get(name))}" for name in names[:_COLUMNS_MAX]]
-    more_count = len(names) - _COLUMNS_MAX
+def _cut_cells(cells: list[str]) -> list[str]:
+    """Return the texts of at most so many columns as a question shows, and how many more there are."""
+    more_count = len(cells) - _COLUMNS_MAX
     more = [f"and {format_count(more_count, 'more column')}"] if more_count > 0 else []
-    return _escape_markdown(", ".join([*cells, *more]))
+    return [*cells[:_COLUMNS_MAX], *more]
 
 
 def _find_report_url(instance: Any, task_id: str | None) -> str:

@@ -49,6 +49,7 @@ class MergeSourceOperator(SparkJobOperator):
     :param overrides: the dataset of manual decisions about which entities are the same, or are not.
     :param stable_id: add an id, ``$stable_id``, that is stable across cluster merges and splits.
     :param replaced_by: record the successors of ids that no longer exist, and list each such event.
+    :param label_column: the property that names golden records in plans, approvals and reports.
     :param expect: named conditions on the rows of the source or on the changed rows, and what to do with rows
         that do not meet them: ``fail``, ``warn`` or ``quarantine``.
     :param metrics: the dataset to which each run adds a row with cluster quality metrics.
@@ -92,6 +93,7 @@ class MergeSourceOperator(SparkJobOperator):
         overrides: str | Asset | None = None,
         stable_id: bool | str = False,
         replaced_by: bool | str = False,
+        label_column: str | None = None,
         metrics: str | Asset | None = None,
         expect: Mapping[str, Any] | None = None,
         values: str = "entity",
@@ -118,7 +120,7 @@ class MergeSourceOperator(SparkJobOperator):
         self.max_key_fanout, self.on_over_merge = max_key_fanout, on_over_merge
         self.overrides, self.metrics = overrides, metrics
         self.expect = expect
-        self.stable_id, self.replaced_by = stable_id, replaced_by
+        self.stable_id, self.replaced_by, self.label_column = stable_id, replaced_by, label_column
         self.values, self.survivorship = values, survivorship
         self.change_detection = change_detection
         self.id_column, self.deleted_column = id_column, deleted_column

@@ -117,16 +117,20 @@ class Pages:
 
 def read_page(address: str) -> str:
     """Return the visible text of a page, with a line for each cell of a table and each paragraph."""
+    body = re.sub(r"<script.*?</script>|<head>.*?</head>", "", read_dom(address), flags=re.DOTALL)
+    body = re.sub(r"</?(tr|p|h1|h2|section|summary|div|td|th|br)\b[^>]*>", "\n", body)
+    text = html.unescape(re.sub(r"<[^>]+>", "", body))
+    return "\n".join(line for line in text.split("\n") if line.strip())
+
+
+def read_dom(address: str) -> str:
+    """Return the elements of a page after its scripts have run."""
     command = [
         str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
         "--virtual-time-budget=20000",
         address,
     ]  # fmt: skip
-    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
-    body = re.sub(r"<script.*?</script>|<head>.*?</head>", "", dom, flags=re.DOTALL)
-    body = re.sub(r"</?(tr|p|h1|h2|section|summary|div|td|th|br)\b[^>]*>", "\n", body)
-    text = html.unescape(re.sub(r"<[^>]+>", "", body))
-    return "\n".join(line for line in text.split("\n") if line.strip())
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
 
 
 def find_status(page: str, dataset: str) -> str:
@@ -148,10 +152,11 @@ class Results(BaseHTTPRequestHandler):
             return self.send_content(file.read_bytes(), kind)
         params = dict(parse_qsl(query))
         if not path.endswith("/xcomEntries"):
-            number = re.search(r"/dagRuns/(\d+)/.*/xcomEntries/merge_report$", path)
-            return self.send_json(
-                {"value": self.reports[int(number[1])]} if number else {"task_instances": []}
-            )
+            named = re.search(r"/dagRuns/(\d+)/.*/xcomEntries/merge_(report|plan)$", path)
+            if named is None:
+                return self.send_json({"task_instances": []})
+            report = self.reports[int(named[1])]
+            return self.send_json({"value": report if named[2] == "report" else report["plan"]})
         numbers = range(len(self.reports) if params["xcom_key"] == "merge_report" else 0)
         page = numbers[int(params["offset"]) :][: int(params["limit"])]
         return self.send_json({"xcom_entries": [self.build_entry(number) for number in page]})
@@ -295,6 +300,23 @@ def test_the_pages_read_all_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "2 datasets, from 260 runs" in page
     assert find_status(page, "rare") == "Never populated"
     assert find_status(page, "orders") == "Fresh", "the last load is found behind the dry runs"
+
+
+def test_a_switch_shows_internal_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a plan have the columns of the business; a switch shows internal columns, too."""
+    row = {"_hash": "h", "_deleted": True, "city": "Oslo"}
+    example = {"kind": "inserted", "reason": "new", "detail": "", "before": None, "after": row}
+    plan = {**PLAN, "examples": [example], "internal_columns": ["_hash", "_deleted"]}
+    monkeypatch.setattr(Results, "reports", [build_report(plan=plan, dry_run=True)])
+    with ThreadingHTTPServer(("127.0.0.1", 0), Results) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        task = "dag_id=often&run_id=0&task_id=often&map_index=-1"
+        dom = read_dom(f"http://127.0.0.1:{server.server_port}/merge/report.html?{task}")
+        server.shutdown()
+
+    cells = re.findall(r'<div class="(gained[^"]*)"><span>(\w+) = ', dom)
+    assert cells == [("gained", "_deleted"), ("gained", "city"), ("gained internal", "_hash")]
+    assert '<input type="checkbox"> all columns</label>' in dom
 
 
 @pytest.fixture(scope="module")

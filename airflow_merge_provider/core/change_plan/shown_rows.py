@@ -10,7 +10,7 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
@@ -168,6 +168,19 @@ def mask_change(
         changed = [name for name in after if name in before and repr(before[name]) != repr(after[name])]
         masked[1] |= {name: CHANGED_MASK for name in changed if masked[0][name] == masked[1][name]}
     return masked[0], masked[1]
+
+
+def select_columns(
+    rows: Sequence[Mapping[str, Any]], internal_columns: Collection[str]
+) -> list[dict[str, Any]]:
+    """Return rows with the columns that people see: those of the business, and flags that one of them sets.
+
+    >>> select_columns([{"id": 1, "_ts": 2, "_deleted": False}, {"_deleted": True}], ("_ts", "_deleted"))
+    [{'id': 1, '_deleted': False}, {'_deleted': True}]
+    """
+    flags = {name for row in rows for name, value in row.items() if value is True}
+    hidden = set(internal_columns) - flags
+    return [{name: value for name, value in row.items() if name not in hidden} for row in rows]
 
 
 def mask_value(text: str, columns: Iterable[str]) -> str:

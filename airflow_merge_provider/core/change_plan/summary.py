@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from airflow_merge_provider.core.change_plan.shown_rows import mask_change, mask_text
+from airflow_merge_provider.core.change_plan.shown_rows import mask_change, mask_text, select_columns
 from airflow_merge_provider.core.errors import format_count
 from airflow_merge_provider.core.value_text import escape_text, format_change, format_value
 
@@ -30,8 +31,54 @@ class ChangeExample(_SummaryPart):
     )
     reason: str = Field(description="The reason in a word of the capability, such as `closed`.")
     detail: str = Field("", description="What led to the change of this row.")
+    name: str = Field(
+        "", description="The name of a golden record, with its stable ID; empty if it has none."
+    )
+    members: str = Field(
+        "",
+        description="The members that a golden record gains (+) and loses (-), with their rules.",
+    )
+    replaces: str | None = Field(
+        None,
+        description="The former ID of a golden record that gets another one: two rows are one example.",
+    )
     before: dict[str, Any] | None = Field(None, description="The row before; null if it is new.")
     after: dict[str, Any] | None = Field(None, description="The row after; null if it is deleted.")
+
+    def list_row_kinds(self) -> tuple[ChangeKind, ...]:
+        """Return the kind of each row: a golden record with another ID is a new row and one that ends."""
+        return (self.kind,) if self.replaces is None else ("inserted", "deleted")
+
+    def list_values(self) -> dict[str, Any]:
+        """Return the columns that identify and describe the row: none that differs, and none beside a name.
+
+        A new row has all of its columns.
+        """
+        row = self.after or self.before or {}
+        if self.name and self.kind != "inserted":
+            return {}
+        differing = {name for name, *_ in self.list_updated_columns()}
+        return {name: value for name, value in row.items() if name not in differing}
+
+    def list_updated_columns(self) -> list[tuple[str, Any, Any]]:
+        """Return the columns that differ in a row that stays, with their values before and after."""
+        return [] if None in (self.before, self.after) else list(self.list_changed_columns())
+
+    @property
+    def why(self) -> str:
+        """The reason of the change, with what led to it."""
+        replaced = "" if self.replaces is None else f"replaces {self.replaces}"
+        return ": ".join(filter(None, (self.reason, ", ".join(filter(None, (self.detail, replaced))))))
+
+    def hide_columns(self, internal_columns: Collection[str]) -> Self:
+        """Return the row without internal columns, and a new or deleted one only as it is or was."""
+        is_shown = {"before": self.kind != "inserted", "after": self.kind != "deleted"}
+        images = {name: getattr(self, name) if is_shown[name] else None for name in is_shown}
+        rows = select_columns([row or {} for row in images.values()], internal_columns)
+        shown = zip(images, rows, strict=True)
+        return self.model_copy(
+            update={name: row if images[name] is not None else None for name, row in shown}
+        )
 
     def list_changed_columns(self) -> Iterator[tuple[str, Any, Any]]:
         """Yield each column that differs, with its value before and after; None stands for NULL."""
@@ -57,6 +104,10 @@ class ChangeSummary(_SummaryPart):
     kinds: dict[ChangeKind, int] = Field(description="The number of rows of each kind.")
     reasons: dict[str, int] = Field(description="The number of rows by reason.")
     examples: list[ChangeExample] = Field(description="At most 20 rows of each kind.")
+    columns: dict[str, int] = Field(
+        default_factory=dict,
+        description="In how many updated rows each column differs, if there are more rows than examples.",
+    )
     digest: str = Field(
         description="The digest of everything that the commit would write: equal plans have equal digests."
     )
@@ -66,6 +117,9 @@ class ChangeSummary(_SummaryPart):
         "and rows of side tables.",
     )
     saved: PlanReference | None = Field(None, description="The saved plan; null if it was not saved.")
+    internal_columns: tuple[str, ...] = Field(
+        (), description="The columns of the examples that people see only if they ask for all columns."
+    )
 
     def mask_rows(self) -> Self:
         """Return the summary as it may be shown: its examples without the values that stay private."""
@@ -75,6 +129,17 @@ class ChangeSummary(_SummaryPart):
             detail = example.detail and mask_text(example.detail)
             examples.append(example.model_copy(update={"before": before, "after": after, "detail": detail}))
         return self.model_copy(update={"examples": examples})
+
+    def list_visible_examples(self) -> list[ChangeExample]:
+        """Return the examples without internal columns."""
+        return [example.hide_columns(self.internal_columns) for example in self.examples]
+
+    def list_column_counts(self) -> list[str]:
+        """Return in how many updated rows each column differs, without internal columns, as texts."""
+        names = [name for name in self.columns if name not in self.internal_columns]
+        more = [f"and {format_count(len(names) - _CHANGED_COLUMNS_MAX, 'more column')}"]
+        shown = [f"{name} in {format_count(self.columns[name], 'row')}" for name in names]
+        return [*shown[:_CHANGED_COLUMNS_MAX], *more[: len(names) > _CHANGED_COLUMNS_MAX]]
 
     @property
     def count(self) -> int:
@@ -173,7 +238,9 @@ def format_changes(summary: ChangeSummary) -> Iterator[str]:
         return
     if set(summary.reasons) != {kind for kind, count in summary.kinds.items() if count}:
         yield f"reasons: {describe_counts(summary.reasons)}"
-    yield from format_examples(summary.kinds, summary.examples)
+    if counts := summary.list_column_counts():
+        yield f"columns: {escape_text(', '.join(counts))}"
+    yield from format_examples(summary.kinds, summary.list_visible_examples())
 
 
 def format_examples(kinds: Mapping[ChangeKind, int], examples: Sequence[ChangeExample]) -> Iterator[str]:
@@ -181,30 +248,33 @@ def format_examples(kinds: Mapping[ChangeKind, int], examples: Sequence[ChangeEx
 
     :param kinds: the number of rows of each kind.
     """
+    rows_of_examples = Counter(kind for example in examples for kind in example.list_row_kinds())
     for kind in CHANGE_KINDS:
         examples_of_kind = [example for example in examples if example.kind == kind]
         for example in examples_of_kind:
             yield from format_example(example)
-        more = kinds.get(kind, 0) - len(examples_of_kind)
+        more = kinds.get(kind, 0) - rows_of_examples[kind]
         if more > 0:
             yield f"{_SIGNS[kind]} {more} more {kind}"
 
 
 def format_example(example: ChangeExample) -> Iterator[str]:
     """Yield one row: its columns, why it changes, and on further lines the columns that differ."""
-    row = (example.after if example.before is None else example.before) or {}
-    is_in_place = example.before is not None and example.after is not None
-    changed = list(example.list_changed_columns()) if is_in_place else []
-    changed_names = {name for name, *_ in changed}
-    names = [name for name in row if name not in changed_names]
-    cells = [f"{escape_text(name)} = {format_cell(row[name])}" for name in names[:_CHANGED_COLUMNS_MAX]]
-    if len(names) > _CHANGED_COLUMNS_MAX:
-        cells.append(f"and {format_count(len(names) - _CHANGED_COLUMNS_MAX, 'more column')}")
-    why = f"{example.reason}: {example.detail}" if example.detail else example.reason
-    yield f"{_SIGNS[example.kind]} {', '.join(cells)}{f'  [{escape_text(why)}]' if why else ''}"
-    for name, value_before, value_after in changed:
-        texts = format_change(value_before, value_after, _VALUE_MAX_CHARS)
-        yield f"    {escape_text(name)}: {' -> '.join(texts)}"
+    values = example.list_values()
+    names = list(values)[:_CHANGED_COLUMNS_MAX]
+    cells = [f"{escape_text(name)} = {format_cell(values[name])}" for name in names]
+    if len(values) > len(names):
+        cells.append(f"and {format_count(len(values) - len(names), 'more column')}")
+    texts = filter(None, (escape_text(example.name), ", ".join(cells), escape_text(example.members)))
+    why = f"  [{escape_text(example.why)}]" if example.why else ""
+    yield f"{_SIGNS[example.kind]} {': '.join(texts)}{why}"
+    for name, *pair in example.list_updated_columns():
+        yield f"    {escape_text(name)}: {' -> '.join(format_pair(*pair))}"
+
+
+def format_pair(before: Any, after: Any) -> tuple[str, str]:
+    """Return a value before and after, each in about 80 characters."""
+    return format_change(before, after, _VALUE_MAX_CHARS)
 
 
 def format_cell(value: Any) -> str:

@@ -13,6 +13,8 @@ from airflow_merge_provider.core.merge_load.config import (
 )
 from airflow_merge_provider.core.merge_load.decision import open_run
 from airflow_merge_provider.core.merge_load.lineage import count_read, trace_columns
+from airflow_merge_provider.core.merge_load.load import ROW_ID
+from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.run_sentence import ReportText
 
 
@@ -39,6 +41,7 @@ CAPABILITY = Capability(
     MergeLoadConfig,
     COUNTS,
     CHECK_COUNTS,
+    internal_columns=(HASH_COLUMN, ROW_ID),
     find_recorded_key=find_recorded_key,
     open_run=open_run,
     describe_run=describe_run,

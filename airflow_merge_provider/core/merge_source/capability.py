@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from airflow_merge_provider.core.capability import Capability, Lineage
+from airflow_merge_provider.core.merge_source.columns import INTERNAL_COLUMNS
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe
 from airflow_merge_provider.core.merge_source.decision import COUNTS, open_run
 from airflow_merge_provider.core.merge_source.lineage import is_overwrite, trace_columns
@@ -35,7 +36,8 @@ CAPABILITY = Capability(
     "airflow_merge_provider.jobs.merge_source.job:run",
     MergeSourceConfig,
     COUNTS,
-    output_keys=("_id", "$ids", "$replaced_by"),
+    output_keys=("_id", "$stable_id", "$ids", "$replaced_by"),
+    internal_columns=INTERNAL_COLUMNS,
     find_recorded_key=lambda _: ("_id",),
     open_run=open_run,
     unpack=from_pipe,

@@ -16,6 +16,10 @@ IDS, REPLACED_COLUMN, FILTERED = "$ids", "$replaced", "_filtered"
 ENTITY = "entity"
 # The columns of merge source targets besides properties, so that such a target can be merged again.
 _OF_TARGETS = ("$provenance", "$stable_id", "$replaced_by")
+# The columns of a target that follow from its members, or that later runs read.
+INTERNAL_COLUMNS = (
+    "_updated", "_deleted", IDS, REPLACED_COLUMN, "_hash", "_previous", "_ts", "$provenance", "_members",
+)  # fmt: skip
 # The key in the state of a run that holds the columns of each dataset.
 COLUMNS_STATE = "columns"
 
@@ -111,6 +115,7 @@ def check_rule_columns(
     """
     problems = list(find_unknown_columns(plan_rules(config), columns, config.dataset_ids))
     named = {"sequence_column": config.sequence_column, "deleted_column": config.deleted_column}
+    named |= {"label_column": config.label_column} if config.label_column else {}
     known_columns = sorted({column for dataset_columns in columns.values() for column in dataset_columns})
     for argument, name in named.items():
         is_default = name == type(config).model_fields[argument].default

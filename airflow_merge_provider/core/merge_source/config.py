@@ -231,6 +231,9 @@ class MergeSourceConfig(Config):
         default=False,
         description="Whether to record the successors of retired IDs in $replaced_by and a side table.",
     )
+    label_column: Annotated[Column | None, SOURCE_COLUMN] = Field(
+        None, description="The property that names golden records in plans, approvals and reports."
+    )
     metrics: Annotated[str | None, OUTPUT] = Field(
         None, description="The dataset to which a run that changes the target adds cluster metrics."
     )

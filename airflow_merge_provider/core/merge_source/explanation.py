@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -170,26 +170,31 @@ def list_links(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dic
 
 
 def describe_member_changes(
-    output_id: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+    output_id: str,
+    before: Sequence[Mapping[str, Any]],
+    after: Sequence[Mapping[str, Any]],
+    show_key: Callable[[str], str] = str,
 ) -> str:
-    """Return which members an output gains and loses, each with the rule and key that linked it.
+    """Return which members an output gains (``+``) and loses, each with the rule and key that linked it.
+
+    :param show_key: returns the text of a key as it may be shown.
 
     >>> crm, erp = ({"dataset": name, "id": "1", "keys": []} for name in ("crm", "erp"))
     >>> describe_member_changes("crm:1", [crm, erp], [crm])
-    'left: erp/1'
+    '- erp/1'
     """
     members_before, members_after = ({_name_member(member) for member in side} for side in (before, after))
     texts = []
-    for word, names, side in (
-        ("joined", members_after - members_before, after),
-        ("left", members_before - members_after, before),
+    for sign, names, side in (
+        ("+", members_after - members_before, after),
+        ("-", members_before - members_after, before),
     ):
         if not names:
             continue
         links = list_links(output_id, side) if members_before and members_after else []
-        shown = [_describe_link(name, links) for name in sorted(names)[:MEMBERS_MAX]]
+        shown = [_describe_link(name, links, show_key) for name in sorted(names)[:MEMBERS_MAX]]
         more = [f"and {len(names) - MEMBERS_MAX} more"] if len(names) > MEMBERS_MAX else []
-        texts.append(f"{word}: {', '.join([*shown, *more])}")
+        texts.append(f"{sign} {', '.join([*shown, *more])}")
     return "; ".join(texts)
 
 
@@ -197,10 +202,10 @@ def _name_member(member: Mapping[str, Any]) -> str:
     return format_entity(EntityRef(member["dataset"], member["id"]))
 
 
-def _describe_link(name: str, links: Sequence[Mapping[str, str]]) -> str:
+def _describe_link(name: str, links: Sequence[Mapping[str, str]], show_key: Callable[[str], str]) -> str:
     """Return a member with the first of the links that lead to it."""
     link = next((link for link in links if name in {link["left"], link["right"]}), None)
-    return name if link is None else f"{name} by {link['rule']} ({link['key']})"
+    return name if link is None else f"{name} by {link['rule']} ({show_key(link['key'])})"
 
 
 def format_links(links: Iterable[Link]) -> Iterator[str]:

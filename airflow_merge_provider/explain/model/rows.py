@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,6 +15,7 @@ from fractions import Fraction
 from math import isfinite
 from typing import Any, Literal
 
+from airflow_merge_provider.core.change_plan.shown_rows import select_columns
 from airflow_merge_provider.core.errors import format_count
 from airflow_merge_provider.core.value_text import (
     escape_text,
@@ -39,18 +40,20 @@ class RowChange:
     removed: tuple[Row, ...]
     added: tuple[Row, ...]
 
-    def format_lines(self) -> Iterator[str]:
+    def format_lines(self, internal_columns: Collection[str] = ()) -> Iterator[str]:
         """Yield the change as text: changed columns if one row replaced another one, otherwise whole rows."""
         yield f"  {self.commit.format_text()}: {self.kind}"
-        if len(self.removed) == len(self.added) == 1:
-            before, after = self.removed[0], self.added[0]
+        shown = select_columns([*self.removed, *self.added], internal_columns)
+        removed, added = shown[: len(self.removed)], shown[len(self.removed) :]
+        if len(removed) == len(added) == 1:
+            before, after = removed[0], added[0]
             for name in dict.fromkeys((*before, *after)):
                 if not is_equal(before.get(name), after.get(name)):
                     texts = format_change(before.get(name), after.get(name))
                     yield f"    {escape_text(name)}: {' → '.join(texts)}"
             return
-        yield from (f"    - {format_row(row)}" for row in self.removed[:_ROWS_MAX])
-        yield from (f"    + {format_row(row)}" for row in self.added[:_ROWS_MAX])
+        yield from (f"    - {format_row(row)}" for row in removed[:_ROWS_MAX])
+        yield from (f"    + {format_row(row)}" for row in added[:_ROWS_MAX])
 
     def as_object(self) -> dict[str, Any]:
         """Return the change as a JSON object."""
@@ -115,6 +118,7 @@ class RowExplanation:
     changes: tuple[RowChange, ...]
     source: SourceRows = field(default_factory=SourceRows)
     missing: str = ""
+    internal_columns: tuple[str, ...] = ()
 
     def as_object(self) -> dict[str, Any]:
         """Return the explanation as a JSON object."""
@@ -129,13 +133,13 @@ class RowExplanation:
     def format_lines(self) -> Iterator[str]:
         """Yield the explanation as text: the rows, the source rows, and the changes with the newest first."""
         yield f"{format_row(self.key)}: {self._format_summary()}"
-        for row in self.rows[:_ROWS_MAX]:
+        for row in select_columns(self.rows[:_ROWS_MAX], self.internal_columns):
             yield f"  {format_row({name: value for name, value in row.items() if name not in self.key})}"
         yield from self.source.format_lines()
         if self.changes:
             yield "changes, newest first:"
             for change in reversed(self.changes):
-                yield from change.format_lines()
+                yield from change.format_lines(self.internal_columns)
         if self.missing:
             yield f"older changes are unknown: {self.missing}"
 

@@ -5,7 +5,7 @@ Source: docs/command_line.md, timeline.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,10 +42,10 @@ class TimelineState:
     rows: tuple[Row, ...]
     events: tuple[VersionEvent, ...] = ()
 
-    def format_lines(self) -> Iterator[str]:
+    def format_lines(self, internal_columns: Collection[str] = ()) -> Iterator[str]:
         """Yield the commit, and what it changed."""
         if not self.events:
-            yield from self.change.format_lines()
+            yield from self.change.format_lines(internal_columns)
             return
         yield f"  {self.change.commit.format_text()}: {format_count(len(self.rows), 'version')}"
         yield from (f"    {event.format_text()}" for event in self.events)
@@ -71,6 +71,7 @@ class Timeline:
     key: Row
     states: tuple[TimelineState, ...]
     missing: str = ""
+    internal_columns: tuple[str, ...] = ()
 
     def format_lines(self) -> Iterator[str]:
         """Yield the timeline as text."""
@@ -78,7 +79,7 @@ class Timeline:
         if self.missing:
             yield f"older states are unknown: {self.missing}"
         for state in self.states:
-            yield from state.format_lines()
+            yield from state.format_lines(self.internal_columns)
 
     def as_object(self) -> dict[str, Any]:
         """Return the timeline as a JSON object."""
@@ -89,10 +90,16 @@ class Timeline:
         }
 
 
-def build_timeline(key: Row, states: KeyStates, columns: HistoryColumns | None = None) -> Timeline:
+def build_timeline(
+    key: Row,
+    states: KeyStates,
+    columns: HistoryColumns | None = None,
+    internal_columns: tuple[str, ...] = (),
+) -> Timeline:
     """Return the timeline of a key; commits that wrote the same rows again are left out.
 
     :param columns: the columns of a history; None for another table.
+    :param internal_columns: columns that the text leaves out.
     """
     rows = {state.commit.version: state.rows for state in states.states}
     events = _list_events(states, columns) if columns else {}
@@ -100,7 +107,7 @@ def build_timeline(key: Row, states: KeyStates, columns: HistoryColumns | None =
         TimelineState(change, rows[change.commit.version], tuple(events.get(change.commit.version, ())))
         for change in trace_changes(states)
     )
-    return Timeline(key, tuple(entries), states.missing)
+    return Timeline(key, tuple(entries), states.missing, internal_columns)
 
 
 def _list_events(states: KeyStates, columns: HistoryColumns) -> Mapping[int, Sequence[VersionEvent]]:

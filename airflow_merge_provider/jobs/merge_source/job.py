@@ -57,6 +57,8 @@ from airflow_merge_provider.jobs.merge_source.output.row_changes import (
     RowChanges,
     compare_rows,
     list_changed_rows,
+    list_name_columns,
+    name_example,
 )
 from airflow_merge_provider.jobs.merge_source.output.side_tables import RecordedRows, list_recorded_rows
 from airflow_merge_provider.jobs.merge_source.output.target import DeltaTarget, Target
@@ -190,8 +192,15 @@ class MergeRun(JobRun):
     def _list_all_changes(self, rendered: DataFrame) -> ChangeSet:
         """Return all rows of a first run; of a reset, those that differ from the rows that they replace."""
         if self.last is None:
-            return list_changed_rows(rendered, None)
-        return replace_all_rows(self.target.read_rows(), rendered, [ID], hidden=[MEMBERS])
+            return list_changed_rows(rendered, None, label=self.config.label_column)
+        changes = replace_all_rows(self.target.read_rows(), rendered, [ID], hidden=[MEMBERS])
+        return replace(
+            changes,
+            describe=lambda examples: [
+                name_example(example, self.config.label_column) for example in examples
+            ],
+            name_columns=list_name_columns(rendered, self.config.label_column),
+        )
 
     def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write the rows that differ from the target's rows; write nothing if no row differs."""
@@ -272,7 +281,12 @@ class MergeRun(JobRun):
             result,
             lambda: self._commit_run(resolution, result, state, write, recorded, scope=scope),
             lambda: replace(
-                list_changed_rows(changes.rows, self.target.read_rows(), are_few=changes.are_few),
+                list_changed_rows(
+                    changes.rows,
+                    self.target.read_rows(),
+                    are_few=changes.are_few,
+                    label=self.config.label_column,
+                ),
                 recorded=recorded.rows,
                 replaced=recorded.replaced,
             ),

@@ -52,9 +52,10 @@ class ChangeSet:
     ``before`` and ``after`` are structs of the row's columns, null if there is no row. ``kind`` is the effect
     on the row, ``reason`` a word of the capability, and ``detail`` a text or null. ``state`` is a hash of the
     columns that neither struct shows, null if there are none. ``describe`` adds details to examples that
-    would cost too much for all rows. ``recorded`` are the rows that the run adds to side tables, by the names
-    of these, and ``replaced`` the side tables that lose all of their rows. ``other_changes`` are what else it
-    changes, as texts. ``is_overwrite`` is set if the table gets the rows and the columns of the images after.
+    would cost too much for all rows, and names, which stand for the ``name_columns``. ``recorded`` are the
+    rows that the run adds to side tables, by the names of these, and ``replaced`` the side tables that lose
+    all of their rows. ``other_changes`` are what else it changes, as texts. ``is_overwrite`` is set if the
+    table gets the rows and the columns of the images after.
     """
 
     rows: DataFrame
@@ -62,6 +63,7 @@ class ChangeSet:
     recorded: Mapping[str, DataFrame] = field(default_factory=dict)
     replaced: Mapping[str, ReplacedTable] = field(default_factory=dict)
     other_changes: Sequence[str] = ()
+    name_columns: tuple[str, ...] = ()
     is_overwrite: bool = False
 
     @contextmanager
@@ -160,10 +162,24 @@ def summarize_changes(
     # Rows of side tables may hold values of columns that are masked in those of the target.
     examples = _collect_examples(text_rows.where(F.col(KIND) != RECORDED)) if reasons else []
     recordings = [f"records {format_count(count, 'row')} in {name}" for name, count in recorded.items()]
+    columns = _count_changed_columns(text_rows) if kinds[UPDATED] > EXAMPLES_MAX else {}
     return ChangeSummary(
-        kinds=kinds, reasons=reasons, examples=examples, digest=digest,
+        kinds=kinds, reasons=reasons, examples=examples, columns=columns, digest=digest,
         other_changes=[*other_changes, *recordings],
     )  # fmt: skip
+
+
+def _count_changed_columns(text_rows: DataFrame) -> dict[str, int]:
+    """Return in how many updated rows each column differs, the columns of most rows first."""
+    images = [F.from_json(name, "map<string,string>") for name in (BEFORE, AFTER)]
+    names = F.array_union(*(F.map_keys(image) for image in images))
+    before, after = images
+    differing = F.filter(
+        names, lambda name: ~F.try_element_at(before, name).eqNullSafe(F.try_element_at(after, name))
+    )
+    changes = text_rows.where(F.col(KIND) == UPDATED).select(F.explode(differing).alias(_CONTENT))
+    counts = changes.groupBy(_CONTENT).agg(F.count("*").alias("n")).orderBy(F.desc("n"), _CONTENT)
+    return {row[_CONTENT]: row["n"] for row in counts.collect()}
 
 
 def _collect_examples(text_rows: DataFrame) -> list[ChangeExample]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from airflow_merge_provider.core.capabilities import list_internal_columns
 from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan, describe_outdated
 from airflow_merge_provider.core.change_plan.summary import has_changes
 from airflow_merge_provider.core.errors import OutdatedPlanError, Problem, RiskError
@@ -181,6 +182,8 @@ class JobRun(RunSteps):
             changes = list_changes()
             with changes.hold_text() as text_rows:
                 summary = describe_examples(changes, changes.summarize(text_rows)).mask_rows()
+                internal_columns = (*list_internal_columns(self.request.job), *changes.name_columns)
+                summary = summary.model_copy(update={"internal_columns": internal_columns})
                 if is_saved:
                     summary = save_plan(self.reporter, text_rows, summary)
         return self.reporter.build_report(result, plan=summary)

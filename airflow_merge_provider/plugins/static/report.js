@@ -167,33 +167,51 @@ function expected(results) {
     el("tbody", {}, rows));
 }
 
+/** Return the switch that shows the internal columns of a table. */
+function allColumns(table) {
+  const box = el("input", { type: "checkbox" });
+  box.addEventListener("change", () => table.classList.toggle("all", box.checked));
+  return el("label", { class: "quiet" }, box, " all columns");
+}
+
 /** Show the rows that a plan changes: their kind and reason, and the values before and after. */
 function planned(plan, title, isDone = false) {
   const verbs = isDone ? {} : { inserted: "insert", updated: "update", deleted: "delete", kept: "keep" };
   const cell = (row, name) => (row && row[name] !== undefined ? exact(row[name]) : "NULL");
+  const internal = new Set(plan.internal_columns ?? []);
   const values = (example) => {
-    const names = [...new Set([...Object.keys(example.before ?? {}), ...Object.keys(example.after ?? {})])];
-    return names.map((name) => {
-      const [before, after] = [cell(example.before, name), cell(example.after, name)];
+    const images = [example.kind === "inserted" ? null : example.before, example.kind === "deleted" ? null : example.after];
+    const names = [...new Set(images.flatMap((row) => Object.keys(row ?? {})))];
+    const isSame = (name) => cell(images[0], name) === cell(images[1], name);
+    const isInternal = (name) => (internal.has(name) && !images.some((row) => row?.[name] === true))
+      || (example.name && example.kind !== "inserted" && isSame(name));
+    return [...names.filter((name) => !isInternal(name)), ...names.filter(isInternal)].map((name) => {
+      const [before, after] = images.map((row) => cell(row, name));
       const text = (value) => el("span", {}, `${name} = ${value}`);
-      if (!example.before) return el("div", { class: "gained" }, text(after));
-      if (!example.after) return el("div", { class: "lost" }, text(before));
-      if (before === after) return el("div", {}, text(after));
-      return el("div", {}, el("span", { class: "lost" }, `${name} = ${before}`), " → ", el("span", { class: "gained" }, after));
+      const line = (kind, ...children) => el("div", { class: isInternal(name) ? `${kind} internal` : kind }, children);
+      if (!images[0]) return line("gained", text(after));
+      if (!images[1]) return line("lost", text(before));
+      if (before === after) return line("", text(after));
+      return line("", el("span", { class: "lost" }, `${name} = ${before}`), " → ", el("span", { class: "gained" }, after));
     });
   };
   const rows = plan.examples.map((example) => el("tr", {},
     el("td", { class: "nowrap" }, badge({ kind: KINDS[example.kind] ?? "", text: words(verbs[example.kind] ?? example.kind) })),
-    el("td", {}, values(example)),
-    el("td", {}, words(example.reason), example.detail ? [el("br"), el("span", { class: "quiet" }, example.detail)] : null)));
+    el("td", {}, example.name ? el("b", {}, example.name) : null, example.members ? el("div", {}, example.members) : null, values(example)),
+    el("td", {}, words(example.reason), example.replaces ? ` (replaces ${example.replaces})` : null, example.detail ? [el("br"), el("span", { class: "quiet" }, example.detail)] : null)));
   const titles = el("tr", {}, ["Change", "Row", "Reason"].map((name) => el("th", {}, name)));
+  const table = el("table", { class: "changes" }, el("thead", {}, titles), el("tbody", {}, rows));
   const total = Object.values(plan.kinds).reduce((sum, count) => sum + count, 0);
+  const shown = plan.examples.reduce((sum, example) => sum + (example.replaces ? 2 : 1), 0);
+  const columns = Object.entries(plan.columns ?? {}).filter(([name]) => !internal.has(name)).map(([name, count]) => `${name} (${plain(count)})`);
   const where = plan.saved ? [" All of them are in ", el("code", {}, plan.saved.uri), `, version ${plain(plan.saved.version)}.`] : null;
   return card(title, el("div", {},
     Object.keys(plan.reasons).length > 1 ? bars(plan.reasons) : null,
-    el("p", { class: "quiet" }, `${plain(plan.examples.length)} of ${plain(total)} ${isDone ? "changed rows" : "rows that would change"}.`, where),
+    el("p", { class: "quiet" }, `${plain(shown)} of ${plain(total)} ${isDone ? "changed rows" : "rows that would change"}.`, where),
+    columns.length ? el("p", {}, `Columns that change: ${columns.join(", ")}`) : null,
     (plan.other_changes ?? []).map((change) => el("p", {}, change)),
-    plan.examples.length ? el("table", { class: "changes" }, el("thead", {}, titles), el("tbody", {}, rows)) : null), true);
+    plan.examples.length && internal.size ? allColumns(table) : null,
+    plan.examples.length ? table : null), true);
 }
 
 /** Return the newest runs of this task, with the failed ones that have no report. */

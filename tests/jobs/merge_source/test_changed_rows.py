@@ -7,9 +7,24 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
+from airflow_merge_provider.core.change_plan.summary import (
+    ChangeExample,
+    ChangeSummary,
+    format_changes,
+    format_examples,
+)
 from airflow_merge_provider.core.merge_source.columns import REPLACED_COLUMN
 from airflow_merge_provider.core.merge_source.explanation import describe_member_changes
-from airflow_merge_provider.jobs.merge_source.output.row_changes import ENTITY_HASH, ID, list_changed_rows
+from airflow_merge_provider.jobs.merge_source.output.row_changes import (
+    ENTITY_HASH,
+    ID,
+    group_examples,
+    list_changed_rows,
+    name_example,
+)
+from tests.jobs.merge_source.conftest import MakePipe
+from tests.jobs.merge_source.pipe import build_table
 
 pytestmark = pytest.mark.spark
 
@@ -47,3 +62,79 @@ def test_members_that_all_join_or_leave(spark: SparkSession, is_new: bool) -> No
     }
     assert {row[0]: row[1] or "" for row in rows} == expected
     assert expected["o7"].endswith("and 4 more")
+
+
+def build_member(dataset: str, id_: str, side: str = "") -> dict[str, Any]:
+    key = {"rule": "crm.mail = shop.mail", "side": side, "value": f"s:{id_[1:]}@example.org"}
+    return {"dataset": dataset, "id": id_, "hash": 1, "keys": [key] if side else []}
+
+
+def test_a_golden_record_that_gets_another_id_is_one_example() -> None:
+    """A row that ends and the new row with most of its members are one line, with its rule and value.
+
+    All other rows that end or begin stay lines of their own.
+    """
+    crm, shop, other, stray = (
+        build_member("crm", "c3", "left"), build_member("shop", "s3", "right"),
+        build_member("shop", "s9"), build_member("shop", "s4"),
+    )  # fmt: skip
+    members: dict[str, Any] = {
+        "0|c3": ([crm, other], []), "1|s3": ([shop], []), "0|c3|1|s3": ([], [crm, shop]),
+        "1|s9": ([], [other]), "1|s4": ([], [stray]),
+    }  # fmt: skip
+    row = {"_id": "", "city": "Bergen", "n": "Ann"}
+    ended: list[Any] = [
+        {"kind": "deleted", "reason": "replaced", "before": {"_id": id_, "city": "Oslo", "n": "Ann"}}
+        for id_ in ("0|c3", "1|s3")
+    ]
+    new: list[Any] = [
+        {"kind": "inserted", "reason": "new", "detail": "+ x", "after": {**row, "_id": id_}}
+        for id_ in ("0|c3|1|s3", "1|s9", "1|s4")
+    ]
+    examples = [ChangeExample.model_validate(example) for example in [*ended, *new]]
+
+    gains = "+ shop/s3 by crm.mail = shop.mail (***); - shop/s9"
+    grouped = group_examples(examples, lambda _: members)
+    with use_shown_rows(ShownRows(rows="keys", key_columns=("_id",))):
+        (masked, *_) = [item for item in group_examples(examples, lambda _: members) if item.replaces]
+        masked = name_example(masked, "n")
+
+    named = [name_example(example, "n").hide_columns(["_id", "n"]) for example in grouped]
+    assert list(format_examples({"inserted": 4, "deleted": 2}, named)) == [
+        '+ Ann (1|s9): city = "Bergen"  [new: + x]',
+        '+ Ann (1|s4): city = "Bergen"  [new: + x]',
+        "+ 1 more inserted",
+        f"~ Ann (0|c3|1|s3): {gains}  [regrouped: replaces 0|c3]".replace("***", '"3@example.org"'),
+        '    city: "Oslo" -> "Bergen"',
+        "- Ann (1|s3)  [replaced]",
+    ]  # fmt: skip
+    assert (masked.name, masked.members) == ("0|c3|1|s3", gains)
+
+
+def test_a_member_that_joins_is_one_line_of_a_plan(make_memory_pipe: MakePipe) -> None:
+    """The line has the name of the golden record, and the rule and the value that link the member.
+
+    A golden record without the label has its stable ID.
+    """
+    rule = {"equality": [["eq", "a.x", "b.x"]], "stable_id": True, "label_column": "n"}
+    pipe = make_memory_pipe("AB", **rule)
+    pipe.write_rows(
+        "A", build_table({"_id": ["a1", "a2"], "x": [1, 2], "n": ["Ann", "Bea"], "_updated": [1, 2]})
+    )
+    pipe.write_rows("B", build_table({"_id": ["b9"], "x": [9], "_updated": [1]}))
+    first = pipe.run_job("plan", until="transform")["plan"]
+    pipe.run_job("first")
+    pipe.write_rows("A", build_table({"_id": ["a2"], "x": [2], "n": ["Eva"], "_updated": [3]}))
+    pipe.write_rows("B", build_table({"_id": ["b1", "b9"], "x": [1, None], "_updated": [2, 3]}))
+
+    second = pipe.run_job("second plan", until="transform")["plan"]
+
+    assert [example["name"] for example in first["examples"]] == ["Ann (#0)", "Bea (#1)", "#2"]
+    assert list(format_changes(ChangeSummary.model_validate(second)))[2:] == [
+        "~ Ann (#0): + B/b1 by a.x = b.x (1)  [joined: replaces 0|a1]",
+        '    entity: {"n": "Ann", "x": 1} -> {"n": "Ann", "x": [1, 1]}',
+        "~ Eva (#1)  [content]",
+        '    entity: {"n": "Bea", "x": 2} -> {"n": "Eva", "x": 2}',
+        "~ #2  [content]",
+        '    entity: {"x": 9} -> {}',
+    ]

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
+from airflow_merge_provider.core.change_plan.summary import format_changes
 from airflow_merge_provider.core.errors import DataError, RiskError
 from airflow_merge_provider.jobs.run.change_set import replace_all_rows, summarize_changes
 from tests.campaigns.plans import PlannedRuns, count_images
@@ -290,11 +291,20 @@ def test_a_full_refresh_pairs_rows_by_their_keys(spark: SparkSession) -> None:
 
 
 def test_a_plan_has_twenty_examples_of_a_kind(spark: SparkSession) -> None:
-    """It counts all rows."""
-    with replace_all_rows(None, spark.range(0, 30, 1, 1)).hold_text() as text_rows:
+    """It counts all rows, and in how many of them each column differs."""
+    before = spark.range(0, 30, 1, 1).selectExpr("id", "'a' AS city", "named_struct('n', 1.50BD) AS nested")
+    values = [
+        "'b' AS city",
+        "CASE WHEN id > 9 THEN nested END AS nested",
+        "CASE WHEN id > 2 THEN id END AS new",
+    ]
+    after = before.selectExpr("id", *values)
+    with replace_all_rows(before, after, ["id"]).hold_text() as text_rows:
         summary = summarize_changes(text_rows)
 
     assert (summary.count, len(summary.examples)) == (30, 20)
+    assert list(summary.columns.items()) == [("city", 30), ("new", 27), ("nested", 10)]
+    assert list(format_changes(summary))[1] == "columns: city in 30 rows, new in 27 rows, nested in 10 rows"
 
 
 def test_a_plan_of_other_files_or_settings_is_outdated(spark: SparkSession, tmp_path: Path) -> None:

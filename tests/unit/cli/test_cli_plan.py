@@ -54,6 +54,35 @@ def test_a_plan_is_printed_as_a_diff(
     ]
 
 
+def test_internal_columns_are_shown_if_asked_for(
+    lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text has the columns of the business, and a flag that is set; `--all-columns` shows the others."""
+    stored = {"_id": "0|c2", "_ts": 1, "_deleted": False, "city": "Oslo"}
+    updated = {**stored, "_ts": 2, "city": "Bergen"}
+    changes = {
+        "kinds": {"updated": 1, "kept": 1}, "reasons": {"content": 1, "members": 1}, "digest": "d",
+        "examples": [
+            {"kind": "updated", "reason": "content", "before": stored, "after": updated},
+            {"kind": "kept", "reason": "members", "before": {"id": 3}, "after": {"id": 3, "_deleted": True}},
+        ],
+        "internal_columns": ["_ts", "_deleted"],
+    }  # fmt: skip
+    job_run["answer"] = JobResult(report={**REPORT, "dry_run": True, "plan": changes})
+
+    assert cli.main(["plan", file(PIPE), "--warehouse", lake]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert cli.main(["plan", file(PIPE), "--warehouse", lake, "--all-columns"]) == 0
+
+    assert lines[2:] == [
+        '~ _id = "0|c2"  [content]', '    city: "Oslo" -> "Bergen"',
+        "= id = 3  [members]", "    _deleted: NULL -> true",
+    ]  # fmt: skip
+    assert capsys.readouterr().out.splitlines()[2:5] == [
+        '~ _id = "0|c2", _deleted = false  [content]', "    _ts: 1 -> 2", '    city: "Oslo" -> "Bergen"',
+    ]  # fmt: skip
+
+
 def test_a_plan_without_rows_says_so(
     lake: str, file: Any, job_run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

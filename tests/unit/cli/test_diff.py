@@ -107,6 +107,27 @@ def test_the_newest_run_that_records_a_key_decides(write_run: Any) -> None:
     }  # fmt: skip
 
 
+def test_a_difference_of_golden_records_has_no_internal_columns(
+    write_run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows, differences and timelines have the columns of the business; `--all-columns` shows all of them."""
+    row = {"_id": "0|c1", "_updated": 0, "_deleted": False, "$ids": ["c1"], "_hash": "a", "city": "Oslo"}
+    target = write_run("golden", [row], build_state(0, "merge_source"), owner="merge_source")
+    changed = [{**row, "_updated": 1, "_hash": "b", "city": "Bergen"}]
+    write_run("golden", changed, build_state(1, "merge_source"), mode="overwrite")
+    texts = {}
+    for name in ("diff", "diff --all-columns", "timeline", "timeline --all-columns"):
+        command, *option = name.split()
+        assert cli.main([command, target, *(["0", "1"] if command == "diff" else ["0|c1"]), *option]) == 0
+        texts[name] = capsys.readouterr().out.splitlines()
+
+    assert texts["diff"][2:] == ['~ _id = "0|c1"', '    city: "Oslo" -> "Bergen"']
+    assert texts["timeline"][2] == '    + _id = "0|c1", city = "Oslo"'
+    assert texts["timeline"][4:] == ['    city: "Oslo" → "Bergen"']
+    for name in ("diff --all-columns", "timeline --all-columns"):
+        assert "    _hash:" in "\n".join(texts[name])
+
+
 def test_a_difference_has_a_direction(write_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """From the later to the earlier version, inserted rows are deleted ones."""
     target = write_run("t", [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])

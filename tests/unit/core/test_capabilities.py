@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import airflow_merge_provider
-from airflow_merge_provider.core.capabilities import CAPABILITIES, JOBS
+from airflow_merge_provider.core.capabilities import CAPABILITIES, JOBS, list_internal_columns
 from airflow_merge_provider.core.capability import load_function
 from airflow_merge_provider.core.pipe.config import LOADS, SOURCE_JOBS
 from airflow_merge_provider.jobs.submit.warm_up import RUNS
@@ -42,6 +42,13 @@ def test_pipes_and_the_warm_up_run_registered_jobs() -> None:
     assert {"merge_load" if kind in LOADS else kind for kind in SOURCE_JOBS.values()} == set(CAPABILITIES)
     # A merge record reads files, which share little of their plans with tables.
     assert {job for job, _ in RUNS.values()} == set(CAPABILITIES) - {"merge_record"}
+
+
+def test_internal_columns_are_those_of_the_target() -> None:
+    """Golden records and histories have internal columns; a table of another program has none."""
+    assert {"_hash", "_ts", "$ids", "_members", "_updated"} <= set(list_internal_columns("merge_source"))
+    assert "_row_hash" in list_internal_columns("merge_load")
+    assert [list_internal_columns(owner) for owner in ("joiner", "orders__items", None)] == [(), (), ()]
 
 
 @pytest.mark.parametrize("name", sorted(set(CAPABILITIES) - {"merge_record"}))

@@ -245,6 +245,7 @@ def test_settings_of_airflow_choose(monkeypatch: pytest.MonkeyPatch) -> None:
         "iban",
         "Mail",
         "_id",
+        "$stable_id",
         "$ids",
         "$replaced_by",
     )

@@ -63,6 +63,7 @@ NAMED: dict[str, dict[str, Build]] = {
         "deleted_column": _set("deleted_column"),
         "sequence_column": _set("sequence_column"),
         "entity_column": _set("entity_column"),
+        "label_column": _set("label_column"),
         "survivorship": lambda name: {"survivorship": {name: "first"}},
         "survivorship group": lambda name: {"survivorship": {"g": {"group": ["at", name]}}},
         "equality": lambda name: {"equality": [["eq", f"a.{name}", "b.id"]]},
@@ -257,7 +258,7 @@ def test_key_columns_are_those_that_identify_rows() -> None:
     keys = {job: list_key_columns(job, config) for job, config in configs.items()}
 
     assert keys == {
-        "merge_source": ("_id", "_id", "$ids", "$replaced_by"),
+        "merge_source": ("_id", "_id", "$stable_id", "$ids", "$replaced_by"),
         "joiner": ("id", "name", "k"),
         "merge_engine": ("id", "name"),
         "merge_load": ("id",),

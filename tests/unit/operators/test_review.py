@@ -39,7 +39,7 @@ PLAN: dict[str, Any] = {
         {
             "kind": "deleted",
             "reason": "removed",
-            "detail": "left: erp/1",
+            "detail": "- erp/1",
             "before": {"_id": "c"},
             "after": None,
         },
@@ -137,8 +137,8 @@ def test_a_person_is_asked_with_the_plan(answering: Any, server: Any, xcoms: dic
         question.subject == "golden: changes 31 rows in a target of 100 rows (31 %): 30 inserted, 1 deleted"
     )
     assert "| inserted | 30 |" in question.body
-    assert r'| inserted |  | \_id = "a\|b", n = 1 | new |' in question.body
-    assert r'| deleted | \_id = "c" |  | removed: left: erp/1 |' in question.body
+    assert r'| inserted | \_id = "a\|b", n = 1 |  | new |' in question.body
+    assert r'| deleted | \_id = "c" |  | removed: - erp/1 |' in question.body
     assert "dags/d/runs/r/tasks/merge/plugin/merge-report)" in question.body
     assert r"All rows are in /lake/golden\_\_plan." in question.body
     assert waiting.value.method_name == "after_review"

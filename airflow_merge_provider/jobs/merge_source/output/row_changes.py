@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,18 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import DataType, StringType, StructType
 
 from airflow_merge_provider.core import errors, value_text
+from airflow_merge_provider.core.change_plan.shown_rows import MASK, mask_row, mask_text, mask_value
+from airflow_merge_provider.core.change_plan.summary import ChangeExample
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_source import explanation
-from airflow_merge_provider.core.merge_source.columns import REPLACED_COLUMN
-from airflow_merge_provider.core.merge_source.explanation import MEMBERS_MAX
+from airflow_merge_provider.core.merge_source.columns import ENTITY, REPLACED_COLUMN
+from airflow_merge_provider.core.merge_source.explanation import MEMBERS_MAX, describe_member_changes
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD, Upsert, upsert_rows
 from airflow_merge_provider.jobs.merge_source.diff import comparison as of
 from airflow_merge_provider.jobs.merge_source.diff.id_lineage import BY
 from airflow_merge_provider.jobs.merge_source.model import Difference, FullScanRequired
 from airflow_merge_provider.jobs.merge_source.output.render import REPLACED_BY, content_hash
-from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
+from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS, STABLE_ID
 from airflow_merge_provider.jobs.run.change_set import (
     DELETED,
     INSERTED,
@@ -257,11 +260,22 @@ def _add_missing_columns(rows: DataFrame, kinds: Mapping[str, DataType]) -> Data
 
 _OLD, _NEW = "__merge_old", "__merge_new"
 _IS_JOINED, _LEFT = "__merge_joined", "__merge_left"
+# The reasons of changed members, by whether members joined and left.
+_REASONS = {
+    (True, True): "regrouped",
+    (True, False): "joined",
+    (False, True): "split",
+    (False, False): "moved",
+}
+Member = Mapping[str, Any]
+Members = tuple[Sequence[Member], Sequence[Member]]
 # Columns that follow from the others, or that say when a row was written.
 _STATE_COLUMNS = (ENTITY_HASH, UPDATED_IN, "_previous", "_ts", MEMBERS)
 
 
-def list_changed_rows(changes: DataFrame, stored: DataFrame | None, *, are_few: bool = False) -> ChangeSet:
+def list_changed_rows(
+    changes: DataFrame, stored: DataFrame | None, *, are_few: bool = False, label: str | None = None
+) -> ChangeSet:
     """Return whole rows that a run writes with the stored rows that they replace.
 
     The members of an output are internal: the detail names those that joined or left, with the rules and keys
@@ -270,6 +284,7 @@ def list_changed_rows(changes: DataFrame, stored: DataFrame | None, *, are_few: 
     :param changes: the rows, with all columns of the target.
     :param stored: the rows of the target; None if the rows are the whole target.
     :param are_few: whether the rows fit into memory, so that the rows of the target are not shuffled.
+    :param label: the property that names golden records to people.
     """
     old = changes.limit(0) if stored is None else stored
     if are_few:
@@ -289,8 +304,112 @@ def list_changed_rows(changes: DataFrame, stored: DataFrame | None, *, are_few: 
                 detail=_describe_members(members),
                 state=F.sha2(F.to_json(F.struct(members[_NEW])), 256),
             )
-        )
+        ),
+        describe=lambda examples: [
+            name_example(example, label)
+            for example in group_examples(examples, partial(_collect_members, rows, members))
+        ],
+        name_columns=list_name_columns(changes, label),
     )
+
+
+def list_name_columns(rows: DataFrame, label: str | None) -> tuple[str, ...]:
+    """Return the columns that names of golden records stand for; empty if these have no names."""
+    names = [name for name in (label, STABLE_ID) if name in rows.columns]
+    return (ID, *names) if names or label else ()
+
+
+def name_example(example: ChangeExample, label: str | None) -> ChangeExample:
+    """Return an example with the name of its golden record: its label and its stable ID, or one of them.
+
+    A label that is masked, or that the golden record lacks, is left out.
+    """
+    row = mask_row((example.before if example.kind == DELETED else example.after) or {})
+    number = row.get(STABLE_ID)
+    if label is None and number is None:
+        return example
+    text = None if label is None else _find_label(row, label)
+    id_ = row.get(ID) if number is None else f"#{number}"
+    shown = [str(value) for value in (text, id_) if value not in (None, MASK, f"#{MASK}")]
+    return example.model_copy(update={"name": " ".join([*shown[:1], *(f"({value})" for value in shown[1:])])})
+
+
+def _find_label(row: Mapping[str, Any], label: str) -> Any:
+    """Return the label of a row: of several values, the first one."""
+    properties = row if label in row else row.get(ENTITY)
+    value = properties.get(label) if isinstance(properties, Mapping) else None
+    return next(iter(value), None) if isinstance(value, list) else value
+
+
+def group_examples(
+    examples: Sequence[ChangeExample], collect_members: Callable[[Collection[str]], Mapping[str, Members]]
+) -> list[ChangeExample]:
+    """Return the examples by golden record, each with the members that it gains and loses.
+
+    A golden record that gets another ID is a row that ends and a new one: both are one example. An ID that
+    ends goes on in the new row with most of its members.
+
+    :param collect_members: returns the members of rows before and after, by the IDs of the rows.
+    """
+    ended = {_get_id(example): example for example in examples if example.reason == "replaced"}
+    reasons = {*_REASONS.values(), *(("new", "replaced") if ended else ())}
+    ids = [_get_id(example) for example in examples if example.reason in reasons]
+    members = collect_members(ids) if ids else {}
+    successors = _find_successors({id_: members[id_][0] for id_ in ended if id_ in members}, {
+        _get_id(example): members[_get_id(example)][1]
+        for example in examples
+        if example.reason == "new" and _get_id(example) in members
+    })  # fmt: skip
+    former_ids = {new: former for former, new in successors.items()}
+    grouped = []
+    for example in examples:
+        id_ = _get_id(example)
+        if id_ in successors:
+            continue
+        before, after = members.get(id_, ([], []))
+        if (former_id := former_ids.get(id_)) is not None:
+            before = members[former_id][0]
+            changes = {"kind": UPDATED, "before": ended[former_id].before, "replaces": former_id}
+            example = example.model_copy(update={**changes, "reason": _name_reason(before, after)})  # noqa: PLW2901
+        if before and after:
+            text = mask_value(describe_member_changes(id_, before, after, mask_text), [ID])
+            example = example.model_copy(update={"members": text, "detail": ""})  # noqa: PLW2901
+        grouped.append(example)
+    return grouped
+
+
+def _get_id(example: ChangeExample) -> str:
+    return str((example.after or example.before or {})[ID])
+
+
+def _name_reason(before: Sequence[Member], after: Sequence[Member]) -> str:
+    names = [{(member["dataset"], member["id"]) for member in side} for side in (before, after)]
+    return _REASONS[bool(names[1] - names[0]), bool(names[0] - names[1])]
+
+
+def _find_successors(
+    ended: Mapping[str, Sequence[Member]], new: Mapping[str, Sequence[Member]]
+) -> dict[str, str]:
+    """Return for IDs that end the new one that has most of their members; each new ID has one predecessor."""
+    holders = {(member["dataset"], member["id"]): id_ for id_, side in ended.items() for member in side}
+    shared = Counter(
+        (holders[name], id_)
+        for id_, side in new.items()
+        for member in side
+        if (name := (member["dataset"], member["id"])) in holders
+    )
+    successors: dict[str, str] = {}
+    for (former_id, id_), _ in shared.most_common():
+        if former_id not in successors and id_ not in successors.values():
+            successors[former_id] = id_
+    return successors
+
+
+def _collect_members(rows: DataFrame, members: dict[str, Column], ids: Collection[str]) -> dict[str, Members]:
+    """Return the members of rows before and after, by the IDs of the rows."""
+    sides = (members[alias].alias(alias) for alias in (_OLD, _NEW))
+    chosen = rows.where(_refer_to(_NEW, ID).isin(*ids)).select(_refer_to(_NEW, ID).alias(ID), *sides)
+    return {row[ID]: (row[_OLD] or [], row[_NEW] or []) for row in chosen.toArrow().to_pylist()}
 
 
 def _refer_to(alias: str, name: str) -> Column:
@@ -340,9 +459,9 @@ def _classify_reason() -> Column:
         F.when(F.coalesce(_refer_to(_NEW, REPLACED_COLUMN), F.lit(False)), F.lit("replaced"))
         .when(_is_live(_OLD) & ~_is_live(_NEW), F.lit("removed"))
         .when(~_is_live(_OLD) & _is_live(_NEW), F.lit("new"))
-        .when(joined & left, F.lit("regrouped"))
-        .when(joined, F.lit("joined"))
-        .when(left, F.lit("split"))
+        .when(joined & left, F.lit(_REASONS[True, True]))
+        .when(joined, F.lit(_REASONS[True, False]))
+        .when(left, F.lit(_REASONS[False, True]))
         .when(F.col(_SAME), F.lit("members"))
         .otherwise(F.lit("content"))
     )
@@ -372,19 +491,19 @@ def _describe_members(members: dict[str, Column]) -> Column:
     return (
         F.when(is_other, text)
         .when(has_both, F.lit(None))
-        .when(~is_empty[_NEW], _list_members("joined", members[_NEW]))
-        .when(~is_empty[_OLD], _list_members("left", members[_OLD]))
+        .when(~is_empty[_NEW], _list_members("+", members[_NEW]))
+        .when(~is_empty[_OLD], _list_members("-", members[_OLD]))
     )
 
 
-def _list_members(word: str, members: Column) -> Column:
+def _list_members(sign: str, members: Column) -> Column:
     """Return the text of ``describe_member_changes`` for an output whose members are all new or all gone."""
     names = F.array_sort(
         F.transform(members, lambda member: F.concat_ws("/", member["dataset"], member["id"]))
     )
     shown = F.array_join(F.slice(names, 1, MEMBERS_MAX), ", ")
     more = F.format_string(", and %d more", F.size(names) - F.lit(MEMBERS_MAX))
-    return F.concat(F.lit(f"{word}: "), shown, F.when(F.size(names) > MEMBERS_MAX, more).otherwise(F.lit("")))
+    return F.concat(F.lit(f"{sign} "), shown, F.when(F.size(names) > MEMBERS_MAX, more).otherwise(F.lit("")))
 
 
 def _build_description() -> Callable[[str, list[Any] | None, list[Any] | None], str]:

@@ -35,9 +35,9 @@ def test_members_that_join_or_leave_have_their_link() -> None:
         build_member(B1, ("a.x = b.x", "right", "n:1")),
     )
 
-    assert describe_member_changes("o", [member], [member, other]) == "joined: B/b1 by a.x = b.x (1)"
-    assert describe_member_changes("o", [member, other], [member]) == "left: B/b1 by a.x = b.x (1)"
-    assert describe_member_changes("o", [], [member, other]) == "joined: A/a1, B/b1"
+    assert describe_member_changes("o", [member], [member, other]) == "+ B/b1 by a.x = b.x (1)"
+    assert describe_member_changes("o", [member, other], [member]) == "- B/b1 by a.x = b.x (1)"
+    assert describe_member_changes("o", [], [member, other]) == "+ A/a1, B/b1"
 
 
 def test_an_entity_alone_has_no_links() -> None:
