@@ -147,6 +147,10 @@ def find_target_state(
     if target.format != "delta" or target.path is None:
         return None
     log = _open_log(conf, is_local=is_local, storage_options={**_SHORT_WAITS, **(storage_options or {})})
+    return _find_target_state(log, target, request)
+
+
+def _find_target_state(log: TableLog, target: Dataset, request: JobRequest) -> TargetState:
     newest = log.find_newest_version(target)
     if newest is None:
         return TargetState(None)

@@ -122,15 +122,13 @@ def describe_outcome(dataset: str | None, code: str, state: TargetState | None, 
     if code == ConflictError.code or (is_certain and state is not None and state.is_changed):
         at_version = "" if state is None or state.version is None else f"; it is at version {state.version}"
         return f"nothing of this run is in {name}{at_version}"
-    nothing = "nothing was written"
     if state is None:
         unknown = f"it is not known whether the run has written to {name}: see its history"
-        return f"{nothing} to {name}" if is_certain else unknown
+        return f"nothing was written to {name}" if is_certain else unknown
     if state.version is None:
-        return f"{name} does not exist yet{f': {nothing}' if is_certain else ''}"
-    if is_certain:
-        return f"{name} is untouched at version {state.version}"
-    return f"{name} is at version {state.version}, and its log has no commit of this run"
+        return f"{name} does not exist yet{': nothing was written' if is_certain else ''}"
+    result = f"at version {state.version}, and its log has no commit of this run"
+    return f"{name} is {f'untouched at version {state.version}' if is_certain else result}"
 
 
 def _truncate_failure(report: FailureReport) -> FailureReport:
