@@ -95,9 +95,11 @@ def test_a_golden_record_that_gets_another_id_is_one_example() -> None:
 
     gains = "+ shop/s3 by crm.mail = shop.mail (***); - shop/s9"
     grouped = group_examples(examples, lambda _: members)
-    with use_shown_rows(ShownRows(rows="keys", key_columns=("_id",))):
-        (masked, *_) = [item for item in group_examples(examples, lambda _: members) if item.replaces]
-        masked = name_example(masked, "n")
+    masked = {}
+    for shown in ("keys", "none"):
+        with use_shown_rows(ShownRows.model_validate({"rows": shown, "key_columns": ["_id"]})):
+            (pair,) = [item for item in group_examples(examples, lambda _: members) if item.replaces]
+            masked[shown] = name_example(pair, "n").name, pair.members, pair.replaces
 
     named = [name_example(example, "n").hide_columns(["_id", "n"]) for example in grouped]
     assert list(format_examples({"inserted": 4, "deleted": 2}, named)) == [
@@ -108,7 +110,7 @@ def test_a_golden_record_that_gets_another_id_is_one_example() -> None:
         '    city: "Oslo" -> "Bergen"',
         "- Ann (1|s3)  [replaced]",
     ]  # fmt: skip
-    assert (masked.name, masked.members) == ("0|c3|1|s3", gains)
+    assert masked == {"keys": ("0|c3|1|s3", gains, "0|c3"), "none": ("", "***", "***")}
 
 
 def test_a_member_that_joins_is_one_line_of_a_plan(make_memory_pipe: MakePipe) -> None:

@@ -369,7 +369,11 @@ def group_examples(
         before, after = members.get(id_, ([], []))
         if (former_id := former_ids.get(id_)) is not None:
             before = members[former_id][0]
-            changes = {"kind": UPDATED, "before": ended[former_id].before, "replaces": former_id}
+            changes = {
+                "kind": UPDATED,
+                "before": ended[former_id].before,
+                "replaces": mask_value(former_id, [ID]),
+            }
             example = example.model_copy(update={**changes, "reason": _name_reason(before, after)})  # noqa: PLW2901
         if before and after:
             text = mask_value(describe_member_changes(id_, before, after, mask_text), [ID])
