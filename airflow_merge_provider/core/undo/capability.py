@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from airflow_merge_provider.core.capability import Capability, Lineage
+from airflow_merge_provider.core.merge_load.capability import CAPABILITY as MERGE_LOAD
 from airflow_merge_provider.core.run_sentence import ReportText
 from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
 from airflow_merge_provider.core.undo.decision import is_truncate, open_run
@@ -29,6 +30,8 @@ CAPABILITY = Capability(
     "airflow_merge_provider.jobs.undo.job:run",
     UndoConfig,
     COUNTS,
+    # Only the undo of a load has a plan with rows.
+    internal_columns=MERGE_LOAD.internal_columns,
     open_run=open_run,
     describe_run=describe_run,
     lineage=Lineage(is_truncate=is_truncate),

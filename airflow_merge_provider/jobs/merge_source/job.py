@@ -54,11 +54,10 @@ from airflow_merge_provider.jobs.merge_source.output.metrics import (
 )
 from airflow_merge_provider.jobs.merge_source.output.row_changes import (
     ID,
+    ExampleNames,
     RowChanges,
     compare_rows,
     list_changed_rows,
-    list_name_columns,
-    name_example,
 )
 from airflow_merge_provider.jobs.merge_source.output.side_tables import RecordedRows, list_recorded_rows
 from airflow_merge_provider.jobs.merge_source.output.target import DeltaTarget, Target
@@ -145,6 +144,12 @@ class MergeRun(JobRun):
         """The columns of every dataset that are merged."""
         return list_property_columns(self.spark, self.pinned)
 
+    @property
+    def names(self) -> ExampleNames:
+        """How plans name golden records, and the order of their columns."""
+        columns = dict.fromkeys(name for names in self.columns.values() for name in names)
+        return ExampleNames(self.config.label_column, tuple(columns))
+
     def describe_plan(self) -> dict[str, Any]:
         """Return the details of a run that reads no rows."""
         return build_details(None)
@@ -192,14 +197,12 @@ class MergeRun(JobRun):
     def _list_all_changes(self, rendered: DataFrame) -> ChangeSet:
         """Return all rows of a first run; of a reset, those that differ from the rows that they replace."""
         if self.last is None:
-            return list_changed_rows(rendered, None, label=self.config.label_column)
+            return list_changed_rows(rendered, None, names=self.names)
         changes = replace_all_rows(self.target.read_rows(), rendered, [ID], hidden=[MEMBERS])
         return replace(
             changes,
-            describe=lambda examples: [
-                name_example(example, self.config.label_column) for example in examples
-            ],
-            name_columns=list_name_columns(rendered, self.config.label_column),
+            describe=lambda examples: list(map(self.names.name_example, examples)),
+            name_columns=self.names.list_columns(rendered),
         )
 
     def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> dict[str, Any]:
@@ -285,7 +288,7 @@ class MergeRun(JobRun):
                     changes.rows,
                     self.target.read_rows(),
                     are_few=changes.are_few,
-                    label=self.config.label_column,
+                    names=self.names,
                 ),
                 recorded=recorded.rows,
                 replaced=recorded.replaced,

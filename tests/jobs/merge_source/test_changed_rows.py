@@ -19,9 +19,9 @@ from airflow_merge_provider.core.merge_source.explanation import describe_member
 from airflow_merge_provider.jobs.merge_source.output.row_changes import (
     ENTITY_HASH,
     ID,
+    ExampleNames,
     group_examples,
     list_changed_rows,
-    name_example,
 )
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import build_table
@@ -95,11 +95,13 @@ def test_a_golden_record_that_gets_another_id_is_one_example() -> None:
 
     gains = "+ shop/s3 by crm.mail = shop.mail (***); - shop/s9"
     grouped = group_examples(examples, lambda _: members)
-    with use_shown_rows(ShownRows(rows="keys", key_columns=("_id",))):
-        (masked, *_) = [item for item in group_examples(examples, lambda _: members) if item.replaces]
-        masked = name_example(masked, "n")
+    masked, names = {}, ExampleNames("n", ["n", "city"])
+    for shown in ("keys", "none"):
+        with use_shown_rows(ShownRows.model_validate({"rows": shown, "key_columns": ["_id"]})):
+            (pair,) = [item for item in group_examples(examples, lambda _: members) if item.replaces]
+            masked[shown] = names.name_example(pair).name, pair.members, pair.replaces
 
-    named = [name_example(example, "n").hide_columns(["_id", "n"]) for example in grouped]
+    named = [names.name_example(example).hide_columns(["_id", "n"]) for example in grouped]
     assert list(format_examples({"inserted": 4, "deleted": 2}, named)) == [
         '+ Ann (1|s9): city = "Bergen"  [new: + x]',
         '+ Ann (1|s4): city = "Bergen"  [new: + x]',
@@ -108,7 +110,8 @@ def test_a_golden_record_that_gets_another_id_is_one_example() -> None:
         '    city: "Oslo" -> "Bergen"',
         "- Ann (1|s3)  [replaced]",
     ]  # fmt: skip
-    assert (masked.name, masked.members) == ("0|c3|1|s3", gains)
+    assert list(names.name_example(grouped[-1]).after or {}) == ["_id", "n", "city"]
+    assert masked == {"keys": ("0|c3|1|s3", gains, "0|c3"), "none": ("", "***", "***")}
 
 
 def test_a_member_that_joins_is_one_line_of_a_plan(make_memory_pipe: MakePipe) -> None:

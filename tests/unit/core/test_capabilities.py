@@ -48,6 +48,7 @@ def test_internal_columns_are_those_of_the_target() -> None:
     """Golden records and histories have internal columns; a table of another program has none."""
     assert {"_hash", "_ts", "$ids", "_members", "_updated"} <= set(list_internal_columns("merge_source"))
     assert "_row_hash" in list_internal_columns("merge_load")
+    assert list_internal_columns("undo") == list_internal_columns("merge_load")
     assert [list_internal_columns(owner) for owner in ("joiner", "orders__items", None)] == [(), (), ()]
 
 

@@ -43,7 +43,17 @@ PLAN: dict[str, Any] = {
             "before": {"_id": "c"},
             "after": None,
         },
+        {
+            "kind": "updated",
+            "reason": "joined",
+            "name": "Ann (#3)",
+            "members": "+ erp/2 by c.email = e.mail (***)",
+            "before": {"_id": "d", "_ts": 1, "city": "Oslo", "n": 1},
+            "after": {"_id": "d", "_ts": 2, "city": "Bergen", "n": 1},
+        },
     ],
+    "internal_columns": ["_ts"],
+    "columns": {"_ts": 40, "city": 25},
     "digest": "0123456789abcdef",
     "saved": {"dataset": "golden__plan", "uri": "/lake/golden__plan", "version": 3},
 }
@@ -139,6 +149,9 @@ def test_a_person_is_asked_with_the_plan(answering: Any, server: Any, xcoms: dic
     assert "| inserted | 30 |" in question.body
     assert r'| inserted | \_id = "a\|b", n = 1 |  | new |' in question.body
     assert r'| deleted | \_id = "c" |  | removed: - erp/1 |' in question.body
+    members = r"+ erp/2 by c.email = e.mail (\*\*\*)"
+    assert rf'| updated | Ann (\#3) | {members}; city "Oslo" → "Bergen" | joined |' in question.body
+    assert "Columns that change: city in 25 rows\n" in question.body
     assert "dags/d/runs/r/tasks/merge/plugin/merge-report)" in question.body
     assert r"All rows are in /lake/golden\_\_plan." in question.body
     assert waiting.value.method_name == "after_review"

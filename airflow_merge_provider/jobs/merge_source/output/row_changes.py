@@ -273,8 +273,43 @@ Members = tuple[Sequence[Member], Sequence[Member]]
 _STATE_COLUMNS = (ENTITY_HASH, UPDATED_IN, "_previous", "_ts", MEMBERS)
 
 
+@dataclass(frozen=True)
+class ExampleNames:
+    """How people see golden records: by the property ``label``, with the order of the ``source_columns``."""
+
+    label: str | None = None
+    source_columns: Sequence[str] = ()
+
+    def list_columns(self, rows: DataFrame) -> tuple[str, ...]:
+        """Return the columns that names stand for; empty if golden records have no names."""
+        names = [name for name in (self.label, STABLE_ID) if name in rows.columns]
+        return (ID, *names) if names or self.label else ()
+
+    def name_example(self, example: ChangeExample) -> ChangeExample:
+        """Return an example with its label and its stable ID, or one of them, as its name.
+
+        A label that is masked, or that the golden record lacks, is left out.
+        """
+        ranks = {name: rank for rank, name in enumerate((ID, *self.source_columns))}
+        images = {
+            name: row and dict(sorted(row.items(), key=lambda item: ranks.get(item[0], len(ranks))))
+            for name, row in (("before", example.before), ("after", example.after))
+        }
+        row = mask_row((example.before if example.kind == DELETED else example.after) or {})
+        text, number = _find_label(row, self.label or ""), row.get(STABLE_ID)
+        id_ = row.get(ID) if number is None else f"#{number}"
+        shown = [str(value) for value in (text, id_) if value not in (None, MASK, f"#{MASK}")]
+        has_name = self.label is not None or number is not None
+        name = " ".join([*shown[:1], *(f"({value})" for value in shown[1:])]) if has_name else ""
+        return example.model_copy(update={**images, "name": name})
+
+
 def list_changed_rows(
-    changes: DataFrame, stored: DataFrame | None, *, are_few: bool = False, label: str | None = None
+    changes: DataFrame,
+    stored: DataFrame | None,
+    *,
+    are_few: bool = False,
+    names: ExampleNames | None = None,
 ) -> ChangeSet:
     """Return whole rows that a run writes with the stored rows that they replace.
 
@@ -284,8 +319,9 @@ def list_changed_rows(
     :param changes: the rows, with all columns of the target.
     :param stored: the rows of the target; None if the rows are the whole target.
     :param are_few: whether the rows fit into memory, so that the rows of the target are not shuffled.
-    :param label: the property that names golden records to people.
+    :param names: how examples are named; by default by their stable IDs.
     """
+    names = names or ExampleNames()
     old = changes.limit(0) if stored is None else stored
     if are_few:
         old = F.broadcast(old.join(F.broadcast(changes.select(ID)), ID, "left_semi"))
@@ -306,32 +342,11 @@ def list_changed_rows(
             )
         ),
         describe=lambda examples: [
-            name_example(example, label)
+            names.name_example(example)
             for example in group_examples(examples, partial(_collect_members, rows, members))
         ],
-        name_columns=list_name_columns(changes, label),
+        name_columns=names.list_columns(changes),
     )
-
-
-def list_name_columns(rows: DataFrame, label: str | None) -> tuple[str, ...]:
-    """Return the columns that names of golden records stand for; empty if these have no names."""
-    names = [name for name in (label, STABLE_ID) if name in rows.columns]
-    return (ID, *names) if names or label else ()
-
-
-def name_example(example: ChangeExample, label: str | None) -> ChangeExample:
-    """Return an example with the name of its golden record: its label and its stable ID, or one of them.
-
-    A label that is masked, or that the golden record lacks, is left out.
-    """
-    row = mask_row((example.before if example.kind == DELETED else example.after) or {})
-    number = row.get(STABLE_ID)
-    if label is None and number is None:
-        return example
-    text = None if label is None else _find_label(row, label)
-    id_ = row.get(ID) if number is None else f"#{number}"
-    shown = [str(value) for value in (text, id_) if value not in (None, MASK, f"#{MASK}")]
-    return example.model_copy(update={"name": " ".join([*shown[:1], *(f"({value})" for value in shown[1:])])})
 
 
 def _find_label(row: Mapping[str, Any], label: str) -> Any:
@@ -369,7 +384,11 @@ def group_examples(
         before, after = members.get(id_, ([], []))
         if (former_id := former_ids.get(id_)) is not None:
             before = members[former_id][0]
-            changes = {"kind": UPDATED, "before": ended[former_id].before, "replaces": former_id}
+            changes = {
+                "kind": UPDATED,
+                "before": ended[former_id].before,
+                "replaces": mask_value(former_id, [ID]),
+            }
             example = example.model_copy(update={**changes, "reason": _name_reason(before, after)})  # noqa: PLW2901
         if before and after:
             text = mask_value(describe_member_changes(id_, before, after, mask_text), [ID])
