@@ -141,8 +141,7 @@ def find_target_state(
     if target.format != "delta" or target.path is None:
         return None
     log = _open_log(conf, is_local=is_local, storage_options=storage_options)
-    newest = log.find_newest_version(target)
-    if newest is None:
+    if (newest := log.find_newest_version(target)) is None:
         return TargetState(None)
     states = ((entry.version, parse_metadata(entry)) for entry in log.read_history(target, HISTORY_PAGE))
     own = (version for version, state in states if request.run.is_same_attempt(state.get(TOKEN)))

@@ -27,7 +27,7 @@ class TargetState(NamedTuple):
     """What the log of a target says after a failed run: its newest version, and the one of the run.
 
     ``version`` is None if there is no table, ``own_version`` if no commit of the run is in the log. With
-    ``has_parts``, rows name the tables of the target, each of which has a log of its own.
+    ``has_parts``, rows name the tables of the target, some of which may have a commit of the run.
     """
 
     version: int | None
@@ -99,12 +99,9 @@ def describe_outcome(dataset: str | None, code: str, state: TargetState | None, 
 
     >>> describe_outcome("golden", "data", TargetState(2), dry_run=False)
     'golden is untouched at version 2'
-    >>> describe_outcome("golden", "job", TargetState(2), dry_run=False)
-    'golden is at version 2, and its log has no commit of this run'
     """
     name = dataset or "the target"
     if state is not None and state.has_parts:
-        # Some of the tables may have a commit of the run, whatever has stopped it.
         state, code = None, JobError.code
     if code == ConflictError.code:
         # The log may have a commit of the run that was reverted.
