@@ -108,8 +108,6 @@ def describe_outcome(dataset: str | None, code: str, state: TargetState | None, 
 
     >>> describe_outcome("golden", "data", TargetState(2), dry_run=False)
     'golden is untouched at version 2'
-    >>> describe_outcome("golden", "job", TargetState(2), dry_run=False)
-    'golden is at version 2, and its log has no commit of this run'
     """
     name = dataset or "the target"
     if state is not None and state.has_parts:

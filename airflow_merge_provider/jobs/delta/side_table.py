@@ -14,6 +14,7 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.table_log import (
     HISTORY_PAGE,
@@ -237,17 +238,21 @@ def append_once(
     """Append rows to a table that several targets share; a second attempt with the same number adds nothing.
 
     :param writer: the target that counts its appends.
-    :raises DataError: if the table belongs to another writer.
+    :raises DataError: if the table belongs to another writer, or has columns of another version.
     """
     settings = {
         "spark.databricks.delta.write.txnAppId": get_app_id(f"{owner}/{writer}"),
         "spark.databricks.delta.write.txnVersion": str(number),
     }
-    has_table = bool(read_history(spark, dataset, 1))
-    if has_table:
+    history = read_history(spark, dataset, 1)
+    if history:
         require_owner(SparkLog(spark), dataset, owner)
+        stored = read_dataset(spark, PinnedDataset(dataset, history[0].version)).columns
+        if lacking := [name for name in rows.columns if name not in stored]:
+            message = f"{dataset.uri} has no column {lacking[0]!r}: another version has created it"
+            raise DataError.from_problems([Problem(dataset.id, "columns", message, "name another table")])
     with override_settings(spark, settings):
-        if has_table:
+        if history:
             append_rows(dataset, rows, is_shared=True)
         else:
             create_table(dataset, rows, owner, options=options)

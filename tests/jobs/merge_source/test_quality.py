@@ -8,6 +8,7 @@ import pytest
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities
 from airflow_merge_provider.jobs.merge_source.cluster.quarantine import LinkStatistics
 from airflow_merge_provider.jobs.merge_source.output.metrics import find_bridges
@@ -130,6 +131,11 @@ def test_a_table_of_somebody_else_is_not_written_to(make_pipe: MakePipe) -> None
     pipe.write_rows("precious", build_table({"_id": ["p"]}))
 
     with pytest.raises(DataError, match="was written by another writer, not by merge_source"):
+        pipe.run_job()
+    # As if another version of this package had written it.
+    properties = f"SET TBLPROPERTIES ('{WRITER}' = 'merge_source')"
+    pipe.spark.sql(f"ALTER TABLE delta.`{pipe.folder / 'precious'}` {properties}").collect()
+    with pytest.raises(DataError, match="precious has no column 'target': another version has created it"):
         pipe.run_job()
 
     assert pipe.read_version() is None
