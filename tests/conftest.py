@@ -29,7 +29,7 @@ os.environ["AIRFLOW__MERGE__LOCAL_SPARK"] = "process"
 
 # DAG files for a separate scheduler; some replace the Spark hook of the operators as soon as they are
 # imported.
-collect_ignore = ["e2e/approval_dags", "e2e/lineage_dags", "e2e/object_store_dags", "e2e/signalling_dags"]
+collect_ignore_glob = ["e2e/*_dags"]
 
 _TESTS = Path(__file__).parent
 _COLLECT_AFTER_SECONDS = 30
