@@ -69,7 +69,7 @@ _LOCALE = "en-us"
 _LOCALE_HINT = "remove the option, and write numbers as in 1234.5"
 # Options with a further text of a value, in the formats that have them.
 _SPECIAL_VALUES = {"nanValue": float("nan"), "positiveInf": float("inf"), "negativeInf": float("-inf")}
-_READER = "reader"
+_OF_MERGE_RECORD = "reader"
 _SPECIAL_FORMATS = ("csv", "xml")
 # The texts of the values of each type; times may have more digits than Spark holds, if these are zeros.
 _INTEGER_PATTERN = r"[+-]?[0-9]+"
@@ -122,7 +122,7 @@ class TextValues:
     options: Mapping[str, str] = field(default_factory=dict)
     is_inferred: bool = False
     hint: str = _VALUE_HINT
-    path: str = _READER
+    path: str = _OF_MERGE_RECORD
     leaves_floats: bool = False
     has_attributes: bool = False
 
@@ -198,7 +198,7 @@ class TextValues:
                 message = f"the option {name}={text!r} leaves out a part of times"
                 yield Problem(self.path, "options", message, _CUT_HINT)
         # What a merge record reads of a MAP is in the table of types and formats.
-        if self.kind == "xml" and self.path != _READER and has_type(schema, (MapType,)):
+        if self.kind == "xml" and self.path != _OF_MERGE_RECORD and has_type(schema, (MapType,)):
             message, hint = (
                 "a MAP of XML has one of the elements of a name",
                 "set a STRUCT, with ARRAYs of them",
