@@ -113,7 +113,7 @@ def test_an_approved_run_writes(orders: Orders) -> None:
     orders.wait_for_state(run, "success")
     assert question["subject"] == "loaded: changes 5 rows in a target of 10 rows (50 %): 5 updated"
     assert "| updated | 5 |" in question["body"]
-    shown = r'\| updated \| id = 0, value = "\w+" \| value = "approved" \|'
+    shown = r'\| updated \| id = 0 \| value "\w+" → "approved" \|'
     assert re.search(shown, question["body"])
     assert question["options"] == ["Apply", "Reject"]
     assert "approved" not in before
