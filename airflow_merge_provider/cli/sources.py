@@ -38,6 +38,8 @@ _ENDINGS = {
     "ndjson": "json",
 }
 _SAMPLE_MAX_BYTES = 1 << 20
+# A quote that is not closed makes a field of all that follows; the limit of the module may have been raised.
+_NAME_MAX_LENGTH = 1 << 17
 _DELIMITERS = ",;\t|"
 # The encodings of CSV files that Spark reads and that the first bytes of a file show.
 _UTF_8, _UTF_16, _LATIN = "UTF-8", "UTF-16", "ISO-8859-1"
@@ -284,6 +286,7 @@ def _read_header(sample: bytes, options: Mapping[str, Any]) -> dict[str, str]:
     """Return the columns of a CSV file; without a header, Spark numbers them."""
     text = _decode(sample, find_option(options, "encoding", _UTF_8))
     lines = io.StringIO(text, newline="")
+    csv.field_size_limit(_NAME_MAX_LENGTH)
     reader = csv.reader(lines, delimiter=find_option(options, "sep", _DELIMITERS[0]))
     names: Sequence[str] = next(filter(None, reader), ())
     has_header = str(find_option(options, "header", "false")).lower() == "true"
