@@ -197,7 +197,7 @@ class TextValues:
             if has_type(schema, _ASKED[name.lower()]) and re.search(pattern, re.sub("'[^']*'", "", text)):
                 message = f"the option {name}={text!r} leaves out a part of times"
                 yield Problem(self.path, "options", message, _CUT_HINT)
-        # What a merge record reads of a MAP is in the table of types and formats.
+        # A merge record still reads a MAP, which loses all but the last of the elements with one name.
         if self.kind == "xml" and self.path != _OF_MERGE_RECORD and has_type(schema, (MapType,)):
             message, hint = (
                 "a MAP of XML has one of the elements of a name",
