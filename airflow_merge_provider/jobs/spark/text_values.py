@@ -69,7 +69,9 @@ _LOCALE = "en-us"
 _LOCALE_HINT = "remove the option, and write numbers as in 1234.5"
 # Options with a further text of a value, in the formats that have them.
 _SPECIAL_VALUES = {"nanValue": float("nan"), "positiveInf": float("inf"), "negativeInf": float("-inf")}
-_OF_MERGE_RECORD = "reader"
+# Spark would read the last of the elements with one name.
+_MAP_MESSAGE = "a MAP of XML has one of the elements of a name"
+_MAP_HINT = "set a STRUCT, with ARRAYs of them"
 _SPECIAL_FORMATS = ("csv", "xml")
 # The texts of the values of each type; times may have more digits than Spark holds, if these are zeros.
 _INTEGER_PATTERN = r"[+-]?[0-9]+"
@@ -122,7 +124,7 @@ class TextValues:
     options: Mapping[str, str] = field(default_factory=dict)
     is_inferred: bool = False
     hint: str = _VALUE_HINT
-    path: str = _OF_MERGE_RECORD
+    path: str = "reader"
     leaves_floats: bool = False
     has_attributes: bool = False
 
@@ -197,13 +199,8 @@ class TextValues:
             if has_type(schema, _ASKED[name.lower()]) and re.search(pattern, re.sub("'[^']*'", "", text)):
                 message = f"the option {name}={text!r} leaves out a part of times"
                 yield Problem(self.path, "options", message, _CUT_HINT)
-        # A merge record still reads a MAP, which loses all but the last of the elements with one name.
-        if self.kind == "xml" and self.path != _OF_MERGE_RECORD and has_type(schema, (MapType,)):
-            message, hint = (
-                "a MAP of XML has one of the elements of a name",
-                "set a STRUCT, with ARRAYs of them",
-            )
-            yield Problem(self.path, "schema", message, hint)
+        if self.kind == "xml" and has_type(schema, (MapType,)):
+            yield Problem(self.path, "schema", _MAP_MESSAGE, _MAP_HINT)
 
     def _list_columns(self, schema: StructType) -> Iterator[StructField]:
         return (field for field in schema.fields if self._convert_fields(field) != [field])
