@@ -17,9 +17,9 @@ EXITS = """exit codes:
   0  the command succeeded
   1  the Spark process or the command failed unexpectedly; a retry may succeed
   2  the file or the command line is not valid; nothing was written
-  3  the data cannot be merged as configured; nothing was written
+  3  the data cannot be merged as configured; nothing was written, but maybe some tables of dispatch_by
   4  a prerequisite is missing: Java, a jar, a warehouse, a service
-  5  another run committed first; nothing was written; run the command again
+  5  another run committed first; nothing was written, but maybe some tables of dispatch_by; run it again
   6  another writer has committed during the run, and the commit of the run could not be reverted"""
 
 

@@ -139,6 +139,18 @@ class Config(BaseModel):
                 datasets |= {f"{name}[{position}]": item for position, item in enumerate(value)}
         return datasets
 
+    def dump_choices(self, *left_out: str) -> dict[str, Any]:
+        """Return the fields that differ from their defaults, in their JSON form.
+
+        A field that a later version of the package adds is not among them until somebody sets it.
+        """
+        names = {
+            name
+            for name, field in type(self).model_fields.items()
+            if name not in left_out and getattr(self, name) != field.get_default(call_default_factory=True)
+        }
+        return self.model_dump(mode="json", include=names)
+
     def list_warnings(self) -> list[str]:
         """Return warnings about settings that are valid but probably not intended."""
         return []

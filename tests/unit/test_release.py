@@ -154,7 +154,7 @@ def test_long_tests_and_campaigns_run_each_night_with_new_seeds() -> None:
     assert workflow["on"]["schedule"]
     assert workflow["concurrency"]["cancel-in-progress"] == "false"
     assert workflow["env"] == {"MERGE_RANDOM_SEED": "${{ github.run_number }}"}
-    assert {"make test-long", "make test", "make quick"} <= settings.keys()
+    assert {"make test-long", "make coverage", "make quick"} <= settings.keys()
     # The default profile of Hypothesis draws new examples, that of CI does not.
     assert settings["make quick"] == {"ARGS": "--hypothesis-profile=default"}
     assert settings["make campaign"]["ARGS"] == "--complete"

@@ -260,7 +260,7 @@ _WITHOUT_EFFECT = frozenset({
 
 def compute_signature(config: JoinerConfig) -> str:
     """Return a text that differs if the rows, the columns or the way they are written may differ."""
-    content = config.model_dump(mode="json", exclude=set(_WITHOUT_EFFECT))
+    content = config.dump_choices(*_WITHOUT_EFFECT)
     # The order of the inputs determines the order of the columns, which sorted keys would lose.
     content["inputs"] = list(config.inputs.items())
     if expectations := parse_expectations(config.expect):

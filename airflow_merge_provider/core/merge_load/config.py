@@ -296,12 +296,9 @@ def describe_load(config: LoadConfig, boundary: datetime) -> dict[str, Any]:
     return {"strategy": getattr(config, "strategy", None), **settings}
 
 
-def compute_signature(config: LoadConfig) -> str:
+def compute_signature(config: AnyLoad) -> str:
     """Return a text that differs if a run of the same source may have another result."""
     # Operators set the boundary to the time of each run; the same rows at another time change no version.
-    content = config.model_dump(mode="json", exclude={"target", "boundary_timestamp", "adopt"})
-    for name in ("expect", "hard_delete_when"):
-        # A new option that is not set does not change the signature of existing targets.
-        if content[name] is None:
-            del content[name]
+    choices = config.dump_choices("target", "boundary_timestamp", "adopt")
+    content = {**choices, "strategy": config.strategy}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

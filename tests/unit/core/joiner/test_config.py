@@ -353,3 +353,15 @@ def test_a_preview_needs_the_schema_of_every_input(schemas: dict[str, Any], mess
         preview_join(TWO, schemas)
 
     assert message in str(refused.value)
+
+
+def test_a_later_option_leaves_the_signature_of_targets() -> None:
+    """Otherwise a new version of the package would join everything again; an option that is set counts."""
+
+    class LaterConfig(JoinerConfig):
+        on_null_key: str = "skip"
+
+    plain = compute_signature(JoinerConfig.parse(TWO))
+
+    assert compute_signature(LaterConfig.parse(TWO)) == plain
+    assert compute_signature(LaterConfig.parse({**TWO, "on_null_key": "join"})) != plain

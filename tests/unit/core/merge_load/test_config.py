@@ -13,7 +13,9 @@ import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_load.config import (
+    DeleteInsertConfig,
     MergeLoadConfig,
+    UpsertConfig,
     compute_signature,
     load_config,
 )
@@ -263,3 +265,17 @@ def test_the_time_of_a_run_is_no_change_of_the_configuration() -> None:
 
     assert first != second
     assert compute_signature(first) == compute_signature(second)
+
+
+def test_a_later_option_leaves_the_signature_of_targets() -> None:
+    """Otherwise a new version of the package would load everything again; an option that is set counts."""
+
+    class LaterConfig(UpsertConfig):
+        on_null_key: str = "error"
+
+    raw = {**BASE, "primary_key": "id"}
+    plain = compute_signature(UpsertConfig.parse(raw))
+
+    assert compute_signature(LaterConfig.parse(raw)) == plain
+    assert compute_signature(LaterConfig.parse({**raw, "on_null_key": "drop"})) != plain
+    assert compute_signature(DeleteInsertConfig.parse(raw)) != plain
