@@ -45,10 +45,6 @@ def test_each_table_has_a_flag_of_its_own(loads: MakeLoads) -> None:
     assert load_rows("if-source-populated", events) == (True, True, [True, True, True])
     DeltaTable(table.folder / "s").alter.set_table_properties({FLAG: "false"}, raise_if_not_exists=False)
     assert load_rows("if-source-populated", reset=True) == (False, False, [False, False, False])
-    assert load_rows("if-source-populated") == (False, False, [False, False, False])
-    assert load_rows("always") == (True, True, [True, True, True])
-    assert load_rows("never") == (True, False, [True, True, True])
-    assert load_rows("never", reset=True) == (False, False, [False, False, False])
     events.append({"id": 4, "type": "fork", "tags": None})
     assert load_rows("initially", events) == (True, True, [True, True, True])
     operations = [commit["operation"] for commit in DeltaTable(table.target / "fork").history(2)]
