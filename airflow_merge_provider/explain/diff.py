@@ -50,13 +50,9 @@ def build_range_condition(before: DeltaTable, after: DeltaTable) -> str | None:
     Files that both versions contain with the same deletion vector hold the same rows. All other rows are
     inside the ranges that the statistics of the remaining files give, and delta-rs skips files outside them.
     """
-    files = _list_files(before), _list_files(after)
-    differing = [side[path] for side, other in (files, files[::-1]) for path in side.keys() - other.keys()]
-    for path in _find_differing_vectors(before, after):
-        entries = [files[1][name] for name in files[1] if path.endswith((name, unquote(name)))]
-        if not entries:
-            return "true"
-        differing += entries
+    differing = _list_differing_files(before, after)
+    if differing is None:
+        return "true"
     if not differing:
         return None
     types = {**list_types(before), **list_types(after)}
@@ -68,6 +64,29 @@ def build_range_condition(before: DeltaTable, after: DeltaTable) -> str | None:
         for low, high in [[render_literal(limit, types[name]) for limit in limits]]
     ]
     return " AND ".join(conditions) or "true"
+
+
+def count_differing_bytes(before: DeltaTable, after: DeltaTable) -> int:
+    """Return the size of the files that a comparison of two versions reads, as their logs record it."""
+    differing = _list_differing_files(before, after)
+    if differing is None:
+        differing = [entry for table in (before, after) for entry in _list_files(table).values()]
+    return sum(int(entry["size_bytes"]) for entry in differing)
+
+
+def _list_differing_files(before: DeltaTable, after: DeltaTable) -> list[Mapping[str, Any]] | None:
+    """Return the log entries of the files that one version alone has, or has with other deletion vectors.
+
+    None is returned if a deletion vector is of a file that is not in the log.
+    """
+    files = _list_files(before), _list_files(after)
+    differing = [side[path] for side, other in (files, files[::-1]) for path in side.keys() - other.keys()]
+    for path in _find_differing_vectors(before, after):
+        entries = [files[1][name] for name in files[1] if path.endswith((name, unquote(name)))]
+        if not entries:
+            return None
+        differing += entries
+    return differing
 
 
 def _list_files(table: DeltaTable) -> dict[str, Mapping[str, Any]]:
@@ -119,6 +138,19 @@ _NESTED_TYPES = frozenset({"array", "map", "struct", "variant"})
 Row = Mapping[str, Any]
 # A row, and how often the later version has it more often than the earlier one.
 NetRow = tuple[Row, int]
+
+
+# The kind of a change, and the row before and after without its NULLs; None where there is none.
+RowPair = tuple[ChangeKind, dict[str, Any] | None, dict[str, Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChanges:
+    """The rows that differ, read once; ``key`` are the columns that pair them, ``method`` what was read."""
+
+    key: tuple[str, ...]
+    method: str
+    rows: Iterator[RowPair]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,26 +220,53 @@ def compare_versions(
     :raises DataError: if the target is not a Delta table, or a version can no longer be read.
     """
     dataset, newest = open_target(target, warehouse)
-    _require_versions(dataset, newest, {"V1": first, "V2": last})
-    tables = open_version(dataset, min(first, last)), open_version(dataset, max(first, last))
+    changes = read_changes(dataset, newest, first, last, key)
+    kinds: dict[ChangeKind, int] = {"inserted": 0, "updated": 0, "deleted": 0}
+    examples: list[ChangeExample] = []
+    for kind, before, after in changes.rows:
+        kinds[kind] += 1
+        if kinds[kind] <= limit:
+            examples.append(ChangeExample(kind=kind, reason="", before=before, after=after))
+    selected = select_examples(examples, limit)
+    internal = list_internal_columns(identify_owner(newest))
+    return TableDiff(dataset, (first, last), changes.key, changes.method, kinds, selected, internal)
+
+
+def read_changes(
+    dataset: Dataset, newest: DeltaTable, first: int, last: int, key: Sequence[str] = ()
+) -> VersionChanges:
+    """Return the rows that differ between two versions of a table; its arguments are as those of a diff.
+
+    :raises ConfigError: if the table does not have one of the versions or columns.
+    :raises DataError: if a version can no longer be read.
+    """
+    tables = open_versions(dataset, newest, first, last)
     columns = _choose_key(dataset, newest, key, list_types(tables[0]))
     feed = _read_feed(*tables)
     method = "the files that differ" if feed is None else "the change data feed"
     rows = _subtract_versions(dataset, *tables, columns) if feed is None else feed
-    kinds: dict[ChangeKind, int] = {"inserted": 0, "updated": 0, "deleted": 0}
-    examples: list[ChangeExample] = []
-    for before, after in _pair_rows(rows, columns):
-        if first > last:
-            before, after = after, before  # noqa: PLW2901 - back in time, an inserted row is a deleted one
-        kind: ChangeKind = "inserted" if before is None else "deleted" if after is None else "updated"
-        kinds[kind] += 1
-        if kinds[kind] <= limit:
-            examples.append(
-                ChangeExample(kind=kind, reason="", before=_drop_nulls(before), after=_drop_nulls(after))
-            )
-    selected = select_examples(examples, limit)
-    internal = list_internal_columns(identify_owner(newest))
-    return TableDiff(dataset, (first, last), columns, method, kinds, selected, internal)
+    pairs = _pair_rows(rows, columns)
+    if first > last:
+        # Back in time, an inserted row is a deleted one.
+        pairs = ((after, before) for before, after in pairs)
+    return VersionChanges(columns, method, (_name_change(*pair) for pair in pairs))
+
+
+def open_versions(
+    dataset: Dataset, newest: DeltaTable, first: int, last: int
+) -> tuple[DeltaTable, DeltaTable]:
+    """Open the earlier and the later one of two versions of a table.
+
+    :raises ConfigError: if the table does not have one of them.
+    :raises DataError: if one of them can no longer be read.
+    """
+    _require_versions(dataset, newest, {"V1": first, "V2": last})
+    return open_version(dataset, min(first, last)), open_version(dataset, max(first, last))
+
+
+def _name_change(before: Row | None, after: Row | None) -> RowPair:
+    kind: ChangeKind = "inserted" if before is None else "deleted" if after is None else "updated"
+    return kind, _drop_nulls(before), _drop_nulls(after)
 
 
 def _require_versions(dataset: Dataset, newest: DeltaTable, versions: Mapping[str, int]) -> None:

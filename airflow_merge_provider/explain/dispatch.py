@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Protocol
 
 from airflow_merge_provider.core.capabilities import CAPABILITIES, list_internal_columns
 from airflow_merge_provider.core.capability import load_function
 from airflow_merge_provider.core.dataset import resolve_dataset
-from airflow_merge_provider.delta_rs import is_table
+from airflow_merge_provider.core.table_history import HistoryEntry
+from airflow_merge_provider.delta_rs import is_table, parse_entry
 from airflow_merge_provider.explain.merge_record import explain_merged_file, find_state_folders
 from airflow_merge_provider.explain.merge_source import find_output_key
 from airflow_merge_provider.explain.model.key import convert_key, parse_key
@@ -52,6 +54,23 @@ def explain_target(
     explain = load_function(capability.explanation)
     explanation: AnyExplanation = explain(target, key, warehouse=warehouse, version=version)
     return explanation
+
+
+def list_history(target: str, warehouse: str | None, limit: int) -> list[HistoryEntry]:
+    """Return the newest commits of a table, or the states of a merge record, newest first.
+
+    :raises ConfigError: if the target has no location.
+    :raises DataError: if it is neither a Delta table nor a folder of a merge record.
+    """
+    dataset = resolve_dataset(target, warehouse, at="target")
+    lines: list[dict[str, Any]] = []
+    if dataset.path is not None and not is_table(dataset.path):
+        for folder in find_state_folders(dataset):
+            lines += islice(folder.list_commits(), limit)
+    if not lines:
+        _, table = open_target(target, warehouse)
+        lines = table.history(limit)
+    return list(map(parse_entry, lines))
 
 
 def trace_key(target: str, key: str, *, warehouse: str | None = None, version: int | None = None) -> Timeline:

@@ -8,12 +8,12 @@ from tests.architecture.house import House
 
 # A number that becomes smaller becomes the limit here.
 LIMITS: dict[str, float] = {
-    "lines": 64_852,
-    "modules": 345,
+    "lines": 65_826,
+    "modules": 348,
     "lines of a module, largest": 600,
     "rooms": 23,
     "floors": 9,
-    "arrows": 60,
+    "arrows": 64,
     "import lines, %": 9.4,
     "untyped mappings per 1,000 lines": 11.4,
     "lines of a function, 95 %": 26,

@@ -24,10 +24,10 @@ def airflow_db() -> None:
 
 
 @pytest.fixture
-def run_dag(airflow_db: None) -> RunDag:
-    """Run a DAG as a worker does: one task after the other, in this process."""
+def store_dag(airflow_db: None) -> Callable[[Any], None]:
+    """Store a DAG and its assets in the database, as the DAG processor does."""
 
-    def run_once(dag: Any, **kwargs: Any) -> Any:
+    def store(dag: Any) -> None:
         from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
         from airflow.models.dagbundle import DagBundleModel  # noqa: TID251 - the server side
         from airflow.utils.session import create_session  # noqa: TID251 - the server side
@@ -37,6 +37,16 @@ def run_dag(airflow_db: None) -> RunDag:
         bag = DagBag(os.devnull)
         bag.bag_dag(dag)
         sync_bag_to_db(bag, bundle_name="testing", bundle_version=None)
+
+    return store
+
+
+@pytest.fixture
+def run_dag(store_dag: Callable[[Any], None]) -> RunDag:
+    """Run a DAG as a worker does: one task after the other, in this process."""
+
+    def run_once(dag: Any, **kwargs: Any) -> Any:
+        store_dag(dag)
         return dag.test(**kwargs)
 
     return run_once

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from demo.local_airflow import LocalAirflow
 
-from tests.dags.conftest import airflow_db, asset_events, run_dag  # noqa: F401 - fixtures
+from tests.dags.conftest import airflow_db, asset_events, run_dag, store_dag  # noqa: F401 - fixtures
 
 MakeHome = Callable[[Path], Path]
 

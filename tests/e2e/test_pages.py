@@ -29,6 +29,7 @@ from airflow_merge_provider.core.report import fill_counts
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.plugins import web
 from tests.e2e.conftest import MakeHome
+from tests.unit.cli.lake import build_lake
 
 DAGS = Path(__file__).parent / "pages_dags"
 DAG_IDS = ("load", "undo", "check", "golden")
@@ -84,7 +85,8 @@ class Pages:
     """An Airflow, the runs of its DAGs, and the texts of the pages about them."""
 
     def __init__(self, airflow: LocalAirflow, warehouse: Path) -> None:
-        self.airflow, self._answer = airflow, warehouse / "answer.json"
+        self.airflow, self.warehouse = airflow, warehouse
+        self._answer = warehouse / "answer.json"
 
     def run_dag(self, dag_id: str, answer: dict[str, Any] | MergeError | None, **conf: Any) -> str:
         """Run a DAG whose task ends with a report, with an error, or killed; return the ID of the run."""
@@ -362,6 +364,15 @@ def test_the_status_of_a_dataset_is_that_of_its_newest_run(pages: Pages) -> None
     run = pages.run_dag("load", RiskError.from_problem(problem, build_report(plan=PLAN)), on_risk="ask")
     assert pages.find_status() == "Waiting for approval"
     assert "would insert 20" in pages.read_page("datasets.html")
+
+    build_lake(pages.warehouse)
+    dataset = pages.read_page("dataset.html?dag_id=load&task_id=load")
+    texts = (
+        "0 rows were loaded into orders: 1 inserted, 1 updated",
+        "The task ended without a report.",
+        "shop · orders",
+    )
+    assert not [text for text in texts if text not in dataset], dataset
     assert "Approve or reject the changes" in pages.read_report("load", run)
 
 

@@ -17,6 +17,8 @@ from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, 
 EXPECT = "expect"
 # The table of the rows that runs leave out, beside the target.
 REJECTED, REJECTED_SUFFIX = "rejected", "__rejected"
+# The owner of the table of rejected rows, as its property names it.
+REJECTED_OWNER = "rejected_rows"
 Action = Literal["warn", "quarantine", "fail"]
 Scope = Literal["source", "changes"]
 Kind = Literal["condition", "not_null", "unique", "accepted_values", "foreign_key", "freshness"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_merge_provider.core.run.previous_run import TOKEN
+from airflow_merge_provider.core.run.previous_run import RENEWAL, TOKEN
 from airflow_merge_provider.core.run.table_log import parse_metadata
-from airflow_merge_provider.core.table_history import HistoryEntry
+from airflow_merge_provider.core.table_history import UNDO, HistoryEntry
 from airflow_merge_provider.core.value_text import EPOCH, escape_text, format_time
 
 _COMMAND_LINE = "cli"
@@ -34,6 +34,15 @@ class CommitRef:
     def token(self) -> Mapping[str, Any]:
         """The identity of the run; empty if the commit does not record it."""
         return self.state.get(TOKEN) or {}
+
+    @property
+    def kind(self) -> str:
+        """The kind of the commit: ``run``, ``undo``, or ``state`` that is kept; empty for other writers."""
+        if not self.state:
+            return ""
+        if RENEWAL in self.state:
+            return "state"
+        return "undo" if UNDO in self.state else "run"
 
     def format_text(self) -> str:
         """Return the commit as text: its version, time and run."""

@@ -16,6 +16,7 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.expectations.config import (
     REJECTED,
+    REJECTED_OWNER,
     REJECTED_SUFFIX,
     Expectation,
     find_unknown_columns,
@@ -34,7 +35,6 @@ from airflow_merge_provider.jobs.spark.expressions import combine_with_or
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-_OWNER = "rejected_rows"
 _KEY = ("source", "expectations", "row")
 
 
@@ -165,7 +165,7 @@ class RunExpectations:
         spark = rows.sparkSession
         options = WriteOptions.from_request(self._reporter.request)
         table = SideTable.open(
-            spark, dataset, _OWNER, REJECTED, previous, next_number=next_number, options=options
+            spark, dataset, REJECTED_OWNER, REJECTED, previous, next_number=next_number, options=options
         )
         stored = table.read_rows()
         if stored is not None:

@@ -1,7 +1,7 @@
 // The page of every dataset that merges in this Airflow write: how it is, its last load and its runs.
 
 import {
-  api, badge, el, joinInstances, link, listInstances, listRuns, plain, readPages, readRun, show, sortNewest, taskKey, taskPath, time, trouble,
+  api, badge, datasetPath, el, joinInstances, link, listInstances, listRuns, plain, readPages, readRun, show, sortNewest, taskKey, taskPath, time, trouble,
 } from "./page.js";
 import { changes, datasetStatus, firstProblem, outcome } from "./status.js";
 
@@ -83,8 +83,8 @@ function row({ name, runs }) {
   const newest = runs.find(({ report, failure }) => Number.isInteger(failure?.version) || (report && !report.dry_run));
   const version = newest?.failure?.version ?? newest?.report?.target?.version;
   return el("tr", {},
-    el("td", {}, link(taskPath(run), el("b", {}, dataset)), target && target.uri !== dataset ? [el("br"), el("code", { class: "quiet" }, target.uri)] : null),
-    el("td", {}, badge(status), el("div", { class: "quiet short" }, detail(status))),
+    el("td", {}, el("a", { href: datasetPath(run) }, el("b", {}, dataset)), target && target.uri !== dataset ? [el("br"), el("code", { class: "quiet" }, target.uri)] : null),
+    el("td", {}, link(taskPath(run), badge(status)), el("div", { class: "quiet short" }, detail(status))),
     el("td", { class: "number" }, plain(version)),
     load
       ? el("td", { class: "nowrap" }, link(taskPath(load), time(load.timestamp)), el("br"), el("span", { class: "quiet" }, `${load.dag_display_name} · ${load.task_display_name}`))

@@ -1,4 +1,4 @@
-// Functions of both pages: elements, links, Airflow's colours and its public API.
+// Functions of all pages: elements, links, Airflow's colours and its public API.
 
 const numbers = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const times = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
@@ -9,6 +9,14 @@ export function el(tag, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value !== undefined && value !== null) element.setAttribute(name, value);
   }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** Create an element of a drawing; an attribute is never a style, which the content security policy forbids. */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return element;
 }
@@ -49,15 +57,27 @@ export function isObject(value) {
 
 /** Read from Airflow's public API with the session of the user; the API has the same base address as the pages. */
 export async function api(path, query = {}, content = null) {
-  const url = new URL(`../api/v2/${path}`, window.location.href);
+  return request(new URL(`../api/v2/${path}`, window.location.href), query, content);
+}
+
+/** Read from the API of the dataset page; an error has the text of its answer. */
+export async function ask(path, query = {}) {
+  return request(new URL(`api/datasets${path}`, window.location.href), query);
+}
+
+async function request(url, query, content = null) {
   for (const [name, value] of Object.entries(query)) {
-    for (const item of [value].flat()) url.searchParams.append(name, item);
+    for (const item of [value].flat()) if (item !== null && item !== undefined) url.searchParams.append(name, item);
   }
   const headers = { Accept: "application/json" };
-  const request = content && { method: "POST", body: JSON.stringify(content) };
+  const post = content && { method: "POST", body: JSON.stringify(content) };
   if (content) headers["Content-Type"] = "application/json";
-  const response = await fetch(url, { credentials: "same-origin", headers, ...request });
-  if (!response.ok) throw Object.assign(new Error(`${response.status} ${response.statusText}`), { status: response.status });
+  const response = await fetch(url, { credentials: "same-origin", headers, ...post });
+  if (!response.ok) {
+    const detail = await response.json().then((answer) => answer.detail, () => null);
+    const error = new Error(`${response.status} ${response.statusText}`);
+    throw Object.assign(error, { status: response.status, detail: typeof detail === "string" ? detail : null });
+  }
   return JSON.parse(await response.text(), keepDigits);
 }
 
@@ -191,6 +211,11 @@ export function link(path, text, title) {
     window.parent.dispatchEvent(new PopStateEvent("popstate", { state: {} }));
   });
   return anchor;
+}
+
+/** Return the address of the page of the dataset that a task writes; it is shown in the same frame. */
+export function datasetPath({ dag_id, task_id }) {
+  return `dataset.html?${new URLSearchParams({ dag_id, task_id })}`;
 }
 
 /** Create a link to a page outside of Airflow, which opens in a new tab: the frame itself may open none. */

@@ -1,7 +1,7 @@
 // The page of one merge: its result, the versions that it read, its duration, and the previous runs.
 
 import {
-  api, badge, el, exact, FAILURE, isObject, joinInstances, link, listInstances, listRuns, outerLink, part, plain, readRun, REPORT, show, taskPath, time,
+  api, badge, datasetPath, el, exact, FAILURE, isObject, joinInstances, link, listInstances, listRuns, outerLink, part, plain, readRun, REPORT, show, taskPath, time,
   trouble, words, xcomOf,
 } from "./page.js";
 import { COUNTS, ROWS } from "./counts.js";
@@ -24,6 +24,7 @@ function head(run, title = null) {
   if (instance?.end_date) facts.push(time(instance.end_date));
   if (instance?.try_number > 1) facts.push(`try ${plain(instance.try_number)}`);
   const under = [facts.join(" · ")];
+  if (target.dataset) under.push(" · ", el("a", { href: datasetPath(task) }, "all runs and rows of the dataset"));
   if (report?.approved_by) under.push(` · approved by ${report.approved_by}`);
   if (target.uri && target.uri !== target.dataset) under.push(el("br"), el("code", {}, target.uri));
   return [

@@ -68,6 +68,26 @@ def _write_rows(location: Path, rows: Sequence[Mapping[str, Any]], state: Mappin
     write_deltalake(str(location), table, mode="overwrite", commit_properties=properties)
 
 
+def write_rejected(target: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the rejected rows of a target, and record them in the state of its newest run."""
+    table = pa.table({
+        "source": ["new_orders"] * len(rows), "source_version": [1] * len(rows),
+        "expectations": [["paid"]] * len(rows), "reason": ["amount > 0"] * len(rows),
+        "row": [json.dumps(row) for row in rows], "run_id": ["r2"] * len(rows),
+        "rejected_at": range(len(rows)),
+    })  # fmt: skip
+    location = f"{target}__rejected"
+    write_deltalake(location, table)
+    name_owner(location, "rejected_rows")
+    file = max((target / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    for action in actions:
+        if state := json.loads(action.get("commitInfo", {}).get("userMetadata", "{}")):
+            state["side_table_versions"] = {"rejected": 0}
+            action["commitInfo"]["userMetadata"] = json.dumps(state)
+    file.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+
 def _write_bins(folder: Path) -> None:
     waiting = Bin(3, ("s", "oslo"), AT)
     waiting.add_flowfile(FlowFile("/lake/readings/e.json", "e", AT, 40, 2000, "s"))
