@@ -151,13 +151,17 @@ class Sequence:
             elif draw < 0.45 and self._restore_before_run():
                 action_names.append(_UNDOING)
                 self.run_step(step, f"again-{step}")
-            elif draw < 0.7 and self._undo_run(step):
+            elif draw < 0.7 and self._undo_run(step, is_restored=action == self._restore_target):
                 action_names += [_UNDOING, "undo"]
                 self.run_step(step, f"again-{step}")
         return False
 
-    def _undo_run(self, step: int) -> bool:
-        """Undo the last run, and check that all tables are as before it; return False if it wrote nothing."""
+    def _undo_run(self, step: int, *, is_restored: bool) -> bool:
+        """Undo the last run, and check that all tables are as before it; return False if it wrote nothing.
+
+        :param is_restored: whether a RESTORE of the target came before the run. It left rows of the run that it
+            reverted in the tables beside the target, which the undo restores together with the target.
+        """
         target = self._find_target()
         if target is None or not self._last_report["changed"]:
             return False
@@ -166,7 +170,11 @@ class Sequence:
         request = request.model_copy(update={"job": "undo", "config": config})
         report = run_attempt(self._spark, request, Progress(out=str), undo.run)
         assert report["counts"]["runs"] == 1, report
-        compare_folders(drop_empty_tables(self._content_before), drop_empty_tables(self.read_content()))
+        before, after = drop_empty_tables(self._content_before), drop_empty_tables(self.read_content())
+        if is_restored:
+            names = (str(config["target"]), *self._sources)
+            before, after = ({name: one[name] for name in names if name in one} for one in (before, after))
+        compare_folders(before, after)
         return True
 
     def _restore_before_run(self) -> bool:
