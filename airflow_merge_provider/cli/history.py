@@ -55,14 +55,14 @@ def print_history(options: argparse.Namespace) -> int:
 def _list_commits(target: str, warehouse: str | None, limit: int) -> list[CommitRef]:
     """Return the newest commits of a table, or the states of a merge record, newest first."""
     dataset = resolve_dataset(target, warehouse, at="target")
-    lines: list[dict[str, Any]] = []
+    commits: list[CommitRef] = []
     if dataset.path is not None and not is_table(dataset.path):
         for folder in find_state_folders(dataset):
-            lines += islice(folder.list_commits(), limit)
-    if not lines:
-        _, table = open_target(target, warehouse)
-        lines = table.history(limit)
-    return [CommitRef.from_entry(parse_entry(line)) for line in lines]
+            commits += islice(folder.list_states(), limit)
+    if commits:
+        return commits
+    _, table = open_target(target, warehouse)
+    return [CommitRef.from_entry(parse_entry(line)) for line in table.history(limit)]
 
 
 def _build_object(commit: CommitRef) -> dict[str, Any]:

@@ -6,8 +6,8 @@ the state in the state_path of the task are read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -16,13 +16,10 @@ from typing import Any
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
 from airflow_merge_provider.core.merge_record.bins import Bin
-from airflow_merge_provider.core.merge_record.state import (
-    State,
-    find_state_file,
-    list_generations,
-    state_file,
-)
+from airflow_merge_provider.core.merge_record.journal import JournalReader, find_state_file, state_file
+from airflow_merge_provider.core.merge_record.state import State
 from airflow_merge_provider.core.value_text import format_time
+from airflow_merge_provider.explain.model.commits import CommitRef
 from airflow_merge_provider.explain.model.files import (
     FileEvent,
     FileExplanation,
@@ -50,8 +47,8 @@ def explain_merged_file(
     folders = require_state_folders(dataset)
     names: list[str] = []
     for folder in folders:
-        ledger = [event for event in folder.read_ledger() if version is None or event.generation <= version]
-        state = folder.read_state() if version is None else {}
+        ledger = [event for event in folder.read_events() if version is None or event.generation <= version]
+        state = folder.read_state()[0] if version is None else State()
         explanation = explain_file(key, ledger, state)
         if explanation is not None:
             return explanation
@@ -61,60 +58,46 @@ def explain_merged_file(
     raise DataError.from_problems([Problem("key", "unknown", message, suggest_name(key, names, "files"))])
 
 
-class StateFolder(Folder):
-    """The state_path of a merge record."""
+class StateFolder(JournalReader):
+    """The state_path of a merge record, whose names are listed once."""
+
+    def __init__(self, location: str) -> None:
+        self.folder = Folder(location)
+        self.names = self.folder.list_names()
+        super().__init__(self.folder.location, lambda: self.names, self._find_content)
 
     def has_state(self) -> bool:
         """Return whether the folder holds the state of a merge record."""
-        return find_state_file(self.list_names()) is not None
+        return find_state_file(self.names) is not None
 
-    def read_state(self) -> dict[str, Any]:
-        """Return the stored state; empty before the first run."""
-        name = find_state_file(self.list_names())
-        if name is None:
-            return {}
-        content = self.read_file(name)
-        try:
-            return dict(json.loads(content)["state"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise self.refuse_file(name, error) from None
+    def list_states(self) -> Iterator[CommitRef]:
+        """Yield the states that still exist like the commits of a table, newest first."""
+        for commit in self.list_commits():
+            time = self.folder.get_modification_time(state_file(commit.version))
+            yield CommitRef(commit.version, time, "MERGE RECORD", {**commit.state, "number": commit.version})
 
-    def list_commits(self) -> Iterator[dict[str, Any]]:
-        """Yield the states that still exist like the commits of a Delta table's history, newest first."""
-        for generation in list_generations(self.list_names()):
-            name = state_file(generation)
-            try:
-                run_data = dict(json.loads(self.read_file(name))["report_data"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise self.refuse_file(name, error) from None
-            yield {
-                "version": generation,
-                "timestamp": self.get_modification_time(name).timestamp() * 1000,
-                "operation": "MERGE RECORD",
-                "userMetadata": json.dumps({**run_data, "number": generation}),
-            }
-
-    def read_ledger(self) -> Iterator[FileEvent]:
+    def read_events(self) -> Iterator[FileEvent]:
         """Yield the lines of the ledger, oldest first."""
-        for name in self._list_ledger_files():
-            yield from self._read_ledger_file(name)
+        for generation in self._list_ledgers():
+            yield from self._read_events(generation)
 
     def read_newest_events(self) -> Iterator[FileEvent]:
         """Yield the lines of the ledger, newest first; older files are read only if they are needed."""
-        for name in reversed(self._list_ledger_files()):
-            yield from reversed(self._read_ledger_file(name))
+        for generation in reversed(self._list_ledgers()):
+            yield from reversed(self._read_events(generation))
 
-    def _list_ledger_files(self) -> list[str]:
-        names = self.list_names(_LEDGER)
-        return [name for name in names if name.endswith(_LINES) and name.removesuffix(_LINES).isdigit()]
+    def _find_content(self, name: str) -> bytes | None:
+        is_missing = "/" not in name and name not in self.names
+        with suppress(FileNotFoundError):
+            return None if is_missing else self.folder.read_file(name)
+        return None
 
-    def _read_ledger_file(self, name: str) -> list[FileEvent]:
-        path, number = f"{_LEDGER}/{name}", int(name.removesuffix(_LINES))
-        try:
-            lines = [json.loads(line) for line in self.read_file(path).splitlines()]
-            return [FileEvent(number, {**line, "sources": line["sources"]}) for line in lines]
-        except (ValueError, KeyError, TypeError) as error:
-            raise self.refuse_file(path, error) from None
+    def _list_ledgers(self) -> list[int]:
+        stems = (name.removesuffix(_LINES) for name in self.folder.list_names(_LEDGER) if name.endswith(_LINES))
+        return sorted(int(stem) for stem in stems if stem.isdigit())
+
+    def _read_events(self, generation: int) -> list[FileEvent]:
+        return [FileEvent(generation, line) for line in self.read_ledger(generation) or ()]
 
 
 def require_state_folders(dataset: Dataset) -> list[StateFolder]:
@@ -144,13 +127,13 @@ def find_state_folders(dataset: Dataset) -> list[StateFolder]:
     folder = StateFolder(dataset.path)
     if folder.has_state():
         return [folder]
-    parent = StateFolder(dataset.path.rpartition("/")[0])
+    parent = Folder(dataset.path.rpartition("/")[0])
     siblings = (StateFolder(f"{parent.location}/{name}") for name in parent.list_names())
     return [sibling for sibling in siblings if sibling.has_state() and _has_outputs(sibling, dataset.path)]
 
 
 def _has_outputs(folder: StateFolder, location: str) -> bool:
-    return any((event.line.get("uri") or "").startswith(f"{location}/") for event in folder.read_ledger())
+    return any((event.line.uri or "").startswith(f"{location}/") for event in folder.read_events())
 
 
 _MICROS_PER_SECOND = 1_000_000
@@ -185,7 +168,7 @@ class BinReport:
                 for bin_ in self.open_bins
             ],
             "returned_files": self.returned,
-            "ended": [{"state": event.generation, **event.line} for event in self.ended],
+            "ended": [event.as_object("state") for event in self.ended],
         }
 
 
@@ -207,7 +190,6 @@ def read_instant(microseconds: int) -> datetime:
 
 
 def _read_report(folder: StateFolder, limit: int) -> BinReport:
-    raw = folder.read_state()
-    state = State.from_json(raw) if raw else State()
+    state, _ = folder.read_state()
     ended = tuple(islice(folder.read_newest_events(), limit))
     return BinReport(folder.location, state.bins, ended, len(state.returned))

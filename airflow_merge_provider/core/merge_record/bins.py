@@ -6,8 +6,9 @@ Source: docs/semantics/merge_record.md, Bins; Completion reasons; Defragment; Fa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
@@ -144,6 +145,27 @@ class Bin:
             (count for count in map(fragment_count, remaining_bin.sources) if isinstance(count, int)), None
         )
         return remaining_bin
+
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the bin in its stored form; its sums are those of its sources."""
+        return {
+            "id": self.id,
+            "seq": self.seq,
+            "group": list(self.group),
+            "label": " / ".join(part for part in self.group if part),
+            "created_at": self.created_at,
+            "expected": self.expected,
+            "sources": [source.as_json() for source in self.sources],
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Bin:
+        """Parse the form that ``as_json`` returns."""
+        bin_ = cls(raw["seq"], tuple(raw["group"]), raw["created_at"], expected=raw["expected"])
+        for source in raw["sources"]:
+            bin_.add_flowfile(FlowFile.from_json(source))
+        return bin_
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,6 +304,15 @@ class MergeRecordConfig(Config):
             hint = 'set one, such as "id INT, v STRING"'
             yield Problem("reader", "schema", "format 'xml' requires a schema", hint)
 
+    def to_raw(self) -> dict[str, Any]:
+        """Return the configuration as options that can be parsed again."""
+        raw = {name: getattr(self, name) for name in type(self).model_fields}
+        for name in ("max_bin_age", "settle_time"):
+            raw[name] = None if raw[name] is None else raw[name].text
+        for name in ("max_records", "max_bins"):
+            raw[name] = "unlimited" if raw[name] is None else raw[name]
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in raw.items()}
+
     def list_warnings(self) -> list[str]:
         warnings = []
         has_minimums = self.min_records > 1 or self.min_bin_size

@@ -33,7 +33,13 @@ from airflow_merge_provider.core.merge_record.schema import (
     find_unwritable_field,
     unite_schemas,
 )
-from airflow_merge_provider.core.merge_record.state import State, compute_fingerprint, remove_files
+from airflow_merge_provider.core.merge_record.state import (
+    State,
+    WrittenSizes,
+    compute_fingerprint,
+    remove_files,
+)
+from airflow_merge_provider.core.protocol import RunToken
 
 MIME_TYPES = {
     "csv": "text/csv",
@@ -70,7 +76,7 @@ class PlannedMerge:
     records: int
     bytes: int
     age_ms: int
-    threshold: Mapping[str, Any] = default(default_factory=dict)
+    threshold: Mapping[str, int | None] = default(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +124,10 @@ class Plan:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Plan:
         """Parse the form that ``as_json`` returns."""
-        merges = ({**merge, "schema": Schema.from_json(merge["schema"])} for merge in raw["merges"])
         return cls(
             now=raw["now"],
             state=State.from_json(raw["state"]),
-            merges=tuple(PlannedMerge(**_read_ended(merge)) for merge in merges),
+            merges=tuple(PlannedMerge(**_read_ended(merge)) for merge in raw["merges"]),
             failures=tuple(PlannedFailure(**_read_ended(failure)) for failure in raw["failures"]),
             lost=tuple(raw["lost"]),
             finished={uri: tuple(ids) for uri, ids in raw["finished"].items()},
@@ -139,6 +144,31 @@ class Plan:
         """The number of ended bins by reason."""
         ended = [*(merge.reason for merge in self.merges), *(failure.reason for failure in self.failures)]
         return dict(Counter(reason.code for reason in ended))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    """A plan with the run that made it and its configuration, so that a later run can carry it out."""
+
+    token: RunToken
+    config: MergeRecordConfig
+    plan: Plan
+
+    @property
+    def state(self) -> State:
+        """The state to which the plan leads."""
+        return self.plan.state
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan in its stored form."""
+        token = self.token.model_dump()
+        return {"token": token, "config": self.config.to_raw(), "plan": self.plan.as_json()}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> PlanFile:
+        """Parse the form that ``as_json`` returns."""
+        config = MergeRecordConfig.parse(raw["config"])
+        return cls(RunToken(**raw["token"]), config, Plan.from_json(raw["plan"]))
 
 
 def plan_merges(
@@ -169,7 +199,7 @@ def plan_merges(
         state, arrivals = _set_apart(state, arrivals, lost_values, lambda file, why: replace(file, lost=why))
     if rejected and not config.defragment:
         state, arrivals = _set_apart(state, arrivals, rejected, lambda file, why: replace(file, rejected=why))
-    schemas = {key: Schema.from_json(raw) for key, raw in state.schemas.items()} | dict(arrivals.schemas)
+    schemas = {**state.schemas, **arrivals.schemas}
     open_before = [bin_.remove_flowfiles(()) for bin_ in state.bins]
     bins = Bins(config, open_before, state.next_seq, now)
     for flowfile in arrivals.flowfiles:
@@ -195,7 +225,7 @@ def plan_merges(
         fingerprint=compute_fingerprint(config),
         next_seq=bins.next_seq,
         bins=tuple(bins.open),
-        schemas={key: schemas[key].as_json() for key in sorted(used) if key in schemas},
+        schemas={key: schemas[key] for key in sorted(used) if key in schemas},
     )
     ended_schemas = {source.schema for merge in merges for source in merge.sources}
     merge_schemas = {key: schema for key, schema in schemas.items() if key in ended_schemas}
@@ -235,8 +265,7 @@ def reduce_plan(
     schema_keys = {source.schema for bin_ in bins for source in bin_.sources} | {
         flowfile.schema for flowfile in returned
     }
-    schemas = {**previous_state.schemas, **plan.state.schemas}
-    schemas |= {key: schema.as_json() for key, schema in plan.schemas.items()}
+    schemas = {**previous_state.schemas, **plan.state.schemas, **plan.schemas}
     state = replace(
         plan.state,
         bins=bins,
@@ -362,11 +391,12 @@ def _write_ended(ended: PlannedMerge | PlannedFailure) -> dict[str, Any]:
 
 
 def _read_ended(raw: Mapping[str, Any]) -> dict[str, Any]:
-    sources = tuple(FlowFile.from_json(source) for source in raw["sources"])
-    return {**raw, "reason": Reason(**raw["reason"]), "sources": sources}
+    sources = tuple(map(FlowFile.from_json, raw["sources"]))
+    schema = {"schema": Schema.from_json(raw["schema"])} if "schema" in raw else {}
+    return {**raw, **schema, "reason": Reason(**raw["reason"]), "sources": sources}
 
 
-def _describe_threshold(ended: EndedBin, config: MergeRecordConfig) -> dict[str, Any]:
+def _describe_threshold(ended: EndedBin, config: MergeRecordConfig) -> dict[str, int | None]:
     """Return the maximum that a full bin has reached, which NiFi's reason does not include."""
     if ended.reason != FULL or config.defragment:
         return {}
@@ -398,10 +428,12 @@ def estimate_sizes(arrivals: NewFiles, state: State, config: MergeRecordConfig) 
     Before the first merge, and with another ``size_basis``, the files keep their own size.
     """
     learned = state.learned
-    if config.size_basis != "estimated_output" or learned.get("writer") != _hash_writer(config):
+    if config.size_basis != "estimated_output" or learned.writer != _hash_writer(config):
         return arrivals
-    records, size = learned["records"], learned["bytes"]
-    files = (replace(flowfile, bytes=flowfile.records * size // records) for flowfile in arrivals.flowfiles)
+    files = (
+        replace(flowfile, bytes=flowfile.records * learned.bytes // learned.records)
+        for flowfile in arrivals.flowfiles
+    )
     return replace(arrivals, flowfiles=tuple(files))
 
 
@@ -410,9 +442,8 @@ def learn_size(state: State, config: MergeRecordConfig, records: int, size: int)
     if not records:
         return state
     writer = _hash_writer(config)
-    previous_sums = state.learned if state.learned.get("writer") == writer else {"records": 0, "bytes": 0}
-    sums = {"records": previous_sums["records"] + records, "bytes": previous_sums["bytes"] + size}
-    return replace(state, learned={"writer": writer, **sums})
+    sums = state.learned if state.learned.writer == writer else WrittenSizes()
+    return replace(state, learned=WrittenSizes(writer, sums.records + records, sums.bytes + size))
 
 
 def _hash_writer(config: MergeRecordConfig) -> str:

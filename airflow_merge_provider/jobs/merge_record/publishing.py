@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.journal import Manifest
 from airflow_merge_provider.core.merge_record.landing import Listing
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedMerge
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_record import routing
 from airflow_merge_provider.jobs.merge_record.engine import Engine
-from airflow_merge_provider.jobs.merge_record.files.journal import WITHDRAWN, Journal
+from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.routing import Folders
 
@@ -30,7 +30,7 @@ class PublishResult:
     because one of its files is in ``changed`` (URIs), or because ``error`` prevented it from being written.
     """
 
-    manifests: Mapping[str, dict[str, Any]]
+    manifests: Mapping[str, Manifest]
     changed: tuple[str, ...] = ()
     error: Exception | None = None
 
@@ -77,7 +77,7 @@ class Publisher:
         return PublishResult(manifests, tuple(changed), error)
 
     def _write_merges(
-        self, plan: Plan, merges: Sequence[PlannedMerge], folder: str, manifests: dict[str, dict[str, Any]]
+        self, plan: Plan, merges: Sequence[PlannedMerge], folder: str, manifests: dict[str, Manifest]
     ) -> tuple[list[PlannedMerge], list[str], Exception | None]:
         """Write merges and publish those whose files have not changed meanwhile.
 
@@ -101,9 +101,9 @@ class Publisher:
             manifests |= routing.publish_merges(unchanged_merges, staged, staging, self.folders, self.journal)
         return [], changed, None
 
-    def _find_decided(self, plan: Plan) -> tuple[dict[str, dict[str, Any]], list[PlannedMerge]]:
+    def _find_decided(self, plan: Plan) -> tuple[dict[str, Manifest], list[PlannedMerge]]:
         """Return the manifests of merges that an earlier run has published, and the undecided merges."""
-        manifests: dict[str, dict[str, Any]] = {}
+        manifests: dict[str, Manifest] = {}
         undecided: list[PlannedMerge] = []
         for merge in plan.merges:
             manifest = self.journal.read_manifest(merge.id)
@@ -111,7 +111,7 @@ class Publisher:
             manifest = manifest or routing.find_output(merge, self.folders, self.journal)
             if manifest is None:
                 undecided.append(merge)
-            elif not manifest.get(WITHDRAWN):
+            elif not manifest.withdrawn:
                 manifests[merge.id] = manifest
         return manifests, undecided
 

@@ -9,35 +9,30 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.journal import (
+    LedgerLine,
+    LedgerSource,
+    Manifest,
+    MovedFile,
+    Outcome,
+)
 from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR, FileEntry
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedFailure, PlannedMerge
+from airflow_merge_provider.core.protocol import RunToken
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal, to_json
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.writing import StagedFile
 
-# The key of the place to which a run has moved a source, in the ledger.
-MOVED = "moved"
 _FILE_PREFIX = "merged"
 # Where the folders of originals and failures keep the sidecars that their files arrived with, for an undo.
 _ARRIVED = "_sidecars"
 # The number of characters that remain of the stem, and of the ending, of a name that is too long.
 _SHORT = 20
-
-
-@dataclass(frozen=True, slots=True)
-class MovedFile:
-    """Where a source was moved, the UUID in its sidecar there, and the version of the file there."""
-
-    folder: str
-    name: str
-    uuid: str
-    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,7 @@ def publish_merges(
     staging: Storage,
     folders: Folders,
     journal: Journal,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Manifest]:
     """Publish merged files and commit each with its manifest; return the manifests by merge ID."""
     manifests = folders.merged.for_each(
         lambda merge: _publish_merge(merge, staged[merge.id], staging, folders, journal), merges
@@ -66,7 +61,7 @@ def publish_merges(
 
 def _publish_merge(
     merge: PlannedMerge, staged: StagedFile, staging: Storage, folders: Folders, journal: Journal
-) -> dict[str, Any]:
+) -> Manifest:
     """Write the sidecar of a merged file, move the file to the target, and commit it with its manifest."""
     name = f"{_FILE_PREFIX}-{merge.id}{staged.suffix}"
     folders.merged.write_file(f"{name}{SIDECAR}", _write_json(_describe_output(merge, name)))
@@ -80,7 +75,7 @@ def _publish_merge(
     return _commit_output(merge, entry, folders, journal)
 
 
-def find_output(merge: PlannedMerge, folders: Folders, journal: Journal) -> dict[str, Any] | None:
+def find_output(merge: PlannedMerge, folders: Folders, journal: Journal) -> Manifest | None:
     """Commit an output that a run had moved to the target before it crashed; None if there is none."""
     prefixed_names = folders.merged.list_prefixed(f"{_FILE_PREFIX}-{merge.id}")
     names = [name for name in prefixed_names if not name.endswith(SIDECAR)]
@@ -88,22 +83,19 @@ def find_output(merge: PlannedMerge, folders: Folders, journal: Journal) -> dict
     return None if entry is None else _commit_output(merge, entry, folders, journal)
 
 
-def _commit_output(
-    merge: PlannedMerge, entry: FileEntry, folders: Folders, journal: Journal
-) -> dict[str, Any]:
-    manifest = {
-        "merge_id": merge.id,
-        "uri": folders.merged.build_uri(entry.name),
-        "records": merge.records,
-        "bytes": entry.size,
-        # An undo deletes this file, and no other one with its name.
-        "version": entry.version,
-        "reason": merge.reason.text,
-        "code": merge.reason.code,
-        "attributes": _describe_output(merge, entry.name),
-        "sources": [source.uri for source in merge.sources],
-    }
-    journal.publish_merge(merge.id, manifest)
+def _commit_output(merge: PlannedMerge, entry: FileEntry, folders: Folders, journal: Journal) -> Manifest:
+    manifest = Manifest(
+        merge.id,
+        uri=folders.merged.build_uri(entry.name),
+        records=merge.records,
+        bytes=entry.size,
+        version=entry.version,
+        reason=merge.reason.text,
+        code=merge.reason.code,
+        attributes=_describe_output(merge, entry.name),
+        sources=tuple(source.uri for source in merge.sources),
+    )
+    journal.publish_merge(manifest)
     return manifest
 
 
@@ -136,58 +128,49 @@ def build_ledger(
     uris: Mapping[str, str],
     moved_files: Mapping[str, MovedFile],
     config: MergeRecordConfig,
-    token: Mapping[str, Any],
-) -> Iterator[dict[str, Any]]:
+    token: RunToken,
+) -> Iterator[LedgerLine]:
     """Yield a ledger line for each bin that ended, and for each file of a bin that no longer exists.
 
     :param uris: the merged files by merge ID.
     :param moved_files: where the sources were moved, by URI.
     :param token: the run that executed the plan.
     """
-    run = {"run": dict(token)}
     for merge in plan.merges:
-        yield {
-            **_build_line(merge, plan.now, moved_files),
-            **run,
-            "outcome": "merged",
-            "uri": uris[merge.id],
-            "records": merge.records,
-            "bytes": merge.bytes,
-            "size_basis": config.size_basis,
-            "bin_age_ms": merge.age_ms,
-            "threshold": dict(merge.threshold),
-            "details": f"Records Merged due to: {merge.reason.text}",
-            "attributes": dict(merge.attributes),
-        }
+        yield replace(
+            _build_line(merge, "merged", plan.now, moved_files, token),
+            uri=uris[merge.id],
+            records=merge.records,
+            bytes=merge.bytes,
+            size_basis=config.size_basis,
+            bin_age_ms=merge.age_ms,
+            threshold=merge.threshold,
+            details=f"Records Merged due to: {merge.reason.text}",
+            attributes=merge.attributes,
+        )
     for failure in plan.failures:
-        line = {**_build_line(failure, plan.now, moved_files), **run}
-        yield {**line, "outcome": "failed", "culprit": _find_culprit(failure)}
+        line = _build_line(failure, "failed", plan.now, moved_files, token)
+        yield replace(line, culprit=_find_culprit(failure))
     for uri in plan.lost:
-        yield {"merge_id": None, "at": plan.now, **run, "outcome": "lost", "sources": [{"uri": uri}]}
+        yield LedgerLine("lost", plan.now, (LedgerSource(uri),), token)
 
 
 def _build_line(
-    ended: PlannedMerge | PlannedFailure, now: int, moved_files: Mapping[str, MovedFile]
-) -> dict[str, Any]:
-    return {
-        "merge_id": ended.id,
-        "at": now,
-        "bin": ended.bin,
-        "code": ended.reason.code,
-        "reason": ended.reason.text,
-        "sources": [
-            {
-                "uri": source.uri,
-                "uuid": source.uuid,
-                "records": source.records,
-                "part": source.part,
-                "version": source.version,
-                "size": source.size,
-                **({MOVED: asdict(moved)} if (moved := moved_files.get(source.uri)) else {}),
-            }
-            for source in ended.sources
-        ],
-    }
+    ended: PlannedMerge | PlannedFailure,
+    outcome: Outcome,
+    now: int,
+    moved_files: Mapping[str, MovedFile],
+    token: RunToken,
+) -> LedgerLine:
+    sources = (
+        LedgerSource(
+            source.uri, source.uuid, source.records, source.part, source.version, source.size,
+            moved_files.get(source.uri),
+        )
+        for source in ended.sources
+    )  # fmt: skip
+    reason = ended.reason
+    return LedgerLine(outcome, now, tuple(sources), token, ended.id, ended.bin, reason.code, reason.text)
 
 
 def _build_original_step(

@@ -11,7 +11,8 @@ import pytest
 from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.core.merge_record.bins import Bin
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.state import State, state_file
+from airflow_merge_provider.core.merge_record.journal import state_file
+from airflow_merge_provider.core.merge_record.state import State
 
 AT = 1_700_000_000_000_000
 
