@@ -26,7 +26,6 @@ from airflow_merge_provider.core.merge_record.bins import (
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, inherit_attributes, merge_id
 from airflow_merge_provider.core.merge_record.schema import (
-    Field,
     Schema,
     build_text_keys,
     complete_schema,
@@ -284,16 +283,6 @@ def next_expiry(state: State, config: MergeRecordConfig) -> int | None:
     return min(bin_.created_at for bin_ in state.bins) + config.max_bin_age.microseconds
 
 
-def project_record(record: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    """Return a record with the fields of a schema: missing fields are None, additional fields are dropped."""
-    return {field["name"]: _find_value(record, field) for field in schema.fields}
-
-
-def _find_value(record: Mapping[str, Any], field: Field) -> Any:
-    names = (name for name in (field["name"], *(field.get("aliases") or ())) if name in record)
-    return record.get(next(names, ""))
-
-
 def _fail_bin(
     ended: EndedBin, problems: Mapping[str, str], describe: Callable[[str, str], Reason]
 ) -> EndedBin:
@@ -310,7 +299,7 @@ def _fail_unwritable(ended: EndedBin, schemas: Mapping[str, Schema], config: Mer
     if ended.failed:
         return ended
     schema = _output_schema([schemas.get(source.schema, Schema()) for source in ended.sources], config)
-    problem = find_unwritable_field(schema, config.output["format"])
+    problem = find_unwritable_field(schema, config.output.format)
     return ended if problem is None else replace(ended, reason=describe_unwritable(problem), failed=True)
 
 
@@ -339,7 +328,7 @@ def _build_merge(
     inherited = inherit_attributes((source.attributes for source in sources), config.attribute_strategy)
     written = {
         "record.count": str(bin_.records),
-        "mime.type": MIME_TYPES[config.output["format"]],
+        "mime.type": MIME_TYPES[config.output.format],
         "merge.count": str(len(sources)),
         "merge.bin.age": str(age_ms),
         "merge.completion.reason": ended.reason.text,
@@ -365,15 +354,15 @@ def _build_failure(ended: EndedBin, generation: int) -> PlannedFailure:
 
 def _output_schema(schemas: Sequence[Schema], config: MergeRecordConfig) -> Schema:
     """Return the fields of an output: the writer's own, the union, or those of the first source."""
-    if (writer_schema := config.output["schema"]) is not None:
-        schema = Schema.from_json(writer_schema)
+    if (writer_schema := config.output.fields) is not None:
+        schema = writer_schema
     elif config.schema_merge == "union":
         schema = unite_schemas(_list_distinct(schemas))
     else:
         # A file without records may have no fields, so the first file that has fields determines the schema.
         named = [schema for schema in schemas if schema.fields]
         schema = complete_schema(named[0], _list_distinct(named)) if named else Schema()
-    if config.output["format"] not in _JSON_FORMATS:
+    if config.output.format not in _JSON_FORMATS:
         return schema
     return replace(schema, fields=tuple(build_text_keys({"fields": schema.fields})["fields"]))
 
@@ -447,4 +436,4 @@ def learn_size(state: State, config: MergeRecordConfig, records: int, size: int)
 
 
 def _hash_writer(config: MergeRecordConfig) -> str:
-    return hashlib.sha256(json.dumps(config.output, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(config.output.as_json(), sort_keys=True).encode()).hexdigest()[:16]

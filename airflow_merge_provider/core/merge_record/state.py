@@ -113,7 +113,8 @@ class State:
 
 def compute_fingerprint(config: MergeRecordConfig) -> str:
     """Return a hash of the settings that determine how files are grouped; thresholds are not included."""
-    grouping = config.model_dump(mode="json", include=set(_GROUPING))
+    raw = config.to_raw()
+    grouping = {name: raw[name] for name in _GROUPING}
     return hashlib.sha256(json.dumps(grouping, sort_keys=True).encode()).hexdigest()[:16]
 
 

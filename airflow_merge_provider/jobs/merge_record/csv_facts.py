@@ -6,9 +6,9 @@ Source: docs/semantics/merge_record.md, Formats.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from airflow_merge_provider.core.file_options import find_option
+from airflow_merge_provider.core.merge_record.config import FileFormat
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.readers import formats
@@ -27,7 +27,7 @@ SortedFiles = tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]
 
 
 def sort_csv_files(
-    records: Records, source: Storage, uris: Iterable[str], reader: Mapping[str, Any], schema: Schema | None
+    records: Records, source: Storage, uris: Iterable[str], reader: FileFormat, schema: Schema | None
 ) -> SortedFiles:
     """Group CSV files by header and line end, because Spark binds columns by position.
 
@@ -55,7 +55,7 @@ def sort_csv_files(
 
 
 def _build_reader(
-    reader: Mapping[str, Any],
+    reader: FileFormat,
     columns: tuple[str, ...],
     schema: Schema | None,
     counts: Mapping[str, int | None],

@@ -76,8 +76,8 @@ def find_arrivals(
         fact = facts.get(file.uri) or FileFacts(unreadable=file.wrong or _COLON)
         if reserved_name := find_reserved_name(fact.schema.names):
             fact = FileFacts(unreadable=fact.unreadable or f"the field name {reserved_name!r} is reserved")
-        if (fact.records or fact.schema.fields) and config.output["schema"] is None:
-            unwritable = find_unwritable_field(fact.schema, config.output["format"])
+        if (fact.records or fact.schema.fields) and config.output.schema is None:
+            unwritable = find_unwritable_field(fact.schema, config.output.format)
             fact = replace(fact, unreadable=fact.unreadable or unwritable)
         key = fact.schema.build_key(config.schema_identity)
         schemas[key] = fact.schema
@@ -141,11 +141,11 @@ def _group_late_files(
     """Return files of one schema in groups that are validated together, and the facts of other files."""
     reader, sizes = config.reader, {file.uri: file.size for file in files}
     readers: list[tuple[FileReader, list[str]]] = [(TypedReader(reader, schema), list(sizes))]
-    if reader["format"] in _FOOTERS:
+    if reader.format in _FOOTERS:
         counts = {file.uri: file.records for file in files}
         readers = [(ContainerReader(reader, schema, counts), list(sizes))]
     facts: dict[str, FileFacts] = {}
-    if reader["format"] == "csv":
+    if reader.format == "csv":
         readers, facts = sort_csv_files(records, source, sizes, reader, schema)
     return [
         FileGroup(kind, tuple(uris), records.spool.find_locations(uris), sum(sizes[uri] for uri in uris))
@@ -171,7 +171,7 @@ def _find_facts(
     trusted = _read_trusted_counts(remaining_files, config)
     is_late = config.validate == "on_merge" and config.knows_schema
     groups: list[FileGroup] = []
-    if config.reader["format"] == "json" and not is_late:
+    if config.reader.format == "json" and not is_late:
         remaining_files = [file for file in remaining_files if file.uri not in trusted]
         groups, readers = _gather_lines(records, source, remaining_files, readers, config)
     for file_reader, uris in readers:
@@ -216,7 +216,7 @@ def _settle_schemas(
         for uri, fact in settled.items()
         if fact.inferred is not None
     }
-    find_lossy = build_lossy_finder(is_array=config.reader["format"] == "json-array")
+    find_lossy = build_lossy_finder(is_array=config.reader.format == "json-array")
     for name, lossy in containers.ask_files(source, list(doubtful), find_lossy).items():
         uri = doubtful[name]
         fact = facts[uri]
@@ -238,14 +238,14 @@ def _refuse_mixtures(
     source: Storage, config: MergeRecordConfig, facts: Mapping[str, FileFacts]
 ) -> dict[str, FileFacts]:
     """Return the facts of JSON files with a field of several types, unless the user asks for its text."""
-    if config.schema_merge == "union" or config.output["schema"] is not None:
+    if config.schema_merge == "union" or config.output.schema is not None:
         return {}
     mixed = {
         uri.removeprefix(f"{source.location}/"): uri
         for uri, fact in facts.items()
         if fact.inferred is not None and has_type(fact.inferred, (VariantType,))
     }
-    find_mixture = build_mixture_finder(is_array=config.reader["format"] == "json-array")
+    find_mixture = build_mixture_finder(is_array=config.reader.format == "json-array")
     problems = containers.ask_files(source, list(mixed), find_mixture)
     return {
         mixed[name]: FileFacts(records=facts[mixed[name]].records, unreadable=str(problem))
@@ -256,10 +256,10 @@ def _refuse_mixtures(
 
 def _name_void(schema: Schema, config: MergeRecordConfig) -> Schema:
     """Return a schema in which fields without values have a type, unless it comes from other files."""
-    if config.reader["schema"] is not None or config.defragment or config.schema_merge == "union":
+    if config.reader.schema is not None or config.defragment or config.schema_merge == "union":
         return schema
     # The metadata of Parquet says int.
-    return replace_void(schema, "int" if config.reader["format"] == "parquet" else "string")
+    return replace_void(schema, "int" if config.reader.format == "parquet" else "string")
 
 
 def _gather_lines(
@@ -273,9 +273,9 @@ def _gather_lines(
 
     :return: the groups of the gathered files, and the readers of the remaining files with their URIs.
     """
-    options, is_near = list(config.reader["options"]), records.spool.is_near()
-    raw = config.reader["schema"]
-    schema = None if raw is None else spark_schema(Schema.from_json(raw))
+    options, is_near = list(config.reader.options), records.spool.is_near()
+    fields = config.reader.fields
+    schema = None if fields is None else spark_schema(fields)
     worth = gather.is_worth_it(files, options, is_near=is_near, has_schema=schema is not None)
     lines = gather.gather_objects(source, files, schema) if worth else None
     if lines is None:
@@ -308,14 +308,14 @@ def _refuse_row_tags(
     source: Storage, facts: Mapping[str, FileFacts], config: MergeRecordConfig
 ) -> dict[str, FileFacts]:
     """Return the facts of XML files in which Spark finds no record because no element has this name."""
-    if config.reader["format"] != "xml":
+    if config.reader.format != "xml":
         return {}
     empty = {
         uri.removeprefix(f"{source.location}/"): uri
         for uri, fact in facts.items()
         if not fact.records and not fact.unreadable and not fact.malformed
     }
-    find_rows = build_row_finder(config.reader["options"])
+    find_rows = build_row_finder(config.reader.options)
     problems = containers.ask_files(source, list(empty), find_rows)
     return {
         empty[name]: FileFacts(unreadable=str(problem))
@@ -370,8 +370,8 @@ def _sort_files(
 
     :return: the readers with the URIs of their files, and the facts of files that Spark need not inspect.
     """
-    reader, word = config.reader, config.reader["format"]
-    explicit = None if reader["schema"] is None else Schema.from_json(reader["schema"])
+    reader, word = config.reader, config.reader.format
+    explicit = reader.fields
     if word in _FOOTERS:
         return _by_footer(source, files, config, explicit)
     uris = [file.uri for file in files]
@@ -386,7 +386,7 @@ def _by_footer(
     source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig, explicit: Schema | None
 ) -> SortedFiles:
     reader = config.reader
-    footers = containers.ask_files(source, [file.entry.name for file in files], _FOOTERS[reader["format"]])
+    footers = containers.ask_files(source, [file.entry.name for file in files], _FOOTERS[reader.format])
     facts: dict[str, FileFacts] = {}
     schemas: dict[str, Schema] = {}
     counts: dict[str, dict[str, int]] = {}

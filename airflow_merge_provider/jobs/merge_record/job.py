@@ -17,7 +17,7 @@ from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.expectations.result import REJECTED_FILES, ExpectationResult
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.core.merge_record.bins import COUNTS
-from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig
+from airflow_merge_provider.core.merge_record.config import PLACES, FileFormat, MergeRecordConfig
 from airflow_merge_provider.core.merge_record.journal import RunFolders
 from airflow_merge_provider.core.merge_record.landing import Listing, list_unknown_names, sort_listing
 from airflow_merge_provider.core.merge_record.plan import (
@@ -27,7 +27,7 @@ from airflow_merge_provider.core.merge_record.plan import (
     learn_size,
     reduce_plan,
 )
-from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field, unite_schemas
+from airflow_merge_provider.core.merge_record.schema import find_unwritable_field, unite_schemas
 from airflow_merge_provider.core.merge_record.state import (
     State,
     compute_fingerprint,
@@ -343,27 +343,26 @@ def _resolve_config(request: JobRequest) -> MergeRecordConfig:
         for name in PLACES
         if getattr(config, name) is None and name != "original"
     ]
-    changes: dict[str, Any] = {}
-    for name in ("reader", "writer"):
-        described = getattr(config, name)
-        if described is not None and described["schema"] is not None:
+    changes: dict[str, FileFormat] = {}
+    for name, described in (("reader", config.reader), ("writer", config.writer)):
+        if described is not None and described.schema is not None:
             try:
-                changes[name] = {**described, "schema": parse_schema(described["schema"])}
+                changes[name] = replace(described, schema=parse_schema(described.schema))
             except (PySparkException, ValueError) as error:
                 problems.append(Problem(f"{name}.schema", "schema", str(error).splitlines()[0]))
-    if (writer := changes.get("writer")) is not None:
-        wrong = find_unwritable_field(Schema.from_json(writer["schema"]), writer["format"])
+    config = config.model_copy(update=changes)
+    if config.writer is not None and config.writer.fields is not None:
+        wrong = find_unwritable_field(config.writer.fields, config.writer.format)
         problems += [] if wrong is None else [Problem("writer.schema", "schema", wrong)]
-    encoding = find_option(config.output["options"], "encoding")
-    if config.output["format"] == "json-array" and encoding.upper().startswith(("UTF-16", "UTF-32")):
+    encoding = find_option(config.output.options, "encoding")
+    if config.output.format == "json-array" and encoding.upper().startswith(("UTF-16", "UTF-32")):
         message = f"json-array files cannot be written in {encoding}"
         problems.append(Problem("writer.options", "options", message, "use UTF-8, or the format json"))
-    for name in PLACES:
-        if getattr(config, name) is not None:
-            changes[name] = resolve_dataset(getattr(config, name), request.warehouse, at=name).path
+    locations = {name: getattr(config, name) for name in PLACES if getattr(config, name) is not None}
+    paths = {name: resolve_dataset(at, request.warehouse, at=name).path for name, at in locations.items()}
     if problems:
         raise ConfigError.from_problems(problems)
-    return config.model_copy(update=changes)
+    return config.model_copy(update=paths)
 
 
 def _build_opener(spark: SparkSession) -> Open:
