@@ -168,7 +168,7 @@ class BinReport:
                 for bin_ in self.open_bins
             ],
             "returned_files": self.returned,
-            "ended": [event.as_object("state") for event in self.ended],
+            "ended": [{"state": event.generation, **event.line.as_json()} for event in self.ended],
         }
 
 

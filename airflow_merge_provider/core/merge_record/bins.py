@@ -8,16 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.stored import Stored
 from airflow_merge_provider.core.report import Measure
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Stored):
     """A code for programs and a text for people."""
 
     code: str
@@ -109,7 +110,7 @@ _INTEGER_END = 2**31
 
 
 @dataclass(slots=True)
-class Bin:
+class Bin(Stored):
     """The FlowFiles of one group that wait to be merged; ``created_at`` is in microseconds since 1970 UTC.
 
     Sources are only added through ``add_flowfile``, which updates the sums.
@@ -148,21 +149,15 @@ class Bin:
 
 
     def as_json(self) -> dict[str, Any]:
-        """Return the bin in its stored form; its sums are those of its sources."""
-        return {
-            "id": self.id,
-            "seq": self.seq,
-            "group": list(self.group),
-            "label": " / ".join(part for part in self.group if part),
-            "created_at": self.created_at,
-            "expected": self.expected,
-            "sources": [source.as_json() for source in self.sources],
-        }
+        """Return the stored form, without the sums."""
+        written = Stored.as_json(self)
+        del written["records"], written["bytes"]
+        return {"id": self.id, "label": " / ".join(part for part in self.group if part), **written}
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Bin:
-        """Parse the form that ``as_json`` returns."""
-        bin_ = cls(raw["seq"], tuple(raw["group"]), raw["created_at"], expected=raw["expected"])
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Parse the stored form, and add up the sources."""
+        bin_ = super(Bin, cls).from_json({**raw, "sources": ()})
         for source in raw["sources"]:
             bin_.add_flowfile(FlowFile.from_json(source))
         return bin_

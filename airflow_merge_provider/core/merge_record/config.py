@@ -32,6 +32,7 @@ from airflow_merge_provider.core.merge_record.properties import (
     positive_integer,
 )
 from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.stored import Stored, to_json
 from airflow_merge_provider.core.model import INPUT, NO_COLUMN, OUTPUT, SOURCE_COLUMN, STATE_DATASET, Config
 
 BIN_PACKING = "Bin-Packing Algorithm"
@@ -73,17 +74,12 @@ def _build_list_validator(*choices: str) -> BeforeValidator:
 
 
 @dataclass(frozen=True, slots=True)
-class FileFormat:
+class FileFormat(Stored):
     """How files are read or written; ``schema`` is DDL text, until a job has parsed it, or its fields."""
 
     format: str
     schema: Schema | str | None
     options: Mapping[str, str]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object that users may write."""
-        schema = self.schema.as_json() if isinstance(self.schema, Schema) else self.schema
-        return {"format": self.format, "schema": schema, "options": dict(self.options)}
 
     @property
     def fields(self) -> Schema | None:
@@ -324,15 +320,15 @@ class MergeRecordConfig(Config):
             hint = 'set one, such as "id INT, v STRING"'
             yield Problem("reader", "schema", "format 'xml' requires a schema", hint)
 
-    def to_raw(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the configuration as options that can be parsed again."""
         raw = {name: getattr(self, name) for name in type(self).model_fields}
-        raw |= {name: value.as_json() for name, value in raw.items() if isinstance(value, FileFormat)}
         for name in ("max_bin_age", "settle_time"):
             raw[name] = None if raw[name] is None else raw[name].text
         for name in ("max_records", "max_bins"):
             raw[name] = "unlimited" if raw[name] is None else raw[name]
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in raw.items()}
+        written: dict[str, Any] = to_json(raw)
+        return written
 
     def list_warnings(self) -> list[str]:
         warnings = []

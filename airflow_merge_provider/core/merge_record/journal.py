@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_record.state import State
+from airflow_merge_provider.core.merge_record.stored import Stored
 from airflow_merge_provider.core.protocol import RunToken
 from airflow_merge_provider.core.run.previous_run import RunCommit
 
@@ -26,7 +27,7 @@ UNDOABLE_RUNS = 10
 LOCATION = "location"
 _STATE_FILE = re.compile(r"state-(\d{12})\.json")
 # The key of the folders of a run in the state of its commit.
-_FOLDERS = "folders"
+FOLDERS = "folders"
 # Values that users define are not changed.
 _UNCHANGED = "attributes"
 # The URI and the version of a file.
@@ -64,7 +65,7 @@ def list_old_states(names: Iterable[str], generation: int) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFolders:
+class RunFolders(Stored):
     """The locations of the folders of a run; ``original`` is None if merged sources are kept or deleted."""
 
     source: str
@@ -73,59 +74,50 @@ class RunFolders:
     original: str | None
     state_path: str
 
-    def as_state(self) -> dict[str, Any]:
-        """Return the part of the state of a commit that holds the folders."""
-        return {_FOLDERS: asdict(self)}
-
     @classmethod
-    def from_commit(cls, commit: RunCommit) -> RunFolders | None:
-        """Read the folders from the commit of a run; None if it does not record them."""
-        folders = commit.state.get(_FOLDERS)
-        return cls(**folders) if folders else None
+    def from_commit(cls, commit: RunCommit) -> RunFolders:
+        """Read the folders from the commit of a run.
+
+        :raises DataError: if it does not record them.
+        """
+        if FOLDERS not in commit.state:
+            raise DataError(f"state {commit.version} does not record its folders: move the files by hand")
+        return cls.from_json(commit.state[FOLDERS])
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class StateFile(Stored):
+    """A state, and what the commit of the run that saved it would record in a table."""
+
+    state: State
+    report_data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest(Stored):
     """The file that commits a merge, or prevents that it is published if the merge is ``withdrawn``.
 
     ``version`` is that of the merged file: an undo deletes this file, and no other one with its name.
     """
 
+    optional: ClassVar[tuple[str, ...]] = (
+        "bytes", "version", "reason", "code", "attributes", "withdrawn", "undone_by",
+    )  # fmt: skip
     merge_id: str
     uri: str | None = None
     records: int = 0
     bytes: int | None = None
     version: str | None = None
-    reason: str = ""
-    code: str = ""
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    reason: str | None = None
+    code: str | None = None
+    attributes: Mapping[str, str] | None = None
     sources: tuple[str, ...] = ()
-    withdrawn: bool = False
+    withdrawn: Literal[True] | None = None
     undone_by: RunToken | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the manifest in its stored form."""
-        if not self.withdrawn:
-            names = ("merge_id", "uri", "records", "bytes", "version", "reason", "code", "attributes")
-            return {**{name: getattr(self, name) for name in names}, "sources": list(self.sources)}
-        undone = {} if self.undone_by is None else {"undone_by": self.undone_by.model_dump()}
-        return {"merge_id": self.merge_id, "withdrawn": True, "uri": None, "records": 0, "sources": [], **undone}
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Manifest:
-        """Parse the form that ``as_json`` returns."""
-        undone_by = raw.get("undone_by")
-        return cls(
-            **{
-                **raw,
-                "sources": tuple(raw["sources"]),
-                "undone_by": RunToken(**undone_by) if undone_by else None,
-            }
-        )
 
 
 @dataclass(frozen=True, slots=True)
-class MovedFile:
+class MovedFile(Stored):
     """Where a run has moved a source, the UUID in its sidecar there, and the version of the file there."""
 
     folder: str
@@ -135,39 +127,24 @@ class MovedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnedCopy:
+class ReturnedCopy(Stored):
     """The URI and the versions of a file, and of its sidecar, that an undo has moved back."""
 
     uri: str
     version: str
     sidecar: str | None
 
-    @property
-    def key(self) -> FileKey:
-        """The URI and the version that the file has now."""
-        return self.uri, self.version
-
-
-Outcome = Literal["merged", "failed", "lost", "undone"]
-_SOURCE_FIELDS = ("uri", "uuid", "records", "part", "version", "size")
-_ENDED_FIELDS = ("merge_id", "at", "bin", "code", "reason")
-_MERGED_FIELDS = ("uri", "records", "bytes", "size_basis", "bin_age_ms", "threshold", "details", "attributes")
-_LINE_FIELDS: Mapping[Outcome, tuple[str, ...]] = {
-    "merged": (*_ENDED_FIELDS, *_MERGED_FIELDS),
-    "failed": (*_ENDED_FIELDS, "culprit"),
-    "lost": ("merge_id", "at"),
-}
-
 
 @dataclass(frozen=True, slots=True)
-class LedgerSource:
+class LedgerSource(Stored):
     """A source of a ledger line; of a file that no longer exists, only the URI is known."""
 
+    optional: ClassVar[tuple[str, ...]] = ("uuid", "records", "version", "size", "moved", "returned")
     uri: str
     uuid: str | None = None
     records: int | None = None
     part: str | None = None
-    version: str = ""
+    version: str | None = None
     size: int | None = None
     moved: MovedFile | None = None
     returned: ReturnedCopy | None = None
@@ -175,38 +152,25 @@ class LedgerSource:
     @property
     def key(self) -> FileKey:
         """The URI and the version that the file had in the run."""
-        return self.uri, self.version
+        return self.uri, self.version or ""
 
-    def as_json(self, outcome: Outcome) -> dict[str, Any]:
-        """Return the source in its stored form in a line with this outcome."""
-        if outcome == "lost":
-            return {"uri": self.uri}
-        written = {name: getattr(self, name) for name in _SOURCE_FIELDS}
-        if self.moved is not None:
-            written["moved"] = asdict(self.moved)
-        if outcome == "undone":
-            written["returned"] = self.returned and asdict(self.returned)
-        return written
 
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> LedgerSource:
-        """Parse the form that ``as_json`` returns."""
-        moved, returned = raw.get("moved"), raw.get("returned")
-        if not moved and not returned:
-            return cls(**raw)
-        parts = {"moved": moved and MovedFile(**moved), "returned": returned and ReturnedCopy(**returned)}
-        return cls(**{**raw, **parts})
+Outcome = Literal["merged", "failed", "lost", "undone"]
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerLine:
+class LedgerLine(Stored):
     """What a run did with a bin that ended, or with a file of a bin that no longer exists.
 
-    ``at`` is in microseconds since 1970 UTC. ``uri`` and what belongs to it describe the merged file, and are
-    None for other outcomes. ``culprit`` is the name of the file that made its bin fail. The line of an undo
+    ``at`` is in microseconds since 1970 UTC. ``uri`` and what follows describe the merged file, and are None
+    for other outcomes. ``culprit`` is the name of the file that made its bin fail. The line of an undo
     repeats the line that it undoes.
     """
 
+    optional: ClassVar[tuple[str, ...]] = (
+        "bin", "code", "reason", "culprit", "uri", "records", "bytes", "size_basis", "bin_age_ms",
+        "threshold", "details", "attributes",
+    )  # fmt: skip
     outcome: Outcome
     at: int
     sources: tuple[LedgerSource, ...]
@@ -226,20 +190,13 @@ class LedgerLine:
     attributes: Mapping[str, str] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the line in its stored form."""
-        kind = self.outcome if self.outcome != "undone" else "failed" if self.uri is None else "merged"
-        return {
-            **{name: getattr(self, name) for name in _LINE_FIELDS[kind]},
-            "run": self.run and self.run.model_dump(),
-            "outcome": self.outcome,
-            "sources": [source.as_json(self.outcome) for source in self.sources],
-        }
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> LedgerLine:
-        """Parse the form that ``as_json`` returns."""
-        run, sources = raw.get("run"), tuple(map(LedgerSource.from_json, raw["sources"]))
-        return cls(**{**raw, "run": RunToken(**run) if run else None, "sources": sources})
+        """Return the stored form, which has some values also if they are None."""
+        written = Stored.as_json(self)
+        if self.outcome == "lost":
+            return {**written, "sources": [{"uri": source.uri} for source in self.sources]}
+        culprit = {"culprit": self.culprit} if self.uri is None else {}
+        returned = {"returned": None} if self.outcome == "undone" else {}
+        return {**written, **culprit, "sources": [{**returned, **source} for source in written["sources"]]}
 
 
 class JournalReader:
@@ -262,18 +219,16 @@ class JournalReader:
         :raises DataError: if the state is damaged, or if it has the format of another package version.
         """
         name = find_state_file(self._list_names())
-        stored = None if name is None else self.read_json(name, parse_state_file)
-        return stored or (State(), RunCommit(0, {}))
+        stored = None if name is None else self.read_json(name, StateFile.from_json)
+        stored = stored or StateFile(State(), {})
+        return stored.state, RunCommit(stored.state.generation, stored.report_data)
 
     def list_commits(self) -> list[RunCommit]:
         """Return the commits of the runs whose states still exist, newest first."""
         matches = (_STATE_FILE.fullmatch(name) for name in self._list_names())
         generations = sorted((int(match[1]) for match in matches if match), reverse=True)
-        commits = (
-            self.read_json(state_file(generation), lambda raw, at=generation: RunCommit(at, raw["report_data"]))
-            for generation in generations
-        )
-        return [commit for commit in commits if commit is not None]
+        states = {number: self.read_json(state_file(number), _find_report_data) for number in generations}
+        return [RunCommit(number, data) for number, data in states.items() if data is not None]
 
     def read_ledger(self, generation: int) -> list[LedgerLine] | None:
         """Return the ledger of a run, with the current locations of its files; None if it has none.
@@ -288,42 +243,37 @@ class JournalReader:
         files = ((file, self._read_file(file)) for file in (state_file(generation), plan_file(generation)))
         file, stored = next(((file, stored) for file, stored in files if stored is not None), ("", b"{}"))
         written_at = self._parse_json(file, stored, lambda raw: raw.get(LOCATION))
-        return [
-            self._parse_json(name, line, lambda raw: LedgerLine.from_json(self._relocate(raw, written_at)))
-            for line in content.splitlines()
-        ]
+
+        def parse_line(raw: Mapping[str, Any]) -> LedgerLine:
+            return LedgerLine.from_json(relocate(raw, written_at, self.location))
+
+        return [self._parse_json(name, line, parse_line) for line in content.splitlines()]
 
     def read_json(self, name: str, parse: Callable[[Any], _Parsed]) -> _Parsed | None:
         """Parse a JSON file, with the current locations of its files; return None if it does not exist."""
         content = self._read_file(name)
         if content is None:
             return None
-        return self._parse_json(name, content, lambda raw: parse(self._relocate(raw, raw.pop(LOCATION, None))))
+        at = self.location
+        return self._parse_json(name, content, lambda raw: parse(relocate(raw, raw.get(LOCATION), at)))
 
     def _parse_json(self, name: str, content: bytes, parse: Callable[[Any], _Parsed]) -> _Parsed:
         try:
             return parse(json.loads(content))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"{self.location}/{name} is damaged: restore it from a backup ({error})"
-            ) from None
+            message = f"{self.location}/{name} is damaged: restore it from a backup ({error})"
+            raise DataError(message) from None
 
-    def _relocate(self, raw: Any, written_at: str | None) -> Any:
-        """Return JSON that was written at another location with the locations that its files have now."""
-        if written_at is None or written_at == self.location:
-            return raw
-        return relocate_files(raw, *find_roots(written_at, self.location))
+def _find_report_data(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    data: Mapping[str, Any] = raw["report_data"]
+    return data
 
 
-def build_state_file(state: State, commit_state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored form of a state and what the commit of its run records."""
-    return {"state": state.as_json(), "report_data": dict(commit_state)}
-
-
-def parse_state_file(raw: Mapping[str, Any]) -> tuple[State, RunCommit]:
-    """Parse the form that ``build_state_file`` returns."""
-    state = State.from_json(raw["state"])
-    return state, RunCommit(state.generation, raw["report_data"])
+def relocate(raw: Any, written_at: str | None, location: str) -> Any:
+    """Return JSON of a journal that was written at another location with the present locations of its files."""
+    if written_at is None or written_at == location:
+        return raw
+    return relocate_files(raw, *find_roots(written_at, location))
 
 
 def find_roots(old_path: str, new_path: str) -> tuple[str, str]:

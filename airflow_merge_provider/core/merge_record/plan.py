@@ -9,9 +9,8 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field as default, replace
+from dataclasses import dataclass, field as default, replace
 from types import MappingProxyType
-from typing import Any
 
 from airflow_merge_provider.core.merge_record.bins import (
     FULL,
@@ -38,6 +37,7 @@ from airflow_merge_provider.core.merge_record.state import (
     compute_fingerprint,
     remove_files,
 )
+from airflow_merge_provider.core.merge_record.stored import Stored
 from airflow_merge_provider.core.protocol import RunToken
 
 MIME_TYPES = {
@@ -63,7 +63,7 @@ class NewFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedMerge:
+class PlannedMerge(Stored):
     """One merged file to write: its sources, its fields and attributes, and the reason."""
 
     id: str
@@ -79,7 +79,7 @@ class PlannedMerge:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedFailure:
+class PlannedFailure(Stored):
     """One failed bin, whose sources are moved to failure together.
 
     ``culprit`` is the uuid of the FlowFile that made it fail.
@@ -93,7 +93,7 @@ class PlannedFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Stored):
     """The actions of a run and the state after it; a stored plan is carried out and not computed again.
 
     ``finished`` are the files that are merged completely, each with the merges that contain it or parts of
@@ -108,31 +108,6 @@ class Plan:
     finished: Mapping[str, tuple[str, ...]] = default(default_factory=dict)
     schemas: Mapping[str, Schema] = default(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the plan in its stored form."""
-        return {
-            "now": self.now,
-            "state": self.state.as_json(),
-            "merges": [_write_ended(merge) for merge in self.merges],
-            "failures": [_write_ended(failure) for failure in self.failures],
-            "lost": list(self.lost),
-            "finished": {uri: list(ids) for uri, ids in self.finished.items()},
-            "schemas": {key: schema.as_json() for key, schema in self.schemas.items()},
-        }
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Plan:
-        """Parse the form that ``as_json`` returns."""
-        return cls(
-            now=raw["now"],
-            state=State.from_json(raw["state"]),
-            merges=tuple(PlannedMerge(**_read_ended(merge)) for merge in raw["merges"]),
-            failures=tuple(PlannedFailure(**_read_ended(failure)) for failure in raw["failures"]),
-            lost=tuple(raw["lost"]),
-            finished={uri: tuple(ids) for uri, ids in raw["finished"].items()},
-            schemas={key: Schema.from_json(schema) for key, schema in raw["schemas"].items()},
-        )
-
     @property
     def is_idle(self) -> bool:
         """Whether no bin ends."""
@@ -146,28 +121,12 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanFile:
+class PlanFile(Stored):
     """A plan with the run that made it and its configuration, so that a later run can carry it out."""
 
     token: RunToken
     config: MergeRecordConfig
     plan: Plan
-
-    @property
-    def state(self) -> State:
-        """The state to which the plan leads."""
-        return self.plan.state
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the plan in its stored form."""
-        token = self.token.model_dump()
-        return {"token": token, "config": self.config.to_raw(), "plan": self.plan.as_json()}
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> PlanFile:
-        """Parse the form that ``as_json`` returns."""
-        config = MergeRecordConfig.parse(raw["config"])
-        return cls(RunToken(**raw["token"]), config, Plan.from_json(raw["plan"]))
 
 
 def plan_merges(
@@ -369,20 +328,6 @@ def _output_schema(schemas: Sequence[Schema], config: MergeRecordConfig) -> Sche
 
 def _list_distinct(schemas: Iterable[Schema]) -> list[Schema]:
     return list({schema.build_key(): schema for schema in schemas}.values())
-
-
-def _write_ended(ended: PlannedMerge | PlannedFailure) -> dict[str, Any]:
-    written = {slot: getattr(ended, slot) for slot in ended.__slots__}
-    written |= {"reason": asdict(ended.reason), "sources": [source.as_json() for source in ended.sources]}
-    if isinstance(ended, PlannedMerge):
-        written["schema"] = ended.schema.as_json()
-    return written
-
-
-def _read_ended(raw: Mapping[str, Any]) -> dict[str, Any]:
-    sources = tuple(map(FlowFile.from_json, raw["sources"]))
-    schema = {"schema": Schema.from_json(raw["schema"])} if "schema" in raw else {}
-    return {**raw, **schema, "reason": Reason(**raw["reason"]), "sources": sources}
 
 
 def _describe_threshold(ended: EndedBin, config: MergeRecordConfig) -> dict[str, int | None]:

@@ -13,7 +13,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
+
+from airflow_merge_provider.core.merge_record.stored import Stored
 
 Field = Mapping[str, Any]
 Type = Any
@@ -43,21 +45,12 @@ _NANOS = "_nanos"
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Stored):
     """The fields of a FlowFile's records, and the schema text that they come from, if there is one."""
 
+    optional: ClassVar[tuple[str, ...]] = ("text",)
     fields: tuple[Field, ...] = ()
     text: str | None = None
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Schema:
-        """Parse the form that ``as_json`` returns."""
-        return cls(tuple(raw.get("fields", ())), raw.get("text"))
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the schema in its stored form."""
-        written: dict[str, Any] = {"fields": [dict(field) for field in self.fields]}
-        return written if self.text is None else {**written, "text": self.text}
 
     @property
     def names(self) -> tuple[str, ...]:

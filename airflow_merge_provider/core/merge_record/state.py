@@ -8,14 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_record.bins import Bin
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.stored import Stored
 
 FORMAT = 2
 _GROUPING = (
@@ -25,16 +26,20 @@ _GROUPING = (
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenSizes:
+class WrittenSizes(Stored):
     """The sums of records and bytes that merges have written, and a hash of their writer."""
 
     writer: str = ""
     records: int = 0
     bytes: int = 0
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the stored form, which is empty before the first merge."""
+        return Stored.as_json(self) if self.writer else {}
+
 
 @dataclass(frozen=True, slots=True)
-class State:
+class State(Stored):
     """Everything that a run needs from the runs before.
 
     ``generation`` grows by one with every run that changes the state. ``schemas`` holds each schema of an
@@ -74,22 +79,12 @@ class State:
 
     def as_json(self) -> dict[str, Any]:
         """Return the state in its stored form."""
-        return {
-            "format": FORMAT,
-            "generation": self.generation,
-            "fingerprint": self.fingerprint,
-            "next_bin": self.next_seq,
-            "schemas": {key: schema.as_json() for key, schema in self.schemas.items()},
-            "done": dict(self.done),
-            "partial": {uri: list(ids) for uri, ids in self.partial.items()},
-            "learned": asdict(self.learned) if self.learned.writer else {},
-            "returned": [source.as_json() for source in self.returned],
-            "bins": [bin_.as_json() for bin_ in self.bins],
-        }
+        written = Stored.as_json(self)
+        return {"format": FORMAT, "next_bin": written.pop("next_seq"), **written}
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> State:
-        """Parse the form that ``as_json`` returns.
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Parse the stored form.
 
         :raises DataError: when another version of this package wrote it, in another format.
         """
@@ -98,22 +93,12 @@ class State:
                 f"the state has format {raw.get('format')!r}, this package version supports only {FORMAT}: "
                 "use the package version that wrote it"
             )
-        return cls(
-            generation=raw["generation"],
-            fingerprint=raw["fingerprint"],
-            next_seq=raw["next_bin"],
-            bins=tuple(map(Bin.from_json, raw["bins"])),
-            schemas={key: Schema.from_json(schema) for key, schema in raw["schemas"].items()},
-            done=raw["done"],
-            partial={uri: tuple(ids) for uri, ids in raw["partial"].items()},
-            learned=WrittenSizes(**raw["learned"]),
-            returned=tuple(map(FlowFile.from_json, raw["returned"])),
-        )
+        return super(State, cls).from_json({**raw, "next_seq": raw["next_bin"]})
 
 
 def compute_fingerprint(config: MergeRecordConfig) -> str:
     """Return a hash of the settings that determine how files are grouped; thresholds are not included."""
-    raw = config.to_raw()
+    raw = config.as_json()
     grouping = {name: raw[name] for name in _GROUPING}
     return hashlib.sha256(json.dumps(grouping, sort_keys=True).encode()).hexdigest()[:16]
 

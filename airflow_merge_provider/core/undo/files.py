@@ -22,6 +22,7 @@ from airflow_merge_provider.core.merge_record.journal import (
     ReturnedCopy,
 )
 from airflow_merge_provider.core.merge_record.state import State
+from airflow_merge_provider.core.merge_record.stored import Stored
 from airflow_merge_provider.core.protocol import RunToken
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.previous_run import RESULT, RunCommit
@@ -41,7 +42,7 @@ _NAMED_FILES_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class WithdrawnOutput:
+class WithdrawnOutput(Stored):
     """A merged file that an undo removes: its merge, and its folder and name."""
 
     merge_id: str
@@ -50,7 +51,7 @@ class WithdrawnOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnedFile:
+class ReturnedFile(Stored):
     """A source file that an undo moves back: the folder and name where it is, and its own.
 
     ``uuid`` is that of the FlowFile in the sidecar that the run gave the file, and ``version`` that of the
@@ -71,46 +72,27 @@ class ReturnedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class FilesUndo:
+class FilesUndo(Stored):
     """The plan of an undo: a stored plan is carried out and not computed again.
 
-    ``token`` is the run that made the plan, ``state`` the state afterwards, ``undone`` are the generations
-    whose merges are withdrawn, and ``commit_state`` is what the state tells about the undo.
+    ``state`` is the state afterwards, ``undone`` are the generations whose merges are withdrawn, and
+    ``report_data`` is what the state tells about the undo.
     """
 
-    token: RunToken
     now: int
     state: State
     undone: tuple[int, ...]
     outputs: tuple[WithdrawnOutput, ...]
     files: tuple[ReturnedFile, ...]
-    commit_state: Mapping[str, Any]
+    report_data: Mapping[str, Any]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the plan in its stored form."""
-        undo = {
-            "now": self.now,
-            "state": self.state.as_json(),
-            "undone": list(self.undone),
-            "outputs": [asdict(output) for output in self.outputs],
-            "files": [asdict(file) for file in self.files],
-            "report_data": dict(self.commit_state),
-        }
-        return {"token": self.token.model_dump(), "undo": undo}
 
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> FilesUndo:
-        """Parse the form that ``as_json`` returns."""
-        undo = raw["undo"]
-        return cls(
-            token=RunToken(**raw["token"]),
-            now=undo["now"],
-            state=State.from_json(undo["state"]),
-            undone=tuple(undo["undone"]),
-            outputs=tuple(WithdrawnOutput(**output) for output in undo["outputs"]),
-            files=tuple(ReturnedFile(**file) for file in undo["files"]),
-            commit_state=undo["report_data"],
-        )
+@dataclass(frozen=True, slots=True)
+class UndoFile(Stored):
+    """The plan of an undo with the run that made it, so that a later run can carry it out."""
+
+    token: RunToken
+    undo: FilesUndo
 
 
 class ReturnedVersions:
@@ -128,7 +110,7 @@ class ReturnedVersions:
     def find_key(self, key: FileKey) -> FileKey:
         """Return the URI and the version that a file has now, from those that it had in a run."""
         returned = self._find_returned(key)
-        return key if returned is None else returned.key
+        return key if returned is None else (returned.uri, returned.version)
 
     def update_file(self, file: FlowFile) -> FlowFile:
         """Return a file with its present location and versions, from those that it had in a run."""
@@ -141,7 +123,7 @@ class ReturnedVersions:
         while key in self._versions and key not in visited:
             visited.add(key)
             returned = self._versions[key]
-            key = returned.key
+            key = returned.uri, returned.version
         return returned
 
 

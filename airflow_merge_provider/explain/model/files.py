@@ -47,10 +47,6 @@ class FileEvent:
         if len(line.sources) > _SHOWN_SOURCES_MAX:
             yield f"    … and {len(line.sources) - _SHOWN_SOURCES_MAX} more"
 
-    def as_object(self, name: str) -> dict[str, Any]:
-        """Return the line as a JSON object, with the number of its state under a name."""
-        return {name: self.generation, **self.line.as_json()}
-
     def _describe_outcome(self) -> str:
         if self.line.outcome == "lost":
             return "changed or vanished while it waited, removed from its bin"
@@ -84,10 +80,6 @@ class WaitingFile:
         yield f"waits in {self.bin.id}{escape_text(label)}, open since {since}: {content}"
         yield from (f"    {_describe_source(source)}" for source in sources[:_SHOWN_SOURCES_MAX])
 
-    def as_object(self) -> dict[str, Any]:
-        """Return the file as a JSON object."""
-        return {"source": self.source.as_json(), "bin": self.bin and self.bin.as_json()}
-
 
 @dataclass(frozen=True, slots=True)
 class FileExplanation:
@@ -109,8 +101,11 @@ class FileExplanation:
         """Return the explanation as a JSON object."""
         return {
             "key": self.key,
-            "events": [event.as_object("generation") for event in self.events],
-            "waiting": [file.as_object() for file in self.waiting],
+            "events": [{"generation": event.generation, **event.line.as_json()} for event in self.events],
+            "waiting": [
+                {"source": file.source.as_json(), "bin": file.bin and file.bin.as_json()}
+                for file in self.waiting
+            ],
         }
 
     def _format_summary(self) -> str:

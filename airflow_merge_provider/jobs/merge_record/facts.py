@@ -6,23 +6,24 @@ Source: docs/semantics/merge_record.md, Record counts and sizes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, VariantType
 
-from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.file_options import find_option
+from airflow_merge_provider.core.merge_record.config import FileFormat, MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import NewFiles
 from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field, replace_void
-from airflow_merge_provider.jobs.merge_record.csv_facts import SortedFiles, sort_csv_files
 from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue, QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.readers import containers, formats, gather
 from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
     ContainerReader,
+    CsvColumnsReader,
     FileFacts,
     FileReader,
     JsonArraysReader,
@@ -44,10 +45,12 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     is_too_deep,
     spark_schema,
 )
+from airflow_merge_provider.jobs.spark.files import csv_structure
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
 from airflow_merge_provider.jobs.spark.files.raw_texts import build_row_finder
 from airflow_merge_provider.jobs.spark.text_values import has_type
 
+SortedFiles = tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]
 _COLON = "its path contains a colon, which Hadoop does not support"
 _COUNT = "record.count"
 _PACKED = "Spark rounds numbers of JSON arrays that are compressed so (decompress it, or write JSON lines)"
@@ -146,7 +149,7 @@ def _group_late_files(
         readers = [(ContainerReader(reader, schema, counts), list(sizes))]
     facts: dict[str, FileFacts] = {}
     if reader.format == "csv":
-        readers, facts = sort_csv_files(records, source, sizes, reader, schema)
+        readers, facts = _sort_csv_files(records, source, sizes, reader, schema)
     return [
         FileGroup(kind, tuple(uris), records.spool.find_locations(uris), sum(sizes[uri] for uri in uris))
         for kind, uris in readers
@@ -376,10 +379,78 @@ def _sort_files(
         return _by_footer(source, files, config, explicit)
     uris = [file.uri for file in files]
     if word == "csv":
-        return sort_csv_files(records, source, uris, reader, explicit)
+        return _sort_csv_files(records, source, uris, reader, explicit)
     if explicit is not None:
         return [(TypedReader(reader, explicit), uris)], {}
     return [(JsonArraysReader() if word == "json-array" else JsonLinesReader(reader), uris)], {}
+
+
+def _sort_csv_files(
+    records: Records, source: Storage, uris: Iterable[str], reader: FileFormat, schema: Schema | None
+) -> SortedFiles:
+    """Group CSV files by header and line end, because Spark binds columns by position.
+
+    :param schema: the schema of the reader; None if it is inferred.
+    :return: the readers with the URIs of their files, and the facts of files that Spark need not inspect.
+    """
+    has_header = find_option(formats.read_options(reader), "header").lower() == "true"
+    facts: dict[str, FileFacts] = {}
+    groups: dict[tuple[tuple[str, ...], str], dict[str, int | None]] = {}
+    for uri, file in records.scan_csv(source, uris, reader, is_whole=True).items():
+        if isinstance(file, UnreadableError):
+            facts[uri] = FileFacts(unreadable=str(file))
+            continue
+        columns = file.cells if has_header else tuple(f"_c{index}" for index in range(len(file.cells)))
+        if fact := _find_csv_fact(file, columns, schema, has_header=has_header):
+            facts[uri] = fact
+            continue
+        count = file.records if has_header or file.records is None else file.records + 1
+        # Files without a header that share a schema are read in the same way, whatever their number of cells.
+        groups.setdefault((columns if schema is None else (), file.line_end), {})[uri] = count
+    return [
+        (_build_csv_reader(formats.set_line_end(reader, line_end), columns, schema, counts), list(counts))
+        for (columns, line_end), counts in groups.items()
+    ], facts
+
+
+def _build_csv_reader(
+    reader: FileFormat,
+    columns: tuple[str, ...],
+    schema: Schema | None,
+    counts: Mapping[str, int | None],
+) -> FileReader:
+    known_counts = {uri: count for uri, count in counts.items() if count is not None}
+    if schema is None:
+        return CsvColumnsReader(reader, columns, known_counts)
+    return TypedReader(reader, schema, known_counts)
+
+
+def _find_csv_fact(
+    file: csv_structure.CsvFile, columns: tuple[str, ...], schema: Schema | None, *, has_header: bool
+) -> FileFacts | None:
+    """Return the facts of a file whose records need not or cannot be read, or None."""
+    if problem := _find_wrong_header(columns, schema, has_header=has_header):
+        return FileFacts(unreadable=problem)
+    if file.problem:
+        return (
+            FileFacts(unreadable=file.problem)
+            if schema is None
+            else FileFacts(schema, malformed=file.problem)
+        )
+    return None if columns else FileFacts(schema or Schema())
+
+
+def _find_wrong_header(columns: tuple[str, ...], schema: Schema | None, *, has_header: bool) -> str | None:
+    """Return why a file's columns cannot be bound to names, or None."""
+    if problem := csv_structure.find_repeated_name(columns, is_case_sensitive=True):
+        return problem
+    if reserved_name := find_reserved_name(columns):
+        return f"the field name {reserved_name!r} is reserved"
+    if has_header and not columns:
+        return "it has no header"
+    if has_header and schema is not None and columns != schema.names:
+        return f"its header is {', '.join(columns)}, but the schema columns are {', '.join(schema.names)}"
+    return None
 
 
 def _by_footer(

@@ -19,6 +19,7 @@ from airflow_merge_provider.core.undo.files import (
     FilesUndo,
     ReturnedFile,
     ReturnedVersions,
+    UndoFile,
     WithdrawnOutput,
     build_undone_lines,
 )
@@ -33,21 +34,21 @@ def finish_undo(journal: Journal, opened: Open, progress: Progress) -> None:
     :raises ConflictError: when another run has gone on with it.
     """
     state, _ = journal.read_state()
-    undo = journal.find_unfinished_plan(state)
-    if isinstance(undo, FilesUndo):
-        progress.log_line(f"completing the undo of run {undo.token.run_id}")
-        carry_out_undo(undo, journal, opened, progress)
+    plan = journal.find_unfinished_plan(state)
+    if isinstance(plan, UndoFile):
+        progress.log_line(f"completing the undo of run {plan.token.run_id}")
+        carry_out_undo(plan, journal, opened, progress)
 
 
-def carry_out_undo(undo: FilesUndo, journal: Journal, opened: Open, progress: Progress) -> None:
+def carry_out_undo(plan: UndoFile, journal: Journal, opened: Open, progress: Progress) -> None:
     """Execute the plan of an undo, which is in the journal.
 
     :raises ConflictError: when another run has gone on with it.
     """
-    find_folder = cache(opened)
+    undo, find_folder = plan.undo, cache(opened)
 
     def withdraw_output(output: WithdrawnOutput) -> None:
-        journal.withdraw_published(output.merge_id, undo.token)
+        journal.withdraw_published(output.merge_id, plan.token)
         folder = find_folder(output.folder)
         for name in (output.name, f"{output.name}{SIDECAR}"):
             folder.delete_path(name)
@@ -60,14 +61,14 @@ def carry_out_undo(undo: FilesUndo, journal: Journal, opened: Open, progress: Pr
         journal.lease.check_lease()
         # The ledger ends the copying: files that were copied are compared with those that still exist.
         if (lines := journal.read_ledger(undo.state.generation)) is None:
-            lines = _copy_files(undo, journal, find_folder)
+            lines = _copy_files(plan, journal, find_folder)
         returned_files = {source.key: source.returned for line in lines for source in line.sources}
         for folder, files in _group_files(undo).items():
             find_folder(folder).for_each(lambda file: _delete_moved(file, returned_files, find_folder), files)
     versions = read_returned_versions(journal)
     versions.add_lines(lines)
     state = update_files(undo.state, versions.update_file)
-    journal.save_state(journal.read_state()[0], state, undo.commit_state)
+    journal.save_state(journal.read_state()[0], state, undo.report_data)
 
 
 def read_returned_versions(journal: Journal) -> ReturnedVersions:
@@ -79,14 +80,15 @@ def read_returned_versions(journal: Journal) -> ReturnedVersions:
     return versions
 
 
-def _copy_files(undo: FilesUndo, journal: Journal, find_folder: Open) -> list[LedgerLine]:
+def _copy_files(plan: UndoFile, journal: Journal, find_folder: Open) -> list[LedgerLine]:
     """Copy the source files back, and write and return the ledger lines, with the versions of the copies."""
+    undo = plan.undo
     returned_files: dict[FileKey, ReturnedCopy | None] = {}
     for folder, files in _group_files(undo).items():
         copies = find_folder(folder).for_each(lambda file: _copy_back(file, find_folder), files)
         returned_files |= {file.key: copy for file, copy in zip(files, copies, strict=True)}
     undone_lines = (line for generation in undo.undone for line in journal.read_ledger(generation) or ())
-    lines = list(build_undone_lines(undone_lines, returned_files, undo.now, undo.token))
+    lines = list(build_undone_lines(undone_lines, returned_files, undo.now, plan.token))
     journal.write_ledger(undo.state.generation, lines)
     return lines
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.merge_record.journal import (
+    FOLDERS,
     STATE_PREFIX,
     FileKey,
     LedgerLine,
@@ -33,6 +34,7 @@ from airflow_merge_provider.core.undo.files import (
     FilesUndo,
     ReturnedFile,
     ReturnedVersions,
+    UndoFile,
     WithdrawnOutput,
     build_files_result,
     choose_files_undo,
@@ -71,7 +73,7 @@ class FileSearch:
             if ledger := RunResult.from_state(run.state).details.get("ledger"):
                 self._missing_ledgers.append(ledger)
             return
-        locations = _read_folders(run)
+        locations = RunFolders.from_commit(run)
         source = self.opened(locations.source)
         targets = (locations.original, locations.failure)
         folders = [self.opened(location) for location in targets if location]
@@ -244,8 +246,9 @@ def undo_files(journal: Journal, opened: Open, request: JobRequest, progress: Pr
         if planned is None:
             return reporter.build_report(_build_noop())
         undo, result = planned
-        journal.write_plan(undo)
-        carry_out_undo(undo, journal, opened, progress)
+        plan = UndoFile(request.run, undo)
+        journal.write_plan(undo.state.generation, plan)
+        carry_out_undo(plan, journal, opened, progress)
     return reporter.build_report(result, changed=True)
 
 
@@ -304,24 +307,15 @@ def _build_undo(
     result = build_files_result(
         choice, records=search.records, outputs=len(search.outputs), files=len(search.sources)
     )
-    commit_state = {
+    report_data = {
         **reporter.build_state(result),
-        **_read_folders(choice.undone[0]).as_state(),
+        FOLDERS: choice.undone[0].state[FOLDERS],
         UNDO: {RESTORED_VERSION: choice.version},
     }
     undone = tuple(run.version for run in choice.undone)
     outputs, files = tuple(search.outputs), tuple(search.files)
-    request = reporter.request
-    undo = FilesUndo(request.run, request.started_at, state, undone, outputs, files, commit_state)
+    undo = FilesUndo(reporter.request.started_at, state, undone, outputs, files, report_data)
     return undo, result
-
-
-def _read_folders(run: RunCommit) -> RunFolders:
-    folders = RunFolders.from_commit(run)
-    if folders is None:
-        message = f"state {run.version} does not record the folders of its run"
-        raise build_refusal("run", message, "move the files by hand")
-    return folders
 
 
 def _has_state(folder: Storage) -> bool:
@@ -329,5 +323,5 @@ def _has_state(folder: Storage) -> bool:
 
 
 def _find_merged_folder(journal: Journal) -> str | None:
-    folders = RunFolders.from_commit(journal.read_state()[1])
-    return folders and folders.merged
+    _, commit = journal.read_state()
+    return RunFolders.from_commit(commit).merged if FOLDERS in commit.state else None

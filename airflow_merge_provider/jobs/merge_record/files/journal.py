@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,19 +24,18 @@ from airflow_merge_provider.core.merge_record.journal import (
     JournalReader,
     LedgerLine,
     Manifest,
-    build_state_file,
+    StateFile,
     find_state_file,
     ledger_file,
     list_old_states,
-    parse_state_file,
     plan_file,
     state_file,
 )
 from airflow_merge_provider.core.merge_record.plan import PlanFile
 from airflow_merge_provider.core.merge_record.state import State
+from airflow_merge_provider.core.merge_record.stored import Stored
 from airflow_merge_provider.core.protocol import RunToken
-from airflow_merge_provider.core.run.previous_run import RunCommit
-from airflow_merge_provider.core.undo.files import FilesUndo
+from airflow_merge_provider.core.undo.files import UndoFile
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 
 _KEY_LENGTH = 8
@@ -70,44 +69,45 @@ class Journal(JournalReader):
         """
         if not generation:
             return State()
-        stored = self.read_json(state_file(generation), parse_state_file)
+        stored = self.read_json(state_file(generation), StateFile.from_json)
         if stored is None:
             raise ConflictError(f"other runs have written newer states in {self.location}: retry the task")
-        return stored[0]
+        return stored.state
 
-    def save_state(self, previous_state: State, new_state: State, commit_state: Mapping[str, Any]) -> None:
+    def save_state(self, previous_state: State, new_state: State, report_data: Mapping[str, Any]) -> None:
         """Write the next state, and delete the plan that led to it.
 
-        :param commit_state: what the commit of the run records in a table.
+        :param report_data: what the commit of the run would record in a table.
         :raises ConflictError: when another run has saved one meanwhile.
         """
         self.lease.check_lease()
         if self.read_state()[0].generation != previous_state.generation:
             raise ConflictError(f"another run has changed the state in {self.location}: retry the task")
         name = state_file(new_state.generation)
-        created = self._create_file(name, build_state_file(new_state, commit_state))
+        created = self._create_file(name, StateFile(new_state, report_data).as_json())
         if not created or find_state_file(self._list_names()) != name:
             # If a run hangs before it writes its state, other runs may have written newer states meanwhile.
             # No run reads the state that it writes then.
             raise ConflictError(f"other runs have written newer states in {self.location}: retry the task")
         self.clear_old_files(new_state)
 
-    def find_unfinished_plan(self, state: State) -> PlanFile | FilesUndo | None:
+    def find_unfinished_plan(self, state: State) -> PlanFile | UndoFile | None:
         """Return the plan of a merge or an undo that an earlier run left unfinished, or None."""
         return self.read_json(plan_file(state.generation + 1), _parse_plan)
 
-    def write_plan(self, plan: PlanFile | FilesUndo) -> None:
+    def write_plan(self, generation: int, plan: PlanFile | UndoFile) -> None:
         """Write the plan of a merge or an undo exactly once; this run or a later one executes it.
 
+        :param generation: that of the state to which the plan leads.
         :raises ConflictError: when another run has written one.
         """
         self.lease.check_lease()
-        name = plan_file(plan.state.generation)
+        name = plan_file(generation)
         if not self._create_file(name, plan.as_json()):
             raise ConflictError(f"another run has written a plan in {self.location}: retry the task")
         # If this run hangs here, other runs may use this number and remove their plan file. The number must
         # not be used a second time.
-        if self.read_state()[0].generation >= plan.state.generation:
+        if self.read_state()[0].generation >= generation:
             self._storage.delete_path(name)
             raise ConflictError(f"other runs have written newer states in {self.location}: retry the task")
 
@@ -160,11 +160,11 @@ class Journal(JournalReader):
 
     def _is_withdrawn(self, merge_id: str) -> bool:
         manifest = self.read_manifest(merge_id)
-        return manifest is not None and manifest.withdrawn
+        return manifest is not None and manifest.withdrawn is True
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class Process(Stored):
     """Values that identify a process uniquely.
 
     A process number alone is ambiguous outside its namespace, because every container starts at 1. Host names
@@ -178,29 +178,12 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseFile:
+class LeaseFile(Stored):
     """The content of a lease: its ID, the run that holds it, and the process of the run, if they are known."""
 
     id: str | None = None
     owner: RunToken | None = None
     process: Process | None = None
-
-    def to_bytes(self) -> bytes:
-        """Return the lease in its stored form."""
-        owner = self.owner and self.owner.model_dump()
-        process = self.process and asdict(self.process)
-        return json.dumps({"id": self.id, "owner": owner, "process": process}).encode()
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> LeaseFile | None:
-        """Parse the form that ``to_bytes`` returns; return None if it is damaged."""
-        with suppress(ValueError, TypeError, AttributeError):
-            raw = json.loads(content)
-            owner, process = raw.get("owner"), raw.get("process")
-            return cls(
-                raw.get("id"), RunToken(**owner) if owner else None, Process(**process) if process else None
-            )
-        return None
 
 
 class Lease:
@@ -225,7 +208,7 @@ class Lease:
         finally:
             stop.set()
             beat.join()
-            if self._is_mine(self._read_lease()):
+            if self._is_mine():
                 self._storage.delete_path(_LEASE)
 
     def check_lease(self) -> None:
@@ -233,7 +216,7 @@ class Lease:
 
         :raises ConflictError: when one has.
         """
-        if not self._is_mine(self._read_lease()):
+        if not self._is_mine():
             raise ConflictError(
                 f"another run has taken over the lease in {self._storage.location}: retry the task"
             )
@@ -243,8 +226,8 @@ class Lease:
             return
         current_lease = self._read_lease() or LeaseFile()
         if not self._is_over(current_lease):
-            owner = current_lease.owner
-            run = f"run {owner.dag_id}/{owner.task_id}/{owner.run_id}" if owner else "another run"
+            holder = current_lease.owner
+            run = f"run {holder.dag_id}/{holder.task_id}/{holder.run_id}" if holder else "another run"
             raise ConflictError(
                 f"{run} holds the lease in {self._storage.location}: retry the task after that "
                 "run ends, or set max_active_tis_per_dag=1"
@@ -264,7 +247,7 @@ class Lease:
         while not stop.wait(_RENEW_SECONDS):
             # If the store does not respond, the next renewal may still succeed before the lease expires.
             with suppress(Exception):
-                if self._is_mine(self._read_lease()):
+                if self._is_mine():
                     self._storage.write_file(_LEASE, self._build_content(owner))
 
     def _is_over(self, lease: LeaseFile) -> bool:
@@ -281,14 +264,17 @@ class Lease:
         return now.modified - written.modified > _LEASE_SECONDS * _MICROS_PER_SECOND
 
     def _build_content(self, owner: RunToken) -> bytes:
-        return LeaseFile(self.id, owner, identify_process(os.getpid())).to_bytes()
+        return to_json(LeaseFile(self.id, owner, identify_process(os.getpid())).as_json())
 
-    def _is_mine(self, lease: LeaseFile | None) -> bool:
+    def _is_mine(self) -> bool:
+        lease = self._read_lease()
         return lease is not None and lease.id == self.id
 
     def _read_lease(self) -> LeaseFile | None:
-        content = self._storage.read_file(_LEASE)
-        return None if content is None else LeaseFile.from_bytes(content)
+        content = self._storage.read_file(_LEASE) or b""
+        with suppress(ValueError, TypeError, AttributeError):
+            return LeaseFile.from_json({name: value for name, value in json.loads(content).items() if value})
+        return None
 
 
 def identify_process(pid: int) -> Process | None:
@@ -311,8 +297,8 @@ def _is_gone(process: Process | None) -> bool | None:
     return identify_process(process.pid) != process
 
 
-def _parse_plan(raw: Mapping[str, Any]) -> PlanFile | FilesUndo:
-    return FilesUndo.from_json(raw) if "undo" in raw else PlanFile.from_json(raw)
+def _parse_plan(raw: Mapping[str, Any]) -> PlanFile | UndoFile:
+    return UndoFile.from_json(raw) if "undo" in raw else PlanFile.from_json(raw)
 
 
 def _manifest_name(merge_id: str) -> str:

@@ -12,11 +12,12 @@ from airflow_merge_provider.core.merge_record.bins import Bin
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.journal import (
+    FOLDERS,
     JournalReader,
     LedgerLine,
     Manifest,
     RunFolders,
-    build_state_file,
+    StateFile,
     ledger_file,
     state_file,
 )
@@ -40,7 +41,7 @@ PUBLISHED = {
     "code": "FULL", "attributes": {"uuid": "m"}, "sources": ["/old/in/a"],
 }  # fmt: skip
 WITHDRAWN = {"merge_id": "m", "withdrawn": True, "uri": None, "records": 0, "sources": []}
-FOLDERS = RunFolders("/old/in", "/old/m", "/old/f", None, "/old/state")
+RUN_FOLDERS = RunFolders("/old/in", "/old/m", "/old/f", None, "/old/state")
 
 
 def build_reader(files: dict[str, Any]) -> JournalReader:
@@ -73,7 +74,7 @@ def test_stored_locations_follow_a_folder_that_was_moved() -> None:
     """States and the ledger of a run name the files where they are now; attributes stay as they are."""
     waiting = Bin(1, ("s",), 5)
     waiting.add_flowfile(FlowFile("/old/in/c", "c", 5, 1, 2, "s", attributes={"path": "/old/in"}))
-    stored = build_state_file(State(3, bins=(waiting,)), FOLDERS.as_state())
+    stored = StateFile(State(3, bins=(waiting,)), {FOLDERS: RUN_FOLDERS.as_json()}).as_json()
     lines = b"".join(json.dumps(line).encode() + b"\n" for line in (MERGED, LOST))
     reader = build_reader({state_file(3): {**stored, "location": "/old/state"}, ledger_file(3): lines})
 
