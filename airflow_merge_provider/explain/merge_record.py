@@ -93,8 +93,8 @@ class StateFolder(JournalReader):
         return None
 
     def _list_ledgers(self) -> list[int]:
-        stems = (name.removesuffix(_LINES) for name in self.folder.list_names(_LEDGER) if name.endswith(_LINES))
-        return sorted(int(stem) for stem in stems if stem.isdigit())
+        names = (name for name in self.folder.list_names(_LEDGER) if name.endswith(_LINES))
+        return sorted(int(stem) for name in names if (stem := name.removesuffix(_LINES)).isdigit())
 
     def _read_events(self, generation: int) -> list[FileEvent]:
         return [FileEvent(generation, line) for line in self.read_ledger(generation) or ()]

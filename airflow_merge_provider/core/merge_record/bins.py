@@ -147,7 +147,6 @@ class Bin(Stored):
         )
         return remaining_bin
 
-
     def as_json(self) -> dict[str, Any]:
         """Return the stored form, without the sums."""
         written = Stored.as_json(self)

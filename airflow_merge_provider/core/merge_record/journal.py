@@ -264,13 +264,14 @@ class JournalReader:
             message = f"{self.location}/{name} is damaged: restore it from a backup ({error})"
             raise DataError(message) from None
 
+
 def _find_report_data(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     data: Mapping[str, Any] = raw["report_data"]
     return data
 
 
 def relocate(raw: Any, written_at: str | None, location: str) -> Any:
-    """Return JSON of a journal that was written at another location with the present locations of its files."""
+    """Return JSON of a journal, if it was written elsewhere with the locations that its files have now."""
     if written_at is None or written_at == location:
         return raw
     return relocate_files(raw, *find_roots(written_at, location))

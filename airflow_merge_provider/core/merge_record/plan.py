@@ -362,7 +362,7 @@ def estimate_sizes(arrivals: NewFiles, state: State, config: MergeRecordConfig) 
     Before the first merge, and with another ``size_basis``, the files keep their own size.
     """
     learned = state.learned
-    if config.size_basis != "estimated_output" or learned.writer != _hash_writer(config):
+    if config.size_basis != "estimated_output" or learned is None or learned.writer != _hash_writer(config):
         return arrivals
     files = (
         replace(flowfile, bytes=flowfile.records * learned.bytes // learned.records)
@@ -376,7 +376,7 @@ def learn_size(state: State, config: MergeRecordConfig, records: int, size: int)
     if not records:
         return state
     writer = _hash_writer(config)
-    sums = state.learned if state.learned.writer == writer else WrittenSizes()
+    sums = state.learned if state.learned and state.learned.writer == writer else WrittenSizes(writer)
     return replace(state, learned=WrittenSizes(writer, sums.records + records, sums.bytes + size))
 
 

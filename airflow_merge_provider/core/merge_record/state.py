@@ -29,13 +29,9 @@ _GROUPING = (
 class WrittenSizes(Stored):
     """The sums of records and bytes that merges have written, and a hash of their writer."""
 
-    writer: str = ""
+    writer: str
     records: int = 0
     bytes: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the stored form, which is empty before the first merge."""
-        return Stored.as_json(self) if self.writer else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ class State(Stored):
     schemas: Mapping[str, Schema] = field(default_factory=dict)
     done: Mapping[str, str] = field(default_factory=dict)
     partial: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    learned: WrittenSizes = WrittenSizes()
+    learned: WrittenSizes | None = None
     returned: tuple[FlowFile, ...] = ()
 
     @property
@@ -80,7 +76,8 @@ class State(Stored):
     def as_json(self) -> dict[str, Any]:
         """Return the state in its stored form."""
         written = Stored.as_json(self)
-        return {"format": FORMAT, "next_bin": written.pop("next_seq"), **written}
+        learned = written.pop("learned") or {}
+        return {"format": FORMAT, "next_bin": written.pop("next_seq"), "learned": learned, **written}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
@@ -93,7 +90,9 @@ class State(Stored):
                 f"the state has format {raw.get('format')!r}, this package version supports only {FORMAT}: "
                 "use the package version that wrote it"
             )
-        return super(State, cls).from_json({**raw, "next_seq": raw["next_bin"]})
+        return super(State, cls).from_json(
+            {**raw, "next_seq": raw["next_bin"], "learned": raw["learned"] or None}
+        )
 
 
 def compute_fingerprint(config: MergeRecordConfig) -> str:

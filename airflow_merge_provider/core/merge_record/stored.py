@@ -15,7 +15,7 @@ _Parse = Callable[[Any], Any]
 class Stored:
     """A dataclass with a stored form; the fields in ``optional`` are left out of it if they are None.
 
-    Values are stored as they are, because the name of a file may not be valid UTF-8. Unknown keys are ignored.
+    Texts are stored as they are, because the name of a file may not be valid UTF-8. Unknown keys are ignored.
     """
 
     __slots__ = ()
@@ -23,27 +23,32 @@ class Stored:
 
     def as_json(self) -> dict[str, Any]:
         """Return the stored form."""
-        values = ((name, getattr(self, name)) for name in _find_parsers(type(self)))
-        return {
-            name: to_json(value) for name, value in values if value is not None or name not in self.optional
-        }
+        kind: Any = type(self)
+        names, parsers = _find_fields(kind)
+        values = ((name, getattr(self, name)) for name in names)
+        written = {name: value for name, value in values if value is not None or name not in self.optional}
+        for name in written.keys() & parsers.keys():
+            written[name] = to_json(written[name])
+        return written
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """Parse the stored form."""
-        values = {
-            name: raw[name] if parse is None or raw[name] is None else parse(raw[name])
-            for name, parse in _find_parsers(cls).items()
-            if name in raw
-        }
+        kind: Any = cls
+        names, parsers = _find_fields(kind)
+        values = {name: raw[name] for name in raw.keys() & names.keys()}
+        for name in values.keys() & parsers.keys():
+            values[name] = None if values[name] is None else parsers[name](values[name])
         return cls(**values)
 
 
 @cache
-def _find_parsers(kind: Any) -> dict[str, _Parse | None]:
-    """Return the fields of a dataclass, with what parses their values if they are not stored as they are."""
+def _find_fields(kind: Any) -> tuple[dict[str, None], dict[str, _Parse]]:
+    """Return the names of the fields of a dataclass, and the parsers of those that are not stored as they are."""
     hints = get_type_hints(kind)
-    return {field.name: _find_parser(hints[field.name]) for field in fields(kind)}
+    names = [field.name for field in fields(kind)]
+    parsers = {name: parse for name in names if (parse := _find_parser(hints[name])) is not None}
+    return dict.fromkeys(names), parsers
 
 
 def _find_parser(kind: Any) -> _Parse | None:

@@ -120,10 +120,7 @@ def explain_file(key: str, ledger: Sequence[FileEvent], state: State) -> FileExp
     """
     events = tuple(event for event in ledger if _is_about(event.line, key))
     waiting = [
-        WaitingFile(source, bin_)
-        for bin_ in state.bins
-        for source in bin_.sources
-        if _is_named(source, key)
+        WaitingFile(source, bin_) for bin_ in state.bins for source in bin_.sources if _is_named(source, key)
     ]
     waiting += [WaitingFile(source) for source in state.returned if _is_named(source, key)]
     return FileExplanation(key, events, tuple(waiting)) if events or waiting else None

@@ -1,4 +1,4 @@
-"""Routing of files after planning: outputs, originals and failures, and the lines of the ledger.
+"""Routing of source files after planning: originals and failures, and the lines of the ledger.
 
 Every step is idempotent, so that it may be repeated after a crash.
 Source: docs/semantics/merge_record.md, Steps of a run.
@@ -7,28 +7,24 @@ Source: docs/semantics/merge_record.md, Steps of a run.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.journal import (
     LedgerLine,
     LedgerSource,
-    Manifest,
     MovedFile,
     Outcome,
 )
-from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR, FileEntry
+from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedFailure, PlannedMerge
 from airflow_merge_provider.core.protocol import RunToken
-from airflow_merge_provider.jobs.merge_record.files.journal import Journal, to_json
+from airflow_merge_provider.jobs.merge_record.files.journal import to_json
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
-from airflow_merge_provider.jobs.merge_record.writing import StagedFile
 
-_FILE_PREFIX = "merged"
 # Where the folders of originals and failures keep the sidecars that their files arrived with, for an undo.
 _ARRIVED = "_sidecars"
 # The number of characters that remain of the stem, and of the ending, of a name that is too long.
@@ -43,64 +39,6 @@ class Folders:
     merged: Storage
     failure: Storage
     original: Storage | None
-
-
-def publish_merges(
-    merges: Sequence[PlannedMerge],
-    staged: Mapping[str, StagedFile],
-    staging: Storage,
-    folders: Folders,
-    journal: Journal,
-) -> dict[str, Manifest]:
-    """Publish merged files and commit each with its manifest; return the manifests by merge ID."""
-    manifests = folders.merged.for_each(
-        lambda merge: _publish_merge(merge, staged[merge.id], staging, folders, journal), merges
-    )
-    return {merge.id: manifest for merge, manifest in zip(merges, manifests, strict=True)}
-
-
-def _publish_merge(
-    merge: PlannedMerge, staged: StagedFile, staging: Storage, folders: Folders, journal: Journal
-) -> Manifest:
-    """Write the sidecar of a merged file, move the file to the target, and commit it with its manifest."""
-    name = f"{_FILE_PREFIX}-{merge.id}{staged.suffix}"
-    folders.merged.write_file(f"{name}{SIDECAR}", _write_json(_describe_output(merge, name)))
-    journal.lease.check_lease()
-    staging.move_file(staged.name, folders.merged, name)
-    entry = folders.merged.find_entry(name)
-    if entry is None or entry.size != staged.size:
-        raise JobError(
-            f"{folders.merged.build_uri(name)}: another program has changed the new file: retry the task"
-        )
-    return _commit_output(merge, entry, folders, journal)
-
-
-def find_output(merge: PlannedMerge, folders: Folders, journal: Journal) -> Manifest | None:
-    """Commit an output that a run had moved to the target before it crashed; None if there is none."""
-    prefixed_names = folders.merged.list_prefixed(f"{_FILE_PREFIX}-{merge.id}")
-    names = [name for name in prefixed_names if not name.endswith(SIDECAR)]
-    entry = folders.merged.find_entry(names[0]) if names else None
-    return None if entry is None else _commit_output(merge, entry, folders, journal)
-
-
-def _commit_output(merge: PlannedMerge, entry: FileEntry, folders: Folders, journal: Journal) -> Manifest:
-    manifest = Manifest(
-        merge.id,
-        uri=folders.merged.build_uri(entry.name),
-        records=merge.records,
-        bytes=entry.size,
-        version=entry.version,
-        reason=merge.reason.text,
-        code=merge.reason.code,
-        attributes=_describe_output(merge, entry.name),
-        sources=tuple(source.uri for source in merge.sources),
-    )
-    journal.publish_merge(manifest)
-    return manifest
-
-
-def _describe_output(merge: PlannedMerge, name: str) -> dict[str, str]:
-    return {"filename": name, "path": "./", **merge.attributes, "uuid": merge.id}
 
 
 def route_sources(plan: Plan, folders: Folders, config: MergeRecordConfig) -> dict[str, MovedFile]:

@@ -122,7 +122,7 @@ def _copy_back(file: ReturnedFile, find_folder: Open) -> ReturnedCopy | None:
     has_arrived = folder.find_entry(arrived_name) is not None
     is_copied = has_arrived and folder.copy_new(arrived_name, source, sidecar_name)
     sidecar = source.find_entry(sidecar_name) if is_copied else None
-    return ReturnedCopy(source.build_uri(name), entry.version, sidecar and sidecar.version)
+    return ReturnedCopy(source.build_uri(name), entry.version, sidecar.version if sidecar else None)
 
 
 def _delete_moved(

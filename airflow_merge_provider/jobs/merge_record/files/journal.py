@@ -179,7 +179,7 @@ class Process(Stored):
 
 @dataclass(frozen=True, slots=True)
 class LeaseFile(Stored):
-    """The content of a lease: its ID, the run that holds it, and the process of the run, if they are known."""
+    """The content of a lease: its ID, and the run that holds it with its process, if they are known."""
 
     id: str | None = None
     owner: RunToken | None = None
@@ -273,7 +273,8 @@ class Lease:
     def _read_lease(self) -> LeaseFile | None:
         content = self._storage.read_file(_LEASE) or b""
         with suppress(ValueError, TypeError, AttributeError):
-            return LeaseFile.from_json({name: value for name, value in json.loads(content).items() if value})
+            pairs = json.loads(content).items()
+            return LeaseFile.from_json({name: value for name, value in pairs if value})
         return None
 
 

@@ -210,9 +210,7 @@ class TypedReader(SchemaReader):
         bad = F.col(BAD)
         if self._reader.format not in ("json", "json-array"):
             return _quote_record(bad)
-        problems = describe_unread_values(
-            spark_schema(self.schema), is_array=self._reader.format != "json"
-        )
+        problems = describe_unread_values(spark_schema(self.schema), is_array=self._reader.format != "json")
         return F.when(bad.isNotNull(), F.coalesce(*problems, describe_bare_word(bad), _quote_record(bad)))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
@@ -312,9 +310,7 @@ class CsvColumnsReader:
 
     is_shared = True
 
-    def __init__(
-        self, reader: FileFormat, names: Sequence[str], record_counts: Mapping[str, int]
-    ) -> None:
+    def __init__(self, reader: FileFormat, names: Sequence[str], record_counts: Mapping[str, int]) -> None:
         self._reader = reader
         self._names = names
         self._record_counts = record_counts

@@ -67,9 +67,7 @@ def session_settings(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(name) if previous_value is None else spark.conf.set(name, previous_value)
 
 
-def read_strictly(
-    spark: SparkSession, reader: FileFormat, schema: Schema, uris: Sequence[str]
-) -> DataFrame:
+def read_strictly(spark: SparkSession, reader: FileFormat, schema: Schema, uris: Sequence[str]) -> DataFrame:
     """Read the records of files that share one schema; an unreadable record fails the query.
 
     Additional columns are ``FILE`` (in the notation of ``spark_file``), and ``BLOCK`` and ``POSITION``, which

@@ -81,9 +81,7 @@ class Records:
         """Register a cached frame as the source of the records of files of one schema."""
         self._kept.setdefault(key, []).append(_CachedFrame(frozenset(uris), raw, parse, is_shared))
 
-    def read_records(
-        self, key: str, schema: Schema, reader: FileFormat, uris: Iterable[str]
-    ) -> DataFrame:
+    def read_records(self, key: str, schema: Schema, reader: FileFormat, uris: Iterable[str]) -> DataFrame:
         """Return the records of files of one schema, with ``PLACE``; may include records of other files."""
         remaining_uris = dict.fromkeys(uris)
         frames = []

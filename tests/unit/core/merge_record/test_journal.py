@@ -21,6 +21,7 @@ from airflow_merge_provider.core.merge_record.journal import (
     ledger_file,
     state_file,
 )
+from airflow_merge_provider.core.merge_record.plan import learn_size
 from airflow_merge_provider.core.merge_record.state import State, compute_fingerprint
 
 TOKEN = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "clear_number": 0}
@@ -79,7 +80,9 @@ def test_stored_locations_follow_a_folder_that_was_moved() -> None:
     reader = build_reader({state_file(3): {**stored, "location": "/old/state"}, ledger_file(3): lines})
 
     state, commit = reader.read_state()
-    merged, lost = reader.read_ledger(3) or ()
+    ledger = reader.read_ledger(3)
+    assert ledger is not None
+    merged, lost = ledger
 
     assert [(source.uri, source.attributes["path"]) for source in state.sources] == [("/new/in/c", "/old/in")]
     assert RunFolders.from_commit(commit) == RunFolders("/new/in", "/new/m", "/new/f", None, "/new/state")
@@ -103,8 +106,13 @@ def test_a_state_of_another_format_is_refused() -> None:
 
 
 def test_the_fingerprint_of_a_configuration_stays_what_it_was() -> None:
-    """A new version of the package does not dissolve the bins of a task whose configuration has not changed."""
+    """A new version of the package does not dissolve bins if the configuration has not changed."""
     schema = {"fields": [{"name": "id", "type": "int"}]}
-    config = {"reader": {"format": "csv", "schema": schema, "options": {"sep": ";"}}, "partition_by": {"a": "b"}}
+    config = {
+        "reader": {"format": "csv", "schema": schema, "options": {"sep": ";"}},
+        "partition_by": {"a": "b"},
+    }
 
-    assert compute_fingerprint(MergeRecordConfig.parse(config)) == "GOLDEN"
+    assert compute_fingerprint(MergeRecordConfig.parse(config)) == "0fca493abbcf6144"
+    state = learn_size(State(), MergeRecordConfig.parse(config), 1, 2)
+    assert state.as_json()["learned"] == {"writer": "e60afe5491c32c84", "records": 1, "bytes": 2}
