@@ -9,8 +9,7 @@ from airflow_merge_provider.cli.arguments import add_json, add_limit, add_target
 from airflow_merge_provider.cli.output import Cell, Column, StyledText, print_json, print_table
 from airflow_merge_provider.cli.run_file import choose_warehouse, resolve_relative_path
 from airflow_merge_provider.core.merge_record.bins import Bin
-from airflow_merge_provider.explain.merge_record import BinReport, list_bins, read_instant
-from airflow_merge_provider.explain.model.files import FileEvent
+from airflow_merge_provider.explain.merge_record import BinReport, FileEvent, list_bins, read_instant
 
 _OPEN_COLUMNS = (
     Column("bin"),

@@ -227,7 +227,10 @@ class JournalReader:
         """Return the commits of the runs whose states still exist, newest first."""
         matches = (_STATE_FILE.fullmatch(name) for name in self._list_names())
         generations = sorted((int(match[1]) for match in matches if match), reverse=True)
-        states = {number: self.read_json(state_file(number), _find_report_data) for number in generations}
+        states = {
+            number: self.read_json(state_file(number), lambda raw: raw["report_data"])
+            for number in generations
+        }
         return [RunCommit(number, data) for number, data in states.items() if data is not None]
 
     def read_ledger(self, generation: int) -> list[LedgerLine] | None:
@@ -263,11 +266,6 @@ class JournalReader:
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             message = f"{self.location}/{name} is damaged: restore it from a backup ({error})"
             raise DataError(message) from None
-
-
-def _find_report_data(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    data: Mapping[str, Any] = raw["report_data"]
-    return data
 
 
 def relocate(raw: Any, written_at: str | None, location: str) -> Any:

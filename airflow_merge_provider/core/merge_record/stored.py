@@ -44,7 +44,7 @@ class Stored:
 
 @cache
 def _find_fields(kind: Any) -> tuple[dict[str, None], dict[str, _Parse]]:
-    """Return the names of the fields of a dataclass, and the parsers of those that are not stored as they are."""
+    """Return the names of the fields of a dataclass, and the parsers of nested values."""
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind)]
     parsers = {name: parse for name in names if (parse := _find_parser(hints[name])) is not None}
